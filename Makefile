@@ -1,0 +1,64 @@
+# Two commands matter: `make demo` and `make test`. Each needs only Python >= 3.11 and make, and creates .venv itself.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN := $(BIN)/python
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types layers unit format lock coverage setting-one benchmark clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/.installed  ## a shop log, a fit, a decision
+	$(BIN)/manyarms demo
+
+test: lint types layers unit  ## everything that must hold: lint, types, layers, tests
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/pyright
+
+layers: $(VENV)/.installed-dev
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.installed-dev
+	$(RUN) -m pytest -n 2
+
+format: $(VENV)/.installed-dev  ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+coverage: $(VENV)/.installed  ## 2,000 simulated problems: do 95 % intervals cover? (minutes)
+	$(RUN) studies/coverage.py
+
+setting-one: $(VENV)/.installed  ## the paper's synthetic setting, 50 instances (minutes)
+	$(RUN) studies/setting_one.py
+
+benchmark: $(VENV)/.installed  ## a million actions: time and memory
+	$(RUN) studies/large_catalog.py
+
+lock: $(VENV)/.installed-dev  ## renew constraints.txt
+	$(INSTALL) uv
+	$(BIN)/uv pip compile --quiet --universal --no-emit-index-url --no-header --no-annotate --all-extras \
+		--python-version 3.11 --upgrade -o constraints.txt pyproject.toml
+
+clean:  ## remove what these targets made
+	rm -rf $(VENV) demo-shop .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "manyarms needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(INSTALL) -e '.[dev]'
+	@touch $@
