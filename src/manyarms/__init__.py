@@ -1,0 +1,55 @@
+"""Bayesian off-policy evaluation and learning when there are many actions.
+
+The flow goes one way: logs and a prior give a posterior, a posterior gives policies, and a posterior judges policies.
+
+    >>> import numpy as np
+    >>> import manyarms as ma
+    >>> rng = np.random.default_rng(0)
+    >>> contexts, actions, rewards = rng.normal(size=(50, 2)), rng.integers(8, size=50), rng.normal(size=50)
+    >>> logs = ma.LoggedData(contexts, actions, rewards, n_actions=10)
+    >>> categories = np.repeat(np.eye(2), 5, axis=0)
+    >>> prior = ma.HierarchicalGaussian(
+    ...     latent_mean=np.zeros(4), latent_cov=1.0, mixing=ma.MixedEffects(categories, dim=2), action_cov=0.1
+    ... )
+    >>> posterior = ma.fit(logs, prior, ma.Gaussian(noise_std=1.0))
+    >>> gain = posterior.difference(ma.Greedy(posterior), ma.Logged(logs), contexts)
+    >>> gain.probability_positive > 0.5
+    True
+"""
+
+from manyarms import errors, priors
+from manyarms._version import __version__
+from manyarms.core.data import LoggedData
+from manyarms.core.estimate import Estimate
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.mixing import MixedEffects
+from manyarms.core.policy import Policy
+from manyarms.core.statistics import Statistics
+from manyarms.inference import condition
+from manyarms.likelihoods import Gaussian
+from manyarms.policies import EpsilonGreedy, Greedy, Logged, Pessimistic, Softmax, TablePolicy, Thompson, Uniform
+from manyarms.posterior import RewardPosterior, fit
+
+__all__ = [
+    "EpsilonGreedy",
+    "Estimate",
+    "Gaussian",
+    "Greedy",
+    "HierarchicalGaussian",
+    "Logged",
+    "LoggedData",
+    "MixedEffects",
+    "Pessimistic",
+    "Policy",
+    "RewardPosterior",
+    "Softmax",
+    "Statistics",
+    "TablePolicy",
+    "Thompson",
+    "Uniform",
+    "__version__",
+    "condition",
+    "errors",
+    "fit",
+    "priors",
+]

@@ -1,0 +1,146 @@
+"""The door: what users pass becomes float64 or int64 arrays, finite and read-only, or a typed error.
+
+Every public constructor and method calls these once; what lies behind trusts its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms.errors import ActionError, DataTypeError, NonFiniteError, ShapeError
+
+Array = np.ndarray
+
+
+def frozen(array: Array) -> Array:
+    """A read-only view: the caller's own array stays writable, ours cannot be changed by accident."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def as_floats(name: str, value: Any, *, ndim: int | tuple[int, ...]) -> Float[Array, ...]:
+    """`value` as a finite float64 array with one of the numbers of axes in `ndim`."""
+    array = _numeric(name, value)
+    allowed = (ndim,) if isinstance(ndim, int) else ndim
+    if array.ndim not in allowed:
+        axes = " or ".join(str(n) for n in allowed)
+        raise ShapeError(f"{name} must have {axes} axes; got shape {array.shape}.")
+    array = np.asarray(array, dtype=np.float64)
+    check_rows(name, array, np.isfinite, NonFiniteError, "must be finite", "Drop such rows or fill them in first.")
+    return frozen(array)
+
+
+def as_matrix(name: str, value: Any, *, columns: int | None = None, rows: int | None = None) -> Float[Array, "n d"]:
+    """`value` as a finite float64 matrix, with the number of rows and columns demanded."""
+    array = as_floats(name, value, ndim=2)
+    if columns is not None and array.shape[1] != columns:
+        raise ShapeError(
+            f"{name} must have {columns} columns; got {array.shape[1]}. Apply the same features as at the fit."
+        )
+    _check_length(name, array, rows)
+    return array
+
+
+def as_vector(name: str, value: Any, *, length: int | None = None) -> Float[Array, " n"]:
+    """`value` as a finite float64 vector of the length demanded."""
+    array = as_floats(name, value, ndim=1)
+    _check_length(name, array, length)
+    return array
+
+
+def as_actions(name: str, value: Any, *, n_actions: int | None = None, length: int | None = None) -> Int[Array, " n"]:
+    """`value` as int64 action numbers in 0 ... n_actions - 1."""
+    array = _numeric(name, value)
+    if array.ndim != 1:
+        raise ShapeError(f"{name} must have 1 axis; got shape {array.shape}.")
+    if array.dtype.kind == "f" and array.size:
+        check_rows(name, array, lambda a: np.equal(np.mod(a, 1), 0), DataTypeError, "must be integers", _MAP_IDS)
+    if array.dtype.kind == "b":
+        raise DataTypeError(f"{name} must be integers, not booleans. {_MAP_IDS}")
+    # An unsigned id beyond int64 would wrap around and could land inside the range.
+    if array.dtype.kind in "uf" and array.size and float(array.max()) >= 2.0**63:
+        raise ActionError(f"{name} holds {array.max()}, which is no action number. {_MAP_IDS}")
+    array = array.astype(np.int64, copy=False)
+    check_rows(name, array, lambda a: a >= 0, ActionError, "must not be negative", _MAP_IDS)
+    if n_actions is not None:
+        hint = f"Pass a larger n_actions= if the catalog has more than {n_actions} actions."
+        check_rows(name, array, lambda a: a < n_actions, ActionError, f"must be below n_actions={n_actions}", hint)
+    _check_length(name, array, length)
+    return frozen(array)
+
+
+def as_count(name: str, value: Any, *, minimum: int = 1) -> int:
+    """`value` as a Python integer of at least `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise DataTypeError(f"{name} must be an integer; got {value!r}.")
+    if value < minimum:
+        raise ShapeError(f"{name} must be at least {minimum}; got {value}.")
+    return int(value)
+
+
+def as_scalar(
+    name: str, value: Any, *, above: float | None = None, at_least: float | None = None, below: float | None = None
+) -> float:
+    """`value` as a finite float within the bounds given."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise DataTypeError(f"{name} must be a number; got {value!r}.")
+    if not np.isfinite(value):
+        raise NonFiniteError(f"{name} must be finite; got {value!r}.")
+    wrong = (
+        (above is not None and value <= above)
+        or (at_least is not None and value < at_least)
+        or (below is not None and value >= below)
+    )
+    if wrong:
+        bounds = [f"above {above}"] * (above is not None) + [f"at least {at_least}"] * (at_least is not None)
+        bounds += [f"below {below}"] * (below is not None)
+        raise ShapeError(f"{name} must be {' and '.join(bounds)}; got {value}.")
+    return float(value)
+
+
+def check_rows(
+    name: str, array: Array, good: Callable[[Array], Any], error: type[Exception], must: str, way_out: str
+) -> None:
+    """Raise `error` naming the first row for which `good` does not hold.
+
+    Args:
+        name: The argument, as the caller wrote it.
+        array: Its values; the first axis counts rows.
+        good: Elementwise predicate.
+        error: What to raise.
+        must: What holds of good values, as in "must be finite".
+        way_out: What the caller can do about it.
+    """
+    fine = np.asarray(good(array))
+    if fine.all():
+        return
+    where = np.unravel_index(int(np.argmin(fine)), fine.shape)
+    place = "" if array.ndim == 0 else f"row {where[0]} has " if array.ndim == 1 else f"row {where[0]} holds "
+    raise error(f"{name} {must}; {place}{array[where]!s}. {way_out}")
+
+
+def _numeric(name: str, value: Any) -> Array:
+    if hasattr(value, "toarray"):
+        raise DataTypeError(f"{name} must be a dense array; got a sparse one. Pass {name}.toarray().")
+    try:
+        array = np.asarray(value)
+    except ValueError as ragged:
+        raise ShapeError(f"{name} must be a rectangular array of numbers: {ragged}") from ragged
+    if array.dtype.kind not in "biuf":
+        raise DataTypeError(
+            f"{name} must hold numbers; got dtype {array.dtype}. Convert it first, as in {name}.astype(float)."
+        )
+    return array
+
+
+def _check_length(name: str, array: Array, length: int | None) -> None:
+    if length is not None and len(array) != length:
+        raise ShapeError(f"{name} must have {length} rows; got {len(array)}.")
+
+
+_MAP_IDS = "Map ids to 0 ... n_actions - 1 first, for example with np.unique(ids, return_inverse=True)."

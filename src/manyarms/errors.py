@@ -1,0 +1,65 @@
+"""Every exception that manyarms raises on purpose.
+
+```
+ManyarmsError
+├── InputError (also a ValueError)     an argument is wrong; the message names it, the first bad row and a way out
+│   ├── ShapeError                     sizes that disagree
+│   ├── DataTypeError                  not numbers, or not integers where ids are meant
+│   ├── NonFiniteError                 NaN or infinity
+│   ├── ActionError                    an action outside 0 ... n_actions - 1
+│   ├── PropensityError                a probability outside its range, or rows that do not sum to 1
+│   ├── CovarianceError                not symmetric, or not positive semi-definite
+│   └── EligibilityError               a row with nothing to choose from, or ids that are not actions
+├── NumericalError                     finite input, yet the arithmetic overflowed; says where
+├── TooLargeError                      an array was asked for that is larger than this library will form
+└── UndefinedLiftError                 a relative change against a baseline that may be zero
+```
+"""
+
+
+class ManyarmsError(Exception):
+    """Base of every deliberate exception of this package."""
+
+
+class InputError(ManyarmsError, ValueError):
+    """An argument is wrong."""
+
+
+class ShapeError(InputError):
+    """Sizes disagree."""
+
+
+class DataTypeError(InputError):
+    """Values are not of a usable type."""
+
+
+class NonFiniteError(InputError):
+    """A value is NaN or infinite."""
+
+
+class ActionError(InputError):
+    """An action lies outside 0 ... n_actions - 1."""
+
+
+class PropensityError(InputError):
+    """A probability lies outside its range, or a distribution does not sum to one."""
+
+
+class CovarianceError(InputError):
+    """A covariance is not symmetric or not positive semi-definite."""
+
+
+class EligibilityError(InputError):
+    """An eligible set is empty, or names what is not an action."""
+
+
+class NumericalError(ManyarmsError, ArithmeticError):
+    """Finite input led to an overflow or to a factorisation that failed."""
+
+
+class TooLargeError(ManyarmsError):
+    """The array asked for is larger than this library will form."""
+
+
+class UndefinedLiftError(ManyarmsError):
+    """A relative change was asked for against a baseline whose interval contains zero."""

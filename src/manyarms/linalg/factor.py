@@ -1,0 +1,103 @@
+"""Square roots of positive semi-definite matrices, alone or in stacks."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._arrays import Array
+
+
+def psd_root(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
+    """L with L Lᵀ = Σ: Cholesky's where every Σ is definite, else from eigenvalues, so a singular Σ is no problem."""
+    try:
+        return np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(matrices)
+        return vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+
+
+def is_symmetric(matrices: Float[Array, "k d d"]) -> np.ndarray:
+    """Which of the matrices are symmetric, to rounding."""
+    gap = np.abs(matrices - matrices.swapaxes(-1, -2)).max(axis=(-1, -2), initial=0.0)
+    scale = np.abs(matrices).max(axis=(-1, -2), initial=0.0)
+    return gap <= 1e-9 * scale
+
+
+def is_psd(matrices: Float[Array, "k d d"]) -> np.ndarray:
+    """Which of the symmetric matrices have no negative eigenvalue, to rounding."""
+    try:
+        np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        values = np.linalg.eigvalsh(matrices)
+        return values.min(axis=-1, initial=0.0) >= -1e-9 * np.abs(values).max(axis=-1, initial=0.0)
+    return np.ones(len(matrices), dtype=bool)
+
+
+def triangular(rows: Float[Array, "*batch n d"]) -> Float[Array, "*batch m d"]:
+    """R of the QR decomposition: fewer rows with the same RᵀR."""
+    # NumPy's annotation of mode="r" is that of mode="reduced".
+    return cast(Array, np.linalg.qr(rows, mode="r"))
+
+
+def lower_factor(rows: Float[Array, "*batch n d"]) -> Float[Array, "*batch d d"]:
+    """C, lower with positive diagonal and C Cᵀ = AᵀA: the Cholesky factor of AᵀA without forming it; n >= d."""
+    upper = triangular(rows)
+    # LAPACK's R may have negative rows; a Cholesky factor has none.
+    signs = np.where(np.einsum("...ii->...i", upper) < 0, -1.0, 1.0)
+    return (upper * signs[..., None]).swapaxes(-1, -2)
+
+
+def gram_root(
+    gram: Float[Array, "m d d"], moment: Float[Array, "m d"]
+) -> tuple[Float[Array, "m d d"], Float[Array, "m d"]]:
+    """Rows R and responses ρ with RᵀR = G and Rᵀρ = B: as good as the rounds that were summed into G and B.
+
+    One Cholesky factor of the bordered matrix [[G, B], [Bᵀ, ·]] holds both, as a QR of the rounds would. Where G is
+    singular, eigenvectors of G take over and the null directions become rows of zeros.
+    """
+    m, d = moment.shape
+    bordered = np.zeros((m, d + 1, d + 1))
+    bordered[:, :d, :d] = gram
+    bordered[:, d, :d] = moment
+    diagonal = np.einsum("mjj->mj", bordered)
+    # A feature that an action never saw (one-hot contexts) leaves a zero row: give it a pivot, take it back after.
+    absent = diagonal[:, :d] == 0.0
+    diagonal[:, :d][absent] = 1.0
+    diagonal[:, d] = 1.0
+    scale = np.sqrt(diagonal)
+    bordered /= scale[:, :, None]
+    bordered /= scale[:, None, :]
+    # Whatever stands in the corner leaves R and ρ alone; it only has to be large enough for the factor to exist.
+    diagonal[:, d] = _CORNER
+    try:
+        lower = np.linalg.cholesky(bordered)
+        trusted = np.einsum("mjj->mj", lower)[:, :d].min(axis=1, initial=1.0) > _WEAK_PIVOT
+    except np.linalg.LinAlgError:
+        lower, trusted = np.zeros_like(bordered), np.zeros(m, dtype=bool)
+    root = lower[:, :d, :d].swapaxes(1, 2) * scale[:, None, :d]
+    response = lower[:, d, :d].copy()
+    np.einsum("mjj->mj", root)[absent] = 0.0
+    if not trusted.all():
+        weak = np.flatnonzero(~trusted)
+        root[weak], response[weak] = _eigen_root(gram[weak], moment[weak])
+    return root, response
+
+
+def _eigen_root(
+    gram: Float[Array, "m d d"], moment: Float[Array, "m d"]
+) -> tuple[Float[Array, "m d d"], Float[Array, "m d"]]:
+    values, vectors = np.linalg.eigh(gram)
+    floor = gram.shape[-1] * np.finfo(float).eps * values[:, -1:]
+    kept = values > np.maximum(floor, 0.0)
+    size = np.sqrt(np.where(kept, values, 1.0))
+    root = np.where(kept[:, :, None], vectors.swapaxes(1, 2) * size[:, :, None], 0.0)
+    response = np.where(kept, np.einsum("mij,mi->mj", vectors, moment) / size, 0.0)
+    return root, response
+
+
+# Below this pivot of the scaled Gram matrix its Cholesky factor divides rounding errors by rounding errors.
+_WEAK_PIVOT = 1e-6
+_CORNER = 1e300

@@ -1,0 +1,66 @@
+"""Rows that belong together: sorting them by key, and walking through ragged groups as rectangular blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._arrays import Array
+
+
+class Groups(NamedTuple):
+    """Rows grouped by an integer key."""
+
+    keys: Int[Array, " g"]
+    """The distinct keys, ascending."""
+    order: Int[Array, " n"]
+    """Row numbers, group after group; within a group in their first order."""
+    starts: Int[Array, " g"]
+    """Where each group begins in `order`."""
+    counts: Int[Array, " g"]
+    """How many rows each group has."""
+
+    def blocks(self, members: Int[Array, " m"], limit: int) -> Iterator[tuple[Int[Array, " b"], Int[Array, "b c"]]]:
+        """Blocks of groups of one size: (which groups, the rows of each), at most about `limit` rows a block.
+
+        Args:
+            members: Positions in `keys` of the groups wanted.
+            limit: How many rows a block may hold; one group alone may exceed it.
+        """
+        sizes = self.counts[members]
+        by_size = members[np.argsort(sizes, kind="stable")]
+        sizes = self.counts[by_size]
+        edges = np.flatnonzero(np.diff(sizes, prepend=-1, append=-1))
+        for low, high in pairwise(edges):
+            count = int(sizes[low])
+            step = max(1, limit // count)
+            for begin in range(low, high, step):
+                block = by_size[begin : min(begin + step, high)]
+                yield block, self.order[self.starts[block][:, None] + np.arange(count)]
+
+
+def group_by(keys: Int[Array, " n"]) -> Groups:
+    """The rows of each distinct key."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    counts = np.diff(starts, append=len(keys))
+    return Groups(ordered[starts], order, starts, counts)
+
+
+def sum_by(keys: Int[Array, " n"], values: Float[Array, "n ..."]) -> tuple[Int[Array, " g"], Float[Array, "g ..."]]:
+    """The distinct keys, ascending, and the sum of the values of each."""
+    groups = group_by(keys)
+    if len(groups.keys) == 0:
+        return groups.keys, values[:0]
+    return groups.keys, np.add.reduceat(values[groups.order], groups.starts, axis=0)
+
+
+def chunks(n: int, size: int) -> Iterator[slice]:
+    """Slices that cover 0 ... n, of `size` each but the last."""
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))

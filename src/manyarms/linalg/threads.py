@@ -1,0 +1,36 @@
+"""Our own threads over chunks, with BLAS at one thread each: faster than BLAS threads, same result for any number."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TypeVar
+
+from threadpoolctl import ThreadpoolController
+
+Item = TypeVar("Item")
+
+
+def for_each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
+    """Call `work` on every item, several at a time; each call must write to a place of its own."""
+    todo = list(items)
+    workers = min(len(todo), _n_workers())
+    if workers <= 1:
+        for item in todo:
+            work(item)
+        return
+    with _controller().limit(limits=1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
+        for _ in pool.map(work, todo):
+            pass
+
+
+def _n_workers() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    return ThreadpoolController()
