@@ -1,0 +1,1 @@
+"""The nouns: logged data, priors and posteriors over weights, statistics, policies, estimates."""

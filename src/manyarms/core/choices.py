@@ -1,0 +1,192 @@
+"""How a policy spreads its choice over actions, for a block of rows: a few named, a shared part, or all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array
+from manyarms.linalg.groups import sum_by
+from manyarms.linalg.pairs import pair_rows
+
+
+class RowError(Exception):
+    """A policy cannot choose in one row of a block; `Policy.blocks` makes it an error with the row's own number."""
+
+    def __init__(self, row: int, problem: str):
+        super().__init__(problem)
+        self.row, self.problem = row, problem
+
+
+@dataclass(frozen=True)
+class Choices:
+    """π(· | x_i) for the rows of a block, as the sum of up to three parts.
+
+    Attributes:
+        n_rows: Rows of the block.
+        n_actions: K.
+        named: (n, K) sparse: probabilities of the actions a row singles out.
+        everywhere: (K,): probabilities that all rows share.
+        dense: (n, K): probabilities written out, for policies that have no shorter form.
+    """
+
+    n_rows: int
+    n_actions: int
+    named: sparse.csr_array | None = None
+    everywhere: Float[Array, " K"] | None = None
+    dense: Float[Array, "n K"] | None = None
+
+    @classmethod
+    def of_actions(cls, actions: Int[Array, " n"], n_actions: int) -> Choices:
+        """One action a row, for certain."""
+        n = len(actions)
+        named = sparse.csr_array((np.ones(n), actions, np.arange(n + 1)), shape=(n, n_actions))
+        return cls(n, n_actions, named=named)
+
+    @classmethod
+    def of_shared(cls, probabilities: Float[Array, " K"], n_rows: int, eligible: sparse.csr_array | None) -> Choices:
+        """One distribution for every row, renormalised over what is eligible there."""
+        if eligible is None:
+            return cls(n_rows, len(probabilities), everywhere=probabilities)
+        weight = probabilities[eligible.indices]
+        rows = pair_rows(eligible)
+        total = np.bincount(rows, weights=weight, minlength=n_rows)
+        if n_rows and total.min() <= 0:
+            raise RowError(int(np.argmin(total)), "gives probability zero to every eligible action")
+        named = sparse.csr_array((weight / total[rows], eligible.indices, eligible.indptr), shape=eligible.shape)
+        return cls(n_rows, len(probabilities), named=named)
+
+    def mixed(self, share: float, other: Choices) -> Choices:
+        """With probability `share` as `other`, else as these."""
+        parts: dict[str, Array | sparse.csr_array | None] = {}
+        for name in ("named", "everywhere", "dense"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            mine = None if mine is None else mine * (1.0 - share)
+            theirs = None if theirs is None else theirs * share
+            parts[name] = theirs if mine is None else mine if theirs is None else mine + theirs
+        return Choices(self.n_rows, self.n_actions, **parts)  # pyright: ignore[reportArgumentType]
+
+    def probability_of(self, actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        """π(a_i | x_i), one action a row."""
+        rows = np.arange(self.n_rows)
+        out = np.zeros(self.n_rows)
+        if self.named is not None:
+            out += np.asarray(self.named[rows, actions]).reshape(-1)
+        if self.everywhere is not None:
+            out += self.everywhere[actions]
+        if self.dense is not None:
+            out += self.dense[rows, actions]
+        return out
+
+    def probabilities(self) -> Float[Array, "n K"]:
+        """All of them, written out."""
+        out = np.zeros((self.n_rows, self.n_actions))
+        if self.named is not None:
+            out += self.named.toarray()
+        if self.everywhere is not None:
+            out += self.everywhere
+        if self.dense is not None:
+            out += self.dense
+        return out
+
+    def mode(self) -> Int[Array, " n"]:
+        """The likeliest action of each row, the lowest number among equals."""
+        if self.dense is not None:
+            return self.probabilities().argmax(axis=1)
+        best, value = np.zeros(self.n_rows, dtype=np.int64), np.full(self.n_rows, -1.0)
+        if self.everywhere is not None:
+            shared = int(self.everywhere.argmax())
+            best[:], value[:] = shared, self.everywhere[shared]
+        if self.named is not None:
+            rows = pair_rows(self.named)
+            actions, data = self.named.indices, np.asarray(self.named.data, dtype=float)
+            if self.everywhere is not None:
+                data = data + self.everywhere[actions]
+            order = np.lexsort((actions, -data, rows))
+            first = order[np.unique(rows[order], return_index=True)[1]]
+            better = data[first] > value[rows[first]]
+            best[rows[first[better]]] = actions[first[better]]
+        return best
+
+    def sample(self, rng: np.random.Generator) -> Int[Array, " n"]:
+        """One action a row, drawn by inverting the cumulative probabilities of the parts one after the other."""
+        out = np.full(self.n_rows, -1, dtype=np.int64)
+        level = rng.random(self.n_rows)
+        if self.named is not None:
+            level = _invert_named(self.named, level, out)
+        if self.everywhere is not None:
+            open_rows = np.flatnonzero(out < 0)
+            total = np.cumsum(self.everywhere)
+            hit = np.searchsorted(total, level[open_rows], side="right")
+            last = self.dense is None
+            found = np.minimum(hit, _last_positive(self.everywhere)) if last else hit
+            inside = found < self.n_actions
+            out[open_rows[inside]] = found[inside]
+            level[open_rows] -= total[-1]
+        if self.dense is not None:
+            open_rows = np.flatnonzero(out < 0)
+            for i in range(0, len(open_rows), 64):
+                rows = open_rows[i : i + 64]
+                total = np.cumsum(self.dense[rows], axis=1)
+                # Rounding may leave the last cumulative sum just below the level drawn.
+                hit = (total <= np.minimum(level[rows], np.nextafter(total[:, -1], 0.0))[:, None]).sum(axis=1)
+                out[rows] = np.minimum(hit, self.n_actions - 1)
+        return out
+
+    def feature_mass(self, features: Float[Array, "n d"]) -> tuple[Int[Array, " m"], Float[Array, "m d"]]:
+        """Σ_i π(a | x_i) φ(x_i) for the actions with any mass."""
+        actions: list[Array] = []
+        vectors: list[Array] = []
+        if self.named is not None and self.named.nnz:
+            distinct, column = np.unique(self.named.indices, return_inverse=True)
+            compact = sparse.csr_array((self.named.data, column, self.named.indptr), shape=(self.n_rows, len(distinct)))
+            actions.append(distinct.astype(np.int64))
+            vectors.append(np.asarray(compact.T @ features))
+        everyone = np.arange(self.n_actions)
+        if self.everywhere is not None:
+            actions.append(everyone)
+            vectors.append(np.outer(self.everywhere, features.sum(axis=0)))
+        if self.dense is not None:
+            actions.append(everyone)
+            vectors.append(self.dense.T @ features)
+        return sum_by(np.concatenate(actions), np.concatenate(vectors))
+
+    def expected(self, features: Float[Array, "n d"], means: Float[Array, "K d"]) -> Float[Array, " n"]:
+        """Σ_a π(a | x_i) φ(x_i)ᵀ θ̂_a, row by row."""
+        out = np.zeros(self.n_rows)
+        if self.named is not None:
+            rows = pair_rows(self.named)
+            for i in range(0, self.named.nnz, _PAIRS):
+                part = slice(i, i + _PAIRS)
+                score = np.einsum("pd,pd->p", features[rows[part]], means[self.named.indices[part]])
+                out += np.bincount(rows[part], weights=score * self.named.data[part], minlength=self.n_rows)
+        if self.everywhere is not None:
+            out += features @ (self.everywhere @ means)
+        if self.dense is not None:
+            out += np.einsum("nd,nd->n", self.dense @ means, features)
+        return out
+
+
+def _invert_named(named: sparse.csr_array, level: Float[Array, " n"], out: Int[Array, " n"]) -> Float[Array, " n"]:
+    """Fill `out` where the level falls within the named part; returns what is left of the level."""
+    counts = np.diff(named.indptr)
+    total = np.concatenate([[0.0], np.cumsum(named.data)])
+    start, end = total[named.indptr[:-1]], total[named.indptr[1:]]
+    slot = np.searchsorted(total, start + level, side="right") - 1
+    mass = end - start
+    inside = (level < mass) & (counts > 0)
+    # A row whose named part holds everything must not fall through for a rounding error in its sum.
+    inside |= (counts > 0) & (mass > 1.0 - 1e-9)
+    last = named.indptr[1:] - 1
+    out[inside] = named.indices[np.clip(slot, named.indptr[:-1], last)[inside]]
+    return level - mass
+
+
+def _last_positive(probabilities: Float[Array, " K"]) -> int:
+    return int(np.flatnonzero(probabilities)[-1])
+
+
+_PAIRS = 1 << 17

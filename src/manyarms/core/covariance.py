@@ -1,0 +1,110 @@
+"""Σ_a, the covariance of θ_a around W_a ψ + c_a: a scalar, a diagonal, one matrix for all, or one each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._arrays import Array, as_floats, check_rows, frozen
+from manyarms.errors import CovarianceError, ShapeError
+from manyarms.linalg.factor import is_psd, is_symmetric, psd_root
+
+
+class ActionCovariance:
+    """The same few products for every form of Σ_a, so that no caller needs to know which form it has.
+
+    Exactly one of the three is set:
+
+    Attributes:
+        variances: (d,) when Σ_a is diagonal and shared (a scalar is the diagonal of equal entries).
+        shared: (d, d) when all actions have one full matrix.
+        each: (K, d, d) when every action has its own.
+    """
+
+    def __init__(self, *, variances: Array | None = None, shared: Array | None = None, each: Array | None = None):
+        self.variances = None if variances is None else frozen(variances)
+        self.shared = None if shared is None else frozen(shared)
+        self.each = None if each is None else frozen(each)
+
+    @classmethod
+    def of(cls, value: Any, *, n_actions: int, dim: int) -> ActionCovariance:
+        """Check what a user passed as `action_cov`: a scalar, (d,), (d, d) or (K, d, d)."""
+        if isinstance(value, ActionCovariance):
+            return value
+        array = as_floats("action_cov", value, ndim=(0, 1, 2, 3))
+        shapes = {0: (), 1: (dim,), 2: (dim, dim), 3: (n_actions, dim, dim)}
+        if array.shape != shapes[array.ndim]:
+            raise ShapeError(
+                f"action_cov must be a scalar, ({dim},), ({dim}, {dim}) or ({n_actions}, {dim}, {dim}) "
+                f"here; got shape {array.shape}."
+            )
+        if array.ndim <= 1:
+            check_rows("action_cov", array, lambda v: v >= 0, CovarianceError, "must not be negative", _VARIANCE)
+            return cls(variances=np.full(dim, array) if array.ndim == 0 else array)
+        matrices = as_covariances("action_cov", array if array.ndim == 3 else array[None])
+        return cls(shared=matrices[0]) if array.ndim == 2 else cls(each=matrices)
+
+    def times(self, rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> Float[Array, "m r d"]:
+        """Every row times the Σ_a of its action."""
+        if self.variances is not None:
+            return rows * self.variances
+        return rows @ (self.shared if self.shared is not None else self._each(actions))
+
+    def times_vectors(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
+        """Σ_a v_a, one vector an action."""
+        return self.times(vectors[:, None, :], actions)[:, 0, :]
+
+    def times_root(self, rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> Float[Array, "m r d"]:
+        """Every row times L_a, where L_a L_aᵀ = Σ_a."""
+        if self.variances is not None:
+            return rows * np.sqrt(self.variances)
+        return rows @ psd_root(self.shared if self.shared is not None else self._each(actions))
+
+    def blocks(self, actions: Int[Array, " m"]) -> Float[Array, "m d d"]:
+        """Σ_a written out."""
+        if self.variances is not None:
+            return np.broadcast_to(np.diag(self.variances), (len(actions), len(self.variances), len(self.variances)))
+        if self.shared is not None:
+            return np.broadcast_to(self.shared, (len(actions), *self.shared.shape))
+        return self._each(actions)
+
+    def colour(self, noise: Float[Array, "s m d"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
+        """L_a ε with L_a L_aᵀ = Σ_a: standard normal noise turned into draws around zero."""
+        if self.variances is not None:
+            return noise * np.sqrt(self.variances)
+        if self.shared is not None:
+            return noise @ psd_root(self.shared).T
+        return np.einsum("mij,smj->smi", psd_root(self._each(actions)), noise)
+
+    def extended(self, extra: ActionCovariance | None, n_actions: int, n_new: int) -> ActionCovariance:
+        """The covariances of these actions followed by those of `n_new` more; None repeats what all share."""
+        if extra is None:
+            if self.each is not None:
+                raise ShapeError("action_cov differs by action here; pass action_cov= for the new actions too.")
+            return self
+        old, new = self.blocks(np.arange(n_actions)), extra.blocks(np.arange(n_new))
+        return ActionCovariance(each=np.concatenate([old, new]))
+
+    def _each(self, actions: Int[Array, " m"]) -> Float[Array, "m d d"]:
+        assert self.each is not None
+        return self.each[actions]
+
+
+def as_covariances(name: str, matrices: Float[Array, "k d d"]) -> Float[Array, "k d d"]:
+    """The matrices, exactly symmetric; refused, naming the first, when they are not so to rounding, or not PSD."""
+    for holds, must, hint in (
+        (is_symmetric, "must be symmetric", "Use (S + S.T) / 2."),
+        (is_psd, "must be positive semi-definite", "An eigenvalue is negative; build it as A @ A.T."),
+    ):
+        fine = holds(matrices)
+        if not fine.all():
+            which = f"; matrix {int(np.argmin(fine))} is not" if len(matrices) > 1 else ""
+            raise CovarianceError(f"{name} {must}{which}. {hint}")
+    mirrored = matrices.swapaxes(1, 2)
+    # Products such as A @ A.T of a stack differ from their transpose in the last digit.
+    return matrices if np.array_equal(matrices, mirrored) else (matrices + mirrored) / 2
+
+
+_VARIANCE = "Pass variances, not standard deviations; 0 means theta_a is exactly W_a psi + c_a."

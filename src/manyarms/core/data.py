@@ -1,0 +1,118 @@
+"""Logged rounds: what was shown to whom, and what came back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._arrays import Array, as_actions, as_count, as_matrix, as_vector, check_rows, frozen
+from manyarms.errors import InputError, PropensityError, ShapeError
+from manyarms.linalg.groups import chunks
+
+if TYPE_CHECKING:
+    from manyarms.core.policy import Policy
+
+
+class LoggedData:
+    """Rounds (x_i, a_i, r_i), i = 1 ... n, logged by some policy π_0; checked once, here, and read-only after.
+
+    Contexts are used as they are: φ(x) = x, no intercept, no scaling.
+
+    Args:
+        contexts: (n, d) features.
+        actions: (n,) integers in 0 ... n_actions - 1.
+        rewards: (n,) numbers.
+        propensities: (n,) π_0(a_i | x_i) in (0, 1], if known. The direct methods need none.
+        n_actions: K, counting actions never logged; by default one more than the largest action logged.
+        weights: (n,) non-negative; weight 2 says the same as the row twice.
+        logging_policy: π_0 as a policy, if known, for estimators that need it for every action.
+        groups: (n,) integer ids of users or sessions, if rounds come in clusters.
+
+    Raises:
+        InputError: Naming the argument, the first bad row and a way out.
+    """
+
+    def __init__(
+        self,
+        contexts: Any,
+        actions: Any,
+        rewards: Any,
+        propensities: Any = None,
+        n_actions: int | None = None,
+        *,
+        weights: Any = None,
+        logging_policy: Policy | None = None,
+        groups: Any = None,
+    ):
+        self.contexts: Float[Array, "n d"] = as_matrix("contexts", contexts)
+        n, d = self.contexts.shape
+        if d == 0:
+            raise ShapeError("contexts must have at least one column; use a column of ones when there is no context.")
+        actions = as_empty_ids(actions)
+        self.n_actions = self._count_actions(actions, n_actions)
+        self.actions: Int[Array, " n"] = as_actions("actions", actions, n_actions=self.n_actions, length=n)
+        self.rewards: Float[Array, " n"] = as_vector("rewards", rewards, length=n)
+        self.propensities = None if propensities is None else as_vector("propensities", propensities, length=n)
+        if self.propensities is not None:
+            check_rows(
+                "propensities", self.propensities, lambda p: (p > 0) & (p <= 1), PropensityError,
+                "must lie in (0, 1]", "They are the logging policy's probabilities of the logged actions.",
+            )  # fmt: skip
+        self.weights = None if weights is None else as_vector("weights", weights, length=n)
+        if self.weights is not None:
+            check_rows(
+                "weights", self.weights, lambda w: w >= 0, InputError, "must not be negative",
+                "Weight 0 drops a row, weight 2 counts it twice.",
+            )  # fmt: skip
+        if logging_policy is not None and logging_policy.n_actions != self.n_actions:
+            raise ShapeError(
+                f"logging_policy has {logging_policy.n_actions} actions; the logs have {self.n_actions}. "
+                "Pass n_actions= to both."
+            )
+        self.logging_policy = logging_policy
+        self.groups = None if groups is None else as_actions("groups", groups, length=n)
+
+    @staticmethod
+    def _count_actions(actions: Any, n_actions: int | None) -> int:
+        if n_actions is not None:
+            return as_count("n_actions", n_actions)
+        found = as_actions("actions", actions)
+        if len(found) == 0:
+            raise ShapeError("an empty log does not say how many actions there are; pass n_actions=.")
+        return int(found.max()) + 1
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def __repr__(self) -> str:
+        known = [name for name in ("propensities", "weights", "groups") if getattr(self, name) is not None]
+        extra = f", with {', '.join(known)}" if known else ""
+        return f"LoggedData({len(self):,} rounds, {self.n_actions:,} actions, d={self.dim}{extra})"
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return self.contexts.shape[1]
+
+    def take(self, rows: slice | Int[Array, " m"]) -> LoggedData:
+        """These rows only; the logging policy is restricted to them too."""
+        part = object.__new__(LoggedData)
+        for name in ("contexts", "actions", "rewards", "propensities", "weights", "groups"):
+            column = getattr(self, name)
+            setattr(part, name, None if column is None else frozen(column[rows]))
+        part.n_actions = self.n_actions
+        part.logging_policy = None if self.logging_policy is None else self.logging_policy.take(rows)
+        return part
+
+    def batches(self, size: int = 1 << 20) -> Iterator[LoggedData]:
+        """The rounds in order, `size` at a time: how everything here consumes logs."""
+        for rows in chunks(len(self), as_count("size", size)):
+            yield self.take(rows)
+
+
+def as_empty_ids(actions: Any) -> Any:
+    """An empty list has no integer type of its own; everything else is left as it is."""
+    return np.empty(0, dtype=np.int64) if isinstance(actions, list | tuple) and not actions else actions

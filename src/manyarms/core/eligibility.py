@@ -1,0 +1,118 @@
+"""Which actions may be chosen in which row: stock, targeting, candidate sets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from manyarms.errors import ActionError, DataTypeError, EligibilityError, ShapeError
+from manyarms.linalg.pairs import shape_of
+
+
+class Eligibility(ABC):
+    """The eligible sets of n rows, read block by block."""
+
+    def __init__(self, n_rows: int, n_actions: int):
+        self.n_rows = n_rows
+        self.n_actions = n_actions
+
+    def block(self, rows: slice) -> sparse.csr_array:
+        """Ones where an action may be chosen, for these rows: columns sorted, none twice, no row empty."""
+        found = self._read(rows)
+        matrix = _clean(found, rows.start, rows.stop - rows.start, self.n_actions)
+        sizes = np.diff(matrix.indptr)
+        if len(sizes) and sizes.min() == 0:
+            raise EligibilityError(
+                f"eligible leaves nothing to choose from in row {rows.start + int(np.argmin(sizes))}. "
+                "Give every row at least one action, or leave such rows out."
+            )
+        return matrix
+
+    @abstractmethod
+    def _read(self, rows: slice) -> Any: ...
+
+
+def as_eligibility(value: Any, n_rows: int, n_actions: int) -> Eligibility | None:
+    """Check what a user passed as `eligible`.
+
+    Args:
+        value: None (all actions everywhere); an (n, K) SciPy sparse matrix or boolean array; a list with one list of
+            action numbers a row; or a function of a slice of rows that returns either of these for that slice.
+        n_rows: How many contexts there are.
+        n_actions: K.
+    """
+    if value is None or isinstance(value, Eligibility):
+        return value
+    if callable(value):
+        return _Callable(value, n_rows, n_actions)
+    if sparse.issparse(value):
+        value = sparse.csr_array(value)
+    if not isinstance(value, np.ndarray | Sequence | sparse.csr_array):
+        raise DataTypeError(
+            f"eligible must be a sparse matrix, a list of id lists or a function; got {type(value).__name__}."
+        )
+    n_given = shape_of(value)[0] if isinstance(value, sparse.csr_array) else len(value)
+    if n_given != n_rows:
+        raise ShapeError(f"eligible must have one row a context: {n_rows}; got {n_given}.")
+    return _Stored(value, n_rows, n_actions)
+
+
+class _Stored(Eligibility):
+    def __init__(self, value: Any, n_rows: int, n_actions: int):
+        super().__init__(n_rows, n_actions)
+        self._value = value
+
+    def _read(self, rows: slice) -> Any:
+        return self._value[rows]
+
+
+class _Callable(Eligibility):
+    def __init__(self, function: Callable[[slice], Any], n_rows: int, n_actions: int):
+        super().__init__(n_rows, n_actions)
+        self._function = function
+
+    def _read(self, rows: slice) -> Any:
+        return self._function(rows)
+
+
+def _clean(found: Any, first_row: int, n_rows: int, n_actions: int) -> sparse.csr_array:
+    if sparse.issparse(found) or (isinstance(found, np.ndarray) and found.ndim == 2 and found.dtype.kind == "b"):
+        matrix = sparse.csr_array(found)
+        if shape_of(matrix) != (n_rows, n_actions):
+            raise ShapeError(f"eligible must have shape ({n_rows}, {n_actions}) for these rows; got {matrix.shape}.")
+        indptr, indices, keep = matrix.indptr, matrix.indices, matrix.data != 0
+    else:
+        indptr, indices = _from_lists(found, first_row, n_rows)
+        keep = np.ones(len(indices), dtype=bool)
+        outside = (indices < 0) | (indices >= n_actions)
+        if outside.any():
+            bad = int(np.argmax(outside))
+            row = first_row + int(np.searchsorted(indptr, bad, side="right")) - 1
+            raise ActionError(f"eligible must name actions below n_actions={n_actions}; row {row} has {indices[bad]}.")
+    rows = np.repeat(np.arange(n_rows), np.diff(indptr))
+    # Duplicates and order do not matter to a set: one canonical form for everything after.
+    code = np.unique(rows[keep] * n_actions + indices[keep].astype(np.int64))
+    starts = np.searchsorted(code, np.arange(n_rows + 1) * n_actions)
+    return sparse.csr_array((np.ones(len(code)), code % n_actions, starts), shape=(n_rows, n_actions))
+
+
+def _from_lists(found: Any, first_row: int, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        lists = [np.asarray(ids) for ids in found]
+    except TypeError as cause:
+        raise DataTypeError(f"eligible must give a list of action numbers for every row: {cause}") from cause
+    if len(lists) != n_rows:
+        raise ShapeError(f"eligible must give {n_rows} lists for rows {first_row} on; got {len(lists)}.")
+    for i, ids in enumerate(lists):
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise DataTypeError(
+                f"eligible must give a flat list of integer action numbers; row {first_row + i} does not. "
+                "A dense (n, K) mask must be boolean."
+            )
+    sizes = [len(ids) for ids in lists]
+    flat = np.concatenate([ids.astype(np.int64) for ids in lists]) if lists else np.empty(0, np.int64)
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), flat

@@ -1,0 +1,77 @@
+"""An estimated quantity, with all that is known of its error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from manyarms._arrays import as_scalar
+from manyarms.errors import InputError
+
+Kind = Literal["posterior", "sampling"]
+Method = Literal["exact", "delta", "draws", "normal", "bootstrap", "bernstein"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The value of a policy, a difference of two, or a relative change, as N(value, std²).
+
+    Two errors are kept apart. `posterior_std` is what the logs leave open about the rewards: it belongs to the value
+    *on the contexts given*. `context_std` is the sampling error of these contexts as a sample of the population. `std`
+    joins both and belongs to the value in the population.
+
+    Attributes:
+        value: The best guess.
+        std: Standard deviation of all error.
+        posterior_std: The part that more rewards would shrink, where it is known.
+        context_std: The part that more contexts would shrink, where it is known.
+        kind: "posterior" when it is a posterior distribution, "sampling" when a sampling distribution.
+        method: How the distribution was found.
+        diagnostics: Figures that say how far to trust it.
+    """
+
+    value: float
+    std: float
+    posterior_std: float | None = None
+    context_std: float | None = None
+    kind: Kind = "posterior"
+    method: Method = "exact"
+    diagnostics: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def interval(
+        self, level: float = 0.95, *, of: Literal["population", "contexts"] = "population"
+    ) -> tuple[float, float]:
+        """The central interval that holds the value with probability `level`.
+
+        Args:
+            level: Between 0 and 1.
+            of: The value in the "population" the contexts were drawn from, or on these "contexts" themselves.
+        """
+        level = as_scalar("level", level, above=0.0, below=1.0)
+        if of not in ("population", "contexts"):
+            raise InputError(f'of must be "population" or "contexts"; got {of!r}.')
+        std = self.std if of == "population" else self.posterior_std
+        if std is None:
+            raise InputError("this estimate has no posterior_std; ask for the interval of the population.")
+        half = float(ndtri(0.5 + level / 2)) * std
+        return self.value - half, self.value + half
+
+    @property
+    def probability_positive(self) -> float:
+        """How sure it is that the quantity is above zero: for a difference, that the policy beats its baseline."""
+        if self.std == 0.0:
+            return 0.5 if self.value == 0.0 else float(self.value > 0.0)
+        return float(ndtr(self.value / self.std))
+
+    def __str__(self) -> str:
+        low, high = self.interval()
+        return f"{self.value:.4g} [{low:.4g}, {high:.4g}]"
+
+
+def joined_std(posterior_variance: float, context_variance: float) -> float:
+    """The standard deviation of two independent errors together."""
+    return float(np.sqrt(posterior_variance + context_variance))

@@ -1,0 +1,278 @@
+"""The one family of priors and posteriors over action weights, closed under conditioning."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._arrays import Array, as_actions, as_count, as_floats, as_vector, frozen
+from manyarms._random import split
+from manyarms.core.covariance import ActionCovariance
+from manyarms.core.latent import LatentFactor
+from manyarms.core.mixing import DenseMixing, Mixing, as_mixing
+from manyarms.core.observed import Observed, action_chunks
+from manyarms.errors import ShapeError
+
+
+class HierarchicalGaussian:
+    """ψ ~ N(μ, Σ), and θ_a | ψ ~ N(W_a ψ + c_a, Σ_a), independent over actions given ψ (paper, eq. 4).
+
+    Prior and posterior are both of this type. Given rows R_a θ_a + noise = ρ_a of the seen actions (noise of variance
+    one), θ_a | ψ is centred on m + Σ_a N_aᵀ (ρ_a - R_a m) with m = W_a ψ + c_a and N_a = (I + R_a Σ_a R_aᵀ)⁻¹ R_a. So
+    conditioning stores R_a, ρ_a and N_a for the actions it saw, and nothing for the others.
+
+    Args:
+        latent_mean: μ, (d',).
+        latent_cov: Σ: a scalar, (d',), blocks (J, b, b) with J b = d', or (d', d').
+        mixing: W: (K, d, d'), or `MixedEffects(weights, dim)`.
+        action_cov: Σ_a: a scalar, (d,), (d, d) or (K, d, d); zero is allowed.
+        offset: c_a: None, (d,) or (K, d).
+
+    Raises:
+        InputError: When shapes disagree, values are not finite, or a covariance is not symmetric PSD.
+    """
+
+    def __init__(self, latent_mean: Any, latent_cov: Any, mixing: Any, action_cov: Any, offset: Any = None):
+        self.mixing: Mixing = as_mixing(mixing)
+        self.latent_mean: Float[Array, " p"] = as_vector("latent_mean", latent_mean, length=self.mixing.latent_dim)
+        self.latent_factor = LatentFactor.of(latent_cov, latent_dim=self.mixing.latent_dim)
+        self.action_covariance = ActionCovariance.of(action_cov, n_actions=self.n_actions, dim=self.dim)
+        self.offset = _as_offset(offset, self.n_actions, self.dim)
+        self._set_posterior(self, Observed.empty(), (), 0.0)
+
+    def _set_posterior(
+        self, base: HierarchicalGaussian, observed: Observed, gains: tuple[Array, ...], log_evidence: float
+    ) -> None:
+        self.base = base
+        self.observed = observed
+        self._gains = gains
+        self.log_evidence = log_evidence
+
+    def conditioned(
+        self,
+        latent_mean: Float[Array, " p"],
+        latent_factor: LatentFactor,
+        observed: Observed,
+        gains: tuple[Array, ...],
+        log_evidence: float,
+    ) -> HierarchicalGaussian:
+        """The posterior with the parts that `inference.condition` has solved for; not for users."""
+        out = object.__new__(HierarchicalGaussian)
+        out.mixing, out.action_covariance, out.offset = self.mixing, self.action_covariance, self.offset
+        out.latent_mean, out.latent_factor = frozen(latent_mean), latent_factor
+        out._set_posterior(self.base, observed, gains, log_evidence)
+        return out
+
+    def __repr__(self) -> str:
+        seen = f", {len(self.observed.actions):,} seen" if self.observed.groups else ""
+        return (
+            f"HierarchicalGaussian({self.n_actions:,} actions{seen}, d={self.dim}, latent_dim={self.latent_dim}, "
+            f"{type(self.mixing).__name__})"
+        )
+
+    @property
+    def n_actions(self) -> int:
+        """K."""
+        return self.mixing.n_actions
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return self.mixing.dim
+
+    @property
+    def latent_dim(self) -> int:
+        """d'."""
+        return self.mixing.latent_dim
+
+    @property
+    def latent_cov(self) -> Float[Array, "p p"]:
+        """Σ, written out; refused above `core.latent.MAX_DENSE_LATENT`."""
+        return self.latent_factor.covariance()
+
+    # Marginals of θ, ψ integrated out.
+
+    def action_mean(self, actions: Any = None) -> Float[Array, "m d"]:
+        """E θ_a of the actions asked for, or of all."""
+        return self._all_means if actions is None else self.centre(self.latent_mean, self._checked(actions))
+
+    def action_cov(self, actions: Any) -> Float[Array, "m d d"]:
+        """Cov θ_a of each action asked for."""
+        actions = self._checked(actions)
+        out = np.empty((len(actions), self.dim, self.dim))
+        for part in action_chunks(len(actions), self.mixing.action_size):
+            transfer = self._transfer(actions[part])
+            root = transfer @ self.mixing.root(self.latent_factor, actions[part])
+            out[part] = self._conditional_cov(actions[part], transfer) + root @ root.swapaxes(1, 2)
+        return out
+
+    def cross_cov(self, left: Any, right: Any) -> Float[Array, "m d d"]:
+        """Cov(θ_a, θ_b) for pairs of actions (a, b), one pair a row."""
+        left = self._checked(left)
+        right = as_actions("right", right, n_actions=self.n_actions, length=len(left))
+        out = np.empty((len(left), self.dim, self.dim))
+        for part in action_chunks(len(left), self.mixing.action_size):
+            a, b = left[part], right[part]
+            across = self.mixing.cross(self.latent_factor, a, b)
+            out[part] = self._transfer(a) @ across @ self._transfer(b).swapaxes(1, 2)
+        same = np.flatnonzero(left == right)
+        out[same] = self.action_cov(left[same])
+        return out
+
+    def variance_of(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> float:
+        """Var Σ_a v_aᵀ θ_a for distinct actions: Σ_a v_aᵀ S_a v_a + ‖Fᵀ u‖², u = Σ_a (T_a W_a)ᵀ v_a (notes: value)."""
+        spread, u = 0.0, np.zeros(self.latent_dim)
+        for part in action_chunks(len(actions), self.mixing.action_size):
+            ids, v = actions[part], vectors[part]
+            pulled, noise = self._pull_back(v, ids)
+            spread += float(np.sum(pulled * self.action_covariance.times_vectors(pulled, ids))) + noise
+            u += self.mixing.apply_t(pulled, ids)
+        return spread + float(np.sum(self.latent_factor.apply_t(u) ** 2))
+
+    # Given ψ.
+
+    def centre(self, latent: Float[Array, " p"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
+        """E[θ_a | ψ] for one ψ."""
+        out = np.empty((len(actions), self.dim))
+        for part in action_chunks(len(actions), self.mixing.action_size):
+            out[part] = self._correct(self._prior_centre(latent[None], actions[part]), actions[part], None)[0]
+        return out
+
+    def draw_given(
+        self, latent: Float[Array, "s p"], actions: Int[Array, " m"], rng: np.random.Generator
+    ) -> Float[Array, "s m d"]:
+        """One draw of θ_a | ψ for each ψ given: a draw from the prior, moved by what was observed (Matheron's rule)."""
+        noise = rng.standard_normal((len(latent), len(actions), self.dim))
+        start = self._prior_centre(latent, actions) + self.action_covariance.colour(noise, actions)
+        return self._correct(start, actions, rng)
+
+    def draw_latent(self, rng: np.random.Generator, size: int) -> Float[Array, "s p"]:
+        """Draws of ψ."""
+        return self.latent_mean + self.latent_factor.apply(rng.standard_normal((size, self.latent_dim)))
+
+    def sample(self, rng: np.random.Generator, size: int = 1, actions: Any = None) -> Float[Array, "s m d"]:
+        """Joint draws of θ_a for the actions asked for (default: all), sharing ψ within a draw.
+
+        Args:
+            rng: A NumPy generator.
+            size: How many draws.
+            actions: Which actions; a draw has (m, d) numbers, so ask for few when K is large.
+        """
+        ids = np.arange(self.n_actions) if actions is None else self._checked(actions)
+        distinct, where = np.unique(ids, return_inverse=True)
+        latent_rng, action_rng = split(rng, "latent", "actions")
+        latent = self.draw_latent(latent_rng, as_count("size", size))
+        # An action asked for twice is one random vector, not two.
+        return self.draw_given(latent, distinct, action_rng)[:, where]
+
+    # Other distributions made from this one.
+
+    def marginal(self) -> HierarchicalGaussian:
+        """ψ integrated out: every θ_a keeps its mean and covariance, and actions become independent (paper, eq. 3)."""
+        everyone = np.arange(self.n_actions)
+        empty = DenseMixing(np.zeros((self.n_actions, self.dim, 0)))
+        cov = np.empty((self.n_actions, self.dim, self.dim))
+        for part in action_chunks(self.n_actions, self.mixing.action_size):
+            cov[part] = self.action_cov(everyone[part])
+        return HierarchicalGaussian(np.zeros(0), np.zeros((0, 0)), empty, cov, self.action_mean())
+
+    def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> HierarchicalGaussian:
+        """This distribution with new, unseen actions after the existing ones: nothing is solved again.
+
+        Args:
+            mixing: W of the new actions, of the same kind as W here.
+            action_cov: Their Σ_a; by default the one that all actions share.
+            offset: Their c_a; by default the one that all actions share.
+        """
+        extra = as_mixing(mixing)
+        n_old, n_new = self.n_actions, extra.n_actions
+        out = object.__new__(HierarchicalGaussian)
+        out.mixing = self.mixing.extended(extra)
+        added = None if action_cov is None else ActionCovariance.of(action_cov, n_actions=n_new, dim=self.dim)
+        out.action_covariance = self.action_covariance.extended(added, n_old, n_new)
+        out.offset = _extended_offset(self.offset, _as_offset(offset, n_new, self.dim), n_old, n_new)
+        out.latent_mean, out.latent_factor = self.latent_mean, self.latent_factor
+        base = out if self.base is self else self.base.with_actions(mixing, action_cov, offset)
+        out._set_posterior(base, self.observed, self._gains, self.log_evidence)
+        return out
+
+    # The pieces.
+
+    def offset_of(self, actions: Int[Array, " m"]) -> Float[Array, "#m d"]:
+        """c_a, or one row that all share."""
+        if self.offset is None:
+            return np.zeros((1, self.dim))
+        return self.offset[None] if self.offset.ndim == 1 else self.offset[actions]
+
+    @cached_property
+    def _all_means(self) -> Float[Array, "K d"]:
+        return frozen(self.centre(self.latent_mean, np.arange(self.n_actions)))
+
+    def _prior_centre(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
+        return self.mixing.apply(latent, actions) + self.offset_of(actions)
+
+    def _correct(
+        self, start: Float[Array, "s m d"], actions: Int[Array, " m"], rng: np.random.Generator | None
+    ) -> Float[Array, "s m d"]:
+        """θ + Σ_a N_aᵀ (ρ_a - R_a θ - ε) for the seen among `actions`, with ε = 0 when there is no rng."""
+        out = np.array(start)
+        for number, where, place in self.observed.find(actions):
+            group, gain = self.observed.groups[number], self._gains[number][place]
+            miss = group.response[place] - np.einsum("mrd,smd->smr", group.root[place], start[:, where])
+            if rng is not None:
+                miss -= rng.standard_normal(miss.shape)
+            gain = self.action_covariance.times(gain, actions[where])
+            out[:, where] += np.einsum("mrd,smr->smd", gain, miss)
+        return out
+
+    def _pull_back(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> tuple[Float[Array, "m d"], float]:
+        """T_aᵀ v_a = v_a - R_aᵀ N_a Σ_a v_a, and Σ_a ‖N_a Σ_a v_a‖²: the two halves of v_aᵀ S_a v_a, each a square."""
+        out, noise = np.array(vectors), 0.0
+        for number, where, place in self.observed.find(actions):
+            smoothed = self.action_covariance.times_vectors(vectors[where], actions[where])
+            moved = np.einsum("mrd,md->mr", self._gains[number][place], smoothed)
+            out[where] -= np.einsum("mrd,mr->md", self.observed.groups[number].root[place], moved)
+            noise += float(np.sum(moved**2))
+        return out, noise
+
+    def _transfer(self, actions: Int[Array, " m"]) -> Float[Array, "m d d"]:
+        """T_a = I - Σ_a N_aᵀ R_a, how much of the prior centre survives the data."""
+        out = np.broadcast_to(np.eye(self.dim), (len(actions), self.dim, self.dim)).copy()
+        for number, where, place in self.observed.find(actions):
+            gain = self.action_covariance.times(self._gains[number][place], actions[where])
+            out[where] -= gain.swapaxes(1, 2) @ self.observed.groups[number].root[place]
+        return out
+
+    def _conditional_cov(self, actions: Int[Array, " m"], transfer: Float[Array, "m d d"]) -> Float[Array, "m d d"]:
+        """S_a = T_a Σ_a T_aᵀ + Σ_a N_aᵀ N_a Σ_a: a sum of squares, so never indefinite, however much data there is."""
+        root = self.action_covariance.times_root(transfer, actions)
+        cov = root @ root.swapaxes(1, 2)
+        for number, where, place in self.observed.find(actions):
+            gain = self.action_covariance.times(self._gains[number][place], actions[where])
+            cov[where] += gain.swapaxes(1, 2) @ gain
+        return cov
+
+    def _checked(self, actions: Any) -> Int[Array, " m"]:
+        return as_actions("actions", actions, n_actions=self.n_actions)
+
+
+def _as_offset(value: Any, n_actions: int, dim: int) -> Array | None:
+    if value is None:
+        return None
+    array = as_floats("offset", value, ndim=(1, 2))
+    if array.shape not in ((dim,), (n_actions, dim)):
+        raise ShapeError(f"offset must be None, ({dim},) or ({n_actions}, {dim}); got shape {array.shape}.")
+    return array
+
+
+def _extended_offset(old: Array | None, new: Array | None, n_old: int, n_new: int) -> Array | None:
+    if new is None:
+        if old is not None and old.ndim == 2:
+            raise ShapeError("offset differs by action here; pass offset= for the new actions too.")
+        return old
+    first = np.zeros_like(new[..., :]) if old is None else old
+    rows = [np.broadcast_to(part, (n, new.shape[-1])) for part, n in ((first, n_old), (new, n_new))]
+    return frozen(np.concatenate(rows))

@@ -1,0 +1,260 @@
+"""W_a, which turns the latent ψ into the centre of an action's weights: dense matrices, or weights on shared effects.
+
+Whatever its form, a mixing offers the same few products, and conditioning needs nothing else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array, as_count, as_floats, frozen
+from manyarms.core.latent import LatentFactor
+from manyarms.errors import DataTypeError, NonFiniteError, ShapeError
+from manyarms.linalg.pairs import pair_rows, shape_of
+
+
+class Mixing(ABC):
+    """W_a for every action.
+
+    Attributes:
+        n_actions: K.
+        dim: d, the length of θ_a.
+        latent_dim: d', the length of ψ.
+    """
+
+    n_actions: int
+    dim: int
+    latent_dim: int
+
+    @abstractmethod
+    def apply(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
+        """W_a ψ for every ψ given and every action asked for."""
+
+    @abstractmethod
+    def apply_t(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, " p"]:
+        """Σ_a W_aᵀ v_a."""
+
+    @abstractmethod
+    def root(self, factor: LatentFactor, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
+        """B_a with B_a B_aᵀ = W_a Σ W_aᵀ, where Σ = F Fᵀ."""
+
+    @abstractmethod
+    def cross(self, factor: LatentFactor, left: Int[Array, " m"], right: Int[Array, " m"]) -> Float[Array, "m d d"]:
+        """W_a Σ W_bᵀ for pairs (a, b), with Σ = F Fᵀ."""
+
+    @abstractmethod
+    def gram_blocks(self, factor: LatentFactor) -> int:
+        """The block size in which the latent precision can be held, given the factor of the latent prior."""
+
+    @abstractmethod
+    def add_gram(self, out: Float[Array, "J b b"], rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> None:
+        """Add Σ_a (H_a W_a)ᵀ (H_a W_a) to `out`, which holds it in the blocks of `gram_blocks`."""
+
+    @abstractmethod
+    def latent_rows(
+        self, rows: Float[Array, "m r d"], actions: Int[Array, " m"], size: int
+    ) -> tuple[Int[Array, " n"], Float[Array, "n b"]]:
+        """H_a W_a row by row, as (block that the row falls in, the row within it), for blocks of `size`."""
+
+    @abstractmethod
+    def extended(self, extra: Mixing) -> Mixing:
+        """These actions followed by those of `extra`."""
+
+    @property
+    @abstractmethod
+    def action_size(self) -> int:
+        """How many numbers W_a F has for one action: what bounds the size of a chunk."""
+
+
+class DenseMixing(Mixing):
+    """Any matrices W_a, as one (K, d, d') array; d' = 0 makes the actions independent."""
+
+    def __init__(self, matrices: Float[Array, "K d p"]):
+        self.matrices = frozen(matrices)
+        self.n_actions, self.dim, self.latent_dim = matrices.shape
+
+    @property
+    def action_size(self) -> int:
+        return self.dim * max(self.dim, self.latent_dim)
+
+    def apply(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
+        flat = self._tall(actions)
+        return (latent @ flat.T).reshape(len(latent), len(actions), self.dim)
+
+    def apply_t(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, " p"]:
+        return vectors.reshape(-1) @ self._tall(actions)
+
+    def root(self, factor: LatentFactor, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
+        return (self._tall(actions) @ factor.dense()).reshape(len(actions), self.dim, self.latent_dim)
+
+    def cross(self, factor: LatentFactor, left: Int[Array, " m"], right: Int[Array, " m"]) -> Float[Array, "m d d"]:
+        return self.root(factor, left) @ self.root(factor, right).swapaxes(1, 2)
+
+    def gram_blocks(self, factor: LatentFactor) -> int:
+        return self.latent_dim
+
+    def add_gram(self, out: Float[Array, "J b b"], rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> None:
+        _, tall = self.latent_rows(rows, actions, self.latent_dim)
+        out[0] += tall.T @ tall
+
+    def latent_rows(
+        self, rows: Float[Array, "m r d"], actions: Int[Array, " m"], size: int
+    ) -> tuple[Int[Array, " n"], Float[Array, "n b"]]:
+        n = rows.shape[0] * rows.shape[1]
+        return np.zeros(n, dtype=np.int64), (rows @ self.matrices[actions]).reshape(n, self.latent_dim)
+
+    def extended(self, extra: Mixing) -> Mixing:
+        if not isinstance(extra, DenseMixing) or extra.matrices.shape[1:] != self.matrices.shape[1:]:
+            raise ShapeError(f"mixing of new actions must have shape (n_new, {self.dim}, {self.latent_dim}).")
+        return DenseMixing(np.concatenate([self.matrices, extra.matrices]))
+
+    def _tall(self, actions: Int[Array, " m"]) -> Float[Array, "md p"]:
+        # -1 for the rows would be ambiguous when d' = 0.
+        return self.matrices[actions].reshape(len(actions) * self.dim, self.latent_dim)
+
+
+class MixedEffects(Mixing):
+    """W_a = w_aᵀ ⊗ I_d: θ_a is centred on Σ_j w_aj ψ_j, a weighted sum of J shared effects in R^d (d' = J d).
+
+    The weights are held sparse and W_a is never written out. With at most one effect an action (categories) the
+    effects stay independent given the data, and thousands of them cost no dense d' x d' matrix.
+
+    Args:
+        weights: (K, J) array or SciPy sparse matrix: how much each action owes to each effect.
+        dim: d, the dimension of the features, of every effect and of θ_a.
+    """
+
+    def __init__(self, weights: Any, dim: int):
+        self.weights = _as_csr("weights", weights)
+        self.n_actions, self.n_effects = shape_of(self.weights)
+        if self.n_actions == 0 or self.n_effects == 0:
+            raise ShapeError(f"weights must have at least one action and one effect; got shape {self.weights.shape}.")
+        self.dim = as_count("dim", dim)
+        self.latent_dim = self.n_effects * self.dim
+
+    @property
+    def one_effect_each(self) -> bool:
+        """Whether no action mixes two effects."""
+        return int(np.diff(self.weights.indptr).max(initial=0)) <= 1
+
+    @property
+    def action_size(self) -> int:
+        return self.dim * self.dim * (1 if self.one_effect_each else self.n_effects)
+
+    def apply(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
+        effects = latent.reshape(-1, self.n_effects, self.dim)
+        flat = effects.swapaxes(0, 1).reshape(self.n_effects, -1)
+        mixed = np.asarray(self._rows(actions) @ flat)
+        return mixed.reshape(len(actions), -1, self.dim).swapaxes(0, 1)
+
+    def apply_t(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, " p"]:
+        return np.asarray(self._rows(actions).T @ vectors).reshape(-1)
+
+    def root(self, factor: LatentFactor, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
+        weights = self._rows(actions)
+        by_effect = factor.with_block_size(self.dim)
+        if by_effect is None:
+            flat = factor.dense().reshape(self.n_effects, -1)
+            return np.asarray(weights @ flat).reshape(len(actions), self.dim, self.latent_dim)
+        # Side by side w_aj F_j of the effects an action has, filled up with zeros to the longest list.
+        counts = np.diff(weights.indptr)
+        slot = np.arange(weights.nnz) - np.repeat(weights.indptr[:-1], counts)
+        blocks = np.zeros((len(actions), int(counts.max(initial=0)), self.dim, self.dim))
+        blocks[pair_rows(weights), slot] = weights.data[:, None, None] * by_effect.blocks[weights.indices]
+        return blocks.swapaxes(1, 2).reshape(len(actions), self.dim, blocks.shape[1] * self.dim)
+
+    def cross(self, factor: LatentFactor, left: Int[Array, " m"], right: Int[Array, " m"]) -> Float[Array, "m d d"]:
+        first, second = self._rows(left), self._rows(right)
+        by_effect = factor.with_block_size(self.dim)
+        if by_effect is not None:
+            blocks = by_effect.blocks @ by_effect.blocks.swapaxes(1, 2)
+            both = first.multiply(second).tocsr()
+            return np.asarray(both @ blocks.reshape(self.n_effects, -1)).reshape(-1, self.dim, self.dim)
+        return self.root(factor, left) @ self.root(factor, right).swapaxes(1, 2)
+
+    def gram_blocks(self, factor: LatentFactor) -> int:
+        decoupled = self.one_effect_each and factor.with_block_size(self.dim) is not None
+        return self.dim if decoupled else self.latent_dim
+
+    def add_gram(self, out: Float[Array, "J b b"], rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> None:
+        d, weights = self.dim, self._rows(actions)
+        products = (rows.swapaxes(1, 2) @ rows).reshape(len(actions), d * d)
+        if out.shape[1] == d and len(out) == self.n_effects:
+            out += np.asarray(weights.multiply(weights).T.tocsr() @ products).reshape(out.shape)
+            return
+        # Σ_a (w_a w_aᵀ) ⊗ C_a: one sparse matrix of effect pairs by actions times the flattened C_a.
+        first, second, pairs = _effect_pairs(weights)
+        blocks = np.asarray(pairs @ products).reshape(-1, d, d)
+        view = out[0].reshape(self.n_effects, d, self.n_effects, d)
+        view[first, :, second, :] += blocks
+
+    def latent_rows(
+        self, rows: Float[Array, "m r d"], actions: Int[Array, " m"], size: int
+    ) -> tuple[Int[Array, " n"], Float[Array, "n b"]]:
+        m, r, d = rows.shape
+        weights = self._rows(actions)
+        if size == d:
+            # At most one effect each; an action without any says nothing of ψ, and block 0 gets rows of zeros from it.
+            block, weight = np.zeros(m, dtype=np.int64), np.zeros(m)
+            has = np.flatnonzero(np.diff(weights.indptr))
+            block[has], weight[has] = weights.indices, weights.data
+            return np.repeat(block, r), (rows * weight[:, None, None]).reshape(m * r, d)
+        spread = np.einsum("mj,mrd->mrjd", weights.toarray(), rows)
+        return np.zeros(m * r, dtype=np.int64), spread.reshape(m * r, self.latent_dim)
+
+    def extended(self, extra: Mixing) -> Mixing:
+        if not isinstance(extra, MixedEffects) or (extra.n_effects, extra.dim) != (self.n_effects, self.dim):
+            raise ShapeError(f"mixing of new actions must be MixedEffects(({self.n_effects} columns), dim={self.dim}).")
+        return MixedEffects(sparse.vstack([self.weights, extra.weights]), self.dim)
+
+    def _rows(self, actions: Int[Array, " m"]) -> sparse.csr_array:
+        return self.weights[actions]
+
+
+def as_mixing(value: Any) -> Mixing:
+    """Check what a user passed as `mixing`."""
+    if isinstance(value, Mixing):
+        return value
+    array = as_floats("mixing", value, ndim=3)
+    if array.shape[0] == 0 or array.shape[1] == 0:
+        raise ShapeError(f"mixing must have at least one action and one feature; got shape {array.shape}.")
+    return DenseMixing(array)
+
+
+def _effect_pairs(weights: sparse.csr_array) -> tuple[Array, Array, sparse.csr_array]:
+    """Every pair of effects that some action mixes: (first, second, products w_ai w_aj as a pairs x actions matrix)."""
+    n_actions, n_effects = shape_of(weights)
+    counts = np.diff(weights.indptr)
+    # Each stored weight meets all the weights of its row.
+    partners = np.repeat(counts, counts)
+    left = np.repeat(np.arange(weights.nnz), partners)
+    within = np.arange(len(left)) - np.repeat(np.cumsum(partners) - partners, partners)
+    right = np.repeat(np.repeat(weights.indptr[:-1], counts), partners) + within
+    row = np.repeat(np.repeat(np.arange(n_actions), counts), partners)
+    code = weights.indices[left].astype(np.int64) * n_effects + weights.indices[right]
+    pairs, index = np.unique(code, return_inverse=True)
+    values = weights.data[left] * weights.data[right]
+    matrix = sparse.csr_array((values, (index, row)), shape=(len(pairs), n_actions))
+    return pairs // n_effects, pairs % n_effects, matrix
+
+
+def _as_csr(name: str, value: Any) -> sparse.csr_array:
+    if sparse.issparse(value):
+        if value.dtype.kind not in "biuf":
+            raise DataTypeError(f"{name} must hold numbers; got dtype {value.dtype}.")
+        matrix = sparse.csr_array(value, dtype=np.float64, copy=True)
+        if not np.isfinite(matrix.data).all():
+            bad = int(np.argmin(np.isfinite(matrix.data)))
+            row = int(np.searchsorted(matrix.indptr, bad, side="right")) - 1
+            raise NonFiniteError(f"{name} must be finite; row {row} holds {matrix.data[bad]}.")
+    else:
+        matrix = sparse.csr_array(as_floats(name, value, ndim=2))
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    return matrix

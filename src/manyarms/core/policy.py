@@ -1,0 +1,166 @@
+"""What a policy is: a rule π(a | x), asked in blocks of rows so that no n x K array exists unless asked for."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array, as_actions, as_count, as_matrix
+from manyarms._random import as_generator
+from manyarms.core.choices import Choices, RowError
+from manyarms.core.eligibility import as_eligibility
+from manyarms.errors import EligibilityError, ShapeError
+from manyarms.linalg.groups import chunks, sum_by
+
+
+class FeatureMass(NamedTuple):
+    """m_a = mean_i π(a | x_i) φ(x_i), all that the value of a policy needs of it, for the actions with any mass."""
+
+    actions: Int[Array, " m"]
+    vectors: Float[Array, "m d"]
+
+    def plus(self, other: FeatureMass, factor: float) -> FeatureMass:
+        """This mass plus `factor` times another."""
+        if np.array_equal(self.actions, other.actions):
+            return FeatureMass(self.actions, self.vectors + factor * other.vectors)
+        actions = np.concatenate([self.actions, other.actions])
+        return FeatureMass(*sum_by(actions, np.concatenate([self.vectors, factor * other.vectors])))
+
+
+class Policy(ABC):
+    """A rule that picks one of K actions in a context.
+
+    A new policy implements `choices`; everything else follows from it. One that is tied to particular rows (what was
+    logged, a table with a row a context) also sets `n_rows` and implements `take`.
+
+    Attributes:
+        n_actions: K.
+        n_rows: How many rows the policy is tied to, or None when it applies to any context.
+        dim: How many columns its contexts must have, or None when it does not look at them.
+        rows_per_block: How many rows `choices` is asked for at a time.
+    """
+
+    n_actions: int
+    n_rows: int | None = None
+    dim: int | None = None
+    rows_per_block: int = 1 << 14
+
+    @abstractmethod
+    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        """π(· | x) for a block of contexts over the eligible actions (None: all); arguments are checked already."""
+
+    def take(self, rows: slice | Int[Array, " m"]) -> Policy:
+        """The policy for these rows only: for callers that chunk or fold."""
+        return self
+
+    def actions(self, contexts: Any, *, eligible: Any = None) -> Int[Array, " n"]:
+        """The likeliest action in each context."""
+        return self._collect(np.int64, [c.mode() for _, _, c in self.blocks(contexts, eligible)])
+
+    def sample(self, contexts: Any, rng: np.random.Generator, *, eligible: Any = None) -> Int[Array, " n"]:
+        """One action drawn in each context."""
+        as_generator(rng)
+        return self._collect(np.int64, [c.sample(rng) for _, _, c in self.blocks(contexts, eligible)])
+
+    def probability_of(self, contexts: Any, actions: Any, *, eligible: Any = None) -> Float[Array, " n"]:
+        """π(a_i | x_i), one action a context."""
+        actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(contexts))
+        found = [c.probability_of(actions[rows]) for rows, _, c in self.blocks(contexts, eligible)]
+        return self._collect(np.float64, found)
+
+    def probabilities(self, contexts: Any, *, eligible: Any = None) -> Float[Array, "n K"]:
+        """π(a | x_i) for all actions: the n x K array, since you ask. `probability_chunks` gives it piece by piece."""
+        found = [block for _, block in self.probability_chunks(contexts, eligible=eligible)]
+        return np.concatenate(found) if found else np.empty((0, self.n_actions))
+
+    def probability_chunks(
+        self, contexts: Any, *, eligible: Any = None, chunk_size: int | None = None
+    ) -> Iterator[tuple[slice, Float[Array, "b K"]]]:
+        """π(a | x_i) for all actions, some rows at a time: (rows, their probabilities).
+
+        Args:
+            contexts: (n, d).
+            eligible: Which actions may be chosen where; None for all.
+            chunk_size: Rows a chunk; by default as many as make a chunk of 32 MB.
+        """
+        size = max(1, (1 << 22) // self.n_actions) if chunk_size is None else as_count("chunk_size", chunk_size)
+        for rows, _, choices in self.blocks(contexts, eligible, size):
+            yield rows, choices.probabilities()
+
+    def top_k(self, contexts: Any, k: int, *, eligible: Any = None) -> Int[Array, "n k"]:
+        """The k best actions in each context, best first, by score where the policy has one and else by probability.
+
+        -1 fills up a row that has fewer than k actions to choose from.
+        """
+        k = self._check_k(k)
+        found: list[Array] = []
+        for _, block in self.probability_chunks(contexts, eligible=eligible):
+            order = np.argsort(-block, axis=1, kind="stable")[:, :k]
+            found.append(np.where(np.take_along_axis(block, order, axis=1) > 0, order, -1))
+        return np.concatenate(found) if found else np.empty((0, k), dtype=np.int64)
+
+    def feature_mass(self, contexts: Any, *, eligible: Any = None) -> FeatureMass:
+        """m_a = mean_i π(a | x_i) φ(x_i), for the actions with any mass."""
+        return self._gather(contexts, eligible, None)[0]
+
+    def profile(
+        self, contexts: Any, means: Float[Array, "K d"], *, eligible: Any = None
+    ) -> tuple[FeatureMass, Float[Array, " n"]]:
+        """The feature mass, and Σ_a π(a | x_i) φ(x_i)ᵀ θ̂_a row by row, in one walk through the contexts.
+
+        Args:
+            contexts: (n, d).
+            means: θ̂_a for every action.
+            eligible: Which actions may be chosen where; None for all.
+        """
+        mass, rows = self._gather(contexts, eligible, means)
+        return mass, self._collect(np.float64, rows)
+
+    def _gather(
+        self, contexts: Any, eligible: Any, means: Float[Array, "K d"] | None
+    ) -> tuple[FeatureMass, list[Array]]:
+        if len(contexts) == 0:
+            raise ShapeError("contexts must have at least one row: a mean over none is undefined.")
+        mass, rows = None, list[Array]()
+        for _, x, choices in self.blocks(contexts, eligible):
+            part = FeatureMass(*choices.feature_mass(x))
+            mass = part if mass is None else mass.plus(part, 1.0)
+            if means is not None:
+                rows.append(choices.expected(x, means))
+        assert mass is not None
+        return FeatureMass(mass.actions, mass.vectors / len(contexts)), rows
+
+    def blocks(
+        self, contexts: Any, eligible: Any, size: int | None = None
+    ) -> Iterator[tuple[slice, Float[Array, "b d"], Choices]]:
+        """Walk through the contexts: (rows, their contexts, what the policy does there)."""
+        x = self._check_contexts(contexts)
+        allowed = as_eligibility(eligible, len(x), self.n_actions)
+        for rows in chunks(len(x), size or self.rows_per_block):
+            block = None if allowed is None else allowed.block(rows)
+            try:
+                choices = self.take(rows).choices(x[rows], block)
+            except RowError as cause:
+                raise EligibilityError(
+                    f"{type(self).__name__} {cause.problem} in row {rows.start + cause.row}. "
+                    "Leave such rows out, or widen eligible there."
+                ) from None
+            yield rows, x[rows], choices
+
+    def _check_contexts(self, contexts: Any) -> Float[Array, "n d"]:
+        return as_matrix("contexts", contexts, rows=self.n_rows, columns=self.dim)
+
+    def _check_k(self, k: int) -> int:
+        k = as_count("k", k)
+        if k > self.n_actions:
+            raise ShapeError(f"k must be at most n_actions={self.n_actions}; got {k}.")
+        return k
+
+    @staticmethod
+    def _collect(dtype: type, found: list[Array]) -> Array:
+        return np.concatenate(found) if found else np.empty(0, dtype=dtype)
