@@ -1,0 +1,91 @@
+"""The closed-form posterior of the hierarchy (paper, Section 4), over seen actions only."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._arrays import Array, frozen
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.observed import Observed, RankGroup, action_chunks
+from manyarms.core.statistics import Statistics
+from manyarms.errors import NumericalError, ShapeError
+from manyarms.inference.latent import LatentEvidence, gather
+from manyarms.inference.roots import observe
+from manyarms.linalg.factor import lower_factor
+
+
+def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: float) -> HierarchicalGaussian:
+    """The distribution of ψ and θ given logged rounds, of the same type as the prior.
+
+    With rows R_a, responses ρ_a (`core.observed`), K_a = I + R_a Σ_a R_aᵀ = C_a C_aᵀ and H_a = C_a⁻¹ R_a:
+    the latent precision gains Σ_a (H_a W_a)ᵀ (H_a W_a), a sum of squares that needs no inverse of Σ_a, and the rest of
+    the posterior of an action is N_a = C_a⁻ᵀ H_a. An action never logged is neither solved for nor stored.
+
+    Cost O(m d³ + m d d'²) for m seen actions and dense W; with one effect an action O(m d³ + J d³).
+
+    Args:
+        prior: What is believed before these rounds; an earlier posterior is allowed.
+        statistics: Of the rounds.
+        noise_std: σ, the standard deviation of a reward around φ(x)ᵀ θ_a.
+
+    Returns:
+        A new distribution; `prior` is unchanged. Its `log_evidence` counts all rounds since the first prior.
+    """
+    if (statistics.n_actions, statistics.dim) != (prior.n_actions, prior.dim):
+        raise ShapeError(
+            f"the prior has {prior.n_actions} actions in {prior.dim} dimensions; "
+            f"the statistics have {statistics.n_actions} in {statistics.dim}."
+        )
+    # Rounds seen before are solved for again, together with the new: rows are few (at most d an action), and a
+    # posterior then never carries the rounding errors of the posteriors before it.
+    observed = prior.observed.joined(observe(statistics, noise_std))
+    return condition_on(prior.base, observed)
+
+
+def condition_on(prior: HierarchicalGaussian, observed: Observed) -> HierarchicalGaussian:
+    """The posterior of an unconditioned prior given rows."""
+    evidence = gather(prior, sum(group.response.size for group in observed.groups))
+    absorbed = [_absorb(prior, group, evidence) for group in observed.groups]
+    latent = evidence.posterior()
+    log_det = sum(log_det for _, log_det in absorbed) + latent.log_det
+    log_evidence = observed.log_normaliser - 0.5 * (log_det + observed.residual + latent.misfit)
+    gains = tuple(gain for gain, _ in absorbed)
+    return prior.conditioned(latent.mean, latent.factor, observed, gains, log_evidence)
+
+
+def _absorb(
+    prior: HierarchicalGaussian, group: RankGroup, evidence: LatentEvidence
+) -> tuple[Float[Array, "m r d"], float]:
+    """Add one group of actions to the evidence on ψ; returns their gains N_a and Σ_a log |K_a|."""
+    gains, log_det = np.empty_like(group.root), 0.0
+    for part in action_chunks(len(group.actions), max(prior.dim**2, group.rank * evidence.size)):
+        actions, R, rho = group.actions[part], group.root[part], group.response[part]
+        C = _row_cholesky(prior, actions, R)
+        white = np.linalg.solve(C, np.concatenate([R, rho[:, :, None]], axis=2))
+        H, h = white[:, :, :-1], white[:, :, -1]
+        gains[part] = np.linalg.solve(C.swapaxes(1, 2), H)
+        centre = prior.mixing.apply(prior.latent_mean[None], actions)[0] + prior.offset_of(actions)
+        evidence.add(H, h - np.einsum("mrd,md->mr", H, centre), actions)
+        log_det += 2 * float(np.sum(np.log(np.einsum("mrr->mr", C))))
+    return frozen(gains), log_det
+
+
+def _row_cholesky(prior: HierarchicalGaussian, actions: Array, R: Float[Array, "m r d"]) -> Float[Array, "m r r"]:
+    """C_a of K_a = I + R_a Σ_a R_aᵀ, whose eigenvalues are at least one."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        K = prior.action_covariance.times(R, actions) @ R.swapaxes(1, 2)
+    np.einsum("mrr->mr", K)[...] += 1.0
+    finite = np.isfinite(K).all(axis=(1, 2))
+    if not finite.all():
+        raise NumericalError(
+            f"the rows of action {int(actions[np.argmin(finite)])} overflow. Rescale contexts, rewards or noise_std."
+        )
+    try:
+        return np.linalg.cholesky(K)
+    except np.linalg.LinAlgError:
+        # Data outweigh the prior by more than 1e16 and the one is lost beside them. The QR of [R_a L_a, I]ᵀ has the
+        # same factor and never forms K_a.
+        rows = prior.action_covariance.times_root(R, actions)
+        eye = np.broadcast_to(np.eye(R.shape[1]), (len(R), R.shape[1], R.shape[1]))
+        return lower_factor(np.concatenate([rows.swapaxes(1, 2), eye], axis=1))

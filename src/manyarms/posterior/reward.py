@@ -1,0 +1,174 @@
+"""The posterior of the reward function: from weights to rewards, values of policies, and how they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._arrays import Array, as_actions, as_matrix
+from manyarms.core.data import LoggedData
+from manyarms.core.estimate import Estimate, Method, joined_std
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.policy import FeatureMass, Policy
+from manyarms.core.statistics import Statistics
+from manyarms.errors import ShapeError, UndefinedLiftError
+from manyarms.inference import condition
+from manyarms.likelihoods import Gaussian
+from manyarms.linalg.quadratic import row_norms
+
+
+@dataclass(frozen=True)
+class RewardPosterior:
+    """What `fit` returns: the posterior of θ, and r(x, a) = φ(x)ᵀ θ_a with it.
+
+    Attributes:
+        weights: Posterior of ψ and θ, a `HierarchicalGaussian`.
+        prior: What was believed before.
+        statistics: All that the posterior took from the logs.
+        likelihood: How rewards arise from weights.
+    """
+
+    weights: HierarchicalGaussian
+    prior: HierarchicalGaussian
+    statistics: Statistics
+    likelihood: Gaussian
+
+    def __repr__(self) -> str:
+        return (
+            f"RewardPosterior({self.weights.n_actions:,} actions, {len(self.weights.observed.actions):,} seen, "
+            f"{self.statistics.n_rounds:,} rounds, d={self.weights.dim}, log_evidence={self.log_evidence:.6g})"
+        )
+
+    @property
+    def log_evidence(self) -> float:
+        """Log p(rewards | contexts, actions) under the prior, all rounds so far."""
+        return self.weights.log_evidence - self.prior.log_evidence
+
+    def expected_reward(self, contexts: Any, actions: Any = None) -> Float[Array, "n K"] | Float[Array, " n"]:
+        """r̂(x, a) = φ(x)ᵀ E θ_a: for one action a row, or the n x K array for all when `actions` is None."""
+        x = as_matrix("contexts", contexts, columns=self.weights.dim)
+        if actions is None:
+            return x @ self.weights.action_mean().T
+        actions = as_actions("actions", actions, n_actions=self.weights.n_actions, length=len(x))
+        return np.einsum("nd,nd->n", x, self.weights.action_mean()[actions])
+
+    def reward_std(self, contexts: Any, actions: Any) -> Float[Array, " n"]:
+        """Posterior standard deviation of φ(x_i)ᵀ θ_{a_i}, one action a row, without the noise of a single reward."""
+        x = as_matrix("contexts", contexts, columns=self.weights.dim)
+        actions = as_actions("actions", actions, n_actions=self.weights.n_actions, length=len(x))
+        return row_norms(x, actions, self.weights.action_cov)
+
+    def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Estimate:
+        """The exact posterior of V(π) = mean over contexts of Σ_a π(a | x) r(x, a).
+
+        V(π) | data ~ N(Σ_a m_aᵀ θ̂_a, Σ_a m_aᵀ S_a m_a + ‖Fᵀ Σ_a (T_a W_a)ᵀ m_a‖²) with m_a the policy's feature
+        mass: it costs the actions that the policy can choose, and no K x K matrix.
+
+        Args:
+            policy: Any policy on the same actions.
+            contexts: (n, d), a sample of those the policy will meet.
+            eligible: Which actions may be chosen where; None for all. See `core.eligibility`.
+
+        Returns:
+            An `Estimate`: `posterior_std` for these contexts, `std` for the population they were drawn from.
+        """
+        return self._estimate(*self._profile(policy, contexts, eligible), method="exact")
+
+    def difference(self, policy: Policy, baseline: Policy, contexts: Any, *, eligible: Any = None) -> Estimate:
+        """The exact posterior of V(policy) - V(baseline), paired on the contexts.
+
+        `probability_positive` of the result is the probability that the policy beats the baseline.
+
+        Args:
+            policy: The candidate.
+            baseline: What it must beat, for example `Logged(logs)`.
+            contexts: (n, d).
+            eligible: Which actions may be chosen where, for both.
+        """
+        mass, rows = self._profile(policy, contexts, eligible)
+        base_mass, base_rows = self._profile(baseline, contexts, eligible)
+        return self._estimate(mass.plus(base_mass, -1.0), rows - base_rows, method="exact")
+
+    def lift(self, policy: Policy, baseline: Policy, contexts: Any, *, eligible: Any = None) -> Estimate:
+        """(V(policy) - V(baseline)) / |V(baseline)|, by the delta method around the posterior means.
+
+        Raises:
+            UndefinedLiftError: When the baseline's 95 % interval contains zero: a ratio to it then means nothing.
+        """
+        mass, rows = self._profile(policy, contexts, eligible)
+        base_mass, base_rows = self._profile(baseline, contexts, eligible)
+        base = self._estimate(base_mass, base_rows, method="exact")
+        low, high = base.interval()
+        if low <= 0.0 <= high:
+            raise UndefinedLiftError(
+                f"the baseline's value {base} may be zero, so a relative change means nothing. Use difference()."
+            )
+        scale = abs(base.value)
+        lift = (float(rows.mean()) - base.value) / scale
+        # d lift = (dV - (1 + lift sign) dV0) / |V0|: the same linear form for the posterior and for the contexts.
+        slope = 1.0 + lift * np.sign(base.value)
+        tangent = mass.plus(base_mass, -slope)
+        tangent = FeatureMass(tangent.actions, tangent.vectors / scale)
+        spread = self._estimate(tangent, (rows - slope * base_rows) / scale, method="delta")
+        return replace(spread, value=lift)
+
+    def update(self, logs: LoggedData) -> RewardPosterior:
+        """The posterior given more logs: the same as a fit on all of them."""
+        more = self.likelihood.statistics(check_logs(logs, self.prior), self.prior.n_actions)
+        statistics = self.statistics + more
+        weights = condition(self.prior, statistics, self.likelihood.noise_std)
+        return replace(self, weights=weights, statistics=statistics)
+
+    def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> RewardPosterior:
+        """New actions after the existing ones, without a refit: an action never logged changes nothing else.
+
+        Args:
+            mixing: W of the new actions: (n_new, d, d'), or `MixedEffects(weights of the new actions, dim)`.
+            action_cov: Their Σ_a; by default the one that all actions share.
+            offset: Their c_a; by default the one that all actions share.
+        """
+        weights = self.weights.with_actions(mixing, action_cov, offset)
+        prior = self.prior.with_actions(mixing, action_cov, offset)
+        return replace(self, weights=weights, prior=prior, statistics=self.statistics.with_actions(prior.n_actions))
+
+    def _profile(self, policy: Policy, contexts: Any, eligible: Any) -> tuple[FeatureMass, Float[Array, " n"]]:
+        """The policy's feature mass, and its expected reward row by row."""
+        if policy.n_actions != self.weights.n_actions:
+            raise ShapeError(
+                f"policy has {policy.n_actions} actions; the posterior has {self.weights.n_actions}. "
+                "Build both on the same catalog (pass n_actions=)."
+            )
+        x = as_matrix("contexts", contexts, columns=self.weights.dim)
+        return policy.profile(x, self.weights.action_mean(), eligible=eligible)
+
+    def _estimate(self, mass: FeatureMass, rows: Float[Array, " n"], method: Method) -> Estimate:
+        posterior = self.weights.variance_of(mass.vectors, mass.actions)
+        n = len(rows)
+        context = float(rows.var(ddof=1)) / n if n > 1 else 0.0
+        return Estimate(
+            value=float(rows.mean()),
+            std=joined_std(posterior, context),
+            posterior_std=float(np.sqrt(posterior)),
+            context_std=float(np.sqrt(context)),
+            kind="posterior",
+            method=method,
+            diagnostics={"n_contexts": float(n), "n_actions_chosen": float(len(mass.actions))},
+        )
+
+
+def check_logs(logs: LoggedData, prior: HierarchicalGaussian) -> LoggedData:
+    """Refuse logs that do not fit the prior, before any work is done."""
+    if logs.dim != prior.dim:
+        raise ShapeError(
+            f"contexts of the logs have {logs.dim} columns; the prior's weights have dimension {prior.dim}. "
+            "Build the prior with dim equal to the number of context columns."
+        )
+    if logs.n_actions > prior.n_actions:
+        raise ShapeError(
+            f"the logs have {logs.n_actions} actions; the prior knows {prior.n_actions}. "
+            "Build the prior on the whole catalog, or add the new ones with with_actions()."
+        )
+    return logs

@@ -1,0 +1,5 @@
+"""Builders of priors, each returning a `HierarchicalGaussian`."""
+
+from manyarms.priors.independent import independent, ridge
+
+__all__ = ["independent", "ridge"]
