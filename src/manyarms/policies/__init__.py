@@ -1,0 +1,11 @@
+"""Rules for choosing an action, one a file."""
+
+from manyarms.policies.epsilon_greedy import EpsilonGreedy
+from manyarms.policies.greedy import Greedy
+from manyarms.policies.logged import Logged
+from manyarms.policies.pessimistic import Pessimistic
+from manyarms.policies.softmax import Softmax
+from manyarms.policies.table import TablePolicy, Uniform
+from manyarms.policies.thompson import Thompson
+
+__all__ = ["EpsilonGreedy", "Greedy", "Logged", "Pessimistic", "Softmax", "TablePolicy", "Thompson", "Uniform"]

@@ -1,0 +1,43 @@
+"""Another policy, with a share of uniform exploration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array, as_scalar
+from manyarms.core.choices import Choices
+from manyarms.core.policy import Policy
+from manyarms.errors import InputError
+
+
+class EpsilonGreedy(Policy):
+    """With probability ε a uniform choice among the eligible actions, else what another policy does.
+
+    Args:
+        policy: The policy to follow otherwise; it need not be greedy.
+        epsilon: ε in [0, 1].
+    """
+
+    def __init__(self, policy: Policy, epsilon: float):
+        self.policy = policy
+        self.epsilon = as_scalar("epsilon", epsilon, at_least=0.0)
+        if self.epsilon > 1.0:
+            raise InputError(f"epsilon must be at most 1; got {epsilon}.")
+        self.n_actions, self.n_rows, self.dim = policy.n_actions, policy.n_rows, policy.dim
+        self.rows_per_block = policy.rows_per_block
+
+    def take(self, rows: slice | Int[Array, " m"]) -> EpsilonGreedy:
+        return EpsilonGreedy(self.policy.take(rows), self.epsilon)
+
+    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        uniform = np.full(self.n_actions, 1.0 / self.n_actions)
+        explored = Choices.of_shared(uniform, len(contexts), eligible)
+        return self.policy.choices(contexts, eligible).mixed(self.epsilon, explored)
+
+    def top_k(self, contexts: Any, k: int, *, eligible: Any = None) -> Int[Array, "n k"]:
+        """The list of the policy that it follows: exploration has no order."""
+        return self.policy.top_k(contexts, k, eligible=eligible)

@@ -1,0 +1,24 @@
+"""The action with the highest expected reward."""
+
+from __future__ import annotations
+
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array
+from manyarms.linalg.best import best_columns
+from manyarms.policies.scored import ScoredPolicy, pair_means
+
+
+class Greedy(ScoredPolicy):
+    """π(x) = argmax_a φ(x)ᵀ E θ_a: no policy has a smaller Bayes suboptimality (paper, App. D).
+
+    Args:
+        posterior: What `fit` returned.
+    """
+
+    def best(self, contexts: Float[Array, "n d"], k: int) -> Int[Array, "n k"]:
+        return best_columns(contexts, self.means, k)
+
+    def pair_scores(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
+        return pair_means(contexts, pairs, self.means)

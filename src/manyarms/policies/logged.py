@@ -1,0 +1,40 @@
+"""What runs now."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array
+from manyarms.core.choices import Choices, RowError
+from manyarms.core.data import LoggedData
+from manyarms.core.policy import Policy
+
+
+class Logged(Policy):
+    """Repeats the logged action of every row: the baseline that a candidate must beat.
+
+    It is tied to the rows of its logs: evaluate it on `logs.contexts`, in their order.
+
+    Args:
+        logs: The logged rounds.
+    """
+
+    def __init__(self, logs: LoggedData):
+        self._logged = logs.actions
+        self.n_actions = logs.n_actions
+        self.n_rows = len(logs)
+
+    def take(self, rows: slice | Int[Array, " m"]) -> Logged:
+        part = object.__new__(Logged)
+        part._logged, part.n_actions = self._logged[rows], self.n_actions
+        part.n_rows = len(part._logged)
+        return part
+
+    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        if eligible is not None:
+            allowed = np.asarray(eligible[np.arange(len(contexts)), self._logged]).reshape(-1)
+            if not allowed.all():
+                raise RowError(int(np.argmin(allowed)), "repeats an action that is not eligible")
+        return Choices.of_actions(self._logged, self.n_actions)

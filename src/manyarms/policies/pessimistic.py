@@ -1,0 +1,35 @@
+"""The action with the highest lower bound on its reward."""
+
+from __future__ import annotations
+
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array
+from manyarms.linalg.best import best_lower_bounds
+from manyarms.linalg.pairs import pair_rows
+from manyarms.linalg.quadratic import row_norms
+from manyarms.policies.scored import ScoredPolicy, pair_means
+from manyarms.posterior.reward import RewardPosterior
+from manyarms.posterior.widths import confidence_radius
+
+
+class Pessimistic(ScoredPolicy):
+    """π(x) = argmax_a φ(x)ᵀ E θ_a - u(x, a), with u(x, a) = α(d, δ) ‖φ(x)‖ in Cov θ_a (paper, Bayesian bound).
+
+    Args:
+        posterior: What `fit` returned.
+        delta: δ; smaller is more cautious.
+    """
+
+    def __init__(self, posterior: RewardPosterior, delta: float = 0.05):
+        super().__init__(posterior)
+        self.radius = confidence_radius(self.posterior.weights.dim, delta)
+        self.delta = delta
+
+    def best(self, contexts: Float[Array, "n d"], k: int) -> Int[Array, "n k"]:
+        return best_lower_bounds(contexts, self.means, self.posterior.weights.action_cov, self.radius, k)
+
+    def pair_scores(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
+        norms = row_norms(contexts[pair_rows(pairs)], pairs.indices, self.posterior.weights.action_cov)
+        return pair_means(contexts, pairs, self.means) - self.radius * norms

@@ -1,0 +1,74 @@
+"""What policies share that rank actions by a score from a reward posterior."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array
+from manyarms.core.choices import Choices
+from manyarms.core.eligibility import as_eligibility
+from manyarms.core.policy import Policy
+from manyarms.linalg.best import best_of_pairs
+from manyarms.linalg.groups import chunks
+from manyarms.linalg.pairs import pair_rows
+from manyarms.posterior.reward import RewardPosterior
+
+
+class ScoredPolicy(Policy):
+    """A policy with a score for every (context, action).
+
+    A subclass says which actions score best, over all of them or over given pairs.
+    """
+
+    def __init__(self, posterior: RewardPosterior):
+        self.posterior = posterior
+        self.n_actions = posterior.weights.n_actions
+        self.dim = posterior.weights.dim
+
+    @property
+    def means(self) -> Float[Array, "K d"]:
+        """E θ_a of every action."""
+        return self.posterior.weights.action_mean()
+
+    @abstractmethod
+    def best(self, contexts: Float[Array, "n d"], k: int) -> Int[Array, "n k"]:
+        """The k best-scored actions among all."""
+
+    @abstractmethod
+    def pair_scores(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
+        """The scores of the pairs stored in `pairs`, in its order."""
+
+    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        """The best-scored action, for certain."""
+        return Choices.of_actions(self._ranked(contexts, eligible, 1)[:, 0], self.n_actions)
+
+    def top_k(self, contexts: Any, k: int, *, eligible: Any = None) -> Int[Array, "n k"]:
+        """The k best-scored actions in each context, best first; -1 fills a row with fewer eligible actions."""
+        k = self._check_k(k)
+        x = self._check_contexts(contexts)
+        allowed = as_eligibility(eligible, len(x), self.n_actions)
+        out = np.empty((len(x), k), dtype=np.int64)
+        for rows in chunks(len(x), self.rows_per_block):
+            out[rows] = self._ranked(x[rows], None if allowed is None else allowed.block(rows), k)
+        return out
+
+    def _ranked(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None, k: int) -> Int[Array, "n k"]:
+        if eligible is None:
+            return self.best(contexts, k)
+        return best_of_pairs(self.pair_scores(contexts, eligible), eligible.indptr, eligible.indices, k)
+
+
+def pair_means(
+    contexts: Float[Array, "n d"], pairs: sparse.csr_array, means: Float[Array, "K d"]
+) -> Float[Array, " p"]:
+    """φ(x_i)ᵀ θ̂_a for the stored pairs (i, a)."""
+    rows = pair_rows(pairs)
+    out = np.empty(len(rows))
+    for part in chunks(len(rows), 1 << 17):
+        out[part] = np.einsum("pd,pd->p", contexts[rows[part]], means[pairs.indices[part]])
+    return out

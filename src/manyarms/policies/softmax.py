@@ -1,0 +1,46 @@
+"""Actions with probability growing exponentially in their expected reward."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+from scipy import sparse
+
+from manyarms._arrays import Array, as_scalar
+from manyarms.core.choices import Choices
+from manyarms.linalg.pairs import pair_rows
+from manyarms.policies.greedy import Greedy
+from manyarms.policies.scored import pair_means
+from manyarms.posterior.reward import RewardPosterior
+
+
+class Softmax(Greedy):
+    """π(a | x) ∝ exp(φ(x)ᵀ E θ_a / temperature), over the eligible actions.
+
+    Args:
+        posterior: What `fit` returned.
+        temperature: Above zero, in the units of the reward; towards 0 the choice becomes greedy.
+    """
+
+    def __init__(self, posterior: RewardPosterior, temperature: float):
+        super().__init__(posterior)
+        self.temperature = as_scalar("temperature", temperature, above=0.0)
+        # Every action has some probability, so a block writes out its rows: keep it at 16 MB.
+        self.rows_per_block = max(1, (1 << 21) // self.n_actions)
+
+    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        n = len(contexts)
+        if eligible is None:
+            p = contexts @ self.means.T
+            p /= self.temperature
+            p -= p.max(axis=1, keepdims=True)
+            np.exp(p, out=p)
+            p /= p.sum(axis=1, keepdims=True)
+            return Choices(n, self.n_actions, dense=p)
+        rows = pair_rows(eligible)
+        scores = pair_means(contexts, eligible, self.means) / self.temperature
+        scores -= np.maximum.reduceat(scores, eligible.indptr[:-1])[rows]
+        weight = np.exp(scores)
+        total = np.bincount(rows, weights=weight, minlength=n)
+        named = sparse.csr_array((weight / total[rows], eligible.indices, eligible.indptr), shape=eligible.shape)
+        return Choices(n, self.n_actions, named=named)

@@ -1,0 +1,94 @@
+"""Policies given by their probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array, as_count, as_floats, check_rows
+from manyarms.core.choices import Choices, RowError
+from manyarms.core.policy import Policy
+from manyarms.errors import PropensityError, ShapeError
+from manyarms.linalg.pairs import shape_of
+
+
+class Uniform(Policy):
+    """Every eligible action with the same probability.
+
+    Args:
+        n_actions: K.
+    """
+
+    def __init__(self, n_actions: int):
+        self.n_actions = as_count("n_actions", n_actions)
+        self._probabilities = np.full(self.n_actions, 1.0 / self.n_actions)
+
+    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        return Choices.of_shared(self._probabilities, len(contexts), eligible)
+
+
+class TablePolicy(Policy):
+    """Probabilities written down, by whatever means they were found.
+
+    Args:
+        probabilities: (n, K), a row a context, dense or SciPy sparse: the policy is then tied to these n rows. Or (K,),
+            one distribution for every context.
+
+    Raises:
+        PropensityError: When a probability is negative or a row does not sum to 1.
+    """
+
+    def __init__(self, probabilities: Any):
+        if sparse.issparse(probabilities):
+            table = sparse.csr_array(probabilities, dtype=np.float64)
+            table.sum_duplicates()
+            as_floats("probabilities", table.data, ndim=1)
+            values, totals = table.data, np.asarray(table.sum(axis=1)).reshape(-1)
+        else:
+            table = as_floats("probabilities", probabilities, ndim=(1, 2))
+            values, totals = table, np.atleast_1d(table.sum(axis=-1))
+        shape = table.shape if isinstance(table, np.ndarray) else shape_of(table)
+        if shape[-1] == 0:
+            raise ShapeError("probabilities must have at least one action.")
+        self._check(values, totals)
+        self._table = table
+        self.n_actions = int(shape[-1])
+        self.n_rows = None if len(shape) == 1 else int(shape[0])
+        if isinstance(table, np.ndarray) and table.ndim == 2:
+            self.rows_per_block = max(1, (1 << 21) // self.n_actions)
+
+    @staticmethod
+    def _check(values: Array, totals: Array) -> None:
+        check_rows(
+            "probabilities", values, lambda p: p >= 0, PropensityError, "must not be negative", "Clip and renormalise."
+        )
+        check_rows(
+            "the sum of probabilities", totals, lambda s: np.abs(s - 1.0) <= 1e-6, PropensityError, "must be 1",
+            "Divide each row by its sum.",
+        )  # fmt: skip
+
+    def take(self, rows: slice | Int[Array, " m"]) -> TablePolicy:
+        if self.n_rows is None:
+            return self
+        part = object.__new__(TablePolicy)
+        part._table, part.n_actions, part.rows_per_block = self._table[rows], self.n_actions, self.rows_per_block
+        part.n_rows = len(rows) if isinstance(rows, np.ndarray) else len(range(*rows.indices(self.n_rows)))
+        return part
+
+    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        n, table = len(contexts), self._table
+        if table.ndim == 1:
+            return Choices.of_shared(np.asarray(table), n, eligible)
+        if eligible is not None:
+            kept = sparse.csr_array(eligible.multiply(table))
+            totals = np.asarray(kept.sum(axis=1)).reshape(-1)
+            if n and totals.min() <= 0:
+                raise RowError(int(np.argmin(totals)), "gives probability zero to every eligible action")
+            kept.data /= np.repeat(totals, np.diff(kept.indptr))
+            return Choices(n, self.n_actions, named=kept)
+        if isinstance(table, np.ndarray):
+            return Choices(n, self.n_actions, dense=table)
+        return Choices(n, self.n_actions, named=table)
