@@ -1,0 +1,42 @@
+"""Bayes risks by simulation, the paper's bounds on them, and the bounds that hold where those do not.
+
+A risk here is an average over worlds drawn from the prior, so it judges a method, not one data set.
+
+    >>> import numpy as np
+    >>> from manyarms import datasets, theory
+    >>> rng = np.random.default_rng(0)
+    >>> synthetic = datasets.SyntheticProblem(n_actions=20, dim=5, latent_dim=3)
+    >>> prior = synthetic.draw_prior(rng)
+    >>> problem = theory.BayesianProblem(prior, synthetic.draw_contexts, synthetic.noise_std)
+    >>> risk = theory.bayes_suboptimality(problem, n_rounds=50, n_instances=40, rng=rng)
+    >>> risk.mean < theory.corrected_bound(prior.n_actions, risk.expected_squared_norm)
+    True
+"""
+
+from manyarms.posterior import bayesian_width, confidence_radius, frequentist_width
+from manyarms.theory.bounds import (
+    IsotropicModel,
+    corrected_bound,
+    explicit_bound,
+    explicit_squared_norm,
+    mse_bound,
+    theorem_1_bound,
+)
+from manyarms.theory.metrics import BayesianProblem, BayesMSE, BayesSuboptimality, bayes_mse, bayes_suboptimality
+
+__all__ = [
+    "BayesMSE",
+    "BayesSuboptimality",
+    "BayesianProblem",
+    "IsotropicModel",
+    "bayes_mse",
+    "bayes_suboptimality",
+    "bayesian_width",
+    "confidence_radius",
+    "corrected_bound",
+    "explicit_bound",
+    "explicit_squared_norm",
+    "frequentist_width",
+    "mse_bound",
+    "theorem_1_bound",
+]

@@ -1,0 +1,148 @@
+"""The paper's bounds on Bayes risks (Section 5 and its appendix), and the ones that do hold where those do not.
+
+Throughout, π_*(x) is the truly best action and ‖φ(X)‖ is taken in Σ̂ of that action: the posterior standard deviation
+of its reward. `bayes_suboptimality` simulates both moments of it that are needed here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._arrays import Array, as_count, as_scalar, as_vector, check_rows
+from manyarms.errors import PropensityError, ShapeError
+from manyarms.posterior.reward import RewardPosterior
+
+
+def theorem_1_bound(dim: int, expected_norm: float) -> float:
+    """2 √d E‖φ(X)‖: the paper's bound on the Bayes suboptimality of greedy, which is *not* true as stated.
+
+    The proof takes r(X, a) - r̂(X, a) for a centred Gaussian given the data also at a = π_*(X). But π_*(X) is picked by
+    the very weights that are unknown, and the best of K actions is likely one that was underestimated: the difference
+    can grow like √(2 log K). So the bound can fail once log K is large against d. With d = 1, no data, K independent
+    standard normal weights and φ = 1 it says 2, and the suboptimality is the mean of the largest of K normals: 3.24 at
+    K = 1000. Where √d is large against √log K, as in the paper's experiments, it held in every simulation of ours.
+    `corrected_bound` holds for all d and K.
+
+    Args:
+        dim: d.
+        expected_norm: E‖φ(X)‖ in Σ̂ of the optimal action, over worlds, logs and contexts.
+    """
+    return 2.0 * float(np.sqrt(as_count("dim", dim))) * as_scalar("expected_norm", expected_norm, at_least=0.0)
+
+
+def corrected_bound(n_actions: int, expected_squared_norm: float) -> float:
+    """√((4 log K + 2 log 2) E‖φ(X)‖²): bounds the Bayes suboptimality of greedy under a true prior, whatever d and K.
+
+    Given the data, ξ_a = (r - r̂)(X, a) / ‖φ(X)‖_a is standard normal for every a, and greedy loses at most
+    ‖φ(X)‖ max_a |ξ_a| in expectation. From E exp(ξ²/4) = √2 comes E max_a ξ_a² ≤ 4 log K + 2 log 2, however the actions
+    depend on one another; Cauchy-Schwarz separates the two factors. d does not enter.
+
+    Args:
+        n_actions: K.
+        expected_squared_norm: E‖φ(X)‖² in Σ̂ of the optimal action, over worlds, logs and contexts.
+    """
+    largest = 4.0 * np.log(as_count("n_actions", n_actions)) + 2.0 * np.log(2.0)
+    return float(np.sqrt(largest * as_scalar("expected_squared_norm", expected_squared_norm, at_least=0.0)))
+
+
+def mse_bound(posterior: RewardPosterior, contexts: Any, actions: Any) -> Float[Array, " n"]:
+    """‖φ(x)‖² in Σ̂_a, of which Theorem 3 takes the expectation over logs: and it *is* the Bayes MSE, no mere bound.
+
+    With a true prior and known noise, E[(r̂ - r)(x, a)² | logged contexts and actions] equals it. Rewards do not enter,
+    so a log with the planned contexts and actions and any rewards tells how well they will let (x, a) be estimated.
+
+    Args:
+        posterior: What `fit` returned.
+        contexts: (n, d).
+        actions: (n,) one action a row.
+    """
+    return posterior.reward_std(contexts, actions) ** 2
+
+
+@dataclass(frozen=True)
+class IsotropicModel:
+    """Assumptions (A0)-(A2) of the explicit bound, as the numbers that enter it.
+
+    ψ ~ N(μ, τ² I), θ_a | ψ ~ N(W_a ψ, σ_0² I) with W_a W_aᵀ = I, rewards N(xᵀ θ_a, σ²), ‖x‖ ≤ 1. Contexts on the unit
+    sphere, uniform, have g = 1/d and h = √(3d / (d + 2)).
+
+    Args:
+        dim: d.
+        noise_std: σ.
+        action_std: σ_0.
+        latent_std: τ; zero says that actions share nothing.
+        smallest_eigenvalue: g, of E X Xᵀ: above zero, and at most 1/d since ‖x‖ ≤ 1.
+        moment_ratio: h ≥ 1 with √E(vᵀX)⁴ ≤ h E(vᵀX)² for all v.
+    """
+
+    dim: int
+    noise_std: float
+    action_std: float
+    latent_std: float
+    smallest_eigenvalue: float
+    moment_ratio: float
+
+    def __post_init__(self) -> None:
+        as_count("dim", self.dim)
+        for name in ("noise_std", "action_std", "smallest_eigenvalue"):
+            as_scalar(name, getattr(self, name), above=0.0)
+        as_scalar("latent_std", self.latent_std, at_least=0.0)
+        as_scalar("moment_ratio", self.moment_ratio, at_least=1.0)
+        # The eigenvalues of E X Xᵀ sum to E‖X‖² ≤ 1; a g estimated from contexts may be off by rounding.
+        if self.smallest_eigenvalue * self.dim > 1.0 + 1e-9:
+            raise ShapeError(
+                f"smallest_eigenvalue must be at most 1 / dim = {1 / self.dim:g}; got {self.smallest_eigenvalue}. "
+                "Scale the contexts so that ‖x‖ ≤ 1."
+            )
+
+
+def explicit_squared_norm(model: IsotropicModel, n_rounds: int, optimal_propensities: Any) -> float:
+    """An upper bound on E‖X‖² in Σ̂ of the optimal action, from how often the log shows that action.
+
+    With p = π_0(π_*(X) | X), m = ⌊p n / 2⌋ and α = max(m - 7 h √(m (d + 2 log n)), 0) it is (paper, "Explicit Bound")
+        E[1 / λ + τ² σ_0⁻⁴ / λ² + (σ_0² + τ²) exp(-n p² / 2)] + 2 (σ_0² + τ²) / n,  λ = α g / σ² + 1 / σ_0².
+
+    Valid under (A0)-(A2) when logging does not look at the context: only then have the contexts logged with an action
+    the law of X, and only then are the counts of actions binomial. Where the paper's α is negative it would claim less
+    than the prior knows, hence the clip: the first two terms are then those of the prior, and the log counts for
+    nothing. So it stays until p n exceeds about 98 h² (d + 2 log n), out of reach of most logs with many actions.
+    Theorem 1 is not used up to here; `explicit_bound` uses it.
+
+    Args:
+        model: The assumptions, as numbers.
+        n_rounds: n.
+        optimal_propensities: π_0(π_*(x) | x), one a draw of (world, context); 1/K throughout if logging is uniform.
+    """
+    n = as_count("n_rounds", n_rounds)
+    p = as_vector("optimal_propensities", optimal_propensities)
+    if len(p) == 0:
+        raise ShapeError("optimal_propensities must have at least one row: a mean over none is undefined.")
+    check_rows(
+        "optimal_propensities", p, lambda q: (q >= 0) & (q <= 1), PropensityError, "must lie in [0, 1]",
+        "They are the logging policy's probabilities of the optimal actions.",
+    )  # fmt: skip
+    s2, s02, t2 = model.noise_std**2, model.action_std**2, model.latent_std**2
+    m = np.floor(p * n / 2)
+    alpha = np.maximum(m - 7 * model.moment_ratio * np.sqrt(m * (model.dim + 2 * np.log(n))), 0.0)
+    precision = alpha * model.smallest_eigenvalue / s2 + 1 / s02
+    terms = 1 / precision + t2 / (s02 * precision) ** 2 + (s02 + t2) * np.exp(-n * p**2 / 2)
+    return float(terms.mean()) + 2 * (s02 + t2) / n
+
+
+def explicit_bound(model: IsotropicModel, n_rounds: int, optimal_propensities: Any) -> float:
+    """2 √(d E‖X‖²), with the norm bounded by `explicit_squared_norm`: the paper's O(1/√n) bound on the suboptimality.
+
+    It starts from Theorem 1 and inherits its gap: with log K large against d nothing guarantees it (`theorem_1_bound`).
+    What does hold under the same assumptions is
+    `corrected_bound(n_actions, explicit_squared_norm(model, n_rounds, optimal_propensities))`.
+
+    Args:
+        model: The assumptions (A0)-(A2), as numbers.
+        n_rounds: n.
+        optimal_propensities: π_0(π_*(x) | x), one a draw of (world, context); logging must not look at the context.
+    """
+    return 2.0 * float(np.sqrt(model.dim * explicit_squared_norm(model, n_rounds, optimal_propensities)))
