@@ -1,0 +1,13 @@
+"""Every shape annotation of the package is checked at run time while the tests run."""
+
+from jaxtyping import install_import_hook
+
+install_import_hook("manyarms", "beartype.beartype")
+
+import hypothesis  # noqa: E402
+
+# A failing recipe is short enough to read as it is, so no time goes into shrinking it.
+hypothesis.settings.register_profile(
+    "manyarms", deadline=None, derandomize=True, phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate]
+)
+hypothesis.settings.load_profile("manyarms")
