@@ -36,7 +36,7 @@ class Problem:
 
 
 def recipes(action_scales=(0.0, 1e-6, 1e-2, 1.0, 10.0), noise_stds=(0.1, 1.0, 3.0)):
-    """Arguments of `make_problem`: K = 1, unseen actions, n_a < d, d' above and below d, sparse effects, offsets, Σ_a = 0.
+    """Arguments of `make_problem`: unseen actions, n_a < d, d' above and below d, sparse effects, offsets, Σ_a = 0.
 
     A strategy may not build the problem itself: the run-time checks of shapes draw on the `random` module.
     """

@@ -9,7 +9,6 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._arrays import Array
-from manyarms.linalg.groups import sum_by
 from manyarms.linalg.pairs import pair_rows
 
 
@@ -135,24 +134,6 @@ class Choices:
                 hit = (total <= np.minimum(level[rows], np.nextafter(total[:, -1], 0.0))[:, None]).sum(axis=1)
                 out[rows] = np.minimum(hit, self.n_actions - 1)
         return out
-
-    def feature_mass(self, features: Float[Array, "n d"]) -> tuple[Int[Array, " m"], Float[Array, "m d"]]:
-        """Σ_i π(a | x_i) φ(x_i) for the actions with any mass."""
-        actions: list[Array] = []
-        vectors: list[Array] = []
-        if self.named is not None and self.named.nnz:
-            distinct, column = np.unique(self.named.indices, return_inverse=True)
-            compact = sparse.csr_array((self.named.data, column, self.named.indptr), shape=(self.n_rows, len(distinct)))
-            actions.append(distinct.astype(np.int64))
-            vectors.append(np.asarray(compact.T @ features))
-        everyone = np.arange(self.n_actions)
-        if self.everywhere is not None:
-            actions.append(everyone)
-            vectors.append(np.outer(self.everywhere, features.sum(axis=0)))
-        if self.dense is not None:
-            actions.append(everyone)
-            vectors.append(self.dense.T @ features)
-        return sum_by(np.concatenate(actions), np.concatenate(vectors))
 
     def expected(self, features: Float[Array, "n d"], means: Float[Array, "K d"]) -> Float[Array, " n"]:
         """Σ_a π(a | x_i) φ(x_i)ᵀ θ̂_a, row by row."""

@@ -104,9 +104,8 @@ class HierarchicalGaussian:
         actions = self._checked(actions)
         out = np.empty((len(actions), self.dim, self.dim))
         for part in action_chunks(len(actions), self.mixing.action_size):
-            transfer = self._transfer(actions[part])
-            root = transfer @ self.mixing.root(self.latent_factor, actions[part])
-            out[part] = self._conditional_cov(actions[part], transfer) + root @ root.swapaxes(1, 2)
+            root = self._cov_root(actions[part])
+            np.matmul(root, root.swapaxes(1, 2), out=out[part])
         return out
 
     def cross_cov(self, left: Any, right: Any) -> Float[Array, "m d d"]:
@@ -246,14 +245,22 @@ class HierarchicalGaussian:
             out[where] -= gain.swapaxes(1, 2) @ self.observed.groups[number].root[place]
         return out
 
-    def _conditional_cov(self, actions: Int[Array, " m"], transfer: Float[Array, "m d d"]) -> Float[Array, "m d d"]:
-        """S_a = T_a Σ_a T_aᵀ + Σ_a N_aᵀ N_a Σ_a: a sum of squares, so never indefinite, however much data there is."""
-        root = self.action_covariance.times_root(transfer, actions)
-        cov = root @ root.swapaxes(1, 2)
+    def _cov_root(self, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
+        """B_a = [T_a L_a, T_a W_a F, Σ_a N_aᵀ] with Cov θ_a = B_a B_aᵀ (L_a L_aᵀ = Σ_a).
+
+        The first and the last part make S_a = T_a Σ_a T_aᵀ + Σ_a N_aᵀ N_a Σ_a, the covariance given ψ. A sum of squares
+        cannot be indefinite, however far the data outweigh the prior.
+        """
+        d, latent = self.dim, self.mixing.root(self.latent_factor, actions)
+        rank = max((self.observed.groups[number].rank for number, _, _ in self.observed.find(actions)), default=0)
+        out = np.zeros((len(actions), d, d + latent.shape[2] + rank))
+        transfer = self._transfer(actions)
+        out[:, :, :d] = self.action_covariance.times_root(transfer, actions)
+        np.matmul(transfer, latent, out=out[:, :, d : d + latent.shape[2]])
         for number, where, place in self.observed.find(actions):
             gain = self.action_covariance.times(self._gains[number][place], actions[where])
-            cov[where] += gain.swapaxes(1, 2) @ gain
-        return cov
+            out[where, :, out.shape[2] - gain.shape[1] :] = gain.swapaxes(1, 2)
+        return out
 
     def _checked(self, actions: Any) -> Int[Array, " m"]:
         return as_actions("actions", actions, n_actions=self.n_actions)

@@ -130,5 +130,5 @@ def action_chunks(n: int, numbers_each: int) -> Iterator[slice]:
     return chunks(n, max(1, CHUNK_NUMBERS // max(1, numbers_each)))
 
 
-CHUNK_NUMBERS = 1 << 19
-"""How many float64 a chunk of a batched product holds (4 MB): large enough for BLAS, small enough for the cache."""
+CHUNK_NUMBERS = 1 << 17
+"""How many float64 a chunk of a batched product holds (1 MB): large enough for BLAS, small enough for the cache."""

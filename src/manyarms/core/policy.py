@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,22 +14,9 @@ from manyarms._arrays import Array, as_actions, as_count, as_matrix
 from manyarms._random import as_generator
 from manyarms.core.choices import Choices, RowError
 from manyarms.core.eligibility import as_eligibility
+from manyarms.core.mass import FeatureMass, MassSum
 from manyarms.errors import EligibilityError, ShapeError
-from manyarms.linalg.groups import chunks, sum_by
-
-
-class FeatureMass(NamedTuple):
-    """m_a = mean_i π(a | x_i) φ(x_i), all that the value of a policy needs of it, for the actions with any mass."""
-
-    actions: Int[Array, " m"]
-    vectors: Float[Array, "m d"]
-
-    def plus(self, other: FeatureMass, factor: float) -> FeatureMass:
-        """This mass plus `factor` times another."""
-        if np.array_equal(self.actions, other.actions):
-            return FeatureMass(self.actions, self.vectors + factor * other.vectors)
-        actions = np.concatenate([self.actions, other.actions])
-        return FeatureMass(*sum_by(actions, np.concatenate([self.vectors, factor * other.vectors])))
+from manyarms.linalg.groups import chunks
 
 
 class Policy(ABC):
@@ -126,14 +113,12 @@ class Policy(ABC):
     ) -> tuple[FeatureMass, list[Array]]:
         if len(contexts) == 0:
             raise ShapeError("contexts must have at least one row: a mean over none is undefined.")
-        mass, rows = None, list[Array]()
+        mass, rows = MassSum(self.n_actions), list[Array]()
         for _, x, choices in self.blocks(contexts, eligible):
-            part = FeatureMass(*choices.feature_mass(x))
-            mass = part if mass is None else mass.plus(part, 1.0)
+            mass.add(choices, x)
             if means is not None:
                 rows.append(choices.expected(x, means))
-        assert mass is not None
-        return FeatureMass(mass.actions, mass.vectors / len(contexts)), rows
+        return mass.mean(), rows
 
     def blocks(
         self, contexts: Any, eligible: Any, size: int | None = None

@@ -12,7 +12,7 @@ from manyarms.core.statistics import Statistics
 from manyarms.errors import NumericalError, ShapeError
 from manyarms.inference.latent import LatentEvidence, gather
 from manyarms.inference.roots import observe
-from manyarms.linalg.factor import lower_factor
+from manyarms.linalg.factor import lower_factor, solve_lower, solve_lower_t
 
 
 def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: float) -> HierarchicalGaussian:
@@ -62,9 +62,9 @@ def _absorb(
     for part in action_chunks(len(group.actions), max(prior.dim**2, group.rank * evidence.size)):
         actions, R, rho = group.actions[part], group.root[part], group.response[part]
         C = _row_cholesky(prior, actions, R)
-        white = np.linalg.solve(C, np.concatenate([R, rho[:, :, None]], axis=2))
+        white = solve_lower(C, np.concatenate([R, rho[:, :, None]], axis=2))
         H, h = white[:, :, :-1], white[:, :, -1]
-        gains[part] = np.linalg.solve(C.swapaxes(1, 2), H)
+        gains[part] = solve_lower_t(C, H)
         centre = prior.mixing.apply(prior.latent_mean[None], actions)[0] + prior.offset_of(actions)
         evidence.add(H, h - np.einsum("mrd,md->mr", H, centre), actions)
         log_det += 2 * float(np.sum(np.log(np.einsum("mrr->mr", C))))

@@ -18,7 +18,7 @@ from manyarms._arrays import Array
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.latent import LatentFactor, check_dense_size
 from manyarms.errors import NumericalError
-from manyarms.linalg.factor import lower_factor
+from manyarms.linalg.factor import lower_factor, solve_lower
 
 QR_BUDGET = 1 << 23
 """Rows times squared block size up to which rows are folded by QR (some hundredths of a second)."""
@@ -129,4 +129,4 @@ def gather(prior: HierarchicalGaussian, n_rows: int) -> LatentEvidence:
 def _solve_lower(C: Float[Array, "J b b"], right: Float[Array, "J b c"]) -> Float[Array, "J b c"]:
     if len(C) == 1:
         return solve_triangular(C[0], right[0], lower=True, check_finite=False)[None]
-    return np.linalg.solve(C, right)
+    return solve_lower(C, right)

@@ -12,7 +12,8 @@ from manyarms._arrays import Array, as_actions, as_matrix
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Estimate, Method, joined_std
 from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.policy import FeatureMass, Policy
+from manyarms.core.mass import FeatureMass
+from manyarms.core.policy import Policy
 from manyarms.core.statistics import Statistics
 from manyarms.errors import ShapeError, UndefinedLiftError
 from manyarms.inference import condition

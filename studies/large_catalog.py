@@ -1,0 +1,85 @@
+"""A million actions on one machine: time and memory of a fit and of greedy choices.
+
+K = 1,000,000 actions in 50 categories, n = 100,000 rounds, d = 16. Prints the seconds of each step and the peak
+memory of the process; asserts nothing, since times on shared machines mean little.
+
+    python studies/large_catalog.py [--actions K] [--rounds N] [--dim D] [--categories J]
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from contextlib import AbstractContextManager
+
+import numpy as np
+from scipy import sparse
+
+import manyarms as ma
+
+
+class Step(AbstractContextManager["Step", None]):
+    """Prints what a block of code took."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __enter__(self) -> Step:
+        self.wall, self.cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        wall, cpu = time.perf_counter() - self.wall, time.process_time() - self.cpu
+        print(f"{self.name:<58} {wall:8.3f} s wall {cpu:8.3f} s CPU   peak memory {peak_mb():6.0f} MB")
+
+
+def peak_mb() -> float:
+    """Peak resident memory of this process, in MB (Linux counts in KiB)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--actions", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=100_000)
+    parser.add_argument("--dim", type=int, default=16)
+    parser.add_argument("--categories", type=int, default=50)
+    args = parser.parse_args()
+    k, n, d, j = args.actions, args.rounds, args.dim, args.categories
+    rng = np.random.default_rng(0)
+    print(f"{k:,} actions in {j} categories, {n:,} rounds, d = {d}; memory after imports {peak_mb():.0f} MB")
+
+    with Step("make the logs"):
+        category = rng.integers(0, j, k)
+        effects = rng.normal(size=(j, d))
+        contexts, actions = rng.normal(size=(n, d)), rng.integers(0, k, n)
+        rewards = np.einsum("nd,nd->n", contexts, effects[category[actions]]) + rng.normal(size=n)
+        logs = ma.LoggedData(contexts, actions, rewards, n_actions=k)
+    with Step("prior: mixed effects, one category an action"):
+        one_hot = sparse.csr_array((np.ones(k), category, np.arange(k + 1)), shape=(k, j))
+        prior = ma.HierarchicalGaussian(np.zeros(j * d), 1.0, ma.MixedEffects(one_hot, d), 0.25)
+    with Step("fit"):
+        posterior = ma.fit(logs, prior, ma.Gaussian(noise_std=1.0))
+    print(f"    {posterior}")
+    candidates = contexts[:1000]
+    greedy, pessimistic = ma.Greedy(posterior), ma.Pessimistic(posterior)
+    with Step("greedy actions for 1,000 contexts (first call: all means)"):
+        greedy.actions(candidates)
+    with Step("greedy actions for 1,000 contexts"):
+        greedy.actions(candidates)
+    with Step("ten best actions for 1,000 contexts"):
+        greedy.top_k(candidates, 10)
+    with Step("value of what runs now and of uniform on all logged contexts"):
+        for policy in (ma.Logged(logs), ma.Uniform(k)):
+            posterior.value(policy, contexts)
+    with Step("value of greedy on 1,000 contexts"):
+        posterior.value(greedy, candidates)
+    with Step("pessimistic actions for 100 contexts"):
+        pessimistic.actions(candidates[:100])
+    with Step("update with 10,000 more rounds"):
+        posterior.update(logs.take(slice(0, 10_000)))
+
+
+if __name__ == "__main__":
+    main()
