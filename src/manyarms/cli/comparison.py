@@ -1,0 +1,119 @@
+"""What the demo finds out: the policies side by side, and which of them to ship."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+import manyarms as ma
+from manyarms.datasets.environment import LinearEnvironment
+from manyarms.datasets.shop import Shop, read_tables, share_of_choices
+
+SURE = 0.95
+"""How probable it must be that a policy beats what runs now before we say: ship it."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A policy, as judged by the posterior and, since the shop is made up, by the truth.
+
+    Attributes:
+        name: What to call it.
+        value: Margin a round.
+        gain: The same, less that of what runs now.
+        true_value: What the posterior does not know, on the same customers.
+        never_shown: Share of its choices that fall on items with no row in the log.
+    """
+
+    name: str
+    value: ma.Estimate
+    gain: ma.Estimate
+    true_value: float
+    never_shown: float
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it beats what runs now, with a probability of at least `SURE`."""
+        return self.gain.probability_positive >= SURE
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What runs now and what could run instead.
+
+    Attributes:
+        n_rounds: Rounds in the log.
+        n_items: Items in the catalog.
+        n_categories: Their categories.
+        n_never_shown: Items with no row in the log.
+        now: What runs now; its gain is zero.
+        candidates: What could run instead.
+    """
+
+    n_rounds: int
+    n_items: int
+    n_categories: int
+    n_never_shown: int
+    now: Candidate
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def best(self) -> Candidate:
+        """The candidate with the largest expected gain."""
+        return max(self.candidates, key=lambda candidate: candidate.gain.value)
+
+
+def compare(folder: Path, shop: Shop, truth: LinearEnvironment) -> Comparison:
+    """Read the files as a user would, fit, and judge the policies on the logged customers.
+
+    Args:
+        folder: Holds logs.parquet and catalog.parquet.
+        shop: For the prior's scales.
+        truth: For the true values; nothing else sees it.
+    """
+    import pyarrow.parquet as pq  # noqa: PLC0415  slow to import: `manyarms --help` must not wait for it
+
+    catalog = pq.read_table(folder / "catalog.parquet")
+    logs = read_tables(pq.read_table(folder / "logs.parquet"), catalog)
+    categories = catalog["category"].to_pylist()
+    posterior = ma.fit(logs, shop.prior(categories), ma.Gaussian(shop.noise_std))
+    unseen = np.bincount(logs.actions, minlength=logs.n_actions) == 0
+    now = ma.Logged(logs)
+
+    def judged(name: str, policy: ma.Policy) -> Candidate:
+        return Candidate(
+            name,
+            posterior.value(policy, logs.contexts),
+            posterior.difference(policy, now, logs.contexts),
+            truth.value(policy, logs.contexts),
+            share_of_choices(policy, logs.contexts, unseen),
+        )
+
+    return Comparison(
+        n_rounds=len(logs),
+        n_items=logs.n_actions,
+        n_categories=len(set(categories)),
+        n_never_shown=int(unseen.sum()),
+        now=judged("what runs now", now),
+        candidates=tuple(judged(name, policy) for name, policy in _policies(posterior, logs.contexts).items()),
+    )
+
+
+def _policies(posterior: ma.RewardPosterior, contexts: Any) -> Mapping[str, ma.Policy]:
+    return {
+        "greedy": _written_down(ma.Greedy(posterior), contexts),
+        "pessimistic": _written_down(ma.Pessimistic(posterior), contexts),
+        "uniform": ma.Uniform(posterior.weights.n_actions),
+    }
+
+
+def _written_down(policy: ma.Policy, contexts: Any) -> ma.TablePolicy:
+    """A deterministic policy as a table of its choices: the best items are searched for once, not at every question."""
+    chosen = policy.actions(contexts)
+    n = len(chosen)
+    return ma.TablePolicy(sparse.csr_array((np.ones(n), chosen, np.arange(n + 1)), shape=(n, policy.n_actions)))

@@ -1,0 +1,98 @@
+"""`manyarms demo`: a made-up shop, from its log to a decision."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from manyarms.errors import ManyarmsError
+
+if TYPE_CHECKING:
+    from manyarms.cli.comparison import Comparison
+    from manyarms.datasets.shop import Shop
+
+FILES = ["logs.parquet", "catalog.parquet", "decide.py"]
+
+
+def demo(
+    output: Annotated[Path, typer.Option(help="Folder for the files; made if it is not there.")] = Path("demo-shop"),
+    seed: Annotated[int, typer.Option(min=0, help="Another seed, another shop.")] = 0,
+    items: Annotated[int, typer.Option(min=1, help="Items in the catalog.")] = 5000,
+    categories: Annotated[int, typer.Option(min=1, help="Categories they fall into.")] = 40,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds in the log.")] = 20_000,
+    force: Annotated[bool, typer.Option("--force", help="Replace files that are not the demo's own.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")] = False,
+) -> None:
+    """Make up a shop, save its log, fit it, and say which policy to ship.
+
+    Writes logs.parquet, catalog.parquet and decide.py, a script that does
+    the same on your own data.
+
+    A second run replaces these files if they are just as the demo left them.
+    One that is yours, or that you have changed, is kept: the demo then stops,
+    unless you pass --force.
+    """
+    with _one_line_errors():
+        shop, comparison = _run(output, seed, items, categories, rounds, force)
+    if as_json:
+        from manyarms.cli.printing import figures  # noqa: PLC0415
+
+        typer.echo(json.dumps(figures(comparison, output), indent=2))
+    else:
+        from manyarms.cli.printing import print_comparison  # noqa: PLC0415
+
+        print_comparison(comparison, shop, output)
+
+
+def _run(output: Path, seed: int, items: int, categories: int, rounds: int, force: bool) -> tuple[Shop, Comparison]:
+    # Imported here, so that `manyarms --help` does not wait for what only the demo needs.
+    import numpy as np  # noqa: PLC0415
+
+    from manyarms.cli.comparison import compare  # noqa: PLC0415
+    from manyarms.cli.files import parquet_bytes, refuse_foreign, write_ours  # noqa: PLC0415
+    from manyarms.cli.script import script_file  # noqa: PLC0415
+    from manyarms.datasets.shop import Shop  # noqa: PLC0415
+
+    if not force:
+        refuse_foreign(output, FILES)
+    with _spinner("Making up a shop"):
+        shop = Shop(n_items=items, n_categories=categories, n_rounds=rounds)
+        log = shop.draw(np.random.default_rng(seed))
+        contents = [parquet_bytes(log.logs_table), parquet_bytes(log.catalog_table), script_file(shop).encode()]
+        write_ours(output, dict(zip(FILES, contents, strict=True)))
+    with _spinner("Reading the log, fitting, comparing policies"):
+        return shop, compare(output, shop, log.environment)
+
+
+@contextmanager
+def _one_line_errors() -> Generator[None]:
+    """What a user can cause ends in one line on stderr and exit code 1; all else is a bug and keeps its traceback."""
+    try:
+        yield
+    except ManyarmsError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"cannot use {error.filename}: {error.strerror}." if error.filename else str(error.strerror or error))
+
+
+def _fail(message: str) -> NoReturn:
+    typer.echo(f"manyarms: error: {message}", err=True)
+    raise typer.Exit(1) from None
+
+
+@contextmanager
+def _spinner(doing: str) -> Generator[None]:
+    """A sign of life on a terminal; elsewhere nothing."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console  # noqa: PLC0415
+
+    with Console(stderr=True).status(f"{doing} ..."):
+        yield

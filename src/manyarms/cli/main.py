@@ -1,0 +1,36 @@
+"""The command `manyarms` and what its subcommands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from manyarms._version import __version__
+from manyarms.cli.demo import demo
+
+app = typer.Typer(
+    name="manyarms",
+    help="Bayesian off-policy evaluation and learning when there are many actions.",
+    epilog="Example: manyarms demo --output my-shop --seed 1",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command(epilog="Example: manyarms demo --items 500 --categories 20 --rounds 5000 --json")(demo)
+
+
+def _print_version(asked: bool) -> bool:
+    if asked:
+        typer.echo(f"manyarms {__version__}")
+        raise typer.Exit
+    return asked
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Bayesian off-policy evaluation and learning when there are many actions."""

@@ -1,0 +1,142 @@
+"""How the demo's findings look: on a terminal, and as JSON."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from manyarms.cli.comparison import SURE, Candidate, Comparison
+from manyarms.cli.script import script_body
+from manyarms.core.estimate import Estimate
+from manyarms.datasets.shop import Shop
+
+CAPTION = (
+    "Never shown: the share of choices that fall on items with no row in the log; what is known of those comes from "
+    "their categories. True values, on the same customers, are known because the shop is made up, and so are the "
+    "scales of the prior."
+)
+
+
+def print_comparison(comparison: Comparison, shop: Shop, folder: Path) -> None:
+    """What was made up, the policies side by side, the decision, and the lines to run on one's own data."""
+    console = Console(highlight=False)
+    console.print(_opening(comparison, folder), soft_wrap=True)
+    console.print()
+    console.print(_table(comparison))
+    console.print()
+    console.print(CAPTION, style="dim")
+    console.print()
+    console.print(_decision(comparison))
+    console.print()
+    console.rule("On your own data", characters="-", align="left")
+    console.print()
+    script = script_body(shop)
+    if console.is_terminal:
+        console.print(Syntax(script, "python", theme="ansi_dark", background_color="default"))
+    else:
+        # Only colours are lost: a copy of the output stays free of padding.
+        console.out(script, highlight=False)
+    path = folder / "decide.py"
+    console.print(Text(f"Saved as {path}. Set the names and the prior at its top, then run"), soft_wrap=True)
+    console.print(Text(f"  python {shlex.quote(str(path))}", style="bold"), soft_wrap=True)
+
+
+def figures(comparison: Comparison, folder: Path) -> dict[str, Any]:
+    """The same figures, in full precision, as plain values."""
+    best = comparison.best
+    return {
+        "shop": {
+            "rounds": comparison.n_rounds,
+            "items": comparison.n_items,
+            "categories": comparison.n_categories,
+            "items_never_shown": comparison.n_never_shown,
+        },
+        "policies": [_row(comparison.now, is_now=True), *(_row(row, is_now=False) for row in comparison.candidates)],
+        "decision": {
+            "ship": best.name if best.is_sure else None,
+            "sentence": _decision(comparison).plain.replace("\n", " "),
+        },
+        "folder": str(folder),
+    }
+
+
+def _row(candidate: Candidate, *, is_now: bool) -> dict[str, Any]:
+    gain = candidate.gain
+    return {
+        "name": candidate.name,
+        "value": candidate.value.value,
+        "std": candidate.value.std,
+        "interval_95": list(candidate.value.interval()),
+        "true_value": candidate.true_value,
+        "difference": None if is_now else gain.value,
+        "difference_interval_95": None if is_now else list(gain.interval()),
+        "probability_beats_now": None if is_now else gain.probability_positive,
+        "share_never_shown": candidate.never_shown,
+    }
+
+
+def _opening(comparison: Comparison, folder: Path) -> Text:
+    share = _share(comparison.n_never_shown / comparison.n_items)
+    return Text(
+        f"A made-up shop: {comparison.n_rounds:,} rounds, {comparison.n_items:,} items in "
+        f"{comparison.n_categories:,} categories.\n"
+        f"{comparison.n_never_shown:,} items ({share}) were never shown.\n"
+        f"Saved as Parquet in {folder}, read back and fitted."
+    )
+
+
+def _table(comparison: Comparison) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column("margin, euros\nper round", no_wrap=True)
+    for name in ("\nvalue", "\n95 % interval", "\nvs now", "P(beats\nnow)", "true\nvalue", "never\nshown"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in (comparison.now, *comparison.candidates):
+        is_now = row is comparison.now
+        table.add_row(
+            row.name,
+            f"{row.value.value:.3f}",
+            _interval(row.value),
+            "-" if is_now else f"{row.gain.value:+.3f}",
+            "-" if is_now else _probability(row.gain.probability_positive),
+            f"{row.true_value:.3f}",
+            _share(row.never_shown),
+            style="bold green" if row is comparison.best and row.is_sure else "",
+        )
+    return table
+
+
+def _decision(comparison: Comparison) -> Text:
+    best, gain = comparison.best, comparison.best.gain
+    low, high = gain.interval()
+    sure = _probability(gain.probability_positive)
+    size = f"{gain.value:+.3f} euros per round, 95 % interval {low:+.3f} to {high:+.3f}"
+    if best.is_sure:
+        return Text(f"Ship {best.name}: it beats what runs now with probability {sure}.\n{size}.", style="bold")
+    return Text(
+        f"Keep what runs now: nothing beats it with probability {100 * SURE:.0f} %.\n"
+        f"Nearest is {best.name}, with probability {sure}.\n{size}.",
+        style="bold",
+    )
+
+
+def _interval(estimate: Estimate) -> str:
+    low, high = estimate.interval()
+    return f"{low:.3f} to {high:.3f}"
+
+
+def _probability(probability: float) -> str:
+    """Never "100 %": a posterior is not that sure."""
+    if probability > 0.999:
+        return "> 99.9 %"
+    return "< 0.1 %" if probability < 0.001 else f"{100 * probability:.1f} %"
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.1f} %"
