@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from manyarms._arrays import Array
 from manyarms.linalg.groups import chunks
-from manyarms.linalg.quadratic import row_norms
+from manyarms.linalg.quadratic import pack_forms, pack_squares, row_norms
 from manyarms.linalg.threads import for_each
 
 ROWS, COLUMNS = 256, 1024
@@ -25,19 +25,19 @@ class Winners:
         self.scores: Float[Array, "n k"] = np.full((n_rows, k), -np.inf)
         self.columns: Int[Array, "n k"] = np.full((n_rows, k), -1, dtype=np.int64)
 
-    def offer(self, rows: slice, scores: Float[Array, "b c"], first_column: int) -> None:
-        """Let the columns first_column, first_column + 1, ... compete; columns must come in ascending order."""
+    def offer(self, rows: slice, scores: Float[Array, "b c"], columns: Int[Array, " c"]) -> None:
+        """Let some columns compete; they must ascend, from one offer to the next too."""
         if self.scores.shape[1] == 1:
             top = scores.argmax(axis=1)
             best = scores[np.arange(len(scores)), top]
             better = np.flatnonzero(best > self.scores[rows, 0])
             self.scores[rows, 0][better] = best[better]
-            self.columns[rows, 0][better] = top[better] + first_column
+            self.columns[rows, 0][better] = columns[top[better]]
             return
         k = self.scores.shape[1]
         contested = np.flatnonzero(scores.max(axis=1) > self.scores[rows, -1])
         merged = np.concatenate([self.scores[rows][contested], scores[contested]], axis=1)
-        names = np.broadcast_to(np.arange(first_column, first_column + scores.shape[1]), scores[contested].shape)
+        names = np.broadcast_to(columns, (len(contested), len(columns)))
         named = np.concatenate([self.columns[rows][contested], names], axis=1)
         # Stable, and earlier columns stand first: equal scores keep the lower column.
         order = np.argsort(-merged, axis=1, kind="stable")[:, :k]
@@ -47,18 +47,14 @@ class Winners:
 
 def best_columns(x: Float[Array, "n d"], means: Float[Array, "K d"], k: int = 1) -> Int[Array, "n k"]:
     """The k columns of X Mᵀ with the largest entries, row by row."""
-    return _winners(x, means, k).columns
-
-
-def _winners(x: Float[Array, "n d"], means: Float[Array, "K d"], k: int) -> Winners:
-    winners = Winners(len(x), k)
+    winners, names = Winners(len(x), k), np.arange(len(means))
 
     def work(rows: slice) -> None:
         for columns in chunks(len(means), COLUMNS):
-            winners.offer(rows, x[rows] @ means[columns].T, columns.start)
+            winners.offer(rows, x[rows] @ means[columns].T, names[columns])
 
     for_each(work, chunks(len(x), ROWS))
-    return winners
+    return winners.columns
 
 
 def best_lower_bounds(
@@ -67,39 +63,65 @@ def best_lower_bounds(
     """The k columns with the largest x_iᵀ m_a - radius ‖x_i‖ in Σ_a.
 
     A lower bound never exceeds its mean, so a pair whose mean is below the k-th best lower bound known so far needs no
-    quadratic form: with data, hardly any pair does.
+    quadratic form: with much data, hardly any pair does.
     """
-    start = best_columns(x, means, k)
-    floor = np.full(len(x), np.inf)
-    for column in start.T:
-        bound = np.einsum("nd,nd->n", x, means[column]) - radius * row_norms(x, column, covariances)
-        # Rounding must not prune the very pairs that the floor was computed from.
-        floor = np.minimum(floor, bound - 1e-12 * np.abs(bound))
-    winners = Winners(len(x), k)
+    winners, tiles = Winners(len(x), k), list(chunks(len(x), ROWS))
+    floor = _kth_bound_of_the_best_means(x, means, covariances, radius, k)
     for columns in chunks(len(means), COLUMNS):
-        for rows in chunks(len(x), 8 * ROWS):
-            scores = x[rows] @ means[columns].T
-            row, column = np.nonzero(scores >= np.maximum(floor[rows], winners.scores[rows, -1])[:, None])
-            if len(row) == 0:
-                continue
-            norms = _pair_norms(x[rows], row, column + columns.start, covariances)
-            bounds = np.full(scores.shape, -np.inf)
-            bounds[row, column] = scores[row, column] - radius * norms
-            winners.offer(rows, bounds, columns.start)
+        hopeful = np.zeros((len(tiles), columns.stop - columns.start), dtype=bool)
+
+        def look(tile: int, columns: slice = columns, hopeful: Array = hopeful) -> None:
+            rows = tiles[tile]
+            least = np.maximum(floor[rows], winners.scores[rows, -1])
+            hopeful[tile] = (x[rows] @ means[columns].T >= least[:, None]).any(axis=0)
+
+        for_each(look, range(len(tiles)))
+        names = columns.start + np.flatnonzero(hopeful.any(axis=0))
+        if len(names) == 0:
+            continue
+        centres, forms = means[names], pack_forms(covariances(names))
+
+        def bound(rows: slice, names: Array = names, centres: Array = centres, forms: Array = forms) -> None:
+            scores, least = x[rows] @ centres.T, np.maximum(floor[rows], winners.scores[rows, -1])
+            winners.offer(rows, _lowered(scores, x[rows], forms, radius, least), names)
+
+        for_each(bound, tiles)
     return winners.columns
 
 
-def _pair_norms(
-    x: Float[Array, "n d"], row: Int[Array, " p"], column: Int[Array, " p"], covariances: Matrices
-) -> Float[Array, " p"]:
-    distinct, where = np.unique(column, return_inverse=True)
-    d = x.shape[1]
-    if len(row) < len(x) * len(distinct) // 8:
-        return row_norms(x[row], column, covariances)
-    # Most pairs are wanted: xᵀ Σ x as one product of flattened x xᵀ with flattened Σ.
-    squares = np.einsum("ni,nj->nij", x, x).reshape(len(x), d * d)
-    forms = squares @ covariances(distinct).reshape(len(distinct), d * d).T
-    return np.sqrt(np.maximum(forms[row, where], 0.0))
+def _kth_bound_of_the_best_means(
+    x: Float[Array, "n d"], means: Float[Array, "K d"], covariances: Matrices, radius: float, k: int
+) -> Float[Array, " n"]:
+    """A number that the k-th best lower bound of each row cannot fall below."""
+    floor = np.full(len(x), np.inf)
+    for column in best_columns(x, means, k).T:
+        bound = np.einsum("nd,nd->n", x, means[column]) - radius * row_norms(x, column, covariances)
+        # Rounding must not prune the very pairs that the floor was computed from.
+        floor = np.minimum(floor, bound - 1e-9 * np.abs(bound))
+    return floor
+
+
+def _lowered(
+    scores: Float[Array, "b c"],
+    x: Float[Array, "b d"],
+    forms: Float[Array, "c q"],
+    radius: float,
+    least: Float[Array, " b"],
+) -> Float[Array, "b c"]:
+    """Lower bounds of the pairs whose score is at least `least` of their row, and -inf for the others."""
+    hopeful = scores >= least[:, None]
+    squares = pack_squares(x)
+    if np.count_nonzero(hopeful) > scores.size // 10:
+        widths = squares @ forms.T
+        np.maximum(widths, 0.0, out=widths)
+        np.sqrt(widths, out=widths)
+        widths *= radius
+        return np.subtract(scores, widths, out=scores)
+    row, column = np.nonzero(hopeful)
+    widths = radius * np.sqrt(np.maximum(np.einsum("pq,pq->p", squares[row], forms[column]), 0.0))
+    out = np.full(scores.shape, -np.inf)
+    out[row, column] = scores[row, column] - widths
+    return out
 
 
 def best_of_pairs(

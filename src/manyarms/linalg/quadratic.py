@@ -35,3 +35,15 @@ def row_norms(
             v = vectors[mine]
             out[mine] = np.einsum("nd,nd->n", np.einsum("nd,nde->ne", v, found[where[mine] - part.start]), v)
     return np.sqrt(np.maximum(out, 0.0))
+
+
+def pack_forms(matrices: Float[Array, "m d d"]) -> Float[Array, "m q"]:
+    """Symmetric matrices as vectors, such that vᵀ M v is the product with `pack_squares(v)`: q = d (d + 1) / 2."""
+    i, j = np.triu_indices(matrices.shape[1])
+    return matrices[:, i, j] * np.where(i == j, 1.0, 2.0)
+
+
+def pack_squares(vectors: Float[Array, "n d"]) -> Float[Array, "n q"]:
+    """The distinct entries of v vᵀ."""
+    i, j = np.triu_indices(vectors.shape[1])
+    return vectors[:, i] * vectors[:, j]
