@@ -19,7 +19,7 @@ from manyarms._random import split
 from manyarms.datasets import LinearEnvironment
 
 POPULATION = 20_000
-"""Fresh contexts that stand for the population: a hundred times those evaluated on, so their own error hardly counts."""
+"""Fresh contexts that stand for the population: so many that their own error hardly counts."""
 
 
 def draw_prior(rng: np.random.Generator) -> tuple[ma.HierarchicalGaussian, float]:

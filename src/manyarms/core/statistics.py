@@ -134,9 +134,11 @@ def _sum_groups(rows: Rows, groups: Groups, members: Int[Array, " m"], dim: int)
     for block, index in groups.blocks(members, limit=1 << 13):
         x, r = rows.features[index], rows.rewards[index]
         xt = x.swapaxes(1, 2)
-        gram[slot[block]] = xt @ x
-        moment[slot[block]] = (xt @ r[:, :, None])[:, :, 0]
-        reward_sq[slot[block]] = np.einsum("bc,bc->b", r, r)
+        # An overflow is reported, with its action, when the sums are used.
+        with np.errstate(over="ignore", invalid="ignore"):
+            gram[slot[block]] = xt @ x
+            moment[slot[block]] = (xt @ r[:, :, None])[:, :, 0]
+            reward_sq[slot[block]] = np.einsum("bc,bc->b", r, r)
     return Sums(frozen(groups.keys[members]), frozen(gram), frozen(moment), frozen(reward_sq))
 
 

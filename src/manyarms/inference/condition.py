@@ -45,11 +45,15 @@ def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: fl
 
 def condition_on(prior: HierarchicalGaussian, observed: Observed) -> HierarchicalGaussian:
     """The posterior of an unconditioned prior given rows."""
-    evidence = gather(prior, sum(group.response.size for group in observed.groups))
-    absorbed = [_absorb(prior, group, evidence) for group in observed.groups]
-    latent = evidence.posterior()
+    # An overflow becomes an error with a name: here below, or where rows are factored.
+    with np.errstate(over="ignore", invalid="ignore"):
+        evidence = gather(prior, sum(group.response.size for group in observed.groups))
+        absorbed = [_absorb(prior, group, evidence) for group in observed.groups]
+        latent = evidence.posterior()
     log_det = sum(log_det for _, log_det in absorbed) + latent.log_det
     log_evidence = observed.log_normaliser - 0.5 * (log_det + observed.residual + latent.misfit)
+    if not np.isfinite(log_evidence):
+        raise NumericalError("the squares of the rewards overflow. Rescale rewards and noise_std.")
     gains = tuple(gain for gain, _ in absorbed)
     return prior.conditioned(latent.mean, latent.factor, observed, gains, log_evidence)
 
@@ -73,8 +77,7 @@ def _absorb(
 
 def _row_cholesky(prior: HierarchicalGaussian, actions: Array, R: Float[Array, "m r d"]) -> Float[Array, "m r r"]:
     """C_a of K_a = I + R_a Σ_a R_aᵀ, whose eigenvalues are at least one."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        K = prior.action_covariance.times(R, actions) @ R.swapaxes(1, 2)
+    K = prior.action_covariance.times(R, actions) @ R.swapaxes(1, 2)
     np.einsum("mrr->mr", K)[...] += 1.0
     finite = np.isfinite(K).all(axis=(1, 2))
     if not finite.all():

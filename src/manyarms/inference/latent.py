@@ -19,6 +19,7 @@ from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.latent import LatentFactor, check_dense_size
 from manyarms.errors import NumericalError
 from manyarms.linalg.factor import lower_factor, solve_lower
+from manyarms.linalg.groups import group_by
 
 QR_BUDGET = 1 << 23
 """Rows times squared block size up to which rows are folded by QR (some hundredths of a second)."""
@@ -80,17 +81,16 @@ class EvidenceByRows(LatentEvidence):
         C, moved = np.empty((n_blocks, b, b)), np.zeros((n_blocks, b))
         C[...] = np.eye(b)
         misfit = 0.0
-        order = np.argsort(block, kind="stable")
-        bounds = np.searchsorted(block[order], np.arange(n_blocks + 1))
-        for j in np.flatnonzero(np.diff(bounds)):
-            mine = order[bounds[j] : bounds[j + 1]]
-            stacked = np.zeros((b + len(mine), b + 1))
-            stacked[:b, :b] = np.eye(b)
-            stacked[b:, :b] = rows[mine] @ self.factor[j]
-            stacked[b:, b] = miss[mine]
+        groups = group_by(block)
+        for members, index in groups.blocks(np.arange(len(groups.keys)), limit=1 << 16):
+            which = groups.keys[members]
+            stacked = np.zeros((len(which), b + index.shape[1], b + 1))
+            stacked[:, :b, :b] = np.eye(b)
+            np.matmul(rows[index], self.factor[which], out=stacked[:, b:, :b])
+            stacked[:, b:, b] = miss[index]
             folded = lower_factor(stacked)
-            C[j], moved[j] = folded[:b, :b], folded[b, :b]
-            misfit += float(folded[b, b] ** 2)
+            C[which], moved[which] = folded[:, :b, :b], folded[:, b, :b]
+            misfit += float(np.sum(folded[:, b, b] ** 2))
         return C, moved, misfit
 
 

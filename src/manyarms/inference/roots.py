@@ -27,6 +27,7 @@ def _from_sums(sums: Sums, noise_std: float) -> tuple[tuple[RankGroup, ...], flo
     root, response = np.empty_like(sums.gram), np.empty_like(sums.moment)
     for part in chunks(len(sums.actions), 1024):
         finite = np.isfinite(sums.gram[part]).all(axis=(1, 2)) & np.isfinite(sums.moment[part]).all(axis=1)
+        finite &= np.isfinite(sums.reward_sq[part])
         if not finite.all():
             action = int(sums.actions[part][np.argmin(finite)])
             raise NumericalError(f"sums over the rounds of action {action} overflow. Rescale contexts or rewards.")

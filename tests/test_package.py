@@ -1,0 +1,40 @@
+"""The package as a whole: its surface, its weight, and the code in its documents."""
+
+import doctest
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import manyarms as ma
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_everything_exported_exists_and_the_list_is_sorted():
+    assert list(ma.__all__) == sorted(ma.__all__)
+    for name in ma.__all__:
+        assert getattr(ma, name) is not None
+
+
+def test_docstring_example_runs():
+    assert doctest.testmod(ma).failed == 0
+
+
+def test_import_is_light():
+    """Nothing heavy comes along: no data frames, no plotting, no learning library, no table reader."""
+    heavy = ["pandas", "polars", "sklearn", "pyarrow", "matplotlib", "altair", "torch", "rich", "typer"]
+    code = f"import sys, manyarms; print([name for name in {heavy} if name in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_of_the_documents_run(page, tmp_path, monkeypatch):
+    """The blocks of a page run one after the other, as a reader would type them."""
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})
