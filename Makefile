@@ -48,7 +48,7 @@ lock: $(VENV)/.installed-dev  ## renew constraints.txt
 		--python-version 3.11 --upgrade -o constraints.txt pyproject.toml
 
 clean:  ## remove what these targets made
-	rm -rf $(VENV) demo-shop .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo-shop .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

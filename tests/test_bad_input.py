@@ -54,7 +54,7 @@ LOGS = {
         errors.ActionError,
         "no action number",
     ),
-    "no actions at all": (dict(n_actions=0), errors.ShapeError, "n_actions must be at least 1; got 0"),
+    "no actions at all": (dict(n_actions=0), errors.RangeError, "n_actions must be at least 1; got 0"),
     "n_actions not an integer": (dict(n_actions=5.0), errors.DataTypeError, "n_actions must be an integer"),
     "propensity of zero": (dict(propensities=[0.5, 0.0, 1, 1]), errors.PropensityError, r"\(0, 1\]; row 1 has 0.0"),
     "propensity above one": (dict(propensities=[0.5, 1, 7.0, 1]), errors.PropensityError, "row 2 has 7.0"),
@@ -155,7 +155,7 @@ CALLS = {
     "no temperature": (
         lambda: ma.Softmax(posterior(), temperature=0.0), errors.InputError, "temperature must be above",
     ),
-    "epsilon above one": (lambda: ma.EpsilonGreedy(ma.Uniform(3), 1.5), errors.InputError, "epsilon must be at most 1"),
+    "epsilon above one": (lambda: ma.EpsilonGreedy(ma.Uniform(3), 1.5), errors.RangeError, "epsilon must .* at most 1"),
     "delta of one": (lambda: ma.Pessimistic(posterior(), delta=1.0), errors.InputError, "delta must be .* below 1"),
     "a seed for a generator": (
         lambda: ma.Thompson(posterior(), rng=3), errors.DataTypeError, r"np\.random\.default_rng\(3\)",
@@ -239,3 +239,40 @@ def test_every_error_has_a_place_in_the_printed_tree():
     named = set(re.findall(r"\w+Error", errors.__doc__))
     defined = {name for name, value in vars(errors).items() if isinstance(value, type)}
     assert defined <= named
+
+
+def test_a_mask_of_integers_is_not_read_as_ids():
+    mask = np.zeros((4, 5), dtype=int)
+    mask[:, 3] = 1
+    with pytest.raises(errors.DataTypeError, match=r"astype\(bool\)"):
+        ma.Uniform(5).actions(X, eligible=mask)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ma.fit((X, A, R), prior()),
+        lambda: ma.fit(ma.LoggedData(X, A, R), prior(), 1.0),
+        lambda: ma.fit(ma.LoggedData(X, A, R), prior(), ma.Gaussian),
+        lambda: ma.Greedy(prior()),
+        lambda: ma.EpsilonGreedy(prior(), 0.1),
+        lambda: ma.Logged(X),
+        lambda: posterior().value(X, ma.Uniform(5)),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_refused_by_name(call):
+    with pytest.raises(errors.DataTypeError, match="must be"):
+        call()
+
+
+def test_arrays_of_a_prior_are_its_own():
+    mixing, cov = np.ones((5, 3, 2)), np.eye(3)
+    given = prior(mixing=mixing, action_cov=cov)
+    before = given.action_cov([0]).copy()
+    mixing *= 10
+    cov *= 10
+    assert np.array_equal(given.action_cov([0]), before)
+    table = sparse.csr_matrix(np.array([[0.5, 0.5]]))
+    policy = ma.TablePolicy(table)
+    table.data[:] = 9.0
+    assert policy.probability_of(np.zeros((1, 1)), [0]) == [0.5]

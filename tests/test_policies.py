@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import manyarms as ma
+from manyarms.datasets import LinearEnvironment
 from manyarms.linalg import best
 from manyarms.posterior import confidence_radius
 
@@ -278,3 +279,45 @@ def test_a_million_actions_never_meet_as_rows_by_actions():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 150e6
+
+
+def test_one_mask_of_stock_holds_for_all_rows(posterior, contexts):
+    stock = np.random.default_rng(0).random(K) < 0.7
+    everywhere = np.broadcast_to(stock, (N, K))
+    for policy in (ma.Greedy(posterior), ma.Pessimistic(posterior), ma.Uniform(K), ma.Softmax(posterior, 1.0)):
+        assert_allclose(
+            policy.probabilities(contexts, eligible=stock), policy.probabilities(contexts, eligible=everywhere)
+        )
+        assert_array_equal(policy.top_k(contexts, 4, eligible=stock), policy.top_k(contexts, 4, eligible=everywhere))
+
+
+def test_many_eligible_pairs_are_read_some_at_a_time(posterior, contexts, monkeypatch):
+    from manyarms.core import eligibility
+
+    stock = np.random.default_rng(0).random(K) < 0.7
+    expected = ma.Greedy(posterior).actions(contexts, eligible=stock)
+    sizes = []
+
+    def sets(rows):
+        sizes.append(rows.stop - rows.start)
+        return np.broadcast_to(stock, (sizes[-1], K))
+
+    monkeypatch.setattr(eligibility, "PAIRS_PER_BLOCK", 5 * stock.sum())
+    many = np.tile(contexts, (4, 1))
+    assert_array_equal(ma.Greedy(posterior).actions(many, eligible=sets), np.tile(expected, 4))
+    assert max(sizes[1:]) == 5
+
+
+def test_thompson_ranks_by_wins(posterior, contexts):
+    thompson = ma.Thompson(posterior, n_draws=300, rng=np.random.default_rng(6))
+    shares = thompson.probabilities(contexts)
+    got = thompson.top_k(contexts, 3)
+    expected = np.argsort(-shares, axis=1, kind="stable")[:, :3]
+    expected = np.where(np.take_along_axis(shares, expected, axis=1) > 0, expected, -1)
+    assert_array_equal(got, expected)
+
+
+def test_logging_by_thompson_claims_no_propensities(posterior):
+    world = LinearEnvironment(np.ones((K, D)), 1.0, lambda rng, n: rng.normal(size=(n, D)))
+    policy = ma.Thompson(posterior, n_draws=50, rng=np.random.default_rng(0))
+    assert world.log(policy, 500, np.random.default_rng(1)).propensities is None

@@ -347,3 +347,36 @@ def test_features_an_action_never_saw_leave_the_prior_there():
         x, r = wide[actions == a], rewards[actions == a]
         mean = np.linalg.solve(np.eye(dim) / 2 + x.T @ x / 0.25, np.ones(dim) / 2 + x.T @ r / 0.25)
         assert_allclose(posterior.weights.action_mean([a])[0], mean, rtol=1e-8)
+
+
+def test_statistics_of_shards_are_fitted_as_logs_are():
+    problem = big_problem(17)
+    likelihood, n = ma.Gaussian(problem.noise_std), len(problem.logs)
+    shards = [likelihood.statistics(problem.logs.take(slice(i, n, 3)), 12) for i in range(3)]
+    assert error(summary(ma.fit(sum(shards), problem.prior, likelihood)), summary(problem.fit())) < 1e-10
+
+
+def test_offsets_of_new_actions_need_none_on_the_old():
+    problem = big_problem(18, mixing_form="dense", offset_form="none", cov_form="scalar")
+    new = np.random.default_rng(0).normal(size=(2, 3))
+    grown = problem.fit().with_actions(np.zeros((2, 3, 4)), offset=new)
+    assert_allclose(grown.weights.action_mean()[12:], new)
+    assert_allclose(grown.weights.action_mean()[:12], problem.fit().weights.action_mean())
+
+
+def test_contexts_may_be_weighted():
+    problem = big_problem(19)
+    posterior, rng = problem.fit(), np.random.default_rng(0)
+    x, counts = rng.normal(size=(20, 3)), rng.integers(0, 3, 20)
+    greedy, uniform = ma.Greedy(posterior), ma.Uniform(12)
+    got = posterior.difference(greedy, uniform, x, weights=counts)
+    expected = posterior.difference(greedy, uniform, np.repeat(x, counts, axis=0))
+    assert_allclose([got.value, got.posterior_std, got.context_std],
+                    [expected.value, expected.posterior_std, expected.context_std])  # fmt: skip
+
+
+def test_one_context_claims_no_error_of_contexts():
+    found = big_problem(20).fit().value(ma.Uniform(12), np.ones((1, 3)))
+    assert found.context_std is None
+    assert found.std == found.posterior_std
+    assert found.warnings

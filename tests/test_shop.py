@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import manyarms as ma
 from manyarms.datasets import Shop
 from manyarms.datasets.shop import CATEGORY_NAMES, CUSTOMER_COLUMNS, draw_customers, read_tables, share_of_choices
-from manyarms.errors import ActionError, NonFiniteError, ShapeError
+from manyarms.errors import ActionError, InputError, NonFiniteError
 
 
 @pytest.fixture(scope="module")
@@ -159,9 +159,9 @@ def test_fewer_rounds_than_days_are_allowed():
 
 
 def test_impossible_shops_are_refused():
-    with pytest.raises(ShapeError, match="n_categories must be at most n_items=3"):
+    with pytest.raises(InputError, match="n_categories must be at most n_items=3"):
         Shop(n_items=3, n_categories=4)
-    with pytest.raises(ShapeError, match="noise_std must be at least 0"):
+    with pytest.raises(InputError, match="noise_std must be at least 0"):
         Shop(noise_std=-1.0)
     with pytest.raises(NonFiniteError, match="item_std must be finite"):
         Shop(item_std=float("nan"))

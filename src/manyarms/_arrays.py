@@ -6,14 +6,15 @@ Every public constructor and method calls these once; what lies behind trusts it
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms.errors import ActionError, DataTypeError, NonFiniteError, ShapeError
+from manyarms.errors import ActionError, DataTypeError, NonFiniteError, RangeError, ShapeError
 
 Array = np.ndarray
+Kind = TypeVar("Kind")
 
 
 def frozen(array: Array) -> Array:
@@ -28,8 +29,8 @@ def as_floats(name: str, value: Any, *, ndim: int | tuple[int, ...]) -> Float[Ar
     array = _numeric(name, value)
     allowed = (ndim,) if isinstance(ndim, int) else ndim
     if array.ndim not in allowed:
-        axes = " or ".join(str(n) for n in allowed)
-        raise ShapeError(f"{name} must have {axes} axes; got shape {array.shape}.")
+        axes = " or ".join(str(n) for n in allowed) + (" axis" if allowed == (1,) else " axes")
+        raise ShapeError(f"{name} must have {axes}; got shape {array.shape}.")
     array = np.asarray(array, dtype=np.float64)
     check_rows(name, array, np.isfinite, NonFiniteError, "must be finite", "Drop such rows or fill them in first.")
     return frozen(array)
@@ -55,7 +56,7 @@ def as_vector(name: str, value: Any, *, length: int | None = None) -> Float[Arra
 
 def as_actions(name: str, value: Any, *, n_actions: int | None = None, length: int | None = None) -> Int[Array, " n"]:
     """`value` as int64 action numbers in 0 ... n_actions - 1."""
-    array = _numeric(name, value)
+    array = _numeric(name, value, _MAP_IDS)
     if array.ndim != 1:
         raise ShapeError(f"{name} must have 1 axis; got shape {array.shape}.")
     if array.dtype.kind == "f" and array.size:
@@ -79,12 +80,18 @@ def as_count(name: str, value: Any, *, minimum: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise DataTypeError(f"{name} must be an integer; got {value!r}.")
     if value < minimum:
-        raise ShapeError(f"{name} must be at least {minimum}; got {value}.")
+        raise RangeError(f"{name} must be at least {minimum}; got {value}.")
     return int(value)
 
 
 def as_scalar(
-    name: str, value: Any, *, above: float | None = None, at_least: float | None = None, below: float | None = None
+    name: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
 ) -> float:
     """`value` as a finite float within the bounds given."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
@@ -95,12 +102,20 @@ def as_scalar(
         (above is not None and value <= above)
         or (at_least is not None and value < at_least)
         or (below is not None and value >= below)
+        or (at_most is not None and value > at_most)
     )
     if wrong:
         bounds = [f"above {above}"] * (above is not None) + [f"at least {at_least}"] * (at_least is not None)
-        bounds += [f"below {below}"] * (below is not None)
-        raise ShapeError(f"{name} must be {' and '.join(bounds)}; got {value}.")
+        bounds += [f"below {below}"] * (below is not None) + [f"at most {at_most}"] * (at_most is not None)
+        raise RangeError(f"{name} must be {' and '.join(bounds)}; got {value}.")
     return float(value)
+
+
+def as_instance(name: str, value: Any, kind: type[Kind], hint: str) -> Kind:
+    """`value` itself when it is of the kind that is needed."""
+    if not isinstance(value, kind):
+        raise DataTypeError(f"{name} must be {hint}; got {type(value).__name__}.")
+    return value
 
 
 def check_rows(
@@ -124,7 +139,7 @@ def check_rows(
     raise error(f"{name} {must}; {place}{array[where]!s}. {way_out}")
 
 
-def _numeric(name: str, value: Any) -> Array:
+def _numeric(name: str, value: Any, way_out: str = "") -> Array:
     if hasattr(value, "toarray"):
         raise DataTypeError(f"{name} must be a dense array; got a sparse one. Pass {name}.toarray().")
     try:
@@ -132,9 +147,7 @@ def _numeric(name: str, value: Any) -> Array:
     except ValueError as ragged:
         raise ShapeError(f"{name} must be a rectangular array of numbers: {ragged}") from ragged
     if array.dtype.kind not in "biuf":
-        raise DataTypeError(
-            f"{name} must hold numbers; got dtype {array.dtype}. Convert it first, as in {name}.astype(float)."
-        )
+        raise DataTypeError(f"{name} must hold numbers; got dtype {array.dtype}. {way_out or _CONVERT.format(name)}")
     return array
 
 
@@ -143,4 +156,5 @@ def _check_length(name: str, array: Array, length: int | None) -> None:
         raise ShapeError(f"{name} must have {length} rows; got {len(array)}.")
 
 
-_MAP_IDS = "Map ids to 0 ... n_actions - 1 first, for example with np.unique(ids, return_inverse=True)."
+_MAP_IDS = "Number ids 0, 1, 2, ... first, those never logged too: {id: k for k, id in enumerate(catalog)}."
+_CONVERT = "Convert it first, as in {}.astype(float)."

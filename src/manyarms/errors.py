@@ -4,6 +4,7 @@
 ManyarmsError
 ├── InputError (also a ValueError)     an argument is wrong; the message names it, the first bad row and a way out
 │   ├── ShapeError                     sizes that disagree
+│   ├── RangeError                     a number outside its range
 │   ├── DataTypeError                  not numbers, or not integers where ids are meant
 │   ├── NonFiniteError                 NaN or infinity
 │   ├── ActionError                    an action outside 0 ... n_actions - 1
@@ -27,6 +28,10 @@ class InputError(ManyarmsError, ValueError):
 
 class ShapeError(InputError):
     """Sizes disagree."""
+
+
+class RangeError(InputError):
+    """A number lies outside its range."""
 
 
 class DataTypeError(InputError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def print_comparison(comparison: Comparison, shop: Shop, folder: Path) -> None:
         console.out(script, highlight=False)
     path = folder / "decide.py"
     console.print(Text(f"Saved as {path}. Set the names and the prior at its top, then run"), soft_wrap=True)
-    console.print(Text(f"  python {shlex.quote(str(path))}", style="bold"), soft_wrap=True)
+    console.print(Text(f"  {shlex.quote(_this_python())} {shlex.quote(str(path))}", style="bold"), soft_wrap=True)
 
 
 def figures(comparison: Comparison, folder: Path) -> dict[str, Any]:
@@ -140,3 +141,10 @@ def _probability(probability: float) -> str:
 
 def _share(share: float) -> str:
     return f"{100 * share:.1f} %"
+
+
+def _this_python() -> str:
+    """The interpreter that has the library, as short as it can be said from here."""
+    here = Path.cwd()
+    running = Path(sys.executable)
+    return str(running.relative_to(here)) if running.is_relative_to(here) else str(running)

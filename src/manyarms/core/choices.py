@@ -80,6 +80,19 @@ class Choices:
             out += self.dense[rows, actions]
         return out
 
+    def probability_of_sets(self, sets: sparse.csr_array, which: Int[Array, " n"]) -> Float[Array, " n"]:
+        """Σ_a π(a | x_i) over the actions of the set `which[i]`."""
+        out = np.zeros(self.n_rows)
+        if self.named is not None and self.named.nnz:
+            rows = pair_rows(self.named)
+            inside = np.asarray(sets[which[rows], self.named.indices]).reshape(-1)
+            out += np.bincount(rows, weights=inside * self.named.data, minlength=self.n_rows)
+        if self.everywhere is not None:
+            out += (sets @ self.everywhere)[which]
+        if self.dense is not None:
+            out += np.asarray(sets[which].multiply(self.dense).sum(axis=1)).reshape(-1)
+        return out
+
     def probabilities(self) -> Float[Array, "n K"]:
         """All of them, written out."""
         out = np.zeros((self.n_rows, self.n_actions))

@@ -42,9 +42,9 @@ class ActionCovariance:
             )
         if array.ndim <= 1:
             check_rows("action_cov", array, lambda v: v >= 0, CovarianceError, "must not be negative", _VARIANCE)
-            return cls(variances=np.full(dim, array) if array.ndim == 0 else array)
+            return cls(variances=np.broadcast_to(array, (dim,)).copy())
         matrices = as_covariances("action_cov", array if array.ndim == 3 else array[None])
-        return cls(shared=matrices[0]) if array.ndim == 2 else cls(each=matrices)
+        return cls(shared=matrices[0].copy()) if array.ndim == 2 else cls(each=matrices.copy())
 
     def times(self, rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> Float[Array, "m r d"]:
         """Every row times the Σ_a of its action."""
@@ -84,12 +84,18 @@ class ActionCovariance:
             if self.each is not None:
                 raise ShapeError("action_cov differs by action here; pass action_cov= for the new actions too.")
             return self
+        if _same(self.variances, extra.variances) and _same(self.shared, extra.shared) and self.each is None:
+            return self
         old, new = self.blocks(np.arange(n_actions)), extra.blocks(np.arange(n_new))
         return ActionCovariance(each=np.concatenate([old, new]))
 
     def _each(self, actions: Int[Array, " m"]) -> Float[Array, "m d d"]:
         assert self.each is not None
         return self.each[actions]
+
+
+def _same(first: Array | None, second: Array | None) -> bool:
+    return first is second or (first is not None and second is not None and np.array_equal(first, second))
 
 
 def as_covariances(name: str, matrices: Float[Array, "k d d"]) -> Float[Array, "k d d"]:

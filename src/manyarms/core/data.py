@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._arrays import Array, as_actions, as_count, as_matrix, as_vector, check_rows, frozen
+from manyarms._arrays import Array, as_actions, as_count, as_matrix, as_scalar, as_vector, check_rows, frozen
+from manyarms._random import as_generator
+from manyarms.core.fingerprint import Fingerprint, digest
 from manyarms.errors import InputError, PropensityError, ShapeError
 from manyarms.linalg.groups import chunks
 
@@ -19,7 +22,8 @@ if TYPE_CHECKING:
 class LoggedData:
     """Rounds (x_i, a_i, r_i), i = 1 ... n, logged by some policy π_0; checked once, here, and read-only after.
 
-    Contexts are used as they are: φ(x) = x, no intercept, no scaling.
+    Contexts are used as they are: φ(x) = x, no intercept, no scaling. Arrays of the right type are not copied, since
+    logs are large: leave them alone after.
 
     Args:
         contexts: (n, d) features.
@@ -27,7 +31,7 @@ class LoggedData:
         rewards: (n,) numbers.
         propensities: (n,) π_0(a_i | x_i) in (0, 1], if known. The direct methods need none.
         n_actions: K, counting actions never logged; by default one more than the largest action logged.
-        weights: (n,) non-negative; weight 2 says the same as the row twice.
+        weights: (n,) non-negative; to a fit or an estimator, weight 2 says the same as the row twice.
         logging_policy: π_0 as a policy, if known, for estimators that need it for every action.
         groups: (n,) integer ids of users or sessions, if rounds come in clusters.
 
@@ -74,6 +78,8 @@ class LoggedData:
             )
         self.logging_policy = logging_policy
         self.groups = None if groups is None else as_actions("groups", groups, length=n)
+        self._source: LoggedData = self
+        self._rows: Int[Array, " n"] | None = None
 
     @staticmethod
     def _count_actions(actions: Any, n_actions: int | None) -> int:
@@ -105,7 +111,44 @@ class LoggedData:
             setattr(part, name, None if column is None else frozen(column[rows]))
         part.n_actions = self.n_actions
         part.logging_policy = None if self.logging_policy is None else self.logging_policy.take(rows)
+        part._source = self._source
+        part._rows = (np.arange(len(self)) if self._rows is None else self._rows)[rows]
         return part
+
+    def split(
+        self, fraction: float, by: Literal["row", "group", "time"] = "row", *, rng: np.random.Generator | None = None
+    ) -> tuple[LoggedData, LoggedData]:
+        """Two logs without a round in common: one to learn from and one to judge on.
+
+        Args:
+            fraction: The share of rounds (or groups) in the first.
+            by: "row" draws rounds at random; "group" draws whole groups, so that no user is in both; "time" takes the
+                first rounds as they stand.
+            rng: A NumPy generator; needed unless `by` is "time".
+        """
+        fraction = as_scalar("fraction", fraction, above=0.0, below=1.0)
+        if by == "time":
+            first = np.arange(len(self)) < round(fraction * len(self))
+        elif by in ("row", "group"):
+            if rng is None:
+                raise InputError(f'a split by "{by}" draws at random: pass rng=np.random.default_rng(seed).')
+            if by == "group" and self.groups is None:
+                raise InputError('these logs have no groups; pass groups= to LoggedData, or split by "row".')
+            keys = np.arange(len(self)) if by == "row" else np.unique(np.asarray(self.groups), return_inverse=True)[1]
+            n_keys = int(keys.max(initial=-1)) + 1
+            first = as_generator(rng).permutation(n_keys)[keys] < round(fraction * n_keys)
+        else:
+            raise InputError(f'by must be "row", "group" or "time"; got {by!r}.')
+        return self.take(np.flatnonzero(first)), self.take(np.flatnonzero(~first))
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Which rows of which log these are; see `core.fingerprint`."""
+        return Fingerprint.of_rows(self._source._digest, len(self._source), self._rows)
+
+    @cached_property
+    def _digest(self) -> str:
+        return digest(self.contexts, self.actions, self.rewards)
 
     def batches(self, size: int = 1 << 20) -> Iterator[LoggedData]:
         """The rounds in order, `size` at a time: how everything here consumes logs."""

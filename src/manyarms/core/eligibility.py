@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from manyarms.errors import ActionError, DataTypeError, EligibilityError, ShapeError
+from manyarms.linalg.groups import chunks
 from manyarms.linalg.pairs import shape_of
 
 
@@ -40,8 +41,9 @@ def as_eligibility(value: Any, n_rows: int, n_actions: int) -> Eligibility | Non
     """Check what a user passed as `eligible`.
 
     Args:
-        value: None (all actions everywhere); an (n, K) SciPy sparse matrix or boolean array; a list with one list of
-            action numbers a row; or a function of a slice of rows that returns either of these for that slice.
+        value: None (all actions everywhere); a boolean (K,) array, the same for all rows; an (n, K) SciPy sparse matrix
+            or boolean array; a list with one list of action numbers a row; or a function of a slice of rows that
+            returns one of the last three for that slice.
         n_rows: How many contexts there are.
         n_actions: K.
     """
@@ -51,6 +53,8 @@ def as_eligibility(value: Any, n_rows: int, n_actions: int) -> Eligibility | Non
         return _Callable(value, n_rows, n_actions)
     if sparse.issparse(value):
         value = sparse.csr_array(value)
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "b":
+        return _Shared(value, n_rows, n_actions)
     if not isinstance(value, np.ndarray | Sequence | sparse.csr_array):
         raise DataTypeError(
             f"eligible must be a sparse matrix, a list of id lists or a function; got {type(value).__name__}."
@@ -61,6 +65,27 @@ def as_eligibility(value: Any, n_rows: int, n_actions: int) -> Eligibility | Non
     return _Stored(value, n_rows, n_actions)
 
 
+def eligible_blocks(
+    eligible: Eligibility | None, n_rows: int, size: int
+) -> Iterator[tuple[slice, sparse.csr_array | None]]:
+    """Walk through rows, `size` at a time but with at most about PAIRS_PER_BLOCK eligible pairs: (rows, their sets)."""
+    if eligible is None:
+        yield from ((rows, None) for rows in chunks(n_rows, size))
+        return
+    # How many actions a row may choose from is known only after some rows were read.
+    step, start = min(size, 64), 0
+    while start < n_rows:
+        rows = slice(start, min(start + step, n_rows))
+        block = eligible.block(rows)
+        yield rows, block
+        each = max(1, block.nnz // (rows.stop - rows.start))
+        step, start = int(np.clip(PAIRS_PER_BLOCK // each, 1, size)), rows.stop
+
+
+PAIRS_PER_BLOCK = 1 << 20
+"""About how many (row, eligible action) pairs are held at a time."""
+
+
 class _Stored(Eligibility):
     def __init__(self, value: Any, n_rows: int, n_actions: int):
         super().__init__(n_rows, n_actions)
@@ -68,6 +93,23 @@ class _Stored(Eligibility):
 
     def _read(self, rows: slice) -> Any:
         return self._value[rows]
+
+
+class _Shared(Eligibility):
+    """One set for every row: what is in stock."""
+
+    def __init__(self, mask: np.ndarray, n_rows: int, n_actions: int):
+        super().__init__(n_rows, n_actions)
+        if len(mask) != n_actions:
+            raise ShapeError(
+                f"an eligible mask for all rows must have one entry an action: {n_actions}; got {len(mask)}."
+            )
+        self._ids = np.flatnonzero(mask)
+
+    def _read(self, rows: slice) -> Any:
+        n, k = rows.stop - rows.start, len(self._ids)
+        shape = (n, self.n_actions)
+        return sparse.csr_array((np.ones(n * k), np.tile(self._ids, n), np.arange(n + 1) * k), shape=shape)
 
 
 class _Callable(Eligibility):
@@ -86,6 +128,11 @@ def _clean(found: Any, first_row: int, n_rows: int, n_actions: int) -> sparse.cs
             raise ShapeError(f"eligible must have shape ({n_rows}, {n_actions}) for these rows; got {matrix.shape}.")
         indptr, indices, keep = matrix.indptr, matrix.indices, matrix.data != 0
     else:
+        if isinstance(found, np.ndarray) and found.shape == (n_rows, n_actions) and found.size and found.max() <= 1:
+            raise DataTypeError(
+                "eligible looks like a 0 / 1 mask, and integers would be read as lists of action numbers. "
+                "Pass eligible.astype(bool)."
+            )
         indptr, indices = _from_lists(found, first_row, n_rows)
         keep = np.ones(len(indices), dtype=bool)
         outside = (indices < 0) | (indices >= n_actions)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
-import numpy as np
 from scipy.special import ndtr, ndtri
 
 from manyarms._arrays import as_scalar
@@ -16,9 +15,23 @@ Kind = Literal["posterior", "sampling"]
 Method = Literal["exact", "delta", "draws", "normal", "bootstrap", "bernstein"]
 
 
+@runtime_checkable
+class Shape(Protocol):
+    """A distribution that is not normal."""
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """The interval that holds the value with probability `level`."""
+        ...
+
+    @property
+    def probability_positive(self) -> float:
+        """How sure it is that the quantity is above zero."""
+        ...
+
+
 @dataclass(frozen=True)
 class Estimate:
-    """The value of a policy, a difference of two, or a relative change, as N(value, std²).
+    """The value of a policy, a difference of two, or a relative change; N(value, std²) unless it has another `shape`.
 
     Two errors are kept apart. `posterior_std` is what the logs leave open about the rewards: it belongs to the value
     *on the contexts given*. `context_std` is the sampling error of these contexts as a sample of the population. `std`
@@ -32,6 +45,8 @@ class Estimate:
         kind: "posterior" when it is a posterior distribution, "sampling" when a sampling distribution.
         method: How the distribution was found.
         diagnostics: Figures that say how far to trust it.
+        warnings: What is wrong with it, in plain words; empty when nothing is.
+        shape: Its distribution when that is not a normal one: bootstrap draws, a concentration bound.
     """
 
     value: float
@@ -41,6 +56,8 @@ class Estimate:
     kind: Kind = "posterior"
     method: Method = "exact"
     diagnostics: Mapping[str, float] = field(default_factory=dict[str, float])
+    warnings: tuple[str, ...] = ()
+    shape: Shape | None = None
 
     def interval(
         self, level: float = 0.95, *, of: Literal["population", "contexts"] = "population"
@@ -57,12 +74,16 @@ class Estimate:
         std = self.std if of == "population" else self.posterior_std
         if std is None:
             raise InputError("this estimate has no posterior_std; ask for the interval of the population.")
+        if self.shape is not None and of == "population":
+            return self.shape.interval(level)
         half = float(ndtri(0.5 + level / 2)) * std
         return self.value - half, self.value + half
 
     @property
     def probability_positive(self) -> float:
         """How sure it is that the quantity is above zero: for a difference, that the policy beats its baseline."""
+        if self.shape is not None:
+            return self.shape.probability_positive
         if self.std == 0.0:
             return 0.5 if self.value == 0.0 else float(self.value > 0.0)
         return float(ndtr(self.value / self.std))
@@ -70,8 +91,3 @@ class Estimate:
     def __str__(self) -> str:
         low, high = self.interval()
         return f"{self.value:.4g} [{low:.4g}, {high:.4g}]"
-
-
-def joined_std(posterior_variance: float, context_variance: float) -> float:
-    """The standard deviation of two independent errors together."""
-    return float(np.sqrt(posterior_variance + context_variance))

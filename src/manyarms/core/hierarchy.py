@@ -33,11 +33,20 @@ class HierarchicalGaussian:
 
     Raises:
         InputError: When shapes disagree, values are not finite, or a covariance is not symmetric PSD.
+
+    Example: items in three categories, an effect in R² for each, and every item around the effect of its category.
+
+        >>> import numpy as np
+        >>> import manyarms as ma
+        >>> category = np.array([0, 0, 1, 2, 2])
+        >>> ma.HierarchicalGaussian(np.zeros(6), 1.0, ma.MixedEffects(np.eye(3)[category], dim=2), action_cov=0.1)
+        HierarchicalGaussian(5 actions, d=2, latent_dim=6, MixedEffects)
     """
 
     def __init__(self, latent_mean: Any, latent_cov: Any, mixing: Any, action_cov: Any, offset: Any = None):
         self.mixing: Mixing = as_mixing(mixing)
-        self.latent_mean: Float[Array, " p"] = as_vector("latent_mean", latent_mean, length=self.mixing.latent_dim)
+        mean = as_vector("latent_mean", latent_mean, length=self.mixing.latent_dim)
+        self.latent_mean: Float[Array, " p"] = frozen(mean.copy())
         self.latent_factor = LatentFactor.of(latent_cov, latent_dim=self.mixing.latent_dim)
         self.action_covariance = ActionCovariance.of(action_cov, n_actions=self.n_actions, dim=self.dim)
         self.offset = _as_offset(offset, self.n_actions, self.dim)
@@ -122,7 +131,7 @@ class HierarchicalGaussian:
         return out
 
     def variance_of(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> float:
-        """Var Σ_a v_aᵀ θ_a for distinct actions: Σ_a v_aᵀ S_a v_a + ‖Fᵀ u‖², u = Σ_a (T_a W_a)ᵀ v_a (notes: value)."""
+        """Var Σ_a v_aᵀ θ_a for distinct actions: Σ_a v_aᵀ S_a v_a + ‖Fᵀ u‖², u = Σ_a (T_a W_a)ᵀ v_a (docs/maths.md)."""
         spread, u = 0.0, np.zeros(self.latent_dim)
         for part in action_chunks(len(actions), self.mixing.action_size):
             ids, v = actions[part], vectors[part]
@@ -272,7 +281,7 @@ def _as_offset(value: Any, n_actions: int, dim: int) -> Array | None:
     array = as_floats("offset", value, ndim=(1, 2))
     if array.shape not in ((dim,), (n_actions, dim)):
         raise ShapeError(f"offset must be None, ({dim},) or ({n_actions}, {dim}); got shape {array.shape}.")
-    return array
+    return frozen(array.copy())
 
 
 def _extended_offset(old: Array | None, new: Array | None, n_old: int, n_new: int) -> Array | None:
@@ -280,6 +289,6 @@ def _extended_offset(old: Array | None, new: Array | None, n_old: int, n_new: in
         if old is not None and old.ndim == 2:
             raise ShapeError("offset differs by action here; pass offset= for the new actions too.")
         return old
-    first = np.zeros_like(new[..., :]) if old is None else old
+    first = np.zeros(new.shape[-1]) if old is None else old
     rows = [np.broadcast_to(part, (n, new.shape[-1])) for part, n in ((first, n_old), (new, n_new))]
     return frozen(np.concatenate(rows))

@@ -6,6 +6,7 @@ Whatever its form, a mixing offers the same few products, and conditioning needs
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ class MixedEffects(Mixing):
         self.dim = as_count("dim", dim)
         self.latent_dim = self.n_effects * self.dim
 
-    @property
+    @cached_property
     def one_effect_each(self) -> bool:
         """Whether no action mixes two effects."""
         return int(np.diff(self.weights.indptr).max(initial=0)) <= 1
@@ -209,7 +210,10 @@ class MixedEffects(Mixing):
 
     def extended(self, extra: Mixing) -> Mixing:
         if not isinstance(extra, MixedEffects) or (extra.n_effects, extra.dim) != (self.n_effects, self.dim):
-            raise ShapeError(f"mixing of new actions must be MixedEffects(({self.n_effects} columns), dim={self.dim}).")
+            raise ShapeError(
+                f"mixing of new actions must be MixedEffects with weights on the same {self.n_effects} effects and "
+                f"dim={self.dim}. A new effect needs a new prior and a fit."
+            )
         return MixedEffects(sparse.vstack([self.weights, extra.weights]), self.dim)
 
     def _rows(self, actions: Int[Array, " m"]) -> sparse.csr_array:
@@ -223,7 +227,7 @@ def as_mixing(value: Any) -> Mixing:
     array = as_floats("mixing", value, ndim=3)
     if array.shape[0] == 0 or array.shape[1] == 0:
         raise ShapeError(f"mixing must have at least one action and one feature; got shape {array.shape}.")
-    return DenseMixing(array)
+    return DenseMixing(array.copy())
 
 
 def _effect_pairs(weights: sparse.csr_array) -> tuple[Array, Array, sparse.csr_array]:

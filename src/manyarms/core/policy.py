@@ -10,13 +10,14 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_actions, as_count, as_matrix
+from manyarms._arrays import Array, as_actions, as_count, as_matrix, as_vector, check_rows
 from manyarms._random import as_generator
 from manyarms.core.choices import Choices, RowError
-from manyarms.core.eligibility import as_eligibility
+from manyarms.core.eligibility import as_eligibility, eligible_blocks
+from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.mass import FeatureMass, MassSum
-from manyarms.errors import EligibilityError, ShapeError
-from manyarms.linalg.groups import chunks
+from manyarms.errors import EligibilityError, InputError, ShapeError
+from manyarms.linalg.pairs import shape_of
 
 
 class Policy(ABC):
@@ -30,16 +31,24 @@ class Policy(ABC):
         n_rows: How many rows the policy is tied to, or None when it applies to any context.
         dim: How many columns its contexts must have, or None when it does not look at them.
         rows_per_block: How many rows `choices` is asked for at a time.
+        learned_from: Which rounds it was learned from; see `core.fingerprint`.
+        samples_have_probabilities: Whether `sample` draws from what `probability_of` says; `Thompson` draws afresh.
     """
 
     n_actions: int
     n_rows: int | None = None
     dim: int | None = None
+    learned_from: tuple[Fingerprint, ...] = ()
+    samples_have_probabilities: bool = True
     rows_per_block: int = 1 << 14
 
     @abstractmethod
     def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
         """π(· | x) for a block of contexts over the eligible actions (None: all); arguments are checked already."""
+
+    def __repr__(self) -> str:
+        tied = "" if self.n_rows is None else f", tied to {self.n_rows:,} rows"
+        return f"{type(self).__name__}({self.n_actions:,} actions{tied})"
 
     def take(self, rows: slice | Int[Array, " m"]) -> Policy:
         """The policy for these rows only: for callers that chunk or fold."""
@@ -56,6 +65,7 @@ class Policy(ABC):
 
     def probability_of(self, contexts: Any, actions: Any, *, eligible: Any = None) -> Float[Array, " n"]:
         """π(a_i | x_i), one action a context."""
+        contexts = self._check_contexts(contexts)
         actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(contexts))
         found = [c.probability_of(actions[rows]) for rows, _, c in self.blocks(contexts, eligible)]
         return self._collect(np.float64, found)
@@ -79,6 +89,22 @@ class Policy(ABC):
         for rows, _, choices in self.blocks(contexts, eligible, size):
             yield rows, choices.probabilities()
 
+    def probability_of_sets(
+        self, contexts: Any, sets: sparse.csr_array, which: Any, *, eligible: Any = None
+    ) -> Float[Array, " n"]:
+        """Σ_a π(a | x_i) over the actions of one set a row: clusters, neighbourhoods.
+
+        Args:
+            contexts: (n, d).
+            sets: (S, K) with ones where an action belongs to a set.
+            which: (n,) the set that each row asks for.
+            eligible: Which actions may be chosen where; None for all.
+        """
+        contexts = self._check_contexts(contexts)
+        which = as_actions("which", which, n_actions=shape_of(sets)[0], length=len(contexts))
+        found = [c.probability_of_sets(sets, which[rows]) for rows, _, c in self.blocks(contexts, eligible)]
+        return self._collect(np.float64, found)
+
     def top_k(self, contexts: Any, k: int, *, eligible: Any = None) -> Int[Array, "n k"]:
         """The k best actions in each context, best first, by score where the policy has one and else by probability.
 
@@ -91,12 +117,12 @@ class Policy(ABC):
             found.append(np.where(np.take_along_axis(block, order, axis=1) > 0, order, -1))
         return np.concatenate(found) if found else np.empty((0, k), dtype=np.int64)
 
-    def feature_mass(self, contexts: Any, *, eligible: Any = None) -> FeatureMass:
-        """m_a = mean_i π(a | x_i) φ(x_i), for the actions with any mass."""
-        return self._gather(contexts, eligible, None)[0]
+    def feature_mass(self, contexts: Any, *, eligible: Any = None, weights: Any = None) -> FeatureMass:
+        """m_a = mean_i π(a | x_i) φ(x_i), for the actions with any mass; a row of weight 2 counts twice."""
+        return self._gather(contexts, eligible, weights, None)[0]
 
     def profile(
-        self, contexts: Any, means: Float[Array, "K d"], *, eligible: Any = None
+        self, contexts: Any, means: Float[Array, "K d"], *, eligible: Any = None, weights: Any = None
     ) -> tuple[FeatureMass, Float[Array, " n"]]:
         """The feature mass, and Σ_a π(a | x_i) φ(x_i)ᵀ θ̂_a row by row, in one walk through the contexts.
 
@@ -104,18 +130,21 @@ class Policy(ABC):
             contexts: (n, d).
             means: θ̂_a for every action.
             eligible: Which actions may be chosen where; None for all.
+            weights: (n,) how often each row counts in the mass; None for once.
         """
-        mass, rows = self._gather(contexts, eligible, means)
+        mass, rows = self._gather(contexts, eligible, weights, means)
         return mass, self._collect(np.float64, rows)
 
     def _gather(
-        self, contexts: Any, eligible: Any, means: Float[Array, "K d"] | None
+        self, contexts: Any, eligible: Any, weights: Any, means: Float[Array, "K d"] | None
     ) -> tuple[FeatureMass, list[Array]]:
+        contexts = self._check_contexts(contexts)
         if len(contexts) == 0:
             raise ShapeError("contexts must have at least one row: a mean over none is undefined.")
-        mass, rows = MassSum(self.n_actions), list[Array]()
-        for _, x, choices in self.blocks(contexts, eligible):
-            mass.add(choices, x)
+        counts = row_weights(weights, len(contexts))
+        mass, rows = MassSum(), list[Array]()
+        for part, x, choices in self.blocks(contexts, eligible):
+            mass.add(choices, x, counts[part])
             if means is not None:
                 rows.append(choices.expected(x, means))
         return mass.mean(), rows
@@ -126,8 +155,7 @@ class Policy(ABC):
         """Walk through the contexts: (rows, their contexts, what the policy does there)."""
         x = self._check_contexts(contexts)
         allowed = as_eligibility(eligible, len(x), self.n_actions)
-        for rows in chunks(len(x), size or self.rows_per_block):
-            block = None if allowed is None else allowed.block(rows)
+        for rows, block in eligible_blocks(allowed, len(x), size or self.rows_per_block):
             try:
                 choices = self.take(rows).choices(x[rows], block)
             except RowError as cause:
@@ -149,3 +177,14 @@ class Policy(ABC):
     @staticmethod
     def _collect(dtype: type, found: list[Array]) -> Array:
         return np.concatenate(found) if found else np.empty(0, dtype=dtype)
+
+
+def row_weights(weights: Any, n_rows: int) -> Float[Array, " n"]:
+    """How often each row counts: once when nothing is said."""
+    if weights is None:
+        return np.ones(n_rows)
+    counts = as_vector("weights", weights, length=n_rows)
+    check_rows("weights", counts, lambda w: w >= 0, InputError, "must not be negative", "Weight 0 drops a row.")
+    if not counts.any():
+        raise InputError("weights are all zero: a mean over none is undefined.")
+    return counts

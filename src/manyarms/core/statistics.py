@@ -34,7 +34,7 @@ class Sums:
     reward_sq: Float[Array, " m"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Statistics:
     """Sufficient statistics of logged rounds, for the seen actions only.
 
@@ -86,7 +86,17 @@ class Statistics:
         rows, sums = _split(Rows(actions, features, rewards), dim)
         return cls(n_actions, dim, n_rounds, total, rows, sums)
 
+    def __repr__(self) -> str:
+        seen = len(np.unique(self.rows.actions)) + len(self.sums.actions)
+        return f"Statistics({self.n_rounds:,} rounds, {seen:,} of {self.n_actions:,} actions seen, d={self.dim})"
+
+    def __radd__(self, other: int) -> Statistics:
+        # sum() starts from 0.
+        return self if other == 0 else NotImplemented
+
     def __add__(self, other: Statistics) -> Statistics:
+        if not isinstance(other, Statistics):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return NotImplemented
         if (self.n_actions, self.dim) != (other.n_actions, other.dim):
             raise ShapeError(
                 f"statistics of {self.n_actions} actions in {self.dim} dimensions cannot be added to "
@@ -108,11 +118,6 @@ class Statistics:
     def with_actions(self, n_actions: int) -> Statistics:
         """The same rounds in a catalog that has grown to `n_actions`."""
         return Statistics(n_actions, self.dim, self.n_rounds, self.total_weight, self.rows, self.sums)
-
-    @property
-    def seen(self) -> Int[Array, " m"]:
-        """The actions with at least one round, ascending."""
-        return np.union1d(self.rows.actions, self.sums.actions)
 
 
 def _split(rows: Rows, dim: int, outgrown: Int[Array, " m"] | None = None) -> tuple[Rows, Sums]:

@@ -14,7 +14,8 @@ from manyarms.core.choices import Choices
 from manyarms.core.data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.errors import ShapeError
-from manyarms.linalg.best import best_columns
+from manyarms.linalg.best import best_columns, best_of_pairs
+from manyarms.linalg.pairs import pair_rows
 
 DrawContexts = Callable[[np.random.Generator, int], Float[Array, "n d"]]
 
@@ -53,11 +54,13 @@ class LinearEnvironment:
         x = self.contexts(as_count("n", n, minimum=0), contexts_rng)
         actions = policy.sample(x, actions_rng)
         rewards = self.expected_reward(x, actions) + self.noise_std * noise_rng.standard_normal(n)
-        propensities = policy.probability_of(x, actions)
+        # Thompson samples afresh, so its frozen probabilities are not those of its samples.
+        propensities = policy.probability_of(x, actions) if policy.samples_have_probabilities else None
         return LoggedData(x, actions, rewards, propensities, self.n_actions, logging_policy=_free(policy))
 
     def expected_reward(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         """xᵀ θ_a, one action a row."""
+        contexts = as_matrix("contexts", contexts, columns=self.dim)
         actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(contexts))
         return np.einsum("nd,nd->n", contexts, self.weights[actions])
 
@@ -84,9 +87,9 @@ class _Best(Policy):
     def choices(self, contexts: Float[Array, "n d"], eligible: Any) -> Choices:
         if eligible is None:
             return Choices.of_actions(best_columns(contexts, self._weights)[:, 0], self.n_actions)
-        scores = contexts @ self._weights.T
-        scores[eligible.toarray() == 0] = -np.inf
-        return Choices.of_actions(scores.argmax(axis=1), self.n_actions)
+        scores = np.einsum("pd,pd->p", contexts[pair_rows(eligible)], self._weights[eligible.indices])
+        best = best_of_pairs(scores, eligible.indptr, eligible.indices, 1)
+        return Choices.of_actions(best[:, 0], self.n_actions)
 
 
 def _free(policy: Policy) -> Policy | None:

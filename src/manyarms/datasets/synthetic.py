@@ -17,7 +17,7 @@ from manyarms.datasets.environment import LinearEnvironment
 class SyntheticProblem:
     """Contexts uniform on [-1, 1]^d, W_a and μ uniform on [-1, 1], Σ and Σ_a multiples of the identity.
 
-    The defaults are the paper's setting, "setting 1" of our notes on it.
+    The defaults are the paper's setting.
 
     Args:
         n_actions: K.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, frozen
+from manyarms._arrays import Array, as_scalar, frozen
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.observed import Observed, RankGroup, action_chunks
 from manyarms.core.statistics import Statistics
@@ -37,6 +37,7 @@ def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: fl
             f"the prior has {prior.n_actions} actions in {prior.dim} dimensions; "
             f"the statistics have {statistics.n_actions} in {statistics.dim}."
         )
+    noise_std = as_scalar("noise_std", noise_std, above=0.0)
     # Rounds seen before are solved for again, together with the new: rows are few (at most d an action), and a
     # posterior then never carries the rounding errors of the posteriors before it.
     observed = prior.observed.joined(observe(statistics, noise_std))

@@ -17,13 +17,16 @@ def for_each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
     """Call `work` on every item, several at a time; each call must write to a place of its own."""
     todo = list(items)
     workers = min(len(todo), _n_workers())
-    if workers <= 1:
-        for item in todo:
-            work(item)
-        return
-    with _controller().limit(limits=1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
-        for _ in pool.map(work, todo):
-            pass
+    # Also for one item alone: BLAS threads on a tile that fits the cache cost more than they save, and on a busy
+    # machine they wait for one another.
+    with _controller().limit(limits=1, user_api="blas"):
+        if workers <= 1:
+            for item in todo:
+                work(item)
+            return
+        with ThreadPoolExecutor(workers) as pool:
+            for _ in pool.map(work, todo):
+                pass
 
 
 def _n_workers() -> int:

@@ -8,10 +8,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_scalar
+from manyarms._arrays import Array, as_instance, as_scalar
 from manyarms.core.choices import Choices
 from manyarms.core.policy import Policy
-from manyarms.errors import InputError
 
 
 class EpsilonGreedy(Policy):
@@ -23,12 +22,10 @@ class EpsilonGreedy(Policy):
     """
 
     def __init__(self, policy: Policy, epsilon: float):
-        self.policy = policy
-        self.epsilon = as_scalar("epsilon", epsilon, at_least=0.0)
-        if self.epsilon > 1.0:
-            raise InputError(f"epsilon must be at most 1; got {epsilon}.")
+        self.policy = as_instance("policy", policy, Policy, "a policy")
+        self.epsilon = as_scalar("epsilon", epsilon, at_least=0.0, at_most=1.0)
         self.n_actions, self.n_rows, self.dim = policy.n_actions, policy.n_rows, policy.dim
-        self.rows_per_block = policy.rows_per_block
+        self.rows_per_block, self.learned_from = policy.rows_per_block, policy.learned_from
 
     def take(self, rows: slice | Int[Array, " m"]) -> EpsilonGreedy:
         return EpsilonGreedy(self.policy.take(rows), self.epsilon)

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array
+from manyarms._arrays import Array, as_instance
 from manyarms.core.choices import Choices, RowError
 from manyarms.core.data import LoggedData
 from manyarms.core.policy import Policy
@@ -22,6 +22,7 @@ class Logged(Policy):
     """
 
     def __init__(self, logs: LoggedData):
+        logs = as_instance("logs", logs, LoggedData, "a LoggedData")
         self._logged = logs.actions
         self.n_actions = logs.n_actions
         self.n_rows = len(logs)

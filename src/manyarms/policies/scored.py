@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array
+from manyarms._arrays import Array, as_instance
 from manyarms.core.choices import Choices
-from manyarms.core.eligibility import as_eligibility
+from manyarms.core.eligibility import as_eligibility, eligible_blocks
 from manyarms.core.policy import Policy
 from manyarms.linalg.best import best_of_pairs
 from manyarms.linalg.groups import chunks
@@ -26,9 +26,10 @@ class ScoredPolicy(Policy):
     """
 
     def __init__(self, posterior: RewardPosterior):
-        self.posterior = posterior
+        self.posterior = as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
         self.n_actions = posterior.weights.n_actions
         self.dim = posterior.weights.dim
+        self.learned_from = posterior.learned_from
 
     @property
     def means(self) -> Float[Array, "K d"]:
@@ -53,8 +54,8 @@ class ScoredPolicy(Policy):
         x = self._check_contexts(contexts)
         allowed = as_eligibility(eligible, len(x), self.n_actions)
         out = np.empty((len(x), k), dtype=np.int64)
-        for rows in chunks(len(x), self.rows_per_block):
-            out[rows] = self._ranked(x[rows], None if allowed is None else allowed.block(rows), k)
+        for rows, block in eligible_blocks(allowed, len(x), self.rows_per_block):
+            out[rows] = self._ranked(x[rows], block, k)
         return out
 
     def _ranked(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None, k: int) -> Int[Array, "n k"]:
@@ -68,6 +69,9 @@ def pair_means(
 ) -> Float[Array, " p"]:
     """φ(x_i)ᵀ θ̂_a for the stored pairs (i, a)."""
     rows = pair_rows(pairs)
+    if len(rows) * 8 > len(contexts) * len(means):
+        # Most actions are wanted: their product is cheaper than gathering them one by one.
+        return (contexts @ means.T)[rows, pairs.indices]
     out = np.empty(len(rows))
     for part in chunks(len(rows), 1 << 17):
         out[part] = np.einsum("pd,pd->p", contexts[rows[part]], means[pairs.indices[part]])

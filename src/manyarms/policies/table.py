@@ -43,7 +43,7 @@ class TablePolicy(Policy):
 
     def __init__(self, probabilities: Any):
         if sparse.issparse(probabilities):
-            table = sparse.csr_array(probabilities, dtype=np.float64)
+            table = sparse.csr_array(probabilities, dtype=np.float64, copy=True)
             table.sum_duplicates()
             as_floats("probabilities", table.data, ndim=1)
             values, totals = table.data, np.asarray(table.sum(axis=1)).reshape(-1)
@@ -75,7 +75,7 @@ class TablePolicy(Policy):
             return self
         part = object.__new__(TablePolicy)
         part._table, part.n_actions, part.rows_per_block = self._table[rows], self.n_actions, self.rows_per_block
-        part.n_rows = len(rows) if isinstance(rows, np.ndarray) else len(range(*rows.indices(self.n_rows)))
+        part.n_rows = len(np.arange(self.n_rows)[rows])
         return part
 
     def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:

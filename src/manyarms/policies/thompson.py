@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_count
+from manyarms._arrays import Array, as_count, as_instance
 from manyarms._random import split
 from manyarms.core.choices import Choices
-from manyarms.core.eligibility import as_eligibility
+from manyarms.core.eligibility import as_eligibility, eligible_blocks
 from manyarms.core.policy import Policy
+from manyarms.linalg.best import best_of_pairs
 from manyarms.linalg.groups import chunks
 from manyarms.posterior.reward import RewardPosterior
 
@@ -35,10 +36,12 @@ class Thompson(Policy):
     """
 
     rows_per_block = 4096
+    samples_have_probabilities = False
 
     def __init__(self, posterior: RewardPosterior, n_draws: int = 1000, *, rng: np.random.Generator):
-        self.posterior = posterior
+        self.posterior = as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
         self.n_actions, self.dim = posterior.weights.n_actions, posterior.weights.dim
+        self.learned_from = posterior.learned_from
         self.n_draws = as_count("n_draws", n_draws)
         latent_rng, action_rng = split(rng, "latent", "actions")
         self._latent = posterior.weights.draw_latent(latent_rng, self.n_draws)
@@ -64,6 +67,16 @@ class Thompson(Policy):
         named = sparse.csr_array((count / s, code % self.n_actions, starts), shape=(n, self.n_actions))
         return Choices(n, self.n_actions, named=named)
 
+    def top_k(self, contexts: Any, k: int, *, eligible: Any = None) -> Int[Array, "n k"]:
+        """The k actions that win most often, best first; -1 fills a row with fewer winners."""
+        k = self._check_k(k)
+        found: list[Array] = []
+        for _, _, choices in self.blocks(contexts, eligible):
+            wins = choices.named
+            assert wins is not None
+            found.append(best_of_pairs(wins.data, wins.indptr, wins.indices, k))
+        return np.concatenate(found) if found else np.empty((0, k), dtype=np.int64)
+
     def sample(self, contexts: Any, rng: np.random.Generator, *, eligible: Any = None) -> Int[Array, " n"]:
         """The best action under a fresh draw of all weights; up to `n_draws` draws, shared by the rows in turn."""
         x = self._check_contexts(contexts)
@@ -72,9 +85,9 @@ class Thompson(Policy):
         fresh = Thompson(self.posterior, min(len(x), self.n_draws), rng=rng)
         allowed = as_eligibility(eligible, len(x), self.n_actions)
         out = np.empty(len(x), dtype=np.int64)
-        for rows in chunks(len(x), self.rows_per_block):
+        for rows, block in eligible_blocks(allowed, len(x), self.rows_per_block):
             draw = np.arange(rows.start, rows.stop) % fresh.n_draws
-            out[rows] = fresh._winners(x[rows], draw, None if allowed is None else allowed.block(rows))
+            out[rows] = fresh._winners(x[rows], draw, block)
         return out
 
     def _winners(
@@ -95,6 +108,8 @@ class Thompson(Policy):
         """θ of every draw, a chunk of actions at a time, with the chunk's columns of the eligibility mask."""
         by_column = None if eligible is None else eligible.tocsc()
         for number, columns in enumerate(chunks(self.n_actions, ACTIONS_PER_CHUNK)):
+            if by_column is not None and by_column.indptr[columns.start] == by_column.indptr[columns.stop]:
+                continue  # nothing of this chunk may be chosen, and its noise depends on no other
             rng = np.random.Generator(np.random.Philox(key=self._key, counter=[0, 0, 0, number]))
             actions = np.arange(columns.start, columns.stop)
             theta = self.posterior.weights.draw_given(self._latent, actions, rng)

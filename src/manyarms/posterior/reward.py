@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_actions, as_matrix
+from manyarms._arrays import Array, as_actions, as_instance, as_matrix
 from manyarms.core.data import LoggedData
-from manyarms.core.estimate import Estimate, Method, joined_std
+from manyarms.core.estimate import Estimate, Method
+from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mass import FeatureMass
-from manyarms.core.policy import Policy
+from manyarms.core.policy import Policy, row_weights
 from manyarms.core.statistics import Statistics
 from manyarms.errors import ShapeError, UndefinedLiftError
 from manyarms.inference import condition
@@ -21,7 +22,7 @@ from manyarms.likelihoods import Gaussian
 from manyarms.linalg.quadratic import row_norms
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RewardPosterior:
     """What `fit` returns: the posterior of θ, and r(x, a) = φ(x)ᵀ θ_a with it.
 
@@ -30,12 +31,14 @@ class RewardPosterior:
         prior: What was believed before.
         statistics: All that the posterior took from the logs.
         likelihood: How rewards arise from weights.
+        learned_from: Which rounds it has seen; see `core.fingerprint`.
     """
 
     weights: HierarchicalGaussian
     prior: HierarchicalGaussian
     statistics: Statistics
     likelihood: Gaussian
+    learned_from: tuple[Fingerprint, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -62,7 +65,7 @@ class RewardPosterior:
         actions = as_actions("actions", actions, n_actions=self.weights.n_actions, length=len(x))
         return row_norms(x, actions, self.weights.action_cov)
 
-    def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Estimate:
+    def value(self, policy: Policy, contexts: Any, *, eligible: Any = None, weights: Any = None) -> Estimate:
         """The exact posterior of V(π) = mean over contexts of Σ_a π(a | x) r(x, a).
 
         V(π) | data ~ N(Σ_a m_aᵀ θ̂_a, Σ_a m_aᵀ S_a m_a + ‖Fᵀ Σ_a (T_a W_a)ᵀ m_a‖²) with m_a the policy's feature
@@ -72,13 +75,17 @@ class RewardPosterior:
             policy: Any policy on the same actions.
             contexts: (n, d), a sample of those the policy will meet.
             eligible: Which actions may be chosen where; None for all. See `core.eligibility`.
+            weights: (n,) how often each context counts; None for once.
 
         Returns:
             An `Estimate`: `posterior_std` for these contexts, `std` for the population they were drawn from.
         """
-        return self._estimate(*self._profile(policy, contexts, eligible), method="exact")
+        mass, rows = self._profile(policy, contexts, eligible, weights)
+        return self._estimate(mass, rows, weights, method="exact")
 
-    def difference(self, policy: Policy, baseline: Policy, contexts: Any, *, eligible: Any = None) -> Estimate:
+    def difference(
+        self, policy: Policy, baseline: Policy, contexts: Any, *, eligible: Any = None, weights: Any = None
+    ) -> Estimate:
         """The exact posterior of V(policy) - V(baseline), paired on the contexts.
 
         `probability_positive` of the result is the probability that the policy beats the baseline.
@@ -88,32 +95,35 @@ class RewardPosterior:
             baseline: What it must beat, for example `Logged(logs)`.
             contexts: (n, d).
             eligible: Which actions may be chosen where, for both.
+            weights: (n,) how often each context counts; None for once.
         """
-        mass, rows = self._profile(policy, contexts, eligible)
-        base_mass, base_rows = self._profile(baseline, contexts, eligible)
-        return self._estimate(mass.plus(base_mass, -1.0), rows - base_rows, method="exact")
+        mass, rows = self._profile(policy, contexts, eligible, weights)
+        base_mass, base_rows = self._profile(baseline, contexts, eligible, weights)
+        return self._estimate(mass.plus(base_mass, -1.0), rows - base_rows, weights, method="exact")
 
-    def lift(self, policy: Policy, baseline: Policy, contexts: Any, *, eligible: Any = None) -> Estimate:
+    def lift(
+        self, policy: Policy, baseline: Policy, contexts: Any, *, eligible: Any = None, weights: Any = None
+    ) -> Estimate:
         """(V(policy) - V(baseline)) / |V(baseline)|, by the delta method around the posterior means.
 
         Raises:
             UndefinedLiftError: When the baseline's 95 % interval contains zero: a ratio to it then means nothing.
         """
-        mass, rows = self._profile(policy, contexts, eligible)
-        base_mass, base_rows = self._profile(baseline, contexts, eligible)
-        base = self._estimate(base_mass, base_rows, method="exact")
+        mass, rows = self._profile(policy, contexts, eligible, weights)
+        base_mass, base_rows = self._profile(baseline, contexts, eligible, weights)
+        base = self._estimate(base_mass, base_rows, weights, method="exact")
         low, high = base.interval()
         if low <= 0.0 <= high:
             raise UndefinedLiftError(
                 f"the baseline's value {base} may be zero, so a relative change means nothing. Use difference()."
             )
         scale = abs(base.value)
-        lift = (float(rows.mean()) - base.value) / scale
+        value = float(np.average(rows, weights=row_weights(weights, len(rows))))
+        lift = (value - base.value) / scale
         # d lift = (dV - (1 + lift sign) dV0) / |V0|: the same linear form for the posterior and for the contexts.
         slope = 1.0 + lift * np.sign(base.value)
-        tangent = mass.plus(base_mass, -slope)
-        tangent = FeatureMass(tangent.actions, tangent.vectors / scale)
-        spread = self._estimate(tangent, (rows - slope * base_rows) / scale, method="delta")
+        tangent = mass.plus(base_mass, -slope).scaled(1.0 / scale)
+        spread = self._estimate(tangent, (rows - slope * base_rows) / scale, weights, method="delta")
         return replace(spread, value=lift)
 
     def update(self, logs: LoggedData) -> RewardPosterior:
@@ -121,7 +131,8 @@ class RewardPosterior:
         more = self.likelihood.statistics(check_logs(logs, self.prior), self.prior.n_actions)
         statistics = self.statistics + more
         weights = condition(self.prior, statistics, self.likelihood.noise_std)
-        return replace(self, weights=weights, statistics=statistics)
+        seen = (*self.learned_from, logs.fingerprint)
+        return replace(self, weights=weights, statistics=statistics, learned_from=seen)
 
     def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> RewardPosterior:
         """New actions after the existing ones, without a refit: an action never logged changes nothing else.
@@ -135,33 +146,56 @@ class RewardPosterior:
         prior = self.prior.with_actions(mixing, action_cov, offset)
         return replace(self, weights=weights, prior=prior, statistics=self.statistics.with_actions(prior.n_actions))
 
-    def _profile(self, policy: Policy, contexts: Any, eligible: Any) -> tuple[FeatureMass, Float[Array, " n"]]:
+    def _unsupported(self, mass: FeatureMass) -> float:
+        """The share of choices that fall on actions never logged."""
+        unseen = ~np.isin(mass.actions, self.weights.observed.actions)
+        size = np.abs(mass.probability)
+        return float(size[unseen].sum() / max(size.sum(), np.finfo(float).tiny))
+
+    def _prior_share(self, mass: FeatureMass, posterior: float) -> float:
+        """The share of the prior's variance that the data left: 1 when the answer is the prior's, 0 when the data's."""
+        before = self.prior.variance_of(mass.vectors, mass.actions)
+        return min(1.0, posterior / before) if before > 0 else 1.0
+
+    def _profile(
+        self, policy: Policy, contexts: Any, eligible: Any, weights: Any
+    ) -> tuple[FeatureMass, Float[Array, " n"]]:
         """The policy's feature mass, and its expected reward row by row."""
+        policy = as_instance("policy", policy, Policy, "a policy")
         if policy.n_actions != self.weights.n_actions:
             raise ShapeError(
                 f"policy has {policy.n_actions} actions; the posterior has {self.weights.n_actions}. "
                 "Build both on the same catalog (pass n_actions=)."
             )
         x = as_matrix("contexts", contexts, columns=self.weights.dim)
-        return policy.profile(x, self.weights.action_mean(), eligible=eligible)
+        return policy.profile(x, self.weights.action_mean(), eligible=eligible, weights=weights)
 
-    def _estimate(self, mass: FeatureMass, rows: Float[Array, " n"], method: Method) -> Estimate:
+    def _estimate(self, mass: FeatureMass, rows: Float[Array, " n"], weights: Any, method: Method) -> Estimate:
         posterior = self.weights.variance_of(mass.vectors, mass.actions)
-        n = len(rows)
-        context = float(rows.var(ddof=1)) / n if n > 1 else 0.0
+        counts = row_weights(weights, len(rows))
+        n, value = float(counts.sum()), float(np.average(rows, weights=counts))
+        context = float(counts @ (rows - value) ** 2) / (n - 1) / n if n > 1 else None
+        alone = ("one context says nothing of how contexts vary: std is for this context alone",)
         return Estimate(
-            value=float(rows.mean()),
-            std=joined_std(posterior, context),
+            value=value,
+            std=float(np.sqrt(posterior + (context or 0.0))),
             posterior_std=float(np.sqrt(posterior)),
-            context_std=float(np.sqrt(context)),
+            context_std=None if context is None else float(np.sqrt(context)),
+            warnings=alone if context is None else (),
             kind="posterior",
             method=method,
-            diagnostics={"n_contexts": float(n), "n_actions_chosen": float(len(mass.actions))},
+            diagnostics={
+                "n_contexts": n,
+                "n_actions_chosen": float(len(mass.actions)),
+                "unsupported_mass": self._unsupported(mass),
+                "prior_share": self._prior_share(mass, posterior),
+            },
         )
 
 
 def check_logs(logs: LoggedData, prior: HierarchicalGaussian) -> LoggedData:
     """Refuse logs that do not fit the prior, before any work is done."""
+    logs = as_instance("logs", logs, LoggedData, "a LoggedData")
     if logs.dim != prior.dim:
         raise ShapeError(
             f"contexts of the logs have {logs.dim} columns; the prior's weights have dimension {prior.dim}. "

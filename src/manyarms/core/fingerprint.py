@@ -1,0 +1,60 @@
+"""Where rounds came from: so that nothing is judged on the rounds it was learned from without anyone noticing."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+
+from manyarms._arrays import Array
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Which rows of which log.
+
+    Attributes:
+        origin: A digest of the whole log that the rows were taken from.
+        n_rows: How many rows that log has.
+        rows: Which of them, packed eight to a byte; None for all.
+    """
+
+    origin: str
+    n_rows: int
+    rows: bytes | None = None
+
+    @classmethod
+    def of_rows(cls, origin: str, n_rows: int, rows: Int[Array, " m"] | None) -> Fingerprint:
+        """The fingerprint of some rows of a log, by number."""
+        if rows is None:
+            return cls(origin, n_rows)
+        present = np.zeros(n_rows, dtype=bool)
+        present[rows] = True
+        return cls(origin, n_rows, np.packbits(present).tobytes())
+
+    def shares_rows(self, other: Fingerprint) -> bool:
+        """Whether any row is in both."""
+        if self.origin != other.origin:
+            return False
+        if self.rows is None or other.rows is None:
+            smaller = other.rows if self.rows is None else self.rows
+            return self.n_rows > 0 and (smaller is None or any(smaller))
+        mine, theirs = (np.frombuffer(part, dtype=np.uint8) for part in (self.rows, other.rows))
+        return bool((mine & theirs).any())
+
+
+def digest(*columns: Array) -> str:
+    """A digest of a log's columns: their shapes, and up to a few thousand rows spread evenly over them."""
+    found = hashlib.blake2b(digest_size=16)
+    for column in columns:
+        step = max(1, len(column) // 4096)
+        found.update(repr((column.shape, step)).encode())
+        found.update(np.ascontiguousarray(column[::step]).tobytes())
+    return found.hexdigest()
+
+
+def any_shared(first: tuple[Fingerprint, ...], second: tuple[Fingerprint, ...]) -> bool:
+    """Whether two collections of rounds have a row in common."""
+    return any(a.shares_rows(b) for a in first for b in second)

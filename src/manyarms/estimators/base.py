@@ -1,0 +1,134 @@
+"""What every estimator does: contributions of rounds first, their mean and its error after."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._arrays import Array
+from manyarms.core.data import LoggedData
+from manyarms.core.estimate import Estimate
+from manyarms.core.fingerprint import Fingerprint, any_shared
+from manyarms.core.policy import Policy, row_weights
+from manyarms.errors import InputError, ShapeError
+from manyarms.estimators.diagnostics import (
+    Thresholds,
+    judge,
+    propensity_figures,
+    unsupported_mass,
+    weight_figures,
+)
+from manyarms.estimators.intervals import Interval, Normal, as_units
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """What an estimator makes of each round: the estimate is mean(direct) + mean(numerator) / mean(denominator).
+
+    Attributes:
+        direct: (n,) what is averaged as it is.
+        numerator: (n,) what is divided.
+        denominator: (n,) what it is divided by; None when nothing is.
+        weights: (n,) importance weights, for the diagnostics.
+        propensities: (n,) what they were divided by.
+        figures: More diagnostics.
+        centre: (n,) what each numerator is on average, where that is known to differ between rounds (strata): only the
+            deviation from it counts as error.
+    """
+
+    direct: Float[Array, " n"]
+    numerator: Float[Array, " n"]
+    denominator: Float[Array, " n"] | None = None
+    weights: Float[Array, " n"] | None = None
+    propensities: Float[Array, " n"] | None = None
+    figures: dict[str, float] = field(default_factory=dict[str, float])
+    centre: Float[Array, " n"] | None = None
+
+
+class Estimator(ABC):
+    """Judges a policy from logged rounds.
+
+    A new estimator implements `rounds`, and `name` says what it is called in a table.
+
+    Args:
+        interval: How the error is told: `Normal()`, `Bootstrap(rng=...)` or `EmpiricalBernstein()`.
+        thresholds: When to warn.
+    """
+
+    name: str
+
+    def __init__(self, *, interval: Interval | None = None, thresholds: Thresholds | None = None):
+        self.interval = Normal() if interval is None else interval
+        self.thresholds = Thresholds() if thresholds is None else thresholds
+
+    @abstractmethod
+    def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
+        """The contributions of the rounds; arguments are checked already."""
+
+    @property
+    def learned_from(self) -> tuple[Fingerprint, ...]:
+        """The rounds that the estimator's own models were learned from, other than by cross-fitting."""
+        return ()
+
+    def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
+        """The value of a policy.
+
+        Args:
+            policy: The target, on the same actions as the logs.
+            logs: Logged rounds; those the policy was not learned from.
+            eligible: Which actions the target may choose where; None for all.
+
+        Returns:
+            An `Estimate` of kind "sampling"; when the logs have groups, its error is that of independent groups.
+        """
+        check_target(policy, logs)
+        rounds = self.rounds(policy, logs, eligible)
+        numerator = rounds.numerator
+        if rounds.centre is not None:
+            numerator = numerator - rounds.centre + np.average(rounds.centre, weights=logs.weights)
+        units = as_units(rounds.direct, numerator, rounds.denominator, logs.weights, logs.groups)
+        figures = self._figures(policy, logs, eligible, rounds)
+        return Estimate(
+            value=units.value,
+            std=units.std,
+            kind="sampling",
+            method=self.interval.method,
+            diagnostics=figures,
+            warnings=judge(figures, self.thresholds),
+            shape=self.interval.shape(units),
+        )
+
+    def contributions(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Float[Array, " n"]:
+        """What each round adds: their mean is the estimate."""
+        check_target(policy, logs)
+        rounds = self.rounds(policy, logs, eligible)
+        if rounds.denominator is None:
+            return rounds.direct + rounds.numerator
+        return rounds.direct + rounds.numerator / np.average(rounds.denominator, weights=logs.weights)
+
+    def _figures(self, policy: Policy, logs: LoggedData, eligible: Any, rounds: Rounds) -> dict[str, float]:
+        figures = {"n_rounds": float(len(logs))}
+        if logs.groups is not None:
+            figures["n_groups"] = float(len(np.unique(logs.groups)))
+        if rounds.weights is not None:
+            figures |= weight_figures(rounds.weights, row_weights(logs.weights, len(logs)))
+        if rounds.propensities is not None:
+            figures |= propensity_figures(rounds.propensities)
+        mass = policy.feature_mass(logs.contexts, eligible=eligible, weights=logs.weights)
+        figures["unsupported_mass"] = unsupported_mass(mass, logs)
+        reused = any_shared((*policy.learned_from, *self.learned_from), (logs.fingerprint,))
+        return figures | {"judged_on_training_rounds": float(reused)} | rounds.figures
+
+
+def check_target(policy: Policy, logs: LoggedData) -> None:
+    """Refuse a policy or logs that cannot be judged, before any work is done."""
+    if policy.n_actions != logs.n_actions:
+        raise ShapeError(
+            f"policy has {policy.n_actions} actions; the logs have {logs.n_actions}. Pass n_actions= to LoggedData."
+        )
+    if len(logs) < 2:
+        raise InputError(f"an estimate needs at least 2 rounds; the logs have {len(logs)}.")

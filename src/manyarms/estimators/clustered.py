@@ -1,0 +1,188 @@
+"""Estimators that weight sets of actions instead of single ones: clusters, embeddings, neighbourhoods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from scipy import sparse
+
+from manyarms._arrays import Array, as_actions, as_count, as_floats, as_scalar
+from manyarms.core.data import LoggedData
+from manyarms.core.fingerprint import Fingerprint
+from manyarms.core.policy import Policy
+from manyarms.errors import InputError, ShapeError
+from manyarms.estimators.base import Estimator, Rounds
+from manyarms.estimators.diagnostics import Thresholds
+from manyarms.estimators.intervals import Interval
+from manyarms.estimators.models import as_model
+from manyarms.estimators.propensity import logging_of
+
+
+class SetWeighted(Estimator):
+    """mean of w(x, A) r with w(x, A) = π(A | x) / π_0(A | x) for the set A of the logged action.
+
+    With a reward model: mean of w(x, A) (r - r̂(x, a)) + Σ_a π r̂.
+    """
+
+    def __init__(
+        self,
+        sets: sparse.csr_array,
+        set_of_action: Int[Array, " K"],
+        model: Any,
+        *,
+        floor: float,
+        interval: Interval | None,
+        thresholds: Thresholds | None,
+    ):
+        super().__init__(interval=interval, thresholds=thresholds)
+        self._sets, self._set_of_action = sets, set_of_action
+        self.model = None if model is None else as_model(model)
+        self._floor = floor
+
+    @property
+    def learned_from(self) -> tuple[Fingerprint, ...]:
+        return () if self.model is None else self.model.learned_from
+
+    def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
+        if len(self._set_of_action) != logs.n_actions:
+            raise ShapeError(
+                f"{self.name} was built for {len(self._set_of_action)} actions; the logs have {logs.n_actions}."
+            )
+        which = self._set_of_action[logs.actions]
+        logging, estimated = logging_of(logs, self._set_of_action)
+        below = logging.probability_of_sets(logs.contexts, self._sets, which, eligible=eligible)
+        below = np.maximum(below, self._floor)
+        if below.min() <= 0:
+            raise InputError(
+                f"the logging policy gives probability zero to the set of the action in row {int(np.argmin(below))}, "
+                "which it logged. Check logging_policy, or pass a floor."
+            )
+        weights = policy.probability_of_sets(logs.contexts, self._sets, which, eligible=eligible) / below
+        direct, rewards = np.zeros(len(logs)), logs.rewards
+        if self.model is not None:
+            predicted, direct = self.model.predict(policy, logs, eligible)
+            rewards = rewards - predicted
+        figures = {"estimated_propensities": float(estimated)}
+        return Rounds(direct, weights * rewards, None, weights, None, figures)
+
+
+class MIPS(SetWeighted):
+    """mean of π(c_i | x_i) / π_0(c_i | x_i) r_i: unbiased when rewards depend on an action only through its cluster.
+
+    Without a logging policy in the logs, π_0 of a cluster is estimated: a logistic regression of the cluster on the
+    context when there are many actions, of the action when there are few (Saito and Joachims).
+
+    Args:
+        clusters: (K,) a cluster each, or (K, c) categorical embeddings, whose combinations are the clusters.
+        clip: A floor on π_0 of a cluster.
+        interval: How the error is told.
+        thresholds: When to warn.
+    """
+
+    name = "MIPS"
+
+    def __init__(
+        self,
+        clusters: Any,
+        clip: float | None = None,
+        *,
+        interval: Interval | None = None,
+        thresholds: Thresholds | None = None,
+    ):
+        labels = as_labels(clusters)
+        floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
+        super().__init__(_one_hot(labels), labels, None, floor=floor, interval=interval, thresholds=thresholds)
+
+
+class OffCEM(SetWeighted):
+    """mean of w(x, c) (r - r̂(x, a)) + Σ_a π r̂: unbiased when r̂ gets differences within a cluster right (Saito et al.).
+
+    Args:
+        clusters: (K,) a cluster each, or (K, c) categorical embeddings.
+        model: What `fit` returned, or a `CrossFit`.
+        clip: A floor on π_0 of a cluster.
+        interval: How the error is told.
+        thresholds: When to warn.
+    """
+
+    name = "OffCEM"
+
+    def __init__(
+        self,
+        clusters: Any,
+        model: Any,
+        clip: float | None = None,
+        *,
+        interval: Interval | None = None,
+        thresholds: Thresholds | None = None,
+    ):
+        labels = as_labels(clusters)
+        floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
+        super().__init__(_one_hot(labels), labels, model, floor=floor, interval=interval, thresholds=thresholds)
+
+
+class PolicyConvolution(SetWeighted):
+    """mean of π(N(a_i) | x_i) / π_0(N(a_i) | x_i) r_i, N(a) being the k actions nearest to a, itself among them.
+
+    k = 1 is IPS; k = K is the mean of the logged rewards (Sachdeva et al.).
+
+    Args:
+        embeddings: (K, e) numbers; nearness is Euclidean.
+        k: How many neighbours.
+        clip: A floor on π_0 of a neighbourhood.
+        interval: How the error is told.
+        thresholds: When to warn.
+    """
+
+    name = "PC"
+
+    def __init__(
+        self,
+        embeddings: Any,
+        k: int,
+        clip: float | None = None,
+        *,
+        interval: Interval | None = None,
+        thresholds: Thresholds | None = None,
+    ):
+        sets = neighbourhoods(embeddings, k)
+        floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
+        everyone = np.arange(sets.shape[0])  # pyright: ignore[reportOptionalSubscript]
+        super().__init__(sets, everyone, None, floor=floor, interval=interval, thresholds=thresholds)
+
+
+def as_labels(clusters: Any) -> Int[Array, " K"]:
+    """Clusters 0, 1, ... of every action, from labels or from categorical embeddings."""
+    array = np.asarray(clusters)
+    if array.ndim == 2:
+        columns = [as_actions("clusters", column) for column in array.T]
+        return np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].reshape(-1)
+    labels = as_actions("clusters", array)
+    if len(labels) == 0:
+        raise ShapeError("clusters must name a cluster for every action; got none.")
+    return np.unique(labels, return_inverse=True)[1]
+
+
+def neighbourhoods(embeddings: Any, k: int) -> sparse.csr_array:
+    """(K, K) with ones at the k nearest actions of every action, the action itself always among them."""
+    points = as_floats("embeddings", embeddings, ndim=2)
+    n = len(points)
+    k = as_count("k", k)
+    if k > n:
+        raise ShapeError(f"k must be at most the number of actions, {n}; got {k}.")
+    from sklearn.neighbors import NearestNeighbors  # noqa: PLC0415
+
+    near = NearestNeighbors(n_neighbors=k).fit(points).kneighbors(points, return_distance=False)
+    own = np.arange(n)
+    # Among equal embeddings the search may leave out the action itself: it then takes the place of the farthest.
+    missing = ~(near == own[:, None]).any(axis=1)
+    near[missing, -1] = own[missing]
+    return sparse.csr_array((np.ones(n * k), near.reshape(-1), np.arange(n + 1) * k), shape=(n, n))
+
+
+def _one_hot(labels: Int[Array, " K"]) -> sparse.csr_array:
+    n = len(labels)
+    rows = sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, int(labels.max()) + 1))
+    return sparse.csr_array(rows.T.tocsr())

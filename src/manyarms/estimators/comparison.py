@@ -1,0 +1,123 @@
+"""Several policies under several estimators, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from manyarms.core.data import LoggedData
+from manyarms.core.estimate import Estimate
+from manyarms.core.policy import Policy
+from manyarms.errors import InputError
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Anything that estimates the value of a policy from logs."""
+
+    name: str
+
+    def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
+        """The value of a policy."""
+        ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy under one estimator."""
+
+    policy: str
+    estimator: str
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` returns: a tidy table, and what was left out of it.
+
+    Attributes:
+        rows: One for each policy and estimator.
+        left_out: The pairs that were not reported, with the reason.
+    """
+
+    rows: tuple[Row, ...]
+    left_out: tuple[tuple[str, str, str], ...] = ()
+
+    def records(self, level: float = 0.95) -> list[dict[str, Any]]:
+        """The table as plain records, for a data frame or a file."""
+        found: list[dict[str, Any]] = []
+        for row in self.rows:
+            low, high = row.estimate.interval(level)
+            found.append(
+                {
+                    "policy": row.policy,
+                    "estimator": row.estimator,
+                    "value": row.estimate.value,
+                    "std": row.estimate.std,
+                    "low": low,
+                    "high": high,
+                    "kind": row.estimate.kind,
+                    "method": row.estimate.method,
+                    "warnings": "; ".join(row.estimate.warnings),
+                    **row.estimate.diagnostics,
+                }
+            )
+        return found
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __str__(self) -> str:
+        wide = max([len(r.policy) for r in self.rows] + [6]), max([len(r.estimator) for r in self.rows] + [9])
+        lines = [f"{'policy':<{wide[0]}}  {'estimator':<{wide[1]}}  {'value':>10}  {'95 % interval':>24}  warnings"]
+        for row in self.rows:
+            low, high = row.estimate.interval()
+            lines.append(
+                f"{row.policy:<{wide[0]}}  {row.estimator:<{wide[1]}}  {row.estimate.value:>10.4g}  "
+                f"{f'{low:.4g} to {high:.4g}':>24}  {len(row.estimate.warnings) or '-'}"
+            )
+        lines += [f"left out: {policy} under {estimator}: {why}" for policy, estimator, why in self.left_out]
+        return "\n".join(lines)
+
+
+def compare(
+    policies: Mapping[str, Policy],
+    logs: LoggedData,
+    estimators: Sequence[Judge],
+    *,
+    eligible: Any = None,
+    allow_training_rounds: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Judge every policy by every estimator.
+
+    A sampling estimate of a policy (or with a reward model) that was learned from these very rounds is optimistic: it
+    is left out, and said so, unless asked for.
+
+    Args:
+        policies: By name.
+        logs: Logged rounds; best those of `logs.split(...)` that nothing was learned from.
+        estimators: What to judge by.
+        eligible: Which actions the policies may choose where; None for all.
+        allow_training_rounds: Report estimates on training rounds too; they carry a warning.
+        progress: Called as progress(done, total) after each estimate.
+    """
+    if not policies or not estimators:
+        raise InputError("compare needs at least one policy and one estimator.")
+    rows: list[Row] = []
+    left_out: list[tuple[str, str, str]] = []
+    total = len(policies) * len(estimators)
+    for name, policy in policies.items():
+        for judge in estimators:
+            estimate = judge.estimate(policy, logs, eligible=eligible)
+            if estimate.diagnostics.get("judged_on_training_rounds") and not allow_training_rounds:
+                left_out.append((name, judge.name, "learned from these rounds"))
+            else:
+                rows.append(Row(name, judge.name, estimate))
+            if progress is not None:
+                progress(len(rows) + len(left_out), total)
+    return Comparison(tuple(rows), tuple(left_out))

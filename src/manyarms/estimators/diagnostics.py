@@ -1,0 +1,108 @@
+"""Is this log usable for this policy? Figures, and plain words when they are bad."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._arrays import Array, as_actions
+from manyarms.core.data import LoggedData
+from manyarms.core.mass import FeatureMass
+from manyarms.core.policy import Policy
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """When to warn. Each is a figure of `Estimate.diagnostics` with the value beyond which it is bad.
+
+    Attributes:
+        min_effective_sample_size: (Σw)² / Σw²: how many rounds the weights are worth.
+        max_weight_share: The share of the largest single weight.
+        mean_weight_error: How far the mean weight may lie from 1; it is 1 on average when propensities are right.
+        max_unsupported_mass: The share of the policy's choices on actions never logged.
+        max_prior_share: The share of the prior's variance that the data left in a value.
+    """
+
+    min_effective_sample_size: float = 100.0
+    max_weight_share: float = 0.05
+    mean_weight_error: float = 0.2
+    max_unsupported_mass: float = 0.1
+    max_prior_share: float = 0.5
+
+
+def weight_figures(weights: Float[Array, " n"], counts: Float[Array, " n"]) -> dict[str, float]:
+    """What the importance weights of an estimate say of it, each round counted as often as `counts` says."""
+    total, square = float(counts @ weights), float(counts @ weights**2)
+    return {
+        "mean_weight": total / float(counts.sum()),
+        "effective_sample_size": total**2 / square if square > 0 else 0.0,
+        "max_weight_share": float(weights[counts > 0].max(initial=0.0)) / total if total > 0 else 1.0,
+    }
+
+
+def propensity_figures(propensities: Float[Array, " n"]) -> dict[str, float]:
+    """Whether propensities look as if they had been cut or rounded on their way here."""
+    smallest = float(propensities.min(initial=1.0))
+    rounded = bool(np.all(propensities == np.round(propensities, 3))) and smallest < 0.01
+    return {"min_propensity": smallest, "rounded_propensities": float(rounded)}
+
+
+def unsupported_mass(mass: FeatureMass, logs: LoggedData) -> float:
+    """The share of a policy's choices that fall on actions never logged."""
+    unseen = ~np.isin(mass.actions, logs.actions)
+    return float(mass.probability[unseen].sum())
+
+
+def support_by_category(
+    policy: Policy, logs: LoggedData, categories: Any, *, eligible: Any = None
+) -> list[dict[str, float]]:
+    """For each category: how often it was logged, how often the policy chooses it, how much of that was never logged.
+
+    Args:
+        policy: The target.
+        logs: Logged rounds.
+        categories: (K,) the category of every action, as integers.
+        eligible: Which actions may be chosen where; None for all.
+    """
+    labels = as_actions("categories", categories, length=logs.n_actions)
+    mass = policy.feature_mass(logs.contexts, eligible=eligible)
+    unseen = ~np.isin(mass.actions, logs.actions)
+    n = int(labels.max()) + 1
+    chosen = np.bincount(labels[mass.actions], weights=mass.probability, minlength=n)
+    missing = np.bincount(labels[mass.actions], weights=mass.probability * unseen, minlength=n)
+    logged = np.bincount(labels[logs.actions], minlength=n) / max(len(logs), 1)
+    return [
+        {"category": float(c), "logged": float(logged[c]), "chosen": float(chosen[c]), "unsupported": float(missing[c])}
+        for c in range(n)
+    ]
+
+
+def judge(figures: Mapping[str, float], limits: Thresholds) -> tuple[str, ...]:
+    """The figures in plain words, where they are bad."""
+    found: list[str] = []
+    size = figures.get("effective_sample_size")
+    if size is not None and size < limits.min_effective_sample_size:
+        found.append(f"the weights are worth only {size:.0f} rounds; prefer a method that needs none, or clip them")
+    share = figures.get("max_weight_share", 0.0)
+    if share > limits.max_weight_share:
+        found.append(f"a single round carries {share:.0%} of all weight")
+    mean = figures.get("mean_weight")
+    if mean is not None and abs(mean - 1.0) > limits.mean_weight_error:
+        found.append(f"the mean weight is {mean:.2f} where 1 is expected: propensities or support are off")
+    missing = figures.get("unsupported_mass", 0.0)
+    if missing > limits.max_unsupported_mass:
+        found.append(f"{missing:.0%} of the policy's choices fall on actions never logged")
+    if figures.get("rounded_propensities"):
+        found.append("propensities look rounded; small ones have lost their digits")
+    if figures.get("estimated_propensities"):
+        found.append("propensities were estimated from the logs")
+    prior = figures.get("prior_share", 0.0)
+    if prior > limits.max_prior_share:
+        found.append(f"{prior:.0%} of the prior's variance is left: the answer is more the prior's than the data's")
+    if figures.get("judged_on_training_rounds"):
+        found.append("policy or reward model was learned from these very rounds; judge it on others (logs.split)")
+    return tuple(found)

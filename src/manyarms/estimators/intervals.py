@@ -1,0 +1,196 @@
+"""From per-round contributions to a standard error and an interval: normal, bootstrap, empirical Bernstein.
+
+A sampling estimate is mean(direct) + mean(numerator) / mean(denominator) over rounds; the ratio is what self-normalised
+estimators have, and its denominator is 1 for the others. When rounds come in groups (users see many), the groups are
+the independent units, and everything here counts groups.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._arrays import Array, as_count, as_scalar
+from manyarms._random import as_generator
+from manyarms.core.estimate import Method, Shape
+from manyarms.linalg.groups import chunks, sum_by
+
+
+@dataclass(frozen=True)
+class Units:
+    """Sums over independent units: rounds, or groups of them.
+
+    Attributes:
+        direct: Σ over the unit's rounds of what is averaged as it is.
+        numerator: Σ of what is divided.
+        denominator: Σ of what it is divided by; None when nothing is.
+        size: Σ of the rounds' own weights.
+        grouped: Whether a unit is a group. A round of weight 2 is two rounds; a group is one unit whatever its size.
+    """
+
+    direct: Float[Array, " u"]
+    numerator: Float[Array, " u"]
+    denominator: Float[Array, " u"] | None
+    size: Float[Array, " u"]
+    grouped: bool
+
+    @property
+    def value(self) -> float:
+        """The estimate."""
+        return float(self.direct.sum() / self.size.sum() + self.numerator.sum() / self._below.sum())
+
+    @property
+    def influence(self) -> Float[Array, " u"]:
+        """Numbers with mean zero, whose standard error is that of the estimate (the delta method for the ratio)."""
+        total, below = self.size.sum(), self._below.sum()
+        ratio = self.numerator.sum() / below
+        centred = (self.direct - self.size * self.direct.sum() / total) / total
+        return len(self.size) * (centred + (self.numerator - ratio * self._below) / below)
+
+    @property
+    def std(self) -> float:
+        """The standard error of the estimate."""
+        n = len(self.size)
+        if self.grouped:
+            return float(np.sqrt(np.sum(self.influence**2) / max(n - 1, 1) / n))
+        total = float(self.size.sum())
+        squares = np.divide(self.influence**2, self.size, out=np.zeros(n), where=self.size > 0) * (total / n) ** 2
+        return float(np.sqrt(squares.sum() / max(total - 1, 1) / total))
+
+    @property
+    def _below(self) -> Float[Array, " u"]:
+        return self.size if self.denominator is None else self.denominator
+
+    def resampled(self, rows: Int[Array, "b u"]) -> Float[Array, " b"]:
+        """The estimate on other draws of the same units."""
+        direct, numerator, below, size = (
+            part[rows].sum(axis=1) for part in (self.direct, self.numerator, self._below, self.size)
+        )
+        # A draw in which a self-normalised estimator has no weight at all says nothing of the ratio.
+        ratio = np.divide(numerator, below, out=np.full(len(rows), np.nan), where=below > 0)
+        return direct / size + ratio
+
+
+def as_units(
+    direct: Float[Array, " n"],
+    numerator: Float[Array, " n"],
+    denominator: Float[Array, " n"] | None,
+    weights: Float[Array, " n"] | None,
+    groups: Int[Array, " n"] | None,
+) -> Units:
+    """Sum rounds into units. A round of weight 2 is that round twice."""
+    size = np.ones(len(direct)) if weights is None else np.asarray(weights)
+    columns = [direct * size, numerator * size, size, (size if denominator is None else denominator * size)]
+    if groups is not None:
+        columns = list(sum_by(np.unique(groups, return_inverse=True)[1], np.column_stack(columns))[1].T)
+    below = None if denominator is None else columns[3]
+    return Units(columns[0], columns[1], below, columns[2], grouped=groups is not None)
+
+
+class Interval(ABC):
+    """How the error of an estimate is told."""
+
+    method: Method
+
+    @abstractmethod
+    def shape(self, units: Units) -> Shape | None:
+        """The distribution of the estimate; None for the normal one with the units' standard error."""
+
+
+@dataclass(frozen=True)
+class Normal(Interval):
+    """The central limit theorem: value ± z std."""
+
+    method: Method = "normal"
+
+    def shape(self, units: Units) -> Shape | None:
+        return None
+
+
+class Bootstrap(Interval):
+    """Quantiles of the estimate over units drawn with replacement.
+
+    Args:
+        n_draws: How many times.
+        rng: A NumPy generator. Its state is kept, so the same estimate comes out each time.
+    """
+
+    method: Method = "bootstrap"
+
+    def __init__(self, n_draws: int = 1000, *, rng: np.random.Generator):
+        self.n_draws = as_count("n_draws", n_draws)
+        self._seed = as_generator(rng).integers(0, 1 << 63)
+
+    def shape(self, units: Units) -> Shape:
+        rng, n = np.random.default_rng(int(self._seed)), len(units.size)
+        draws = np.empty(self.n_draws)
+        for part in chunks(self.n_draws, max(1, (1 << 20) // max(n, 1))):
+            draws[part] = units.resampled(rng.integers(0, n, (part.stop - part.start, n)))
+        return Draws(np.sort(draws[np.isfinite(draws)]))
+
+
+@dataclass(frozen=True)
+class Draws:
+    """A distribution known by draws, ascending."""
+
+    values: Float[Array, " s"]
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """Quantiles."""
+        low, high = np.quantile(self.values, [0.5 - level / 2, 0.5 + level / 2])
+        return float(low), float(high)
+
+    @property
+    def probability_positive(self) -> float:
+        """The share of draws above zero, those at zero counted half."""
+        return float(np.mean(self.values > 0) + np.mean(self.values == 0) / 2)
+
+
+class EmpiricalBernstein(Interval):
+    """Maurer and Pontil's bound: holds for any n when contributions lie in an interval of known width, and is wide.
+
+    Args:
+        width: That width: for IPS with rewards in [0, 1] and weights capped at c, it is c. None takes the width
+            observed, which makes it a rule of thumb and no guarantee.
+    """
+
+    method: Method = "bernstein"
+
+    def __init__(self, width: float | None = None):
+        self.width = None if width is None else as_scalar("width", width, above=0.0)
+
+    def shape(self, units: Units) -> Shape:
+        values = units.influence
+        width = float(np.ptp(values)) if self.width is None else self.width
+        return _Bernstein(units.value, float(values.var(ddof=1)) if len(values) > 1 else 0.0, width, len(values))
+
+
+@dataclass(frozen=True)
+class _Bernstein:
+    value: float
+    variance: float
+    width: float
+    n: int
+
+    def interval(self, level: float) -> tuple[float, float]:
+        # Two sides share the error, and each side of the inequality needs log(2 / δ).
+        half = self._half(np.log(4.0 / (1.0 - level)))
+        return self.value - half, self.value + half
+
+    @property
+    def probability_positive(self) -> float:
+        """The largest level of a one-sided bound that excludes zero; one half when none does."""
+        low, high = 0.0, 700.0
+        if self.value == 0.0:
+            return 0.5
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._half(middle) < abs(self.value) else (low, middle)
+        sure = max(0.5, 1.0 - 2.0 * float(np.exp(-low)))
+        return sure if self.value > 0 else 1.0 - sure
+
+    def _half(self, log: float) -> float:
+        return float(np.sqrt(2 * self.variance * log / self.n) + 7 * self.width * log / (3 * max(self.n - 1, 1)))

@@ -1,0 +1,109 @@
+"""Reward models for estimators that use one: a fitted posterior, or one fitted again without each fold."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._arrays import Array, as_count
+from manyarms._random import as_generator
+from manyarms.core.data import LoggedData
+from manyarms.core.fingerprint import Fingerprint
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.policy import Policy
+from manyarms.errors import DataTypeError, InputError, ShapeError
+from manyarms.likelihoods import Gaussian
+from manyarms.posterior import RewardPosterior, fit
+
+
+class RewardModel(ABC):
+    """r̂(x, a) as estimators need it."""
+
+    learned_from: tuple[Fingerprint, ...] = ()
+
+    @abstractmethod
+    def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """r̂(x_i, a_i) of the logged actions, and Σ_a π(a | x_i) r̂(x_i, a), row by row."""
+
+
+class FittedModel(RewardModel):
+    """The means of a posterior."""
+
+    def __init__(self, posterior: RewardPosterior):
+        self.posterior = posterior
+        self.learned_from = posterior.learned_from
+
+    def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        _check_size(self.posterior.weights, logs)
+        _, expected = policy.profile(logs.contexts, self.posterior.weights.action_mean(), eligible=eligible)
+        return self.posterior.expected_reward(logs.contexts, logs.actions), expected
+
+
+class CrossFit(RewardModel):
+    """A reward model that never predicts a round it was fitted on: fitted once for each fold, without it.
+
+    Args:
+        prior: What to fit: structured (sDM), `prior.marginal()` (DM Bayes) or `priors.ridge` (DM Freq).
+        likelihood: How rewards arise.
+        n_folds: Into how many folds the rounds fall; whole groups when the logs have them.
+        rng: A NumPy generator; folds are drawn once, from its state when this is made.
+    """
+
+    def __init__(
+        self,
+        prior: HierarchicalGaussian,
+        likelihood: Gaussian | None = None,
+        *,
+        n_folds: int = 5,
+        rng: np.random.Generator,
+    ):
+        self.prior = prior
+        self.likelihood = Gaussian() if likelihood is None else likelihood
+        self.n_folds = as_count("n_folds", n_folds, minimum=2)
+        self._seed = int(as_generator(rng).integers(0, 1 << 63))
+
+    def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        if callable(eligible):
+            raise InputError("cross-fitting takes rows out of order; pass eligible as a sparse matrix or as lists.")
+        _check_size(self.prior, logs)
+        at_logged, expected = np.empty(len(logs)), np.empty(len(logs))
+        folds = self._folds(logs)
+        for fold in range(self.n_folds):
+            rows = np.flatnonzero(folds == fold)
+            if len(rows) == 0:
+                continue
+            model = FittedModel(fit(logs.take(np.flatnonzero(folds != fold)), self.prior, self.likelihood))
+            part = None if eligible is None else _rows_of(eligible, rows)
+            at_logged[rows], expected[rows] = model.predict(policy.take(rows), logs.take(rows), part)
+        return at_logged, expected
+
+    def _folds(self, logs: LoggedData) -> Array:
+        keys = np.arange(len(logs)) if logs.groups is None else np.unique(logs.groups, return_inverse=True)[1]
+        rng = np.random.default_rng(self._seed)
+        return (rng.permutation(int(keys.max()) + 1) % self.n_folds)[keys]
+
+
+def as_model(value: Any) -> RewardModel:
+    """Check what a user passed as a reward model."""
+    if isinstance(value, RewardModel):
+        return value
+    if isinstance(value, RewardPosterior):
+        return FittedModel(value)
+    raise DataTypeError(
+        f"a reward model is what ma.fit returned, or ma.CrossFit(prior, ...); got {type(value).__name__}."
+    )
+
+
+def _check_size(weights: HierarchicalGaussian, logs: LoggedData) -> None:
+    if (weights.n_actions, weights.dim) != (logs.n_actions, logs.dim):
+        raise ShapeError(
+            f"the reward model has {weights.n_actions} actions in {weights.dim} dimensions; "
+            f"the logs have {logs.n_actions} in {logs.dim}. Pass n_actions= to LoggedData."
+        )
+
+
+def _rows_of(eligible: Any, rows: Array) -> Any:
+    return [eligible[i] for i in rows] if isinstance(eligible, list | tuple) else eligible[rows]
