@@ -6,7 +6,7 @@ RUN := $(BIN)/python
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers unit format lock coverage setting-one benchmark clean
+.PHONY: help demo test lint types layers unit format lock coverage setting-one benchmark estimators-at-scale clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ setting-one: $(VENV)/.installed  ## the paper's synthetic setting, 50 instances 
 
 benchmark: $(VENV)/.installed  ## a million actions: time and memory
 	$(RUN) studies/large_catalog.py
+
+estimators-at-scale: $(VENV)/.installed  ## every estimator at n = 100,000, K = 10,000: time and memory
+	$(RUN) studies/estimators_at_scale.py
 
 lock: $(VENV)/.installed-dev  ## renew constraints.txt
 	$(INSTALL) uv

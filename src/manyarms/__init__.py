@@ -56,6 +56,17 @@ from manyarms.estimators import (
     support_by_category,
 )
 from manyarms.inference import condition
+from manyarms.learners import (
+    DMLearner,
+    DRLearner,
+    IPSLearner,
+    LinearSoftmax,
+    LogarithmicSmoothingLearner,
+    MIPSLearner,
+    PolicyConvolutionLearner,
+    SNIPSLearner,
+    Training,
+)
 from manyarms.likelihoods import Gaussian
 from manyarms.policies import EpsilonGreedy, Greedy, Logged, Pessimistic, Softmax, TablePolicy, Thompson, Uniform
 from manyarms.posterior import RewardPosterior, fit
@@ -71,6 +82,8 @@ __all__ = [
     "Bootstrap",
     "Comparison",
     "CrossFit",
+    "DMLearner",
+    "DRLearner",
     "DRos",
     "EmpiricalBernstein",
     "EpsilonGreedy",
@@ -81,17 +94,23 @@ __all__ = [
     "Gaussian",
     "Greedy",
     "HierarchicalGaussian",
+    "IPSLearner",
+    "LinearSoftmax",
     "LogarithmicSmoothing",
+    "LogarithmicSmoothingLearner",
     "Logged",
     "LoggedData",
+    "MIPSLearner",
     "MixedEffects",
     "Normal",
     "OffCEM",
     "Pessimistic",
     "Policy",
     "PolicyConvolution",
+    "PolicyConvolutionLearner",
     "Replay",
     "RewardPosterior",
+    "SNIPSLearner",
     "Softmax",
     "Statistics",
     "SubGaussianDR",
@@ -100,6 +119,7 @@ __all__ = [
     "TablePolicy",
     "Thompson",
     "Thresholds",
+    "Training",
     "Uniform",
     "WeightedIPS",
     "__version__",

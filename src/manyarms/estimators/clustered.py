@@ -11,7 +11,7 @@ from scipy import sparse
 from manyarms._arrays import Array, as_actions, as_count, as_floats, as_scalar
 from manyarms.core.data import LoggedData
 from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.policy import Policy
+from manyarms.core.policy import Policy, row_weights
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.base import Estimator, Rounds
 from manyarms.estimators.diagnostics import Thresholds
@@ -53,7 +53,8 @@ class SetWeighted(Estimator):
         which = self._set_of_action[logs.actions]
         logging, estimated = logging_of(logs, self._set_of_action)
         below = logging.probability_of_sets(logs.contexts, self._sets, which, eligible=eligible)
-        below = np.maximum(below, self._floor)
+        # A round of weight zero is no round: its sets may be anything.
+        below = np.where(row_weights(logs.weights, len(logs)) > 0, np.maximum(below, self._floor), 1.0)
         if below.min() <= 0:
             raise InputError(
                 f"the logging policy gives probability zero to the set of the action in row {int(np.argmin(below))}, "
@@ -156,13 +157,12 @@ class PolicyConvolution(SetWeighted):
 def as_labels(clusters: Any) -> Int[Array, " K"]:
     """Clusters 0, 1, ... of every action, from labels or from categorical embeddings."""
     array = np.asarray(clusters)
+    if len(array) == 0:
+        raise ShapeError("clusters must name a cluster for every action; got none.")
     if array.ndim == 2:
         columns = [as_actions("clusters", column) for column in array.T]
         return np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].reshape(-1)
-    labels = as_actions("clusters", array)
-    if len(labels) == 0:
-        raise ShapeError("clusters must name a cluster for every action; got none.")
-    return np.unique(labels, return_inverse=True)[1]
+    return np.unique(as_actions("clusters", array), return_inverse=True)[1]
 
 
 def neighbourhoods(embeddings: Any, k: int) -> sparse.csr_array:

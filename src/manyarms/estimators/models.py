@@ -106,4 +106,7 @@ def _check_size(weights: HierarchicalGaussian, logs: LoggedData) -> None:
 
 
 def _rows_of(eligible: Any, rows: Array) -> Any:
-    return [eligible[i] for i in rows] if isinstance(eligible, list | tuple) else eligible[rows]
+    if isinstance(eligible, list | tuple):
+        return [eligible[i] for i in rows]
+    # One mask for all rows stays as it is.
+    return eligible if np.ndim(eligible) == 1 else eligible[rows]

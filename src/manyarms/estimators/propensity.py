@@ -12,7 +12,7 @@ from manyarms._arrays import Array, as_actions, as_count, as_scalar
 from manyarms.core.choices import Choices
 from manyarms.core.data import LoggedData
 from manyarms.core.policy import Policy
-from manyarms.errors import InputError
+from manyarms.errors import InputError, PropensityError
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
@@ -46,7 +46,7 @@ class EstimatedLogging(Policy):
             self._labels = np.zeros(self.n_actions, dtype=np.int64)
         else:
             self._labels = np.asarray(as_actions("categories", categories, length=self.n_actions))
-        counts = np.bincount(logs.actions, minlength=self.n_actions) + smoothing
+        counts = np.bincount(logs.actions, weights=logs.weights, minlength=self.n_actions) + smoothing
         self._within: Float[Array, " K"] = counts / np.bincount(self._labels, weights=counts)[self._labels]
         self._model, self._classes, self._kept = _label_model(logs, self._labels, smoothing, penalty)
         self.rows_per_block = max(1, (1 << 21) // self.n_actions)
@@ -86,7 +86,7 @@ def _label_model(
     n_labels = int(labels.max()) + 1
     seen = np.unique(logged)
     if len(seen) < 2:
-        shares = np.bincount(logged, minlength=n_labels) + smoothing
+        shares = np.bincount(logged, weights=logs.weights, minlength=n_labels) + smoothing
         return None, seen, shares / shares.sum()
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
 
@@ -110,4 +110,10 @@ def propensities_of(logs: LoggedData, eligible: Any, categories: Any = None) -> 
     if logs.propensities is not None:
         return logs.propensities, False
     policy, estimated = logging_of(logs, categories)
-    return policy.probability_of(logs.contexts, logs.actions, eligible=eligible), estimated
+    found = policy.probability_of(logs.contexts, logs.actions, eligible=eligible)
+    if found.min(initial=1.0) <= 0:
+        raise PropensityError(
+            f"the logging policy gives probability zero to the action logged in row {int(np.argmin(found))}. "
+            "Check logging_policy and eligible, or pass propensities."
+        )
+    return found, estimated

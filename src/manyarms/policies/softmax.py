@@ -34,6 +34,8 @@ class Softmax(Greedy):
             p = contexts @ self.means.T
             p /= self.temperature
             p -= p.max(axis=1, keepdims=True)
+            # Numbers below the normal range slow all products down, and e⁻³⁰⁰ is as good as nothing.
+            np.maximum(p, -300.0, out=p)
             np.exp(p, out=p)
             p /= p.sum(axis=1, keepdims=True)
             return Choices(n, self.n_actions, dense=p)

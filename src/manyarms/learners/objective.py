@@ -1,0 +1,183 @@
+"""What a learner maximises, with its exact gradient, a block of rounds at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array
+from manyarms.errors import NumericalError
+from manyarms.learners.criteria import Criterion
+from manyarms.learners.problem import Problem
+from manyarms.linalg.groups import chunks
+from manyarms.linalg.threads import for_each
+
+BLOCK_NUMBERS = 1 << 18
+"""How many probabilities a block writes out: 2 MB, so that they are still in the cache at the next step."""
+
+MIN_ROWS = 32
+"""Rounds that a block has at least: with fewer, adding up (K, d) gradients costs more than the probabilities."""
+
+LOWEST_SCORE = -300.0
+"""Scores further below the best one of their round count as this: a probability of 1e-130."""
+
+LANES = 4
+"""Blocks are dealt to so many sums, added in order at the end: the result is the same for any number of threads."""
+
+
+class Objective:
+    """J(β) = F(w_1, ..., w_n) + mean Σ_a π(a | x_i) r̂(x_i, a) + ρ mean log π(a_i | x_i) - λ/2 ‖β‖².
+
+    π is the linear softmax with weights β, w_i = s_i / p_i with s_i = Σ_{a ∈ A_i} π(a | x_i), and means count row
+    weights. With respect to the scores z_a = xᵀ β_a of one round, ds = π_a (1[a ∈ A] - s), and d Σ_b π_b r̂_b =
+    π_a (r̂_a - Σ_b π_b r̂_b): the parts with π_a alone are one product with the probabilities, the others are sparse.
+
+    Args:
+        problem: The rounds.
+        criterion: F.
+        imitation: ρ: pulls towards the logged actions, and so towards the logging policy, without knowing it.
+        ridge: λ.
+        block_numbers: How many probabilities are written out at a time.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        criterion: Criterion,
+        *,
+        imitation: float = 0.0,
+        ridge: float = 0.0,
+        block_numbers: int = BLOCK_NUMBERS,
+    ):
+        self.problem, self.criterion = problem, criterion
+        self.imitation, self.ridge = imitation, ridge
+        self.block_numbers = block_numbers
+
+    def __len__(self) -> int:
+        return len(self.problem)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(K, d), that of the weights."""
+        return self.problem.n_actions, self.problem.contexts.shape[1]
+
+    def take(self, rows: Int[Array, " m"]) -> Objective:
+        """The objective on these rounds only."""
+        return Objective(
+            self.problem.take(rows),
+            self.criterion,
+            imitation=self.imitation,
+            ridge=self.ridge,
+            block_numbers=self.block_numbers,
+        )
+
+    def value(self, weights: Float[Array, "K d"]) -> float:
+        """J(β)."""
+        return self._finish(self._summed(weights, gradient=False), weights)[0]
+
+    def value_and_gradient(self, weights: Float[Array, "K d"]) -> tuple[float, Float[Array, "K d"]]:
+        """J(β), and its gradient."""
+        sums = self._summed(weights, gradient=True)
+        value, slopes = self._finish(sums, weights)
+        shares = np.append(slopes, 1.0)[: len(sums.gradient)] / self.problem.row_weights.sum()
+        return value, np.tensordot(shares, sums.gradient, axes=1) - self.ridge * weights
+
+    def _finish(self, sums: _Sums, weights: Float[Array, "K d"]) -> tuple[float, Float[Array, " p"]]:
+        """J(β), and the slopes of F in the means that it is made of."""
+        total = self.problem.row_weights.sum()
+        found, slopes = self.criterion.combined(sums.parts / total)
+        value = float(found + sums.rest / total - self.ridge / 2 * np.sum(weights**2))
+        if not np.isfinite(value):
+            raise NumericalError(f"the objective became {value}: rewards or weights are too large. Rescale rewards.")
+        return value, slopes
+
+    def _summed(self, weights: Float[Array, "K d"], *, gradient: bool) -> _Sums:
+        n_actions, _ = self.shape
+        size = max(MIN_ROWS, self.block_numbers // n_actions)
+        blocks = list(chunks(len(self), size))
+        lanes = [_Sums(self, weights, gradient) for _ in range(min(LANES, len(blocks)))]
+
+        def work(lane: int) -> None:
+            space = np.empty((min(size, len(self)), n_actions))
+            for rows in blocks[lane :: len(lanes)]:
+                lanes[lane].add(self.problem.take(rows), space)
+
+        for_each(work, range(len(lanes)))
+        for lane in lanes[1:]:
+            lanes[0].merge(lane)
+        return lanes[0]
+
+
+class _Sums:
+    """Weighted sums over rounds: of the parts of F, of the rest of J, and of their gradients."""
+
+    def __init__(self, objective: Objective, weights: Float[Array, "K d"], gradient: bool):
+        self._criterion, self._imitation, self._weights = objective.criterion, objective.imitation, weights
+        self._has_rest = objective.problem.predicted is not None or objective.imitation > 0
+        self.parts: Float[Array, " p"] = np.zeros(objective.criterion.n_parts)
+        self.rest = 0.0
+        # One gradient for each part of F and one for the rest: how they add up is known only after the last round.
+        n_gradients = (objective.criterion.n_parts + self._has_rest) if gradient else 0
+        self.gradient: Float[Array, "g K d"] = np.zeros((n_gradients, *weights.shape))
+
+    def merge(self, other: _Sums) -> None:
+        self.parts += other.parts
+        self.rest += other.rest
+        self.gradient += other.gradient
+
+    @np.errstate(over="ignore", invalid="ignore")  # an overflow is reported once, when the sums are used
+    def add(self, block: Problem, space: Float[Array, "b K"]) -> None:
+        """One more block of rounds; `space` is overwritten with its probabilities."""
+        x, omega = block.contexts, block.row_weights
+        p, log_logged = _probabilities(block, self._weights, space[: len(block)])
+        chosen = block.chosen(p)
+        s = np.asarray(chosen.sum(axis=1)).reshape(-1)
+        values, slopes = self._criterion.parts(s / block.propensities, block.rewards)
+        self.parts += values @ omega
+        pull = self._imitation * omega
+        if self._imitation > 0:
+            self.rest += float(pull @ log_logged)
+        weighted = None if block.predicted is None else np.multiply(p, block.predicted.of_all(x))
+        average = np.zeros(len(block)) if weighted is None else weighted.sum(axis=1)
+        self.rest += float(omega @ average)
+        if len(self.gradient) == 0:
+            return
+        u = slopes * (omega / block.propensities)
+        rows = np.concatenate([-u * s, -(pull + omega * average)[None]])[: len(self.gradient)]
+        self.gradient += _spread(p, rows, x)
+        self.gradient[: len(u)] += _spread(chosen, u, x)
+        if weighted is not None:
+            self.gradient[-1] += weighted.T @ (omega[:, None] * x)
+        if self._imitation > 0:
+            logged = sparse.csr_array((pull, block.actions, np.arange(len(block) + 1)), shape=p.shape)
+            self.gradient[-1] += logged.T @ x
+
+
+def _probabilities(
+    block: Problem, weights: Float[Array, "K d"], space: Float[Array, "b K"]
+) -> tuple[Float[Array, "b K"], Float[Array, " b"]]:
+    """π(· | x_i), written into `space`, and log π(a_i | x_i), which does not underflow where π does."""
+    z = np.matmul(block.contexts, weights.T, out=space)
+    barred = None if block.eligible is None else block.eligible.by_round.toarray() == 0
+    if barred is not None:
+        z[barred] = -np.inf
+    z -= z.max(axis=1, keepdims=True)
+    logged = z[np.arange(len(z)), block.actions]
+    # Numbers below the normal range make every product several times slower, and these are nothing beside 1.
+    np.maximum(z, LOWEST_SCORE, out=z)
+    np.exp(z, out=z)
+    if barred is not None:
+        z[barred] = 0.0
+    total = z.sum(axis=1)
+    z *= (1.0 / total)[:, None]
+    return z, logged - np.log(total)
+
+
+def _spread(
+    left: Float[Array, "b K"] | sparse.csr_array, rows: Float[Array, "g b"], x: Float[Array, "b d"]
+) -> Float[Array, "g K d"]:
+    """Σ_i left_ia rows_gi x_i, for every g and a in one product."""
+    columns = (rows.T[:, :, None] * x[:, None, :]).reshape(len(x), -1)
+    found = left.T @ columns
+    return found.reshape(len(found), len(rows), -1).swapaxes(0, 1)

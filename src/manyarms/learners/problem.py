@@ -1,0 +1,144 @@
+"""The rounds as the objectives of learners see them: all that does not depend on the policy, computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array
+from manyarms.core.data import LoggedData
+from manyarms.core.eligibility import Eligibility, _Shared, eligible_blocks
+from manyarms.errors import InputError
+from manyarms.learners.predicted import Predicted
+from manyarms.linalg.pairs import pair_rows
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Sets of actions, and the one that each round has: clusters, neighbourhoods, what is eligible. None is empty.
+
+    Attributes:
+        members: (S, K) with ones where an action belongs to a set.
+        which: (n,): the set of each round.
+    """
+
+    members: sparse.csr_array
+    which: Int[Array, " n"]
+
+    def take(self, rows: slice | Int[Array, " m"]) -> Sets:
+        """For these rounds only."""
+        return Sets(self.members, self.which[rows])
+
+    @property
+    def by_round(self) -> sparse.csr_array:
+        """(n, K) with ones where an action belongs to the set of a round."""
+        return self.members[self.which]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rounds with importance weights w_i = π(A_i | x_i) / p_i, A_i being the logged action or its set.
+
+    Attributes:
+        contexts: (n, d).
+        actions: (n,) as logged.
+        rewards: (n,): what a weight multiplies; r_i, or r_i - r̂(x_i, a_i) when there is a model.
+        propensities: (n,): p_i, the logging policy's probability of A_i, or a floor on it.
+        row_weights: (n,), all above zero: weight 2 is the round twice.
+        n_actions: K.
+        sets: A_i of each round; None when it is the logged action alone.
+        eligible: What may be chosen in each round; None for everything.
+        predicted: r̂ for all actions, averaged under the policy; None for no such term.
+    """
+
+    contexts: Float[Array, "n d"]
+    actions: Int[Array, " n"]
+    rewards: Float[Array, " n"]
+    propensities: Float[Array, " n"]
+    row_weights: Float[Array, " n"]
+    n_actions: int
+    sets: Sets | None = None
+    eligible: Sets | None = None
+    predicted: Predicted | None = None
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def take(self, rows: slice | Int[Array, " m"]) -> Problem:
+        """These rounds only."""
+        return Problem(
+            self.contexts[rows],
+            self.actions[rows],
+            self.rewards[rows],
+            self.propensities[rows],
+            self.row_weights[rows],
+            self.n_actions,
+            None if self.sets is None else self.sets.take(rows),
+            None if self.eligible is None else self.eligible.take(rows),
+            None if self.predicted is None else self.predicted.take(rows),
+        )
+
+    def chosen(self, probabilities: Float[Array, "n K"]) -> sparse.csr_array:
+        """(n, K): π(a | x_i) where a is in A_i, given π(· | x_i) of every round."""
+        n = len(self)
+        if self.sets is None:
+            data, columns, starts = probabilities[np.arange(n), self.actions], self.actions, np.arange(n + 1)
+        else:
+            inside = self.sets.by_round
+            data, columns, starts = probabilities[pair_rows(inside), inside.indices], inside.indices, inside.indptr
+        return sparse.csr_array((data, columns, starts), shape=(n, self.n_actions))
+
+
+def make_problem(
+    logs: LoggedData,
+    propensities: Float[Array, " n"],
+    *,
+    clip: float = 0.0,
+    sets: Sets | None = None,
+    eligible: Eligibility | None = None,
+    predicted: Predicted | None = None,
+) -> Problem:
+    """The rounds of a log that count, refused when they cannot be weighted.
+
+    Args:
+        logs: Logged rounds.
+        propensities: π_0 of the logged action, or of its set.
+        clip: A floor on them.
+        sets: What is weighted, when that is not the logged action alone.
+        eligible: Which actions may be chosen where.
+        predicted: The model's rewards.
+    """
+    below = np.maximum(propensities, clip)
+    weights = np.ones(len(logs)) if logs.weights is None else logs.weights
+    kept = counted_rows(logs)
+    if below[kept].min() <= 0:
+        row = int(kept[np.argmin(below[kept])])
+        raise InputError(
+            f"the logging policy gives probability zero to what it logged in row {row}. "
+            "Check logging_policy and eligible, or pass clip."
+        )
+    rewards = logs.rewards
+    if predicted is not None:
+        rewards = rewards - predicted.of_logged(logs.contexts, logs.actions)
+    allowed = None if eligible is None else eligible_sets(eligible)
+    whole = Problem(logs.contexts, logs.actions, rewards, below, weights, logs.n_actions, sets, allowed, predicted)
+    return whole if len(kept) == len(logs) else whole.take(kept)
+
+
+def counted_rows(logs: LoggedData) -> Int[Array, " m"]:
+    """The rounds with a weight above zero, of which there must be some."""
+    kept = np.arange(len(logs)) if logs.weights is None else np.flatnonzero(logs.weights)
+    if len(kept) == 0:
+        raise InputError(f"nothing can be learned: none of the {len(logs)} rounds has a weight above zero.")
+    return kept
+
+
+def eligible_sets(eligible: Eligibility) -> Sets:
+    """The eligible sets of all rounds, held together as training takes rounds in any order; a shared one only once."""
+    if isinstance(eligible, _Shared):
+        return Sets(eligible.block(slice(0, 1)), np.zeros(eligible.n_rows, dtype=np.int64))
+    found = [block for _, block in eligible_blocks(eligible, eligible.n_rows, 1 << 12)]
+    return Sets(sparse.csr_array(sparse.vstack(found, format="csr")), np.arange(eligible.n_rows))

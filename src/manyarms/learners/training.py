@@ -1,0 +1,125 @@
+"""How a softmax policy is trained: which optimiser, which penalties, when to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from manyarms._arrays import Array, as_count, as_instance, as_scalar
+from manyarms._random import as_generator, split
+from manyarms.errors import InputError
+from manyarms.learners.criteria import Criterion
+from manyarms.learners.objective import Objective
+from manyarms.learners.optimisers import LBFGS, Optimiser
+from manyarms.learners.problem import Problem
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands.
+
+    Attributes:
+        step: Iterations of L-BFGS, epochs of Adam.
+        objective: What is maximised, penalties included, on the rounds trained on; with Adam, its mean over batches.
+        held_out: The criterion without penalties on the rounds held out; None when none are.
+    """
+
+    step: int
+    objective: float
+    held_out: float | None
+
+
+class Training:
+    """What all learners of softmax policies share.
+
+    Args:
+        optimiser: `LBFGS()` or `Adam()`.
+        holdout: The share of rounds (of groups, when the logs have them) held out of training. After every step the
+            criterion is computed on them, without penalties, and the best weights so far are kept.
+        patience: How many steps without a new best the held-out rounds are given.
+        imitation: ρ of a term ρ mean log π(a_i | x_i): the cross-entropy towards the logged actions, which is least at
+            the logging policy; no propensity is needed for it. In units of the reward; 0 for none.
+        ridge: λ of a penalty λ/2 ‖β‖²; 0 for none.
+        rng: A NumPy generator; needed to hold out rounds and to draw minibatches. It is read once, here, so that the
+            same learner learns the same from the same logs.
+        progress: Called with a `Progress` after every step.
+    """
+
+    def __init__(
+        self,
+        optimiser: Optimiser | None = None,
+        *,
+        holdout: float = 0.0,
+        patience: int = 10,
+        imitation: float = 0.0,
+        ridge: float = 1e-4,
+        rng: np.random.Generator | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ):
+        self.optimiser = as_instance("optimiser", optimiser or LBFGS(), Optimiser, "LBFGS() or Adam(...)")
+        self.holdout = as_scalar("holdout", holdout, at_least=0.0, below=1.0)
+        self.patience = as_count("patience", patience)
+        self.imitation = as_scalar("imitation", imitation, at_least=0.0)
+        self.ridge = as_scalar("ridge", ridge, at_least=0.0)
+        if rng is None and (self.holdout > 0 or self.optimiser.stochastic):
+            raise InputError("holding rounds out and minibatches need chance: pass rng=np.random.default_rng(seed).")
+        self._seed = 0 if rng is None else int(as_generator(rng).integers(0, 1 << 63))
+        self.progress = progress
+
+    def objective(self, problem: Problem, criterion: Criterion) -> Objective:
+        """What is maximised on these rounds, penalties included."""
+        return Objective(problem, criterion, imitation=self.imitation, ridge=self.ridge)
+
+    def weights_for(self, problem: Problem, criterion: Criterion, units: Array | None = None) -> Float[Array, "K d"]:
+        """The weights that training ends with.
+
+        Args:
+            problem: The rounds.
+            criterion: F.
+            units: (n,) which rounds belong together; None when each stands alone.
+        """
+        holdout_rng, order_rng = split(np.random.default_rng(self._seed), "holdout", "order")
+        held = self._held_out(np.arange(len(problem)) if units is None else units, holdout_rng)
+        watch = _Watch(Objective(problem.take(np.flatnonzero(held)), criterion) if held.any() else None, self)
+        trained_on = problem.take(np.flatnonzero(~held)) if held.any() else problem
+        objective = self.objective(trained_on, criterion)
+        watch.begin(np.zeros(objective.shape))
+        self.optimiser.maximise(objective, watch.report, order_rng)
+        return watch.best
+
+    def _held_out(self, units: Array, rng: np.random.Generator) -> Bool[Array, " n"]:
+        names, unit = np.unique(units, return_inverse=True)
+        if self.holdout == 0:
+            return np.zeros(len(units), dtype=bool)
+        n_held = round(self.holdout * len(names))
+        if not 0 < n_held < len(names):
+            raise InputError(
+                f"holdout={self.holdout} leaves {n_held} of {len(names)} rounds or groups to judge on; "
+                "at least one is needed, and one to learn from."
+            )
+        return rng.permutation(len(names))[unit] < n_held
+
+
+class _Watch:
+    """Keeps the weights to end with: the best on the rounds held out, or else the last."""
+
+    def __init__(self, held: Objective | None, training: Training):
+        self._held, self._patience, self._progress = held, training.patience, training.progress
+        self._best_value, self._best_step = -np.inf, 0
+
+    def begin(self, weights: Float[Array, "K d"]) -> None:
+        self.best: Float[Array, "K d"] = weights
+        if self._held is not None:
+            self._best_value = self._held.value(weights)
+
+    def report(self, step: int, value: float, weights: Float[Array, "K d"]) -> bool:
+        held = None if self._held is None else self._held.value(weights)
+        if self._progress is not None:
+            self._progress(Progress(step, value, held))
+        if held is None or held > self._best_value:
+            self.best, self._best_step = weights, step
+            self._best_value = self._best_value if held is None else held
+        return step - self._best_step < self._patience
