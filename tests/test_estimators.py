@@ -464,6 +464,7 @@ def test_comparison_reports_all_pairs_and_leaves_out_training_rounds(problem):
     table = ma.compare(policies, test, estimators, progress=lambda done, total: seen.append((done, total)))
     assert len(table) == 8
     assert seen[-1] == (8, 8)
+    assert len(ma.compare(policies, test, estimators, progress=True)) == 8
     for row in table:
         judge = next(e for e in estimators if e.name == row.estimator)
         assert row.estimate.value == judge.estimate(policies[row.policy], test).value

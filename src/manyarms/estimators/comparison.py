@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -91,7 +92,7 @@ def compare(
     *,
     eligible: Any = None,
     allow_training_rounds: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: bool | Callable[[int, int], None] = False,
 ) -> Comparison:
     """Judge every policy by every estimator.
 
@@ -104,20 +105,34 @@ def compare(
         estimators: What to judge by.
         eligible: Which actions the policies may choose where; None for all.
         allow_training_rounds: Report estimates on training rounds too; they carry a warning.
-        progress: Called as progress(done, total) after each estimate.
+        progress: True draws a bar with the time left; a function is called as progress(done, total) each time.
     """
     if not policies or not estimators:
         raise InputError("compare needs at least one policy and one estimator.")
     rows: list[Row] = []
     left_out: list[tuple[str, str, str]] = []
-    total = len(policies) * len(estimators)
-    for name, policy in policies.items():
-        for judge in estimators:
+    pairs = [(name, policy, judge) for name, policy in policies.items() for judge in estimators]
+    with _reporter(progress, len(pairs)) as report:
+        for done, (name, policy, judge) in enumerate(pairs, start=1):
             estimate = judge.estimate(policy, logs, eligible=eligible)
             if estimate.diagnostics.get("judged_on_training_rounds") and not allow_training_rounds:
                 left_out.append((name, judge.name, "learned from these rounds"))
             else:
                 rows.append(Row(name, judge.name, estimate))
-            if progress is not None:
-                progress(len(rows) + len(left_out), total)
+            report(done, len(pairs))
     return Comparison(tuple(rows), tuple(left_out))
+
+
+@contextmanager
+def _reporter(progress: bool | Callable[[int, int], None], total: int) -> Generator[Callable[[int, int], None]]:
+    """What to call after each estimate."""
+    if callable(progress):
+        yield progress
+    elif not progress:
+        yield lambda done, total: None
+    else:
+        from rich.progress import Progress  # noqa: PLC0415
+
+        with Progress(transient=True) as bar:
+            task = bar.add_task("estimates", total=total)
+            yield lambda done, total: bar.update(task, completed=done)
