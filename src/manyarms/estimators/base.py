@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array
+from manyarms._arrays import Array, as_instance
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint, any_shared
@@ -49,21 +49,32 @@ class Rounds:
     centre: Float[Array, " n"] | None = None
 
 
+class Options(TypedDict, total=False):
+    """What every estimator can be told.
+
+    Attributes:
+        interval: How the error is told: `Normal()`, `Bootstrap(rng=...)` or `EmpiricalBernstein()`.
+        thresholds: When to warn.
+    """
+
+    interval: Interval
+    thresholds: Thresholds
+
+
 class Estimator(ABC):
     """Judges a policy from logged rounds.
 
     A new estimator implements `rounds`, and `name` says what it is called in a table.
 
     Args:
-        interval: How the error is told: `Normal()`, `Bootstrap(rng=...)` or `EmpiricalBernstein()`.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name: str
 
-    def __init__(self, *, interval: Interval | None = None, thresholds: Thresholds | None = None):
-        self.interval = Normal() if interval is None else interval
-        self.thresholds = Thresholds() if thresholds is None else thresholds
+    def __init__(self, **options: Unpack[Options]):
+        self.interval = as_instance("interval", options.get("interval", Normal()), Interval, "an interval, as Normal()")
+        self.thresholds = options.get("thresholds", Thresholds())
 
     @abstractmethod
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:

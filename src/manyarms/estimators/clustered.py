@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from jaxtyping import Int
@@ -13,9 +13,7 @@ from manyarms.core.data import LoggedData
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.policy import Policy, row_weights
 from manyarms.errors import InputError, ShapeError
-from manyarms.estimators.base import Estimator, Rounds
-from manyarms.estimators.diagnostics import Thresholds
-from manyarms.estimators.intervals import Interval
+from manyarms.estimators.base import Estimator, Options, Rounds
 from manyarms.estimators.models import as_model
 from manyarms.estimators.propensity import logging_of
 
@@ -31,12 +29,10 @@ class SetWeighted(Estimator):
         sets: sparse.csr_array,
         set_of_action: Int[Array, " K"],
         model: Any,
-        *,
         floor: float,
-        interval: Interval | None,
-        thresholds: Thresholds | None,
+        **options: Unpack[Options],
     ):
-        super().__init__(interval=interval, thresholds=thresholds)
+        super().__init__(**options)
         self._sets, self._set_of_action = sets, set_of_action
         self.model = None if model is None else as_model(model)
         self._floor = floor
@@ -78,23 +74,15 @@ class MIPS(SetWeighted):
     Args:
         clusters: (K,) a cluster each, or (K, c) categorical embeddings, whose combinations are the clusters.
         clip: A floor on π_0 of a cluster.
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name = "MIPS"
 
-    def __init__(
-        self,
-        clusters: Any,
-        clip: float | None = None,
-        *,
-        interval: Interval | None = None,
-        thresholds: Thresholds | None = None,
-    ):
+    def __init__(self, clusters: Any, clip: float | None = None, **options: Unpack[Options]):
         labels = as_labels(clusters)
         floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
-        super().__init__(_one_hot(labels), labels, None, floor=floor, interval=interval, thresholds=thresholds)
+        super().__init__(_one_hot(labels), labels, None, floor=floor, **options)
 
 
 class OffCEM(SetWeighted):
@@ -104,24 +92,15 @@ class OffCEM(SetWeighted):
         clusters: (K,) a cluster each, or (K, c) categorical embeddings.
         model: What `fit` returned, or a `CrossFit`.
         clip: A floor on π_0 of a cluster.
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name = "OffCEM"
 
-    def __init__(
-        self,
-        clusters: Any,
-        model: Any,
-        clip: float | None = None,
-        *,
-        interval: Interval | None = None,
-        thresholds: Thresholds | None = None,
-    ):
+    def __init__(self, clusters: Any, model: Any, clip: float | None = None, **options: Unpack[Options]):
         labels = as_labels(clusters)
         floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
-        super().__init__(_one_hot(labels), labels, model, floor=floor, interval=interval, thresholds=thresholds)
+        super().__init__(_one_hot(labels), labels, model, floor=floor, **options)
 
 
 class PolicyConvolution(SetWeighted):
@@ -133,25 +112,16 @@ class PolicyConvolution(SetWeighted):
         embeddings: (K, e) numbers; nearness is Euclidean.
         k: How many neighbours.
         clip: A floor on π_0 of a neighbourhood.
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name = "PC"
 
-    def __init__(
-        self,
-        embeddings: Any,
-        k: int,
-        clip: float | None = None,
-        *,
-        interval: Interval | None = None,
-        thresholds: Thresholds | None = None,
-    ):
+    def __init__(self, embeddings: Any, k: int, clip: float | None = None, **options: Unpack[Options]):
         sets = neighbourhoods(embeddings, k)
         floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
         everyone = np.arange(sets.shape[0])  # pyright: ignore[reportOptionalSubscript]
-        super().__init__(sets, everyone, None, floor=floor, interval=interval, thresholds=thresholds)
+        super().__init__(sets, everyone, None, floor=floor, **options)
 
 
 def as_labels(clusters: Any) -> Int[Array, " K"]:

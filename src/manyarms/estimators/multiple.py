@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -13,9 +13,7 @@ from manyarms.core.data import LoggedData
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.policy import Policy, row_weights
 from manyarms.errors import InputError, ShapeError
-from manyarms.estimators.base import Estimator, Rounds
-from manyarms.estimators.diagnostics import Thresholds
-from manyarms.estimators.intervals import Interval
+from manyarms.estimators.base import Estimator, Options, Rounds
 from manyarms.estimators.models import as_model
 from manyarms.estimators.propensity import propensities_of
 
@@ -23,8 +21,8 @@ from manyarms.estimators.propensity import propensities_of
 class _Stratified(Estimator):
     """What both share: rounds that know which policy logged them, and perhaps a reward model."""
 
-    def __init__(self, strata: Any, model: Any, *, interval: Interval | None, thresholds: Thresholds | None):
-        super().__init__(interval=interval, thresholds=thresholds)
+    def __init__(self, strata: Any, model: Any, **options: Unpack[Options]):
+        super().__init__(**options)
         self.strata: Int[Array, " n"] = as_actions("strata", strata)
         self.model = None if model is None else as_model(model)
 
@@ -54,22 +52,13 @@ class BalancedIPS(_Stratified):
         logging_policies: One a stratum.
         strata: (n,) which of them logged each round.
         model: What `fit` returned, or a `CrossFit`; None for none.
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name = "balanced IPS"
 
-    def __init__(
-        self,
-        logging_policies: Sequence[Policy],
-        strata: Any,
-        model: Any = None,
-        *,
-        interval: Interval | None = None,
-        thresholds: Thresholds | None = None,
-    ):
-        super().__init__(strata, model, interval=interval, thresholds=thresholds)
+    def __init__(self, logging_policies: Sequence[Policy], strata: Any, model: Any = None, **options: Unpack[Options]):
+        super().__init__(strata, model, **options)
         self.logging_policies = tuple(logging_policies)
         if int(self.strata.max(initial=-1)) >= len(self.logging_policies):
             raise ShapeError(
@@ -97,21 +86,13 @@ class WeightedIPS(_Stratified):
     Args:
         strata: (n,) which policy logged each round.
         model: What `fit` returned, or a `CrossFit`; None for none.
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name = "weighted IPS"
 
-    def __init__(
-        self,
-        strata: Any,
-        model: Any = None,
-        *,
-        interval: Interval | None = None,
-        thresholds: Thresholds | None = None,
-    ):
-        super().__init__(strata, model, interval=interval, thresholds=thresholds)
+    def __init__(self, strata: Any, model: Any = None, **options: Unpack[Options]):
+        super().__init__(strata, model, **options)
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
         residual, direct = self._residual(policy, logs, eligible)

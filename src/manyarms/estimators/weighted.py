@@ -6,7 +6,7 @@ All are one of two sums, mean of w r or mean of w (r - r̂(x, a)) + Σ_a π(a | 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from jaxtyping import Float
@@ -16,9 +16,7 @@ from manyarms.core.data import LoggedData
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError
-from manyarms.estimators.base import Estimator, Rounds
-from manyarms.estimators.diagnostics import Thresholds
-from manyarms.estimators.intervals import Interval
+from manyarms.estimators.base import Estimator, Options, Rounds
 from manyarms.estimators.models import as_model
 from manyarms.estimators.propensity import propensities_of
 
@@ -28,14 +26,13 @@ class WeightedEstimator(Estimator):
 
     Args:
         model: A fitted posterior or a `CrossFit`; None for none.
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     self_normalised = False
 
-    def __init__(self, model: Any = None, *, interval: Interval | None = None, thresholds: Thresholds | None = None):
-        super().__init__(interval=interval, thresholds=thresholds)
+    def __init__(self, model: Any = None, **options: Unpack[Options]):
+        super().__init__(**options)
         self.model = None if model is None else as_model(model)
 
     @abstractmethod
@@ -73,15 +70,9 @@ class _Clipped(WeightedEstimator):
     """w with a floor on the propensity and a ceiling on the weight."""
 
     def __init__(
-        self,
-        model: Any = None,
-        *,
-        clip: float | None = None,
-        cap: float | None = None,
-        interval: Interval | None = None,
-        thresholds: Thresholds | None = None,
+        self, model: Any = None, clip: float | None = None, cap: float | None = None, **options: Unpack[Options]
     ):
-        super().__init__(model, interval=interval, thresholds=thresholds)
+        super().__init__(model, **options)
         self.clip = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
         self.cap = np.inf if cap is None else as_scalar("cap", cap, above=0.0)
 
@@ -95,21 +86,13 @@ class IPS(_Clipped):
     Args:
         clip: A floor on the propensity, as in the paper.
         cap: A ceiling on the weight.
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name = "IPS"
 
-    def __init__(
-        self,
-        clip: float | None = None,
-        cap: float | None = None,
-        *,
-        interval: Interval | None = None,
-        thresholds: Thresholds | None = None,
-    ):
-        super().__init__(clip=clip, cap=cap, interval=interval, thresholds=thresholds)
+    def __init__(self, clip: float | None = None, cap: float | None = None, **options: Unpack[Options]):
+        super().__init__(None, clip, cap, **options)
 
 
 class SNIPS(IPS):
@@ -127,22 +110,13 @@ class DR(_Clipped):
             rounds apart when both come from the same logs.
         clip: A floor on the propensity.
         cap: A ceiling on the weight.
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name = "DR"
 
-    def __init__(
-        self,
-        model: Any,
-        clip: float | None = None,
-        cap: float | None = None,
-        *,
-        interval: Interval | None = None,
-        thresholds: Thresholds | None = None,
-    ):
-        super().__init__(model, clip=clip, cap=cap, interval=interval, thresholds=thresholds)
+    def __init__(self, model: Any, clip: float | None = None, cap: float | None = None, **options: Unpack[Options]):
+        super().__init__(model, clip=clip, cap=cap, **options)
 
 
 class SNDR(DR):
@@ -155,8 +129,8 @@ class SNDR(DR):
 class _Tuned(WeightedEstimator):
     """An estimator with a model and one number."""
 
-    def __init__(self, model: Any, parameter: float, *, interval: Interval | None, thresholds: Thresholds | None):
-        super().__init__(model, interval=interval, thresholds=thresholds)
+    def __init__(self, model: Any, parameter: float, **options: Unpack[Options]):
+        super().__init__(model, **options)
         self.parameter = parameter
 
 
@@ -166,21 +140,13 @@ class SwitchDR(_Tuned):
     Args:
         model: What `fit` returned, or a `CrossFit`.
         threshold: 0 is DM; infinity is DR.
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name = "Switch-DR"
 
-    def __init__(
-        self,
-        model: Any,
-        threshold: float,
-        *,
-        interval: Interval | None = None,
-        thresholds: Thresholds | None = None,
-    ):
-        super().__init__(model, _non_negative("threshold", threshold), interval=interval, thresholds=thresholds)
+    def __init__(self, model: Any, threshold: float, **options: Unpack[Options]):
+        super().__init__(model, _non_negative("threshold", threshold), **options)
 
     def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
         weights = target / propensities
@@ -193,21 +159,13 @@ class DRos(_Tuned):
     Args:
         model: What `fit` returned, or a `CrossFit`.
         shrinkage: λ; 0 is DM, infinity is DR.
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name = "DRos"
 
-    def __init__(
-        self,
-        model: Any,
-        shrinkage: float,
-        *,
-        interval: Interval | None = None,
-        thresholds: Thresholds | None = None,
-    ):
-        super().__init__(model, _non_negative("shrinkage", shrinkage), interval=interval, thresholds=thresholds)
+    def __init__(self, model: Any, shrinkage: float, **options: Unpack[Options]):
+        super().__init__(model, _non_negative("shrinkage", shrinkage), **options)
 
     def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
         weights = target / propensities
@@ -221,14 +179,13 @@ class SubGaussianIPS(WeightedEstimator):
 
     Args:
         parameter: λ in [0, 1]; 0 is IPS.
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name = "SG-IPS"
 
-    def __init__(self, parameter: float, *, interval: Interval | None = None, thresholds: Thresholds | None = None):
-        super().__init__(interval=interval, thresholds=thresholds)
+    def __init__(self, parameter: float, **options: Unpack[Options]):
+        super().__init__(**options)
         self.parameter = _share("parameter", parameter)
 
     def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -241,21 +198,13 @@ class SubGaussianDR(_Tuned):
     Args:
         model: What `fit` returned, or a `CrossFit`.
         parameter: λ in [0, 1]; 0 is DR.
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name = "SG-DR"
 
-    def __init__(
-        self,
-        model: Any,
-        parameter: float,
-        *,
-        interval: Interval | None = None,
-        thresholds: Thresholds | None = None,
-    ):
-        super().__init__(model, _share("parameter", parameter), interval=interval, thresholds=thresholds)
+    def __init__(self, model: Any, parameter: float, **options: Unpack[Options]):
+        super().__init__(model, _share("parameter", parameter), **options)
 
     def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
         return _sub_gaussian(target / propensities, self.parameter)
@@ -266,14 +215,13 @@ class ExponentialSmoothing(WeightedEstimator):
 
     Args:
         alpha: α in [0, 1]; 1 is IPS.
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name = "ES"
 
-    def __init__(self, alpha: float, *, interval: Interval | None = None, thresholds: Thresholds | None = None):
-        super().__init__(interval=interval, thresholds=thresholds)
+    def __init__(self, alpha: float, **options: Unpack[Options]):
+        super().__init__(**options)
         self.alpha = _share("alpha", alpha)
 
     def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -285,14 +233,13 @@ class LogarithmicSmoothing(Estimator):
 
     Args:
         parameter: λ, at least 0; 0 is IPS.
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name = "LS"
 
-    def __init__(self, parameter: float, *, interval: Interval | None = None, thresholds: Thresholds | None = None):
-        super().__init__(interval=interval, thresholds=thresholds)
+    def __init__(self, parameter: float, **options: Unpack[Options]):
+        super().__init__(**options)
         self.parameter = as_scalar("parameter", parameter, at_least=0.0)
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
@@ -314,8 +261,7 @@ class Replay(Estimator):
     """The mean reward of the rounds whose logged action is the policy's: right when logging was uniform (Li et al.).
 
     Args:
-        interval: How the error is told.
-        thresholds: When to warn.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
     name = "replay"
