@@ -235,7 +235,7 @@ def test_cross_fitting_keeps_groups_together(problem):
     groups = np.arange(len(logs)) // 10
     grouped = ma.LoggedData(logs.contexts, logs.actions, logs.rewards, logs.propensities, 5, groups=groups)
     cross = ma.CrossFit(ma.priors.independent(5, dim=3), n_folds=3, rng=np.random.default_rng(0))
-    folds = cross._folds(grouped)
+    folds = cross.folds(grouped)
     assert all(len(set(folds[groups == g])) == 1 for g in range(30))
 
 
@@ -327,11 +327,11 @@ def test_weighted_ips_tells_the_error_within_strata_only():
 
 def test_propensities_come_from_the_log_else_the_policy_else_an_estimate(problem):
     logs, _, _ = problem
-    assert propensities_of(logs, None)[0] is logs.propensities
+    assert propensities_of(logs)[0] is logs.propensities
     bare = ma.LoggedData(logs.contexts, logs.actions, logs.rewards, n_actions=5, logging_policy=logs.logging_policy)
-    assert_allclose(propensities_of(bare, None)[0], logs.propensities)
+    assert_allclose(propensities_of(bare)[0], logs.propensities)
     unknown = ma.LoggedData(logs.contexts, logs.actions, logs.rewards, n_actions=5)
-    assert propensities_of(unknown, None)[1]
+    assert propensities_of(unknown)[1]
     found = ma.IPS().estimate(ma.Uniform(5), unknown)
     assert found.diagnostics["estimated_propensities"] == 1
     assert "propensities were estimated from the logs" in found.warnings
@@ -588,3 +588,96 @@ def test_sets_may_be_asked_of_every_kind_of_choice():
     ):  # fmt: skip
         expected = (policy.probabilities(x) * sets.toarray()[which]).sum(axis=1)
         assert_allclose(policy.probability_of_sets(x, sets, which), expected, atol=1e-12)
+
+
+def test_eligible_restricts_the_target_and_not_the_logger():
+    """MIPS on rewards that depend on the cluster only, an action ruled out for the target: still exactly unbiased."""
+    allowed = np.array([True, True, False])
+    kept = TARGET * allowed
+    kept /= kept.sum(axis=1, keepdims=True)
+    truth = float(NU @ (kept * CLUSTERED).sum(axis=1))
+    total = sum(
+        chance * ma.MIPS(CLUSTERS).estimate(Rule(TARGET), log, eligible=allowed).value
+        for chance, log in every_log(reward=CLUSTERED)
+    )
+    assert_allclose(total, truth, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "interval", [ma.Normal(), ma.Bootstrap(3000, rng=np.random.default_rng(0)), ma.EmpiricalBernstein(3.0)]
+)
+def test_every_interval_counts_a_row_of_weight_two_twice(problem, interval):
+    logs, policy, _ = problem
+    counts = np.random.default_rng(0).integers(0, 4, len(logs))
+    rows = np.repeat(np.arange(len(logs)), counts)
+    weighted = ma.LoggedData(logs.contexts, logs.actions, logs.rewards, logs.propensities, 5, weights=counts)
+    got = ma.IPS(interval=interval).estimate(policy, weighted)
+    expected = ma.IPS(interval=interval).estimate(policy.take(rows), logs.take(rows))
+    assert_allclose(got.interval(0.9), expected.interval(0.9), atol=0.08 * expected.std)
+
+
+def test_errors_of_a_posterior_follow_groups_too():
+    """Users who come back with the same context: twenty of them are twenty, however often they come."""
+    rng = np.random.default_rng(0)
+    users = rng.normal(size=(20, 3))
+    x, groups = np.repeat(users, 20, axis=0), np.repeat(np.arange(20), 20)
+    logs = ma.LoggedData(x, rng.integers(0, 5, 400), rng.normal(size=400), np.full(400, 0.2), 5, groups=groups)
+    posterior = ma.fit(logs, ma.priors.independent(5, dim=3))
+    found = ma.DM(posterior).estimate(ma.Greedy(posterior), logs)
+    once = posterior.value(ma.Greedy(posterior), users)
+    assert_allclose(found.context_std, once.context_std)
+
+
+def test_right_propensities_are_not_accused():
+    rng = np.random.default_rng(0)
+    n, k = 5000, 1000
+    logs = ma.LoggedData(rng.normal(size=(n, 2)), rng.integers(0, k, n), rng.normal(size=n), np.full(n, 1 / k), k)
+    policy = ma.TablePolicy(rng.dirichlet(np.full(k, 5.0)))
+    for estimator in (ma.IPS(), ma.IPS(cap=0.5), ma.ExponentialSmoothing(0.5), ma.SubGaussianIPS(0.5)):
+        text = " ".join(estimator.estimate(policy, logs).warnings)
+        assert "rounded" not in text
+        assert "mean weight" not in text
+
+
+def test_one_refusal_does_not_cost_the_others_their_answer(problem):
+    logs, policy, _ = problem
+    table = ma.compare([policy], logs, [ma.Replay(), ma.IPS(cap=3.0, name="IPS, cap 3"), ma.IPS()])
+    assert [row.estimator for row in table] == ["IPS, cap 3", "IPS"]
+    assert "without chance" in table.left_out[0][2]
+
+
+def test_what_is_tied_to_rows_follows_a_split(problem):
+    logs, policy, _ = problem
+    _, test = logs.split(0.5, rng=np.random.default_rng(0))
+    assert_allclose(policy.take(test.rows).probabilities(test.contexts), policy.probabilities(logs.contexts)[test.rows])
+
+
+MORE_CALLS = {
+    "no policy": lambda logs: ma.IPS().estimate("uniform", logs),
+    "an interval by name": lambda logs: ma.IPS(interval="normal"),
+    "one number for clusters": lambda logs: ma.MIPS(3),
+    "one group": lambda logs: ma.IPS().estimate(
+        ma.Uniform(2), ma.LoggedData(**BAD_LOGS, groups=np.zeros(4, dtype=int))
+    ),
+    "weights that sum to one": lambda logs: ma.IPS().estimate(
+        ma.Uniform(2), ma.LoggedData(**BAD_LOGS, weights=np.full(4, 0.25))
+    ),
+    "weights of zero": lambda logs: ma.IPS().estimate(ma.Uniform(2), ma.LoggedData(**BAD_LOGS, weights=np.zeros(4))),
+    "no support": lambda logs: ma.IPS().estimate(ma.TablePolicy([0, 0, 1.0]), ma.LoggedData(**BAD_LOGS, n_actions=3)),
+    "a logger of other rows": lambda logs: ma.LoggedData(
+        **BAD_LOGS, logging_policy=ma.TablePolicy(np.full((7, 2), 0.5))
+    ),
+    "a split with nothing on one side": lambda logs: logs.split(0.01, by="time"),
+}
+
+
+@pytest.mark.parametrize("name", MORE_CALLS)
+def test_more_bad_calls_are_refused(name):
+    import jaxtyping
+
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        with pytest.raises(ma.errors.InputError):
+            MORE_CALLS[name](ma.LoggedData(**BAD_LOGS))
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)

@@ -289,14 +289,6 @@ def test_slope_chooses_as_obp(make, best, value):
     assert_allclose(chosen.estimate.value, value, rtol=0, atol=1e-9)
 
 
-def test_ips_with_estimated_propensities_is_that_of_obp():
-    # InverseProbabilityWeighting(use_estimated_pscore=True) on the propensities of PropensityScoreEstimator(
-    # LogisticRegression(C=1.0, max_iter=1000), n_actions=4, calibration_cv=1), found with scikit-learn 1.9.1. The
-    # tolerance is that of a solver which stops at a gradient of 1e-4, where another version may stop elsewhere.
-    logs = ma.LoggedData(CONTEXTS, ACTIONS, REWARDS, n_actions=4)
-    assert_allclose(est.IPS().estimate(TARGET_POLICY, logs).value, 1.043657012527565, rtol=0, atol=1e-3)
-
-
 def combined(rounds, strata, ddof):
     """Means of strata, weighted by their precisions."""
     parts = [rounds[strata == k] for k in range(2)]

@@ -321,3 +321,50 @@ def test_logging_by_thompson_claims_no_propensities(posterior):
     world = LinearEnvironment(np.ones((K, D)), 1.0, lambda rng, n: rng.normal(size=(n, D)))
     policy = ma.Thompson(posterior, n_draws=50, rng=np.random.default_rng(0))
     assert world.log(policy, 500, np.random.default_rng(1)).propensities is None
+
+
+def test_lower_bounds_survive_cancellation_in_scores():
+    """Means that nearly cancel: a floor with slack for the result alone would prune every pair."""
+    rng = np.random.default_rng(0)
+    x, means = rng.normal(size=(200, 8)), rng.normal(size=(50, 8))
+    x[:, 1] = x[:, 0]
+    means[:, 0] += 1e9
+    means[:, 1] -= 1e9
+    got = best.best_lower_bounds(x, means, lambda ids: np.zeros((len(ids), 8, 8)), 3.0)
+    scores = x @ means.T
+    assert (scores.max(axis=1) - scores[np.arange(200), got[:, 0]] < 1e-5).all()
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid:RuntimeWarning")
+def test_contexts_that_overflow_are_refused_and_never_become_an_action(posterior):
+    x, means = np.full((6, 2), 1e200), np.full((9, 2), 1e200) * [1, -1]
+    with pytest.raises(ma.errors.NumericalError, match="row 0"):
+        best.best_columns(x, means)
+    with pytest.raises(ma.errors.NumericalError, match="row 0"):
+        best.best_lower_bounds(x, means, lambda ids: np.zeros((len(ids), 2, 2)), 1.0)
+    with pytest.raises(ma.errors.NumericalError, match="row 0"):
+        ma.Softmax(posterior, 1e-300).actions(np.full((3, D), 1e10))
+    with pytest.raises(ma.errors.NumericalError, match="overflow"):
+        posterior.value(ma.Uniform(K), np.full((3, D), 1e200))
+
+
+def test_no_exploration_can_be_sampled(posterior, contexts):
+    policy = ma.EpsilonGreedy(ma.Greedy(posterior), 0.0)
+    assert_array_equal(policy.sample(contexts, np.random.default_rng(0)), ma.Greedy(posterior).actions(contexts))
+
+
+def test_tables_that_sum_to_nearly_one_always_give_an_action():
+    table = sparse.csr_array(np.tile([0.5, 0.5 - 8e-7], (200_000, 1)))
+    assert ma.TablePolicy(table).sample(np.zeros((200_000, 1)), np.random.default_rng(0)).min() >= 0
+
+
+def test_blas_threads_are_set_back_after_calls_from_several_threads(posterior, contexts):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from threadpoolctl import threadpool_info
+
+    before = [pool["num_threads"] for pool in threadpool_info()]
+    many = np.tile(contexts, (50, 1))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: ma.Greedy(posterior).actions(many), range(40)))
+    assert [pool["num_threads"] for pool in threadpool_info()] == before

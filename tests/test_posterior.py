@@ -380,3 +380,39 @@ def test_one_context_claims_no_error_of_contexts():
     assert found.context_std is None
     assert found.std == found.posterior_std
     assert found.warnings
+
+
+def test_units_of_features_do_not_matter_where_gram_matrices_are_singular():
+    """An unscaled column (a timestamp) beside an action whose rounds are all alike, which cannot be factored."""
+    rng, n = np.random.default_rng(0), 60
+    x = np.column_stack([np.ones(n), rng.normal(size=n), 1.7e9 + 1e7 * rng.normal(size=n)])
+    r = x @ [1, 2, 1e-9] + 0.1 * rng.normal(size=n)
+    prior = ma.priors.independent(2, cov=np.array([1, 1, 1e-18]))
+    alone = ma.fit(ma.LoggedData(x, np.zeros(n, dtype=int), r, n_actions=2), prior, ma.Gaussian(0.1))
+    beside = np.vstack([x, np.repeat(x[:1], 5, axis=0)])
+    actions = np.repeat([0, 1], [n, 5])
+    logs = ma.LoggedData(beside, actions, np.concatenate([r, np.repeat(r[:1], 5)]))
+    both = ma.fit(logs, prior, ma.Gaussian(0.1))
+    scale = np.array([1, 1, 1e-9])
+    assert_allclose(both.weights.action_mean([0]) / scale, alone.weights.action_mean([0]) / scale, rtol=1e-8)
+    outer = np.outer(scale, scale)
+    assert_allclose(both.weights.action_cov([0]) / outer, alone.weights.action_cov([0]) / outer, rtol=1e-6, atol=1e-9)
+
+
+def test_no_uncertainty_in_the_null_direction_of_a_singular_covariance():
+    for seed in range(50):
+        root = np.random.default_rng(seed).normal(size=(3, 2))
+        cov = root @ root.T
+        prior = ma.priors.independent(2, cov=(cov + cov.T) / 2)
+        null = np.cross(root[:, 0], root[:, 1])[None]
+        std = ma.fit(ma.LoggedData(np.empty((0, 3)), [], [], n_actions=2), prior).value(ma.Uniform(2), null).std
+        assert 0 <= std < 1e-7
+
+
+@settings(max_examples=60)
+@given(recipe=recipes(action_scales=(1.0, 1e3), noise_stds=(0.1,)))
+def test_singular_covariances_are_as_exact_as_others(recipe):
+    problem = make_problem(**(recipe | {"cov_form": "singular", "n_rounds": 30}))
+    if problem.largest_eigenvalue() < 1e6:
+        found = errors(problem)
+        assert max(found.values()) < 1e-10, found

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms.errors import ActionError, DataTypeError, NonFiniteError, RangeError, ShapeError
+from manyarms.errors import ActionError, DataTypeError, NonFiniteError, NumericalError, RangeError, ShapeError
 
 Array = np.ndarray
 Kind = TypeVar("Kind")
@@ -81,6 +81,8 @@ def as_count(name: str, value: Any, *, minimum: int = 1) -> int:
         raise DataTypeError(f"{name} must be an integer; got {value!r}.")
     if value < minimum:
         raise RangeError(f"{name} must be at least {minimum}; got {value}.")
+    if value > np.iinfo(np.int64).max // 8:
+        raise RangeError(f"{name} is too large to count with: {value}.")
     return int(value)
 
 
@@ -96,7 +98,7 @@ def as_scalar(
     """`value` as a finite float within the bounds given."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise DataTypeError(f"{name} must be a number; got {value!r}.")
-    if not np.isfinite(value):
+    if not np.isfinite(float(value)):
         raise NonFiniteError(f"{name} must be finite; got {value!r}.")
     wrong = (
         (above is not None and value <= above)
@@ -109,6 +111,14 @@ def as_scalar(
         bounds += [f"below {below}"] * (below is not None) + [f"at most {at_most}"] * (at_most is not None)
         raise RangeError(f"{name} must be {' and '.join(bounds)}; got {value}.")
     return float(value)
+
+
+def check_overflow(name: str, array: Float[Array, "..."]) -> Float[Array, "..."]:
+    """A result, or an error when finite input has overflowed on its way to it."""
+    if not np.isfinite(array).all():
+        row = int(np.argwhere(~np.isfinite(np.atleast_1d(array)))[0][0])
+        raise NumericalError(f"{name} overflow in row {row}. Rescale contexts, rewards or the prior.")
+    return array
 
 
 def as_instance(name: str, value: Any, kind: type[Kind], hint: str) -> Kind:
@@ -140,6 +150,11 @@ def check_rows(
 
 
 def _numeric(name: str, value: Any, way_out: str = "") -> Array:
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        row = int(np.argwhere(np.ma.getmaskarray(value))[0][0])
+        raise NonFiniteError(
+            f"{name} has masked values; the first is in row {row}. Drop such rows or fill them in first."
+        )
     if hasattr(value, "toarray"):
         raise DataTypeError(f"{name} must be a dense array; got a sparse one. Pass {name}.toarray().")
     try:

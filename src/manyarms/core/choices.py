@@ -9,7 +9,9 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._arrays import Array
-from manyarms.linalg.pairs import pair_rows
+from manyarms.linalg.best import best_of_pairs
+from manyarms.linalg.groups import chunks
+from manyarms.linalg.pairs import pair_rows, shared_set
 
 
 class RowError(Exception):
@@ -50,6 +52,11 @@ class Choices:
         """One distribution for every row, renormalised over what is eligible there."""
         if eligible is None:
             return cls(n_rows, len(probabilities), everywhere=probabilities)
+        shared = shared_set(eligible)
+        if shared is not None and probabilities[shared].any():
+            kept = np.zeros_like(probabilities)
+            kept[shared] = probabilities[shared] / probabilities[shared].sum()
+            return cls(n_rows, len(probabilities), everywhere=kept)
         weight = probabilities[eligible.indices]
         rows = pair_rows(eligible)
         total = np.bincount(rows, weights=weight, minlength=n_rows)
@@ -128,25 +135,45 @@ class Choices:
         out = np.full(self.n_rows, -1, dtype=np.int64)
         level = rng.random(self.n_rows)
         if self.named is not None:
-            level = _invert_named(self.named, level, out)
+            alone = self.everywhere is None and self.dense is None
+            level = _invert_named(self.named, level, out, alone)
         if self.everywhere is not None:
             open_rows = np.flatnonzero(out < 0)
             total = np.cumsum(self.everywhere)
+            if total[-1] <= 0:
+                return out if self.dense is None else self._sample_dense(level, out)
             hit = np.searchsorted(total, level[open_rows], side="right")
             last = self.dense is None
             found = np.minimum(hit, _last_positive(self.everywhere)) if last else hit
             inside = found < self.n_actions
             out[open_rows[inside]] = found[inside]
             level[open_rows] -= total[-1]
-        if self.dense is not None:
-            open_rows = np.flatnonzero(out < 0)
-            for i in range(0, len(open_rows), 64):
-                rows = open_rows[i : i + 64]
-                total = np.cumsum(self.dense[rows], axis=1)
-                # Rounding may leave the last cumulative sum just below the level drawn.
-                hit = (total <= np.minimum(level[rows], np.nextafter(total[:, -1], 0.0))[:, None]).sum(axis=1)
-                out[rows] = np.minimum(hit, self.n_actions - 1)
+        return out if self.dense is None else self._sample_dense(level, out)
+
+    def _sample_dense(self, level: Float[Array, " n"], out: Int[Array, " n"]) -> Int[Array, " n"]:
+        """Fill the rows still open from the part that is written out."""
+        assert self.dense is not None
+        open_rows = np.flatnonzero(out < 0)
+        for part in chunks(len(open_rows), 64):
+            rows = open_rows[part]
+            total = np.cumsum(self.dense[rows], axis=1)
+            # Rounding may leave the last cumulative sum just below the level drawn.
+            hit = (total <= np.minimum(level[rows], np.nextafter(total[:, -1], 0.0))[:, None]).sum(axis=1)
+            out[rows] = np.minimum(hit, self.n_actions - 1)
         return out
+
+    def top_k(self, k: int) -> Int[Array, "n k"]:
+        """The k likeliest actions of each row, likeliest first; -1 fills a row with fewer."""
+        if self.everywhere is None and self.dense is None and self.named is not None:
+            held = self.named.data > 0
+            if held.all():
+                return best_of_pairs(self.named.data, self.named.indptr, self.named.indices, k)
+        if self.named is None and self.dense is None and self.everywhere is not None:
+            order = np.argsort(-self.everywhere, kind="stable")[:k]
+            return np.tile(np.where(self.everywhere[order] > 0, order, -1), (self.n_rows, 1))
+        p = self.probabilities()
+        order = np.argsort(-p, axis=1, kind="stable")[:, :k]
+        return np.where(np.take_along_axis(p, order, axis=1) > 0, order, -1)
 
     def expected(self, features: Float[Array, "n d"], means: Float[Array, "K d"]) -> Float[Array, " n"]:
         """Σ_a π(a | x_i) φ(x_i)ᵀ θ̂_a, row by row."""
@@ -164,8 +191,10 @@ class Choices:
         return out
 
 
-def _invert_named(named: sparse.csr_array, level: Float[Array, " n"], out: Int[Array, " n"]) -> Float[Array, " n"]:
-    """Fill `out` where the level falls within the named part; returns what is left of the level."""
+def _invert_named(
+    named: sparse.csr_array, level: Float[Array, " n"], out: Int[Array, " n"], alone: bool
+) -> Float[Array, " n"]:
+    """Fill `out` where the level falls within the named part, or everywhere when that is all; returns what is left."""
     counts = np.diff(named.indptr)
     total = np.concatenate([[0.0], np.cumsum(named.data)])
     start, end = total[named.indptr[:-1]], total[named.indptr[1:]]
@@ -173,7 +202,7 @@ def _invert_named(named: sparse.csr_array, level: Float[Array, " n"], out: Int[A
     mass = end - start
     inside = (level < mass) & (counts > 0)
     # A row whose named part holds everything must not fall through for a rounding error in its sum.
-    inside |= (counts > 0) & (mass > 1.0 - 1e-9)
+    inside |= (counts > 0) & (alone | (mass > 1.0 - 1e-9))
     last = named.indptr[1:] - 1
     out[inside] = named.indices[np.clip(slot, named.indptr[:-1], last)[inside]]
     return level - mass

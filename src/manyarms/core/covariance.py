@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,21 +47,17 @@ class ActionCovariance:
         matrices = as_covariances("action_cov", array if array.ndim == 3 else array[None])
         return cls(shared=matrices[0].copy()) if array.ndim == 2 else cls(each=matrices.copy())
 
-    def times(self, rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> Float[Array, "m r d"]:
-        """Every row times the Σ_a of its action."""
-        if self.variances is not None:
-            return rows * self.variances
-        return rows @ (self.shared if self.shared is not None else self._each(actions))
-
-    def times_vectors(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
-        """Σ_a v_a, one vector an action."""
-        return self.times(vectors[:, None, :], actions)[:, 0, :]
-
     def times_root(self, rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> Float[Array, "m r d"]:
         """Every row times L_a, where L_a L_aᵀ = Σ_a."""
         if self.variances is not None:
             return rows * np.sqrt(self.variances)
-        return rows @ psd_root(self.shared if self.shared is not None else self._each(actions))
+        return rows @ self._root(actions)
+
+    def times_root_t(self, rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> Float[Array, "m r d"]:
+        """Every row times L_aᵀ."""
+        if self.variances is not None:
+            return rows * np.sqrt(self.variances)
+        return rows @ self._root(actions).swapaxes(-1, -2)
 
     def blocks(self, actions: Int[Array, " m"]) -> Float[Array, "m d d"]:
         """Σ_a written out."""
@@ -72,11 +69,7 @@ class ActionCovariance:
 
     def colour(self, noise: Float[Array, "s m d"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
         """L_a ε with L_a L_aᵀ = Σ_a: standard normal noise turned into draws around zero."""
-        if self.variances is not None:
-            return noise * np.sqrt(self.variances)
-        if self.shared is not None:
-            return noise @ psd_root(self.shared).T
-        return np.einsum("mij,smj->smi", psd_root(self._each(actions)), noise)
+        return self.times_root_t(noise.swapaxes(0, 1), actions).swapaxes(0, 1)
 
     def extended(self, extra: ActionCovariance | None, n_actions: int, n_new: int) -> ActionCovariance:
         """The covariances of these actions followed by those of `n_new` more; None repeats what all share."""
@@ -92,6 +85,14 @@ class ActionCovariance:
     def _each(self, actions: Int[Array, " m"]) -> Float[Array, "m d d"]:
         assert self.each is not None
         return self.each[actions]
+
+    def _root(self, actions: Int[Array, " m"]) -> Float[Array, "*m d d"]:
+        return self._shared_root if self.shared is not None else psd_root(self._each(actions))
+
+    @cached_property
+    def _shared_root(self) -> Float[Array, "d d"]:
+        assert self.shared is not None
+        return psd_root(self.shared)
 
 
 def _same(first: Array | None, second: Array | None) -> bool:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._arrays import Array, as_actions, as_count, as_matrix, as_scalar, as_vector, check_rows, frozen
+from manyarms._arrays import (
+    Array,
+    as_actions,
+    as_count,
+    as_instance,
+    as_matrix,
+    as_scalar,
+    as_vector,
+    check_rows,
+    frozen,
+)
 from manyarms._random import as_generator
 from manyarms.core.fingerprint import Fingerprint, digest
+from manyarms.core.policy import Policy
 from manyarms.errors import InputError, PropensityError, ShapeError
 from manyarms.linalg.groups import chunks
-
-if TYPE_CHECKING:
-    from manyarms.core.policy import Policy
 
 
 class LoggedData:
@@ -71,6 +79,10 @@ class LoggedData:
                 "weights", self.weights, lambda w: w >= 0, InputError, "must not be negative",
                 "Weight 0 drops a row, weight 2 counts it twice.",
             )  # fmt: skip
+        if logging_policy is not None:
+            as_instance("logging_policy", logging_policy, Policy, "a policy")
+            if logging_policy.n_rows not in (None, n):
+                raise ShapeError(f"logging_policy is tied to {logging_policy.n_rows} rows; the logs have {n}.")
         if logging_policy is not None and logging_policy.n_actions != self.n_actions:
             raise ShapeError(
                 f"logging_policy has {logging_policy.n_actions} actions; the logs have {self.n_actions}. "
@@ -112,7 +124,7 @@ class LoggedData:
         part.n_actions = self.n_actions
         part.logging_policy = None if self.logging_policy is None else self.logging_policy.take(rows)
         part._source = self._source
-        part._rows = (np.arange(len(self)) if self._rows is None else self._rows)[rows]
+        part._rows = self.rows[rows]
         return part
 
     def split(
@@ -139,7 +151,14 @@ class LoggedData:
             first = as_generator(rng).permutation(n_keys)[keys] < round(fraction * n_keys)
         else:
             raise InputError(f'by must be "row", "group" or "time"; got {by!r}.')
+        if first.all() or not first.any():
+            raise InputError(f"a fraction of {fraction} leaves one side of the split without rounds.")
         return self.take(np.flatnonzero(first)), self.take(np.flatnonzero(~first))
+
+    @property
+    def rows(self) -> Int[Array, " n"]:
+        """Which rows of the log they were taken from these are: `policy.take(part.rows)` follows a split."""
+        return np.arange(len(self)) if self._rows is None else self._rows
 
     @property
     def fingerprint(self) -> Fingerprint:

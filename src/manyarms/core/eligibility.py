@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from manyarms.errors import ActionError, DataTypeError, EligibilityError, ShapeError
+from manyarms.errors import ActionError, DataTypeError, EligibilityError, NonFiniteError, ShapeError
 from manyarms.linalg.groups import chunks
 from manyarms.linalg.pairs import shape_of
 
@@ -54,11 +54,13 @@ def as_eligibility(value: Any, n_rows: int, n_actions: int) -> Eligibility | Non
     if sparse.issparse(value):
         value = sparse.csr_array(value)
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "b":
-        return _Shared(value, n_rows, n_actions)
+        return SharedSet(value, n_rows, n_actions)
     if not isinstance(value, np.ndarray | Sequence | sparse.csr_array):
         raise DataTypeError(
             f"eligible must be a sparse matrix, a list of id lists or a function; got {type(value).__name__}."
         )
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        raise DataTypeError("eligible must be a sparse matrix, a list of id lists or a function; got a single number.")
     n_given = shape_of(value)[0] if isinstance(value, sparse.csr_array) else len(value)
     if n_given != n_rows:
         raise ShapeError(f"eligible must have one row a context: {n_rows}; got {n_given}.")
@@ -95,7 +97,7 @@ class _Stored(Eligibility):
         return self._value[rows]
 
 
-class _Shared(Eligibility):
+class SharedSet(Eligibility):
     """One set for every row: what is in stock."""
 
     def __init__(self, mask: np.ndarray, n_rows: int, n_actions: int):
@@ -105,8 +107,13 @@ class _Shared(Eligibility):
                 f"an eligible mask for all rows must have one entry an action: {n_actions}; got {len(mask)}."
             )
         self._ids = np.flatnonzero(mask)
+        if len(self._ids) == 0:
+            raise EligibilityError("eligible leaves nothing to choose from in row 0: the mask for all rows is empty.")
 
-    def _read(self, rows: slice) -> Any:
+    def block(self, rows: slice) -> sparse.csr_array:
+        return self._read(rows)
+
+    def _read(self, rows: slice) -> sparse.csr_array:
         n, k = rows.stop - rows.start, len(self._ids)
         shape = (n, self.n_actions)
         return sparse.csr_array((np.ones(n * k), np.tile(self._ids, n), np.arange(n + 1) * k), shape=shape)
@@ -126,23 +133,34 @@ def _clean(found: Any, first_row: int, n_rows: int, n_actions: int) -> sparse.cs
         matrix = sparse.csr_array(found)
         if shape_of(matrix) != (n_rows, n_actions):
             raise ShapeError(f"eligible must have shape ({n_rows}, {n_actions}) for these rows; got {matrix.shape}.")
+        if matrix.data.dtype.kind == "f" and np.isnan(matrix.data).any():
+            raise NonFiniteError(
+                "eligible holds NaN; store True (or 1) where an action may be chosen and nothing else."
+            )
         indptr, indices, keep = matrix.indptr, matrix.indices, matrix.data != 0
     else:
-        if isinstance(found, np.ndarray) and found.shape == (n_rows, n_actions) and found.size and found.max() <= 1:
-            raise DataTypeError(
-                "eligible looks like a 0 / 1 mask, and integers would be read as lists of action numbers. "
-                "Pass eligible.astype(bool)."
-            )
         indptr, indices = _from_lists(found, first_row, n_rows)
         keep = np.ones(len(indices), dtype=bool)
+        # Lists as long as the catalog that hold only 0 and 1 are a mask, which integers would silently turn into ids.
+        if n_actions > 2 and len(indices) == n_rows * n_actions > 0 and indices.max() <= 1:
+            raise DataTypeError(
+                "eligible looks like a 0 / 1 mask, and integers would be read as action numbers. "
+                "Pass np.asarray(eligible, dtype=bool)."
+            )
         outside = (indices < 0) | (indices >= n_actions)
         if outside.any():
             bad = int(np.argmax(outside))
             row = first_row + int(np.searchsorted(indptr, bad, side="right")) - 1
-            raise ActionError(f"eligible must name actions below n_actions={n_actions}; row {row} has {indices[bad]}.")
+            raise ActionError(
+                f"eligible must name actions below n_actions={n_actions}; row {row} has {indices[bad]}. "
+                "Number actions by their place in the catalog."
+            )
     rows = np.repeat(np.arange(n_rows), np.diff(indptr))
     # Duplicates and order do not matter to a set: one canonical form for everything after.
-    code = np.unique(rows[keep] * n_actions + indices[keep].astype(np.int64))
+    code = rows[keep] * n_actions + indices[keep].astype(np.int64)
+    if (np.diff(code) <= 0).any():
+        code.sort()
+        code = code[np.diff(code, prepend=-1) > 0]
     starts = np.searchsorted(code, np.arange(n_rows + 1) * n_actions)
     return sparse.csr_array((np.ones(len(code)), code % n_actions, starts), shape=(n_rows, n_actions))
 
@@ -150,7 +168,7 @@ def _clean(found: Any, first_row: int, n_rows: int, n_actions: int) -> sparse.cs
 def _from_lists(found: Any, first_row: int, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     try:
         lists = [np.asarray(ids) for ids in found]
-    except TypeError as cause:
+    except (TypeError, ValueError) as cause:
         raise DataTypeError(f"eligible must give a list of action numbers for every row: {cause}") from cause
     if len(lists) != n_rows:
         raise ShapeError(f"eligible must give {n_rows} lists for rows {first_row} on; got {len(lists)}.")

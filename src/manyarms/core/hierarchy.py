@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._arrays import Array, as_actions, as_count, as_floats, as_vector, frozen
+from manyarms._arrays import Array, as_actions, as_count, as_floats, as_vector, check_overflow, frozen
 from manyarms._random import split
 from manyarms.core.covariance import ActionCovariance
 from manyarms.core.latent import LatentFactor
@@ -22,7 +22,7 @@ class HierarchicalGaussian:
 
     Prior and posterior are both of this type. Given rows R_a θ_a + noise = ρ_a of the seen actions (noise of variance
     one), θ_a | ψ is centred on m + Σ_a N_aᵀ (ρ_a - R_a m) with m = W_a ψ + c_a and N_a = (I + R_a Σ_a R_aᵀ)⁻¹ R_a. So
-    conditioning stores R_a, ρ_a and N_a for the actions it saw, and nothing for the others.
+    conditioning stores R_a, ρ_a and N_a L_a (with L_a L_aᵀ = Σ_a) for the actions it saw, and nothing for the others.
 
     Args:
         latent_mean: μ, (d',).
@@ -119,7 +119,7 @@ class HierarchicalGaussian:
 
     def cross_cov(self, left: Any, right: Any) -> Float[Array, "m d d"]:
         """Cov(θ_a, θ_b) for pairs of actions (a, b), one pair a row."""
-        left = self._checked(left)
+        left = as_actions("left", left, n_actions=self.n_actions)
         right = as_actions("right", right, n_actions=self.n_actions, length=len(left))
         out = np.empty((len(left), self.dim, self.dim))
         for part in action_chunks(len(left), self.mixing.action_size):
@@ -133,10 +133,10 @@ class HierarchicalGaussian:
     def variance_of(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> float:
         """Var Σ_a v_aᵀ θ_a for distinct actions: Σ_a v_aᵀ S_a v_a + ‖Fᵀ u‖², u = Σ_a (T_a W_a)ᵀ v_a (docs/maths.md)."""
         spread, u = 0.0, np.zeros(self.latent_dim)
-        for part in action_chunks(len(actions), self.mixing.action_size):
+        for part in action_chunks(len(actions), self.mixing.product_size):
             ids, v = actions[part], vectors[part]
             pulled, noise = self._pull_back(v, ids)
-            spread += float(np.sum(pulled * self.action_covariance.times_vectors(pulled, ids))) + noise
+            spread += float(np.sum(self.action_covariance.times_root(pulled[:, None, :], ids) ** 2)) + noise
             u += self.mixing.apply_t(pulled, ids)
         return spread + float(np.sum(self.latent_factor.apply_t(u) ** 2))
 
@@ -145,9 +145,9 @@ class HierarchicalGaussian:
     def centre(self, latent: Float[Array, " p"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
         """E[θ_a | ψ] for one ψ."""
         out = np.empty((len(actions), self.dim))
-        for part in action_chunks(len(actions), self.mixing.action_size):
+        for part in action_chunks(len(actions), self.mixing.product_size):
             out[part] = self._correct(self._prior_centre(latent[None], actions[part]), actions[part], None)[0]
-        return out
+        return check_overflow("the mean weights", out)
 
     def draw_given(
         self, latent: Float[Array, "s p"], actions: Int[Array, " m"], rng: np.random.Generator
@@ -185,7 +185,8 @@ class HierarchicalGaussian:
         cov = np.empty((self.n_actions, self.dim, self.dim))
         for part in action_chunks(self.n_actions, self.mixing.action_size):
             cov[part] = self.action_cov(everyone[part])
-        return HierarchicalGaussian(np.zeros(0), np.zeros((0, 0)), empty, cov, self.action_mean())
+        each = ActionCovariance(each=cov)
+        return HierarchicalGaussian(np.zeros(0), np.zeros((0, 0)), empty, each, self.action_mean())
 
     def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> HierarchicalGaussian:
         """This distribution with new, unseen actions after the existing ones: nothing is solved again.
@@ -232,7 +233,7 @@ class HierarchicalGaussian:
             miss = group.response[place] - np.einsum("mrd,smd->smr", group.root[place], start[:, where])
             if rng is not None:
                 miss -= rng.standard_normal(miss.shape)
-            gain = self.action_covariance.times(gain, actions[where])
+            gain = self.action_covariance.times_root_t(gain, actions[where])
             out[:, where] += np.einsum("mrd,smr->smd", gain, miss)
         return out
 
@@ -240,8 +241,8 @@ class HierarchicalGaussian:
         """T_aᵀ v_a = v_a - R_aᵀ N_a Σ_a v_a, and Σ_a ‖N_a Σ_a v_a‖²: the two halves of v_aᵀ S_a v_a, each a square."""
         out, noise = np.array(vectors), 0.0
         for number, where, place in self.observed.find(actions):
-            smoothed = self.action_covariance.times_vectors(vectors[where], actions[where])
-            moved = np.einsum("mrd,md->mr", self._gains[number][place], smoothed)
+            white = self.action_covariance.times_root(vectors[where][:, None, :], actions[where])[:, 0]
+            moved = np.einsum("mrd,md->mr", self._gains[number][place], white)
             out[where] -= np.einsum("mrd,mr->md", self.observed.groups[number].root[place], moved)
             noise += float(np.sum(moved**2))
         return out, noise
@@ -250,7 +251,7 @@ class HierarchicalGaussian:
         """T_a = I - Σ_a N_aᵀ R_a, how much of the prior centre survives the data."""
         out = np.broadcast_to(np.eye(self.dim), (len(actions), self.dim, self.dim)).copy()
         for number, where, place in self.observed.find(actions):
-            gain = self.action_covariance.times(self._gains[number][place], actions[where])
+            gain = self.action_covariance.times_root_t(self._gains[number][place], actions[where])
             out[where] -= gain.swapaxes(1, 2) @ self.observed.groups[number].root[place]
         return out
 
@@ -267,7 +268,7 @@ class HierarchicalGaussian:
         out[:, :, :d] = self.action_covariance.times_root(transfer, actions)
         np.matmul(transfer, latent, out=out[:, :, d : d + latent.shape[2]])
         for number, where, place in self.observed.find(actions):
-            gain = self.action_covariance.times(self._gains[number][place], actions[where])
+            gain = self.action_covariance.times_root_t(self._gains[number][place], actions[where])
             out[where, :, out.shape[2] - gain.shape[1] :] = gain.swapaxes(1, 2)
         return out
 

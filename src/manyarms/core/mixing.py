@@ -16,6 +16,7 @@ from scipy import sparse
 from manyarms._arrays import Array, as_count, as_floats, frozen
 from manyarms.core.latent import LatentFactor
 from manyarms.errors import DataTypeError, NonFiniteError, ShapeError
+from manyarms.linalg.groups import sum_by
 from manyarms.linalg.pairs import pair_rows, shape_of
 
 
@@ -69,7 +70,12 @@ class Mixing(ABC):
     @property
     @abstractmethod
     def action_size(self) -> int:
-        """How many numbers W_a F has for one action: what bounds the size of a chunk."""
+        """How many numbers W_a F has for one action: what bounds a chunk that needs it."""
+
+    @property
+    @abstractmethod
+    def product_size(self) -> int:
+        """How many numbers one action takes in `apply` and `apply_t`."""
 
 
 class DenseMixing(Mixing):
@@ -82,6 +88,10 @@ class DenseMixing(Mixing):
     @property
     def action_size(self) -> int:
         return self.dim * max(self.dim, self.latent_dim)
+
+    @property
+    def product_size(self) -> int:
+        return self.action_size
 
     def apply(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
         flat = self._tall(actions)
@@ -147,6 +157,10 @@ class MixedEffects(Mixing):
     def action_size(self) -> int:
         return self.dim * self.dim * (1 if self.one_effect_each else self.n_effects)
 
+    @property
+    def product_size(self) -> int:
+        return self.dim * self.dim
+
     def apply(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
         effects = latent.reshape(-1, self.n_effects, self.dim)
         flat = effects.swapaxes(0, 1).reshape(self.n_effects, -1)
@@ -186,7 +200,10 @@ class MixedEffects(Mixing):
         d, weights = self.dim, self._rows(actions)
         products = (rows.swapaxes(1, 2) @ rows).reshape(len(actions), d * d)
         if out.shape[1] == d and len(out) == self.n_effects:
-            out += np.asarray(weights.multiply(weights).T.tocsr() @ products).reshape(out.shape)
+            # Only the effects at hand: there may be far more of them than actions in a chunk.
+            mine = pair_rows(weights)
+            effects, sums = sum_by(weights.indices, weights.data[:, None] ** 2 * products[mine])
+            out[effects] += sums.reshape(-1, d, d)
             return
         # Σ_a (w_a w_aᵀ) ⊗ C_a: one sparse matrix of effect pairs by actions times the flattened C_a.
         first, second, pairs = _effect_pairs(weights)

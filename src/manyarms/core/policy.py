@@ -111,10 +111,7 @@ class Policy(ABC):
         -1 fills up a row that has fewer than k actions to choose from.
         """
         k = self._check_k(k)
-        found: list[Array] = []
-        for _, block in self.probability_chunks(contexts, eligible=eligible):
-            order = np.argsort(-block, axis=1, kind="stable")[:, :k]
-            found.append(np.where(np.take_along_axis(block, order, axis=1) > 0, order, -1))
+        found = [choices.top_k(k) for _, _, choices in self.blocks(contexts, eligible)]
         return np.concatenate(found) if found else np.empty((0, k), dtype=np.int64)
 
     def feature_mass(self, contexts: Any, *, eligible: Any = None, weights: Any = None) -> FeatureMass:

@@ -8,14 +8,15 @@ import numpy as np
 from jaxtyping import Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_actions, as_count, as_floats, as_scalar
+from manyarms._arrays import Array, as_count, as_floats, as_scalar
 from manyarms.core.data import LoggedData
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.policy import Policy, row_weights
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.base import Estimator, Options, Rounds
 from manyarms.estimators.models import as_model
-from manyarms.estimators.propensity import logging_of
+from manyarms.estimators.propensity import as_labels, logging_of
+from manyarms.linalg.pairs import shape_of
 
 
 class SetWeighted(Estimator):
@@ -38,6 +39,10 @@ class SetWeighted(Estimator):
         self._floor = floor
 
     @property
+    def has_model(self) -> bool:
+        return self.model is not None
+
+    @property
     def learned_from(self) -> tuple[Fingerprint, ...]:
         return () if self.model is None else self.model.learned_from
 
@@ -47,14 +52,16 @@ class SetWeighted(Estimator):
                 f"{self.name} was built for {len(self._set_of_action)} actions; the logs have {logs.n_actions}."
             )
         which = self._set_of_action[logs.actions]
-        logging, estimated = logging_of(logs, self._set_of_action)
-        below = logging.probability_of_sets(logs.contexts, self._sets, which, eligible=eligible)
+        # Clusters help to estimate π_0; neighbourhoods, one an action, would not.
+        partition = shape_of(self._sets)[0] < logs.n_actions
+        logging, estimated = logging_of(logs, self._set_of_action if partition else None)
+        below = logging.probability_of_sets(logs.contexts, self._sets, which)
         # A round of weight zero is no round: its sets may be anything.
         below = np.where(row_weights(logs.weights, len(logs)) > 0, np.maximum(below, self._floor), 1.0)
         if below.min() <= 0:
             raise InputError(
                 f"the logging policy gives probability zero to the set of the action in row {int(np.argmin(below))}, "
-                "which it logged. Check logging_policy, or pass a floor."
+                "which it logged. Check logging_policy, or pass clip."
             )
         weights = policy.probability_of_sets(logs.contexts, self._sets, which, eligible=eligible) / below
         direct, rewards = np.zeros(len(logs)), logs.rewards
@@ -80,9 +87,9 @@ class MIPS(SetWeighted):
     name = "MIPS"
 
     def __init__(self, clusters: Any, clip: float | None = None, **options: Unpack[Options]):
-        labels = as_labels(clusters)
+        labels = as_labels("clusters", clusters)
         floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
-        super().__init__(_one_hot(labels), labels, None, floor=floor, **options)
+        super().__init__(cluster_sets(labels), labels, None, floor=floor, **options)
 
 
 class OffCEM(SetWeighted):
@@ -98,9 +105,9 @@ class OffCEM(SetWeighted):
     name = "OffCEM"
 
     def __init__(self, clusters: Any, model: Any, clip: float | None = None, **options: Unpack[Options]):
-        labels = as_labels(clusters)
+        labels = as_labels("clusters", clusters)
         floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
-        super().__init__(_one_hot(labels), labels, model, floor=floor, **options)
+        super().__init__(cluster_sets(labels), labels, model, floor=floor, **options)
 
 
 class PolicyConvolution(SetWeighted):
@@ -120,25 +127,16 @@ class PolicyConvolution(SetWeighted):
     def __init__(self, embeddings: Any, k: int, clip: float | None = None, **options: Unpack[Options]):
         sets = neighbourhoods(embeddings, k)
         floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
-        everyone = np.arange(sets.shape[0])  # pyright: ignore[reportOptionalSubscript]
+        everyone = np.arange(shape_of(sets)[0])
         super().__init__(sets, everyone, None, floor=floor, **options)
-
-
-def as_labels(clusters: Any) -> Int[Array, " K"]:
-    """Clusters 0, 1, ... of every action, from labels or from categorical embeddings."""
-    array = np.asarray(clusters)
-    if len(array) == 0:
-        raise ShapeError("clusters must name a cluster for every action; got none.")
-    if array.ndim == 2:
-        columns = [as_actions("clusters", column) for column in array.T]
-        return np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].reshape(-1)
-    return np.unique(as_actions("clusters", array), return_inverse=True)[1]
 
 
 def neighbourhoods(embeddings: Any, k: int) -> sparse.csr_array:
     """(K, K) with ones at the k nearest actions of every action, the action itself always among them."""
     points = as_floats("embeddings", embeddings, ndim=2)
     n = len(points)
+    if points.size == 0:
+        raise ShapeError(f"embeddings must have an action and a column at least; got shape {points.shape}.")
     k = as_count("k", k)
     if k > n:
         raise ShapeError(f"k must be at most the number of actions, {n}; got {k}.")
@@ -152,7 +150,8 @@ def neighbourhoods(embeddings: Any, k: int) -> sparse.csr_array:
     return sparse.csr_array((np.ones(n * k), near.reshape(-1), np.arange(n + 1) * k), shape=(n, n))
 
 
-def _one_hot(labels: Int[Array, " K"]) -> sparse.csr_array:
+def cluster_sets(labels: Int[Array, " K"]) -> sparse.csr_array:
+    """(L, K) with ones where an action belongs to a cluster."""
     n = len(labels)
     rows = sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, int(labels.max()) + 1))
     return sparse.csr_array(rows.T.tocsr())

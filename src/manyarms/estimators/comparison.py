@@ -86,7 +86,7 @@ class Comparison:
 
 
 def compare(
-    policies: Mapping[str, Policy],
+    policies: Mapping[str, Policy] | Sequence[Policy],
     logs: LoggedData,
     estimators: Sequence[Judge],
     *,
@@ -97,10 +97,10 @@ def compare(
     """Judge every policy by every estimator.
 
     A sampling estimate of a policy (or with a reward model) that was learned from these very rounds is optimistic: it
-    is left out, and said so, unless asked for.
+    is left out, and said so, unless asked for. An estimator that refuses a policy is left out with its reason.
 
     Args:
-        policies: By name.
+        policies: By name; a plain list is numbered.
         logs: Logged rounds; best those of `logs.split(...)` that nothing was learned from.
         estimators: What to judge by.
         eligible: Which actions the policies may choose where; None for all.
@@ -109,16 +109,23 @@ def compare(
     """
     if not policies or not estimators:
         raise InputError("compare needs at least one policy and one estimator.")
+    if not isinstance(policies, Mapping):
+        policies = {f"{type(policy).__name__} {i}": policy for i, policy in enumerate(policies)}
     rows: list[Row] = []
     left_out: list[tuple[str, str, str]] = []
     pairs = [(name, policy, judge) for name, policy in policies.items() for judge in estimators]
     with _reporter(progress, len(pairs)) as report:
         for done, (name, policy, judge) in enumerate(pairs, start=1):
-            estimate = judge.estimate(policy, logs, eligible=eligible)
-            if estimate.diagnostics.get("judged_on_training_rounds") and not allow_training_rounds:
-                left_out.append((name, judge.name, "learned from these rounds"))
+            try:
+                estimate = judge.estimate(policy, logs, eligible=eligible)
+            except InputError as cause:
+                # One estimator that cannot judge one policy must not cost the others their answer.
+                left_out.append((name, judge.name, str(cause)))
             else:
-                rows.append(Row(name, judge.name, estimate))
+                if estimate.diagnostics.get("judged_on_training_rounds") and not allow_training_rounds:
+                    left_out.append((name, judge.name, "learned from these rounds"))
+                else:
+                    rows.append(Row(name, judge.name, estimate))
             report(done, len(pairs))
     return Comparison(tuple(rows), tuple(left_out))
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from manyarms._arrays import Array, as_actions
 from manyarms.core.data import LoggedData
 from manyarms.core.mass import FeatureMass
-from manyarms.core.policy import Policy
+from manyarms.core.policy import Policy, row_weights
 
 
 @dataclass(frozen=True)
@@ -34,20 +34,30 @@ class Thresholds:
     max_prior_share: float = 0.5
 
 
-def weight_figures(weights: Float[Array, " n"], counts: Float[Array, " n"]) -> dict[str, float]:
-    """What the importance weights of an estimate say of it, each round counted as often as `counts` says."""
-    total, square = float(counts @ weights), float(counts @ weights**2)
-    return {
-        "mean_weight": total / float(counts.sum()),
-        "effective_sample_size": total**2 / square if square > 0 else 0.0,
-        "max_weight_share": float(weights[counts > 0].max(initial=0.0)) / total if total > 0 else 1.0,
-    }
+def weight_figures(
+    weights: Float[Array, " n"], used: Float[Array, " n"], counts: Float[Array, " n"]
+) -> dict[str, float]:
+    """What the importance weights of an estimate say of it.
+
+    Args:
+        weights: π / π_0 as they are: their mean is near 1 when propensities are right.
+        used: What the estimator made of them; where it uses none, it has no sample size to speak of.
+        counts: How often each round counts.
+    """
+    figures = {"mean_weight": float(counts @ weights / counts.sum())}
+    total, square = float(counts @ used), float(counts @ used**2)
+    if square > 0:
+        figures["effective_sample_size"] = total**2 / square
+        figures["max_weight_share"] = float(used[counts > 0].max()) / total
+    return figures
 
 
 def propensity_figures(propensities: Float[Array, " n"]) -> dict[str, float]:
     """Whether propensities look as if they had been cut or rounded on their way here."""
     smallest = float(propensities.min(initial=1.0))
-    rounded = bool(np.all(propensities == np.round(propensities, 3))) and smallest < 0.01
+    # A few values may well be round (a uniform policy has one); many that all are have been cut.
+    several = len(np.unique(propensities[:1000])) > 5
+    rounded = several and smallest < 0.01 and bool(np.all(propensities == np.round(propensities, 3)))
     return {"min_propensity": smallest, "rounded_propensities": float(rounded)}
 
 
@@ -68,15 +78,22 @@ def support_by_category(
         categories: (K,) the category of every action, as integers.
         eligible: Which actions may be chosen where; None for all.
     """
-    labels = as_actions("categories", categories, length=logs.n_actions)
-    mass = policy.feature_mass(logs.contexts, eligible=eligible)
+    given = as_actions("categories", categories, length=logs.n_actions)
+    names, labels = np.unique(given, return_inverse=True)
+    mass = policy.feature_mass(logs.contexts, eligible=eligible, weights=logs.weights)
     unseen = ~np.isin(mass.actions, logs.actions)
-    n = int(labels.max()) + 1
+    n = len(names)
     chosen = np.bincount(labels[mass.actions], weights=mass.probability, minlength=n)
     missing = np.bincount(labels[mass.actions], weights=mass.probability * unseen, minlength=n)
-    logged = np.bincount(labels[logs.actions], minlength=n) / max(len(logs), 1)
+    counts = row_weights(logs.weights, len(logs))
+    logged = np.bincount(labels[logs.actions], weights=counts, minlength=n) / counts.sum()
     return [
-        {"category": float(c), "logged": float(logged[c]), "chosen": float(chosen[c]), "unsupported": float(missing[c])}
+        {
+            "category": float(names[c]),
+            "logged": float(logged[c]),
+            "chosen": float(chosen[c]),
+            "unsupported": float(missing[c]),
+        }
         for c in range(n)
     ]
 
@@ -86,7 +103,7 @@ def judge(figures: Mapping[str, float], limits: Thresholds) -> tuple[str, ...]:
     found: list[str] = []
     size = figures.get("effective_sample_size")
     if size is not None and size < limits.min_effective_sample_size:
-        found.append(f"the weights are worth only {size:.0f} rounds; prefer a method that needs none, or clip them")
+        found.append(f"the weights are worth {size:.1f} rounds only; prefer a method that needs none, or clip them")
     share = figures.get("max_weight_share", 0.0)
     if share > limits.max_weight_share:
         found.append(f"a single round carries {share:.0%} of all weight")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from manyarms._arrays import as_instance
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Estimate
 from manyarms.core.policy import Policy
-from manyarms.errors import DataTypeError
 from manyarms.estimators.base import check_target
 from manyarms.estimators.diagnostics import Thresholds, judge
 from manyarms.posterior import RewardPosterior
@@ -26,14 +26,12 @@ class DM:
     """
 
     def __init__(self, posterior: RewardPosterior, *, name: str = "DM", thresholds: Thresholds | None = None):
-        if not isinstance(posterior, RewardPosterior):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise DataTypeError(f"DM takes what ma.fit returned; got {type(posterior).__name__}.")
-        self.posterior = posterior
+        self.posterior = as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
         self.name = name
         self.thresholds = Thresholds() if thresholds is None else thresholds
 
     def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
         """The posterior of the policy's value on the logged contexts."""
         check_target(policy, logs)
-        found = self.posterior.value(policy, logs.contexts, eligible=eligible, weights=logs.weights)
-        return replace(found, warnings=judge(found.diagnostics, self.thresholds))
+        found = self.posterior.value(policy, logs.contexts, eligible=eligible, weights=logs.weights, groups=logs.groups)
+        return replace(found, warnings=(*found.warnings, *judge(found.diagnostics, self.thresholds)))

@@ -64,13 +64,25 @@ class Units:
     def _below(self) -> Float[Array, " u"]:
         return self.size if self.denominator is None else self.denominator
 
-    def resampled(self, rows: Int[Array, "b u"]) -> Float[Array, " b"]:
-        """The estimate on other draws of the same units."""
-        direct, numerator, below, size = (
-            part[rows].sum(axis=1) for part in (self.direct, self.numerator, self._below, self.size)
-        )
+    @property
+    def count(self) -> float:
+        """How many independent units there are: a round of weight 2 is two, a group is one."""
+        return float(len(self.size)) if self.grouped else float(self.size.sum())
+
+    def resampled(self, rng: np.random.Generator, n_draws: int) -> Float[Array, " b"]:
+        """The estimate on other draws of the same units, with replacement."""
+        columns = np.stack([self.direct, self.numerator, self._below, self.size])
+        n = len(self.size)
+        if self.grouped or (self.size == 1).all():
+            direct, numerator, below, size = columns[:, rng.integers(0, n, (n_draws, n))].sum(axis=2)
+        else:
+            some = self.size > 0
+            each = columns[:, some] / self.size[some]
+            shares = self.size[some] / self.size.sum()
+            counts = rng.multinomial(max(2, round(self.count)), shares, size=n_draws)
+            direct, numerator, below, size = (counts @ each.T).T
         # A draw in which a self-normalised estimator has no weight at all says nothing of the ratio.
-        ratio = np.divide(numerator, below, out=np.full(len(rows), np.nan), where=below > 0)
+        ratio = np.divide(numerator, below, out=np.full(n_draws, np.nan), where=below > 0)
         return direct / size + ratio
 
 
@@ -128,7 +140,7 @@ class Bootstrap(Interval):
         rng, n = np.random.default_rng(int(self._seed)), len(units.size)
         draws = np.empty(self.n_draws)
         for part in chunks(self.n_draws, max(1, (1 << 20) // max(n, 1))):
-            draws[part] = units.resampled(rng.integers(0, n, (part.stop - part.start, n)))
+            draws[part] = units.resampled(rng, part.stop - part.start)
         return Draws(np.sort(draws[np.isfinite(draws)]))
 
 
@@ -153,8 +165,8 @@ class EmpiricalBernstein(Interval):
     """Maurer and Pontil's bound: holds for any n when contributions lie in an interval of known width, and is wide.
 
     Args:
-        width: That width: for IPS with rewards in [0, 1] and weights capped at c, it is c. None takes the width
-            observed, which makes it a rule of thumb and no guarantee.
+        width: That width, for one round: for IPS with rewards in [0, 1] and weights capped at c, it is c. None takes
+            the width observed, which makes it a rule of thumb and no guarantee; so it is for ratios (snIPS, snDR).
     """
 
     method: Method = "bernstein"
@@ -163,9 +175,11 @@ class EmpiricalBernstein(Interval):
         self.width = None if width is None else as_scalar("width", width, above=0.0)
 
     def shape(self, units: Units) -> Shape:
+        # A group of twice the mean size can move the estimate twice as far.
+        spread = float(units.size.max() / units.size.mean()) if units.grouped else 1.0
         values = units.influence
-        width = float(np.ptp(values)) if self.width is None else self.width
-        return _Bernstein(units.value, float(values.var(ddof=1)) if len(values) > 1 else 0.0, width, len(values))
+        width = float(np.ptp(values)) if self.width is None else self.width * spread
+        return _Bernstein(units.value, units.std**2 * units.count, width, units.count)
 
 
 @dataclass(frozen=True)
@@ -173,7 +187,7 @@ class _Bernstein:
     value: float
     variance: float
     width: float
-    n: int
+    n: float
 
     def interval(self, level: float) -> tuple[float, float]:
         # Two sides share the error, and each side of the inequality needs log(2 / δ).

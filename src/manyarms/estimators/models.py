@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy import sparse
 
-from manyarms._arrays import Array, as_count
+from manyarms._arrays import Array, as_count, as_instance
 from manyarms._random import as_generator
 from manyarms.core.data import LoggedData
 from manyarms.core.fingerprint import Fingerprint
@@ -37,7 +38,7 @@ class FittedModel(RewardModel):
         self.learned_from = posterior.learned_from
 
     def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        _check_size(self.posterior.weights, logs)
+        check_model_size(self.posterior.weights, logs)
         _, expected = policy.profile(logs.contexts, self.posterior.weights.action_mean(), eligible=eligible)
         return self.posterior.expected_reward(logs.contexts, logs.actions), expected
 
@@ -60,7 +61,7 @@ class CrossFit(RewardModel):
         n_folds: int = 5,
         rng: np.random.Generator,
     ):
-        self.prior = prior
+        self.prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
         self.likelihood = Gaussian() if likelihood is None else likelihood
         self.n_folds = as_count("n_folds", n_folds, minimum=2)
         self._seed = int(as_generator(rng).integers(0, 1 << 63))
@@ -68,19 +69,22 @@ class CrossFit(RewardModel):
     def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         if callable(eligible):
             raise InputError("cross-fitting takes rows out of order; pass eligible as a sparse matrix or as lists.")
-        _check_size(self.prior, logs)
+        check_model_size(self.prior, logs)
         at_logged, expected = np.empty(len(logs)), np.empty(len(logs))
-        folds = self._folds(logs)
-        for fold in range(self.n_folds):
+        folds = self.folds(logs)
+        for fold in np.unique(folds):
             rows = np.flatnonzero(folds == fold)
-            if len(rows) == 0:
-                continue
-            model = FittedModel(fit(logs.take(np.flatnonzero(folds != fold)), self.prior, self.likelihood))
             part = None if eligible is None else _rows_of(eligible, rows)
+            model = FittedModel(self.without(logs, folds == fold))
             at_logged[rows], expected[rows] = model.predict(policy.take(rows), logs.take(rows), part)
         return at_logged, expected
 
-    def _folds(self, logs: LoggedData) -> Array:
+    def without(self, logs: LoggedData, left_out: Array) -> RewardPosterior:
+        """The model fitted on all rounds but those left out."""
+        return fit(logs.take(np.flatnonzero(~left_out)), self.prior, self.likelihood)
+
+    def folds(self, logs: LoggedData) -> Array:
+        """The fold of every round; rounds of one group are in one fold."""
         keys = np.arange(len(logs)) if logs.groups is None else np.unique(logs.groups, return_inverse=True)[1]
         rng = np.random.default_rng(self._seed)
         return (rng.permutation(int(keys.max()) + 1) % self.n_folds)[keys]
@@ -97,7 +101,8 @@ def as_model(value: Any) -> RewardModel:
     )
 
 
-def _check_size(weights: HierarchicalGaussian, logs: LoggedData) -> None:
+def check_model_size(weights: HierarchicalGaussian, logs: LoggedData) -> None:
+    """Refuse a reward model that was made for other logs."""
     if (weights.n_actions, weights.dim) != (logs.n_actions, logs.dim):
         raise ShapeError(
             f"the reward model has {weights.n_actions} actions in {weights.dim} dimensions; "
@@ -109,4 +114,7 @@ def _rows_of(eligible: Any, rows: Array) -> Any:
     if isinstance(eligible, list | tuple):
         return [eligible[i] for i in rows]
     # One mask for all rows stays as it is.
-    return eligible if np.ndim(eligible) == 1 else eligible[rows]
+    if sparse.issparse(eligible):
+        return sparse.csr_array(eligible)[rows]
+    shared = isinstance(eligible, np.ndarray) and eligible.ndim == 1 and eligible.dtype.kind == "b"
+    return eligible if shared else eligible[rows]

@@ -13,7 +13,7 @@ from manyarms.core.data import LoggedData
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.policy import Policy, row_weights
 from manyarms.errors import InputError, ShapeError
-from manyarms.estimators.base import Estimator, Options, Rounds
+from manyarms.estimators.base import Estimator, Options, Rounds, check_target
 from manyarms.estimators.models import as_model
 from manyarms.estimators.propensity import propensities_of
 
@@ -25,6 +25,10 @@ class _Stratified(Estimator):
         super().__init__(**options)
         self.strata: Int[Array, " n"] = as_actions("strata", strata)
         self.model = None if model is None else as_model(model)
+
+    @property
+    def has_model(self) -> bool:
+        return self.model is not None
 
     @property
     def learned_from(self) -> tuple[Fingerprint, ...]:
@@ -68,10 +72,13 @@ class BalancedIPS(_Stratified):
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
         residual, direct = self._residual(policy, logs, eligible)
         counts = row_weights(logs.weights, len(logs))
+        for logging in self.logging_policies:
+            check_target(logging, logs)
         shares = np.bincount(self.strata, weights=counts, minlength=len(self.logging_policies)) / counts.sum()
         mixture = np.zeros(len(logs))
         for share, logging in zip(shares, self.logging_policies, strict=True):
-            mixture += share * logging.probability_of(logs.contexts, logs.actions, eligible=eligible)
+            mixture += share * logging.probability_of(logs.contexts, logs.actions)
+        mixture = np.where(counts > 0, mixture, 1.0)
         if mixture.min() <= 0:
             raise InputError(f"no logging policy can have logged the action of row {int(np.argmin(mixture))}.")
         weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / mixture
@@ -96,7 +103,7 @@ class WeightedIPS(_Stratified):
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
         residual, direct = self._residual(policy, logs, eligible)
-        propensities, estimated = propensities_of(logs, eligible)
+        propensities, estimated = propensities_of(logs)
         weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / propensities
         rounds = weights * residual + direct
         scale, mean = _by_precision(rounds, self.strata, row_weights(logs.weights, len(logs)))

@@ -40,18 +40,17 @@ class WeightedEstimator(Estimator):
         """w̃ from π(a_i | x_i) and π_0(a_i | x_i)."""
 
     @property
+    def has_model(self) -> bool:
+        return self.model is not None
+
+    @property
     def learned_from(self) -> tuple[Fingerprint, ...]:
         return () if self.model is None else self.model.learned_from
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
-        propensities, estimated = propensities_of(logs, eligible)
+        propensities, estimated = propensities_of(logs)
         target = policy.probability_of(logs.contexts, logs.actions, eligible=eligible)
         weights = self.reweighted(target, propensities)
-        if self.self_normalised and not weights.any():
-            raise InputError(
-                "all weights are zero: the policy never chooses a logged action, so there is nothing to normalise. "
-                "Use DM, or logs with some support."
-            )
         direct, rewards = np.zeros(len(logs)), logs.rewards
         if self.model is not None:
             predicted, direct = self.model.predict(policy, logs, eligible)
@@ -60,9 +59,10 @@ class WeightedEstimator(Estimator):
             direct,
             weights * rewards,
             weights if self.self_normalised else None,
-            weights,
+            target / propensities,
             propensities,
             {"estimated_propensities": float(estimated)},
+            used=weights,
         )
 
 
@@ -249,7 +249,7 @@ class LogarithmicSmoothing(Estimator):
                 f"logarithmic smoothing needs rewards that are not negative; row {row} has {logs.rewards[row]}. "
                 "Shift the rewards, or use IPS."
             )
-        propensities, estimated = propensities_of(logs, eligible)
+        propensities, estimated = propensities_of(logs)
         weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / propensities
         product = weights * logs.rewards
         smoothed = product if self.parameter == 0 else np.log1p(self.parameter * product) / self.parameter
@@ -274,9 +274,8 @@ class Replay(Estimator):
                 f"replay needs a policy without chance; it has probability {chance[row]:.3g} in row {row}."
             )
         matched = np.round(chance)
-        if not matched.any():
-            raise InputError("all weights are zero: the policy never chooses a logged action. Use DM or sDM.")
-        return Rounds(np.zeros(len(logs)), matched * logs.rewards, matched, matched)
+        figures = {"n_matched": float(matched.sum())}
+        return Rounds(np.zeros(len(logs)), matched * logs.rewards, matched, figures=figures, used=matched)
 
 
 def _sub_gaussian(weights: Float[Array, " n"], parameter: float) -> Float[Array, " n"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_scalar, frozen
+from manyarms._arrays import Array, as_instance, as_scalar, frozen
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.observed import Observed, RankGroup, action_chunks
 from manyarms.core.statistics import Statistics
@@ -20,7 +20,8 @@ def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: fl
 
     With rows R_a, responses ρ_a (`core.observed`), K_a = I + R_a Σ_a R_aᵀ = C_a C_aᵀ and H_a = C_a⁻¹ R_a:
     the latent precision gains Σ_a (H_a W_a)ᵀ (H_a W_a), a sum of squares that needs no inverse of Σ_a, and the rest of
-    the posterior of an action is N_a = C_a⁻ᵀ H_a. An action never logged is neither solved for nor stored.
+    the posterior of an action is N_a = C_a⁻ᵀ H_a, kept as N_a L_a with L_a L_aᵀ = Σ_a. An action never logged is
+    neither solved for nor stored.
 
     Cost O(m d³ + m d d'²) for m seen actions and dense W; with one effect an action O(m d³ + J d³).
 
@@ -32,6 +33,8 @@ def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: fl
     Returns:
         A new distribution; `prior` is unchanged. Its `log_evidence` counts all rounds since the first prior.
     """
+    prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
+    statistics = as_instance("statistics", statistics, Statistics, "Statistics of rounds")
     if (statistics.n_actions, statistics.dim) != (prior.n_actions, prior.dim):
         raise ShapeError(
             f"the prior has {prior.n_actions} actions in {prior.dim} dimensions; "
@@ -62,23 +65,27 @@ def condition_on(prior: HierarchicalGaussian, observed: Observed) -> Hierarchica
 def _absorb(
     prior: HierarchicalGaussian, group: RankGroup, evidence: LatentEvidence
 ) -> tuple[Float[Array, "m r d"], float]:
-    """Add one group of actions to the evidence on ψ; returns their gains N_a and Σ_a log |K_a|."""
+    """Add one group of actions to the evidence on ψ; returns their gains N_a L_a and Σ_a log |K_a|."""
     gains, log_det = np.empty_like(group.root), 0.0
     for part in action_chunks(len(group.actions), max(prior.dim**2, group.rank * evidence.size)):
         actions, R, rho = group.actions[part], group.root[part], group.response[part]
-        C = _row_cholesky(prior, actions, R)
-        white = solve_lower(C, np.concatenate([R, rho[:, :, None]], axis=2))
-        H, h = white[:, :, :-1], white[:, :, -1]
-        gains[part] = solve_lower_t(C, H)
+        Z = prior.action_covariance.times_root(R, actions)
+        C = _row_cholesky(Z, actions)
+        white = solve_lower(C, np.concatenate([R, rho[:, :, None], Z], axis=2))
+        H, h = white[:, :, : prior.dim], white[:, :, prior.dim]
+        gains[part] = solve_lower_t(C, white[:, :, prior.dim + 1 :])
         centre = prior.mixing.apply(prior.latent_mean[None], actions)[0] + prior.offset_of(actions)
         evidence.add(H, h - np.einsum("mrd,md->mr", H, centre), actions)
         log_det += 2 * float(np.sum(np.log(np.einsum("mrr->mr", C))))
     return frozen(gains), log_det
 
 
-def _row_cholesky(prior: HierarchicalGaussian, actions: Array, R: Float[Array, "m r d"]) -> Float[Array, "m r r"]:
-    """C_a of K_a = I + R_a Σ_a R_aᵀ, whose eigenvalues are at least one."""
-    K = prior.action_covariance.times(R, actions) @ R.swapaxes(1, 2)
+def _row_cholesky(Z: Float[Array, "m r d"], actions: Array) -> Float[Array, "m r r"]:
+    """C_a of K_a = I + Z_a Z_aᵀ, Z_a = R_a L_a, whose eigenvalues are at least one.
+
+    Through Z_a, and not R_a Σ_a R_aᵀ, so that directions in which Σ_a vanishes stay at exactly one.
+    """
+    K = Z @ Z.swapaxes(1, 2)
     np.einsum("mrr->mr", K)[...] += 1.0
     finite = np.isfinite(K).all(axis=(1, 2))
     if not finite.all():
@@ -88,8 +95,7 @@ def _row_cholesky(prior: HierarchicalGaussian, actions: Array, R: Float[Array, "
     try:
         return np.linalg.cholesky(K)
     except np.linalg.LinAlgError:
-        # Data outweigh the prior by more than 1e16 and the one is lost beside them. The QR of [R_a L_a, I]ᵀ has the
-        # same factor and never forms K_a.
-        rows = prior.action_covariance.times_root(R, actions)
-        eye = np.broadcast_to(np.eye(R.shape[1]), (len(R), R.shape[1], R.shape[1]))
-        return lower_factor(np.concatenate([rows.swapaxes(1, 2), eye], axis=1))
+        # Data outweigh the prior by more than 1e16 and the one is lost beside them. The QR of [Z_a, I]ᵀ has the same
+        # factor and never forms K_a.
+        eye = np.broadcast_to(np.eye(Z.shape[1]), (len(Z), Z.shape[1], Z.shape[1]))
+        return lower_factor(np.concatenate([Z.swapaxes(1, 2), eye], axis=1))

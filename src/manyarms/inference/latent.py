@@ -113,7 +113,13 @@ class EvidenceBySums(LatentEvidence):
         np.einsum("jbb->jb", P)[...] += 1.0
         if not np.isfinite(P).all():
             raise NumericalError("the evidence on the latent parameter overflows. Rescale contexts or noise_std.")
-        C = np.linalg.cholesky(P)
+        try:
+            C = np.linalg.cholesky(P)
+        except np.linalg.LinAlgError:
+            raise NumericalError(
+                "the evidence on the latent parameter is too uneven for sums of squares: some directions are known "
+                "1e16 times better than others. Rescale contexts, or raise noise_std or action_cov."
+            ) from None
         score = np.einsum("jab,ja->jb", self.factor, self._score.reshape(-1, self.size))
         moved = _solve_lower(C, score[:, :, None])[:, :, 0]
         return C, moved, self._misfit - float(np.sum(moved**2))

@@ -12,8 +12,8 @@ from manyarms._arrays import Array, as_scalar
 from manyarms.core.data import LoggedData
 from manyarms.core.eligibility import Eligibility
 from manyarms.errors import ShapeError
-from manyarms.estimators.clustered import _one_hot, as_labels, neighbourhoods
-from manyarms.estimators.propensity import logging_of
+from manyarms.estimators.clustered import cluster_sets, neighbourhoods
+from manyarms.estimators.propensity import as_labels, logging_of
 from manyarms.learners.base import SoftmaxLearner
 from manyarms.learners.problem import Problem, Sets, make_problem
 from manyarms.learners.training import Training
@@ -40,8 +40,9 @@ class _SetWeighted(SoftmaxLearner):
                 f"{self.name} was built for {len(self._set_of_action)} actions; the logs have {logs.n_actions}."
             )
         sets = Sets(self._members, self._set_of_action[logs.actions])
-        logging, _ = logging_of(logs, self._set_of_action)
-        below = logging.probability_of_sets(logs.contexts, self._members, sets.which, eligible=eligible)
+        partition = shape_of(self._members)[0] < logs.n_actions
+        logging, _ = logging_of(logs, self._set_of_action if partition else None)
+        below = logging.probability_of_sets(logs.contexts, self._members, sets.which)
         return make_problem(logs, below, clip=self.clip, sets=sets, eligible=eligible)
 
 
@@ -59,8 +60,8 @@ class MIPSLearner(_SetWeighted):
     name = "MIPS"
 
     def __init__(self, clusters: Any, clip: float | None = None, *, training: Training | None = None):
-        labels = as_labels(clusters)
-        super().__init__(_one_hot(labels), labels, clip, training)
+        labels = as_labels("clusters", clusters)
+        super().__init__(cluster_sets(labels), labels, clip, training)
 
 
 class PolicyConvolutionLearner(_SetWeighted):

@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 from manyarms._arrays import Array
 from manyarms.core.data import LoggedData
 from manyarms.errors import DataTypeError
-from manyarms.estimators.models import CrossFit, FittedModel, RewardModel, _check_size
-from manyarms.posterior import fit
+from manyarms.estimators.models import CrossFit, FittedModel, RewardModel, check_model_size
 
 
 @dataclass(frozen=True)
@@ -30,13 +29,12 @@ class Predicted:
     def by(cls, model: RewardModel, logs: LoggedData) -> Predicted:
         """What a model predicts for these rounds; a `CrossFit` is fitted here, once, and not at every step."""
         if isinstance(model, FittedModel):
-            _check_size(model.posterior.weights, logs)
+            check_model_size(model.posterior.weights, logs)
             return cls(model.posterior.weights.action_mean()[None], np.zeros(len(logs), dtype=np.int64))
         if isinstance(model, CrossFit):
-            _check_size(model.prior, logs)
-            folds = model._folds(logs)
-            others = [logs.take(np.flatnonzero(folds != fold)) for fold in range(model.n_folds)]
-            fitted = [fit(part, model.prior, model.likelihood).weights.action_mean() for part in others]
+            check_model_size(model.prior, logs)
+            folds = model.folds(logs)
+            fitted = [model.without(logs, folds == fold).weights.action_mean() for fold in range(model.n_folds)]
             return cls(np.stack(fitted), folds)
         raise DataTypeError(
             f"a learner needs r̂ for every action: pass what ma.fit returned or a CrossFit; got {type(model).__name__}."

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from manyarms._arrays import Array
 from manyarms.core.data import LoggedData
-from manyarms.core.eligibility import Eligibility, _Shared, eligible_blocks
+from manyarms.core.eligibility import Eligibility, SharedSet, eligible_blocks
 from manyarms.errors import InputError
 from manyarms.learners.predicted import Predicted
 from manyarms.linalg.pairs import pair_rows
@@ -138,7 +138,7 @@ def counted_rows(logs: LoggedData) -> Int[Array, " m"]:
 
 def eligible_sets(eligible: Eligibility) -> Sets:
     """The eligible sets of all rounds, held together as training takes rounds in any order; a shared one only once."""
-    if isinstance(eligible, _Shared):
+    if isinstance(eligible, SharedSet):
         return Sets(eligible.block(slice(0, 1)), np.zeros(eligible.n_rows, dtype=np.int64))
     found = [block for _, block in eligible_blocks(eligible, eligible.n_rows, 1 << 12)]
     return Sets(sparse.csr_array(sparse.vstack(found, format="csr")), np.arange(eligible.n_rows))

@@ -32,7 +32,7 @@ class _Weighted(SoftmaxLearner):
         self.clip = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
 
     def problem(self, logs: LoggedData, eligible: Eligibility | None) -> Problem:
-        propensities, _ = propensities_of(logs, eligible)
+        propensities, _ = propensities_of(logs)
         predicted = None if self.model is None else Predicted.by(self.model, logs)
         return make_problem(logs, propensities, clip=self.clip, eligible=eligible, predicted=predicted)
 

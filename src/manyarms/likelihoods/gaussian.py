@@ -20,7 +20,7 @@ class Gaussian:
     noise_std: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_std", as_scalar("noise_std", self.noise_std, above=0.0))
+        object.__setattr__(self, "noise_std", as_scalar("noise_std", self.noise_std, above=0.0, below=1e150))
 
     def statistics(self, logs: LoggedData, n_actions: int) -> Statistics:
         """The sufficient statistics of logged rounds, one pass over their batches."""

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._arrays import Array
+from manyarms.errors import NumericalError
 from manyarms.linalg.groups import chunks
 from manyarms.linalg.quadratic import pack_forms, pack_squares, row_norms
 from manyarms.linalg.threads import for_each
@@ -24,6 +25,14 @@ class Winners:
     def __init__(self, n_rows: int, k: int):
         self.scores: Float[Array, "n k"] = np.full((n_rows, k), -np.inf)
         self.columns: Int[Array, "n k"] = np.full((n_rows, k), -1, dtype=np.int64)
+
+    def found(self) -> Int[Array, "n k"]:
+        """The winners; refused when a score has overflowed (a row without winners has scores that are no numbers)."""
+        bad = ~np.isfinite(self.scores).all(axis=1)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise NumericalError(f"scores overflow in row {row} of contexts. Rescale them.")
+        return self.columns
 
     def offer(self, rows: slice, scores: Float[Array, "b c"], columns: Int[Array, " c"]) -> None:
         """Let some columns compete; they must ascend, from one offer to the next too."""
@@ -54,7 +63,7 @@ def best_columns(x: Float[Array, "n d"], means: Float[Array, "K d"], k: int = 1)
             winners.offer(rows, x[rows] @ means[columns].T, names[columns])
 
     for_each(work, chunks(len(x), ROWS))
-    return winners.columns
+    return winners.found()
 
 
 def best_lower_bounds(
@@ -86,7 +95,7 @@ def best_lower_bounds(
             winners.offer(rows, _lowered(scores, x[rows], forms, radius, least), names)
 
         for_each(bound, tiles)
-    return winners.columns
+    return winners.found()
 
 
 def _kth_bound_of_the_best_means(
@@ -95,9 +104,12 @@ def _kth_bound_of_the_best_means(
     """A number that the k-th best lower bound of each row cannot fall below."""
     floor = np.full(len(x), np.inf)
     for column in best_columns(x, means, k).T:
-        bound = np.einsum("nd,nd->n", x, means[column]) - radius * row_norms(x, column, covariances)
-        # Rounding must not prune the very pairs that the floor was computed from.
-        floor = np.minimum(floor, bound - 1e-9 * np.abs(bound))
+        width = radius * row_norms(x, column, covariances)
+        bound = np.einsum("nd,nd->n", x, means[column]) - width
+        # Rounding, which grows with the terms of a sum and not with the sum, must not prune the very pairs that the
+        # floor was computed from.
+        size = np.einsum("nd,nd->n", np.abs(x), np.abs(means[column])) + width
+        floor = np.minimum(floor, bound - 1e-12 * size)
     return floor
 
 

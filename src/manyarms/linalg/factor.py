@@ -16,7 +16,9 @@ def psd_root(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]
         return np.linalg.cholesky(matrices)
     except np.linalg.LinAlgError:
         values, vectors = np.linalg.eigh(matrices)
-        return vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+        # A zero eigenvalue comes out as rounding of either sign; taken for real it would be a direction of its own.
+        floor = matrices.shape[-1] * np.finfo(float).eps * values.max(axis=-1, keepdims=True, initial=0.0)
+        return vectors * np.sqrt(np.where(values > floor, values, 0.0))[..., None, :]
 
 
 def is_symmetric(matrices: Float[Array, "k d d"]) -> np.ndarray:
@@ -111,12 +113,14 @@ def gram_root(
 def _eigen_root(
     gram: Float[Array, "m d d"], moment: Float[Array, "m d"]
 ) -> tuple[Float[Array, "m d d"], Float[Array, "m d"]]:
-    values, vectors = np.linalg.eigh(gram)
-    floor = gram.shape[-1] * np.finfo(float).eps * values[:, -1:]
-    kept = values > np.maximum(floor, 0.0)
+    # Scaled to a unit diagonal first: what is negligible must not depend on the units of the features.
+    scale = np.sqrt(np.einsum("mjj->mj", gram))
+    scale = np.where(scale > 0, scale, 1.0)
+    values, vectors = np.linalg.eigh(gram / (scale[:, :, None] * scale[:, None, :]))
+    kept = values > gram.shape[-1] * np.finfo(float).eps * values[:, -1:]
     size = np.sqrt(np.where(kept, values, 1.0))
-    root = np.where(kept[:, :, None], vectors.swapaxes(1, 2) * size[:, :, None], 0.0)
-    response = np.where(kept, np.einsum("mij,mi->mj", vectors, moment) / size, 0.0)
+    root = np.where(kept[:, :, None], vectors.swapaxes(1, 2) * size[:, :, None], 0.0) * scale[:, None, :]
+    response = np.where(kept, np.einsum("mij,mi->mj", vectors, moment / scale) / size, 0.0)
     return root, response
 
 

@@ -19,3 +19,15 @@ def shape_of(matrix: sparse.csr_array) -> tuple[int, int]:
 def pair_rows(matrix: sparse.csr_array) -> Int[Array, " p"]:
     """The row of every stored entry."""
     return np.repeat(np.arange(shape_of(matrix)[0]), np.diff(matrix.indptr))
+
+
+def shared_set(matrix: sparse.csr_array) -> Int[Array, " m"] | None:
+    """The one set of columns that all rows share, if they are at least 16 and do."""
+    n_rows = shape_of(matrix)[0]
+    if n_rows < 16 or len(matrix.indices) % n_rows:
+        return None
+    sets = matrix.indices.reshape(n_rows, -1)
+    same = np.all(np.diff(matrix.indptr) == sets.shape[1]) and np.array_equal(
+        sets, np.broadcast_to(sets[0], sets.shape)
+    )
+    return sets[0].astype(np.int64) if same else None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -19,7 +21,7 @@ def for_each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
     workers = min(len(todo), _n_workers())
     # Also for one item alone: BLAS threads on a tile that fits the cache cost more than they save, and on a busy
     # machine they wait for one another.
-    with _controller().limit(limits=1, user_api="blas"):
+    with _one_blas_thread():
         if workers <= 1:
             for item in todo:
                 work(item)
@@ -27,6 +29,16 @@ def for_each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
         with ThreadPoolExecutor(workers) as pool:
             for _ in pool.map(work, todo):
                 pass
+
+
+@contextmanager
+def _one_blas_thread() -> Generator[None]:
+    """BLAS at one thread. The setting is the process's, so callers from several threads take turns."""
+    with _turn, _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+_turn = Lock()
 
 
 def _n_workers() -> int:

@@ -17,8 +17,10 @@ class Greedy(ScoredPolicy):
         posterior: What `fit` returned.
     """
 
-    def best(self, contexts: Float[Array, "n d"], k: int) -> Int[Array, "n k"]:
-        return best_columns(contexts, self.means, k)
+    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
+        if among is None:
+            return best_columns(contexts, self.means, k)
+        return among[best_columns(contexts, self.means[among], k)]
 
     def pair_scores(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
         return pair_means(contexts, pairs, self.means)

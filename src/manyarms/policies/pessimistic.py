@@ -27,8 +27,12 @@ class Pessimistic(ScoredPolicy):
         self.radius = confidence_radius(self.posterior.weights.dim, delta)
         self.delta = delta
 
-    def best(self, contexts: Float[Array, "n d"], k: int) -> Int[Array, "n k"]:
-        return best_lower_bounds(contexts, self.means, self.posterior.weights.action_cov, self.radius, k)
+    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
+        covariances = self.posterior.weights.action_cov
+        if among is None:
+            return best_lower_bounds(contexts, self.means, covariances, self.radius, k)
+        found = best_lower_bounds(contexts, self.means[among], lambda m: covariances(among[m]), self.radius, k)
+        return among[found]
 
     def pair_scores(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
         norms = row_norms(contexts[pair_rows(pairs)], pairs.indices, self.posterior.weights.action_cov)

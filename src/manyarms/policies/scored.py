@@ -15,7 +15,7 @@ from manyarms.core.eligibility import as_eligibility, eligible_blocks
 from manyarms.core.policy import Policy
 from manyarms.linalg.best import best_of_pairs
 from manyarms.linalg.groups import chunks
-from manyarms.linalg.pairs import pair_rows
+from manyarms.linalg.pairs import pair_rows, shared_set
 from manyarms.posterior.reward import RewardPosterior
 
 
@@ -37,8 +37,8 @@ class ScoredPolicy(Policy):
         return self.posterior.weights.action_mean()
 
     @abstractmethod
-    def best(self, contexts: Float[Array, "n d"], k: int) -> Int[Array, "n k"]:
-        """The k best-scored actions among all."""
+    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
+        """The k best-scored actions among all, or among those given, which ascend."""
 
     @abstractmethod
     def pair_scores(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
@@ -60,7 +60,10 @@ class ScoredPolicy(Policy):
 
     def _ranked(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None, k: int) -> Int[Array, "n k"]:
         if eligible is None:
-            return self.best(contexts, k)
+            return self.best(contexts, k, None)
+        shared = shared_set(eligible)
+        if shared is not None and len(shared) >= k:
+            return self.best(contexts, k, shared)
         return best_of_pairs(self.pair_scores(contexts, eligible), eligible.indptr, eligible.indices, k)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
-from manyarms._arrays import Array, as_scalar
+from manyarms._arrays import Array, as_scalar, check_overflow
 from manyarms.core.choices import Choices
 from manyarms.linalg.pairs import pair_rows
 from manyarms.policies.greedy import Greedy
@@ -31,8 +31,10 @@ class Softmax(Greedy):
     def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
         n = len(contexts)
         if eligible is None:
-            p = contexts @ self.means.T
-            p /= self.temperature
+            with np.errstate(over="ignore", invalid="ignore"):
+                p = contexts @ self.means.T
+                p /= self.temperature
+            check_overflow("scores", p)
             p -= p.max(axis=1, keepdims=True)
             # Numbers below the normal range slow all products down, and e⁻³⁰⁰ is as good as nothing.
             np.maximum(p, -300.0, out=p)

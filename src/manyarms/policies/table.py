@@ -11,7 +11,7 @@ from scipy import sparse
 from manyarms._arrays import Array, as_count, as_floats, check_rows
 from manyarms.core.choices import Choices, RowError
 from manyarms.core.policy import Policy
-from manyarms.errors import PropensityError, ShapeError
+from manyarms.errors import DataTypeError, PropensityError, ShapeError
 from manyarms.linalg.pairs import shape_of
 
 
@@ -43,10 +43,18 @@ class TablePolicy(Policy):
 
     def __init__(self, probabilities: Any):
         if sparse.issparse(probabilities):
+            if probabilities.ndim != 2 or probabilities.dtype.kind not in "biuf":
+                raise DataTypeError(
+                    f"sparse probabilities must be real with 2 axes; got {probabilities.dtype}, {probabilities.ndim}."
+                )
             table = sparse.csr_array(probabilities, dtype=np.float64, copy=True)
             table.sum_duplicates()
-            as_floats("probabilities", table.data, ndim=1)
-            values, totals = table.data, np.asarray(table.sum(axis=1)).reshape(-1)
+            # The smallest and the largest of each row stand for its entries, so that an error names the row.
+            lowest, highest = (
+                np.asarray(part.todense()).reshape(-1) for part in (table.min(axis=1), table.max(axis=1))
+            )
+            values = as_floats("probabilities", np.column_stack([lowest, highest]), ndim=2)
+            totals = np.asarray(table.sum(axis=1)).reshape(-1)
         else:
             table = as_floats("probabilities", probabilities, ndim=(1, 2))
             values, totals = table, np.atleast_1d(table.sum(axis=-1))

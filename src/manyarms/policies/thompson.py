@@ -14,7 +14,6 @@ from manyarms._random import split
 from manyarms.core.choices import Choices
 from manyarms.core.eligibility import as_eligibility, eligible_blocks
 from manyarms.core.policy import Policy
-from manyarms.linalg.best import best_of_pairs
 from manyarms.linalg.groups import chunks
 from manyarms.posterior.reward import RewardPosterior
 
@@ -66,16 +65,6 @@ class Thompson(Policy):
         starts = np.searchsorted(code, np.arange(n + 1) * self.n_actions)
         named = sparse.csr_array((count / s, code % self.n_actions, starts), shape=(n, self.n_actions))
         return Choices(n, self.n_actions, named=named)
-
-    def top_k(self, contexts: Any, k: int, *, eligible: Any = None) -> Int[Array, "n k"]:
-        """The k actions that win most often, best first; -1 fills a row with fewer winners."""
-        k = self._check_k(k)
-        found: list[Array] = []
-        for _, _, choices in self.blocks(contexts, eligible):
-            wins = choices.named
-            assert wins is not None
-            found.append(best_of_pairs(wins.data, wins.indptr, wins.indices, k))
-        return np.concatenate(found) if found else np.empty((0, k), dtype=np.int64)
 
     def sample(self, contexts: Any, rng: np.random.Generator, *, eligible: Any = None) -> Int[Array, " n"]:
         """The best action under a fresh draw of all weights; up to `n_draws` draws, shared by the rows in turn."""

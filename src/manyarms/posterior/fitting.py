@@ -22,7 +22,8 @@ def fit(
         likelihood: How rewards arise; by default `Gaussian(noise_std=1.0)`.
     """
     prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
-    likelihood = as_instance("likelihood", likelihood or Gaussian(), Gaussian, "a likelihood, as in ma.Gaussian(1.0)")
+    likelihood = Gaussian() if likelihood is None else likelihood
+    likelihood = as_instance("likelihood", likelihood, Gaussian, "a likelihood, as in ma.Gaussian(1.0)")
     if isinstance(logs, Statistics):
         statistics, learned_from = logs, ()
     else:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_actions, as_instance, as_matrix
+from manyarms._arrays import Array, as_actions, as_instance, as_matrix, check_overflow
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Estimate, Method
 from manyarms.core.fingerprint import Fingerprint
@@ -63,9 +63,12 @@ class RewardPosterior:
         """Posterior standard deviation of φ(x_i)ᵀ θ_{a_i}, one action a row, without the noise of a single reward."""
         x = as_matrix("contexts", contexts, columns=self.weights.dim)
         actions = as_actions("actions", actions, n_actions=self.weights.n_actions, length=len(x))
-        return row_norms(x, actions, self.weights.action_cov)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return check_overflow("reward_std", row_norms(x, actions, self.weights.action_cov))
 
-    def value(self, policy: Policy, contexts: Any, *, eligible: Any = None, weights: Any = None) -> Estimate:
+    def value(
+        self, policy: Policy, contexts: Any, *, eligible: Any = None, weights: Any = None, groups: Any = None
+    ) -> Estimate:
         """The exact posterior of V(π) = mean over contexts of Σ_a π(a | x) r(x, a).
 
         V(π) | data ~ N(Σ_a m_aᵀ θ̂_a, Σ_a m_aᵀ S_a m_a + ‖Fᵀ Σ_a (T_a W_a)ᵀ m_a‖²) with m_a the policy's feature
@@ -76,15 +79,23 @@ class RewardPosterior:
             contexts: (n, d), a sample of those the policy will meet.
             eligible: Which actions may be chosen where; None for all. See `core.eligibility`.
             weights: (n,) how often each context counts; None for once.
+            groups: (n,) users or sessions, when contexts come in clusters; `context_std` is then that of the groups.
 
         Returns:
             An `Estimate`: `posterior_std` for these contexts, `std` for the population they were drawn from.
         """
         mass, rows = self._profile(policy, contexts, eligible, weights)
-        return self._estimate(mass, rows, weights, method="exact")
+        return self._estimate(mass, rows, weights, groups, method="exact")
 
     def difference(
-        self, policy: Policy, baseline: Policy, contexts: Any, *, eligible: Any = None, weights: Any = None
+        self,
+        policy: Policy,
+        baseline: Policy,
+        contexts: Any,
+        *,
+        eligible: Any = None,
+        weights: Any = None,
+        groups: Any = None,
     ) -> Estimate:
         """The exact posterior of V(policy) - V(baseline), paired on the contexts.
 
@@ -96,13 +107,21 @@ class RewardPosterior:
             contexts: (n, d).
             eligible: Which actions may be chosen where, for both.
             weights: (n,) how often each context counts; None for once.
+            groups: (n,) users or sessions, when contexts come in clusters; `context_std` is then that of the groups.
         """
         mass, rows = self._profile(policy, contexts, eligible, weights)
-        base_mass, base_rows = self._profile(baseline, contexts, eligible, weights)
-        return self._estimate(mass.plus(base_mass, -1.0), rows - base_rows, weights, method="exact")
+        base_mass, base_rows = self._profile(baseline, contexts, eligible, weights, "baseline")
+        return self._estimate(mass.plus(base_mass, -1.0), rows - base_rows, weights, groups, method="exact")
 
     def lift(
-        self, policy: Policy, baseline: Policy, contexts: Any, *, eligible: Any = None, weights: Any = None
+        self,
+        policy: Policy,
+        baseline: Policy,
+        contexts: Any,
+        *,
+        eligible: Any = None,
+        weights: Any = None,
+        groups: Any = None,
     ) -> Estimate:
         """(V(policy) - V(baseline)) / |V(baseline)|, by the delta method around the posterior means.
 
@@ -110,8 +129,8 @@ class RewardPosterior:
             UndefinedLiftError: When the baseline's 95 % interval contains zero: a ratio to it then means nothing.
         """
         mass, rows = self._profile(policy, contexts, eligible, weights)
-        base_mass, base_rows = self._profile(baseline, contexts, eligible, weights)
-        base = self._estimate(base_mass, base_rows, weights, method="exact")
+        base_mass, base_rows = self._profile(baseline, contexts, eligible, weights, "baseline")
+        base = self._estimate(base_mass, base_rows, weights, groups, method="exact")
         low, high = base.interval()
         if low <= 0.0 <= high:
             raise UndefinedLiftError(
@@ -123,7 +142,7 @@ class RewardPosterior:
         # d lift = (dV - (1 + lift sign) dV0) / |V0|: the same linear form for the posterior and for the contexts.
         slope = 1.0 + lift * np.sign(base.value)
         tangent = mass.plus(base_mass, -slope).scaled(1.0 / scale)
-        spread = self._estimate(tangent, (rows - slope * base_rows) / scale, weights, method="delta")
+        spread = self._estimate(tangent, (rows - slope * base_rows) / scale, weights, groups, method="delta")
         return replace(spread, value=lift)
 
     def update(self, logs: LoggedData) -> RewardPosterior:
@@ -158,24 +177,28 @@ class RewardPosterior:
         return min(1.0, posterior / before) if before > 0 else 1.0
 
     def _profile(
-        self, policy: Policy, contexts: Any, eligible: Any, weights: Any
+        self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
     ) -> tuple[FeatureMass, Float[Array, " n"]]:
         """The policy's feature mass, and its expected reward row by row."""
-        policy = as_instance("policy", policy, Policy, "a policy")
+        policy = as_instance(name, policy, Policy, "a policy")
         if policy.n_actions != self.weights.n_actions:
             raise ShapeError(
-                f"policy has {policy.n_actions} actions; the posterior has {self.weights.n_actions}. "
+                f"{name} has {policy.n_actions} actions; the posterior has {self.weights.n_actions}. "
                 "Build both on the same catalog (pass n_actions=)."
             )
         x = as_matrix("contexts", contexts, columns=self.weights.dim)
         return policy.profile(x, self.weights.action_mean(), eligible=eligible, weights=weights)
 
-    def _estimate(self, mass: FeatureMass, rows: Float[Array, " n"], weights: Any, method: Method) -> Estimate:
-        posterior = self.weights.variance_of(mass.vectors, mass.actions)
+    def _estimate(
+        self, mass: FeatureMass, rows: Float[Array, " n"], weights: Any, groups: Any, method: Method
+    ) -> Estimate:
         counts = row_weights(weights, len(rows))
-        n, value = float(counts.sum()), float(np.average(rows, weights=counts))
-        context = float(counts @ (rows - value) ** 2) / (n - 1) / n if n > 1 else None
-        alone = ("one context says nothing of how contexts vary: std is for this context alone",)
+        with np.errstate(over="ignore", invalid="ignore"):
+            posterior = self.weights.variance_of(mass.vectors, mass.actions)
+            n, value = float(counts.sum()), float(np.average(rows, weights=counts))
+            context = _mean_variance(rows - value, counts, groups)
+        check_overflow("the value and its variance", np.array([value, posterior, context or 0.0]))
+        alone = ("one context or group says nothing of how they vary: std is for these contexts alone",)
         return Estimate(
             value=value,
             std=float(np.sqrt(posterior + (context or 0.0))),
@@ -191,6 +214,17 @@ class RewardPosterior:
                 "prior_share": self._prior_share(mass, posterior),
             },
         )
+
+
+def _mean_variance(centred: Float[Array, " n"], counts: Float[Array, " n"], groups: Any) -> float | None:
+    """The variance of a mean over independent rows, or over groups of them; None when there is only one."""
+    total = float(counts.sum())
+    if groups is None:
+        return float(counts @ centred**2) / (total - 1) / total if total > 1 else None
+    labels = np.unique(as_actions("groups", groups, length=len(centred)), return_inverse=True)[1]
+    sums = np.bincount(labels, weights=counts * centred)
+    n = len(sums)
+    return float(np.sum(sums**2)) / total**2 * n / (n - 1) if n > 1 else None
 
 
 def check_logs(logs: LoggedData, prior: HierarchicalGaussian) -> LoggedData:
