@@ -2,7 +2,7 @@
 
 n = 100,000 rounds, K = 10,000 actions, d = 10: an n x K array would take 8 GB. Prints, asserts nothing.
 
-    python studies/estimators_at_scale.py [--actions 10000] [--rounds 100000]
+    python studies/estimators_at_scale.py [--actions 10000] [--rounds 200000]
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ def problem(n: int, k: int) -> tuple[ma.LoggedData, ma.RewardPosterior, np.ndarr
     return logs.split(0.5, by="time")[1], ma.fit(logs.split(0.5, by="time")[0], prior), category
 
 
-def estimators(posterior: ma.RewardPosterior, category: np.ndarray, n: int) -> dict[str, ma.Estimator | ma.DM]:
+def estimators(
+    posterior: ma.RewardPosterior, category: np.ndarray, logs: ma.LoggedData
+) -> dict[str, ma.Estimator | ma.DM]:
     """All of them."""
     rng = np.random.default_rng(1)
-    strata = np.zeros(n, dtype=int)
+    strata = np.zeros(len(logs), dtype=int)
     embeddings = rng.normal(size=(len(category), 3)) + category[:, None]
     return {
         "DM (sDM)": ma.DM(posterior),
@@ -50,6 +52,8 @@ def estimators(posterior: ma.RewardPosterior, category: np.ndarray, n: int) -> d
         "IPS, bootstrap": ma.IPS(interval=ma.Bootstrap(200, rng=rng)),
         "DR": ma.DR(posterior),
         "DR, cross-fitted": ma.DR(ma.CrossFit(posterior.prior, rng=rng)),
+        "snDR": ma.SNDR(posterior),
+        "SG-DR": ma.SubGaussianDR(posterior, 0.1),
         "Switch-DR": ma.SwitchDR(posterior, 10.0),
         "DRos": ma.DRos(posterior, 10.0),
         "SG-IPS": ma.SubGaussianIPS(0.1),
@@ -59,13 +63,16 @@ def estimators(posterior: ma.RewardPosterior, category: np.ndarray, n: int) -> d
         "OffCEM": ma.OffCEM(category, posterior),
         "PC": ma.PolicyConvolution(embeddings, 20),
         "weighted IPS": ma.WeightedIPS(strata),
+        "balanced IPS": ma.BalancedIPS([logs.logging_policy], strata),
+        "replay": ma.Replay(),
     }
 
 
 def run(name: str, n: int, k: int, out: Queue[tuple[float, float, float]]) -> None:
     logs, posterior, category = problem(n, k)
-    target = ma.EpsilonGreedy(ma.Greedy(posterior), 0.2)
-    judge = estimators(posterior, category, len(logs))[name]
+    # Replay can only judge a policy without chance.
+    target = ma.Greedy(posterior) if name == "replay" else ma.EpsilonGreedy(ma.Greedy(posterior), 0.2)
+    judge = estimators(posterior, category, logs)[name]
     start = time.process_time()
     found = judge.estimate(target, logs)
     out.put((found.value, time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
@@ -77,7 +84,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200_000, help="half of them to learn from, half to judge on")
     args = parser.parse_args()
     small = problem(1000, 100)
-    names = list(estimators(small[1], small[2], 500))
+    names = list(estimators(small[1], small[2], small[0]))
     context = mp.get_context("spawn")
     print(f"judged on {args.rounds // 2:,} rounds, {args.actions:,} actions; memory of the whole process")
     for name in names:
