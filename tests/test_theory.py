@@ -9,7 +9,7 @@ from scipy import integrate, stats
 
 import manyarms as ma
 from manyarms import datasets, theory
-from manyarms.errors import InputError, PropensityError, ShapeError
+from manyarms.errors import InputError, PropensityError, RangeError, ShapeError
 
 SE = 4.0  # how many standard errors a simulated mean may lie off
 
@@ -331,18 +331,18 @@ def test_wrong_arguments_raise_typed_errors():
     rng = np.random.default_rng(22)
     other = ma.priors.independent(5, dim=2)
     wrong = [
-        (ShapeError, lambda: theory.theorem_1_bound(0, 1.0)),
+        (RangeError, lambda: theory.theorem_1_bound(0, 1.0)),
         (InputError, lambda: theory.theorem_1_bound(3, -1.0)),
         (InputError, lambda: theory.corrected_bound(3, float("nan"))),
         (PropensityError, lambda: theory.explicit_bound(CIRCLE, 100, [0.2, 1.2])),
         (ShapeError, lambda: theory.explicit_bound(CIRCLE, 100, [])),
-        (ShapeError, lambda: theory.explicit_bound(CIRCLE, 0, [0.2])),
-        (ShapeError, lambda: theory.IsotropicModel(2, 1.0, 1.0, 1.0, 0.6, 1.5)),
+        (RangeError, lambda: theory.explicit_bound(CIRCLE, 0, [0.2])),
+        (RangeError, lambda: theory.IsotropicModel(2, 1.0, 1.0, 1.0, 0.6, 1.5)),
         (InputError, lambda: theory.IsotropicModel(2, 1.0, 1.0, 1.0, 0.5, 0.5)),
         (InputError, lambda: theory.BayesianProblem(problem.prior, problem.draw_contexts, 0.0)),
         (ShapeError, lambda: theory.BayesianProblem(problem.prior, problem.draw_contexts, 1.0, ma.Uniform(3))),
-        (ShapeError, lambda: theory.bayes_suboptimality(problem, 5, rng=rng, n_instances=1)),
-        (ShapeError, lambda: theory.bayes_suboptimality(problem, -1, rng=rng)),
+        (RangeError, lambda: theory.bayes_suboptimality(problem, 5, rng=rng, n_instances=1)),
+        (RangeError, lambda: theory.bayes_suboptimality(problem, -1, rng=rng)),
         (ShapeError, lambda: theory.bayes_suboptimality(problem, 5, rng=rng, fit_prior=other)),
         (ShapeError, lambda: theory.bayes_mse(problem, np.ones((2, 2)), [0], 5, rng=rng)),
     ]

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._arrays import Array, as_count, as_scalar, as_vector, check_rows
-from manyarms.errors import PropensityError, ShapeError
+from manyarms.errors import PropensityError, RangeError, ShapeError
 from manyarms.posterior.reward import RewardPosterior
 
 
@@ -94,7 +94,7 @@ class IsotropicModel:
         as_scalar("moment_ratio", self.moment_ratio, at_least=1.0)
         # The eigenvalues of E X Xᵀ sum to E‖X‖² ≤ 1; a g estimated from contexts may be off by rounding.
         if self.smallest_eigenvalue * self.dim > 1.0 + 1e-9:
-            raise ShapeError(
+            raise RangeError(
                 f"smallest_eigenvalue must be at most 1 / dim = {1 / self.dim:g}; got {self.smallest_eigenvalue}. "
                 "Scale the contexts so that ‖x‖ ≤ 1."
             )
