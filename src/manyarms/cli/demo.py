@@ -40,14 +40,13 @@ def demo(
     """
     with _one_line_errors():
         shop, comparison = _run(output, seed, items, categories, rounds, force)
-    if as_json:
-        from manyarms.cli.printing import figures  # noqa: PLC0415
+        from manyarms.cli.printing import figures, print_comparison  # noqa: PLC0415
 
-        typer.echo(json.dumps(figures(comparison, output), indent=2))
-    else:
-        from manyarms.cli.printing import print_comparison  # noqa: PLC0415
-
-        print_comparison(comparison, shop, output)
+        if as_json:
+            typer.echo(json.dumps(figures(comparison, output), indent=2))
+        else:
+            print_comparison(comparison, shop, output)
+        sys.stdout.flush()
 
 
 def _run(output: Path, seed: int, items: int, categories: int, rounds: int, force: bool) -> tuple[Shop, Comparison]:

@@ -18,6 +18,8 @@ from manyarms.cli.script import script_body
 from manyarms.core.estimate import Estimate
 from manyarms.datasets.shop import Shop
 
+MIN_WIDTH = 78
+
 CAPTION = (
     "Never shown: the share of choices that fall on items with no row in the log; what is known of those comes from "
     "their categories. True values, on the same customers, are known because the shop is made up, and so are the "
@@ -28,6 +30,8 @@ CAPTION = (
 def print_comparison(comparison: Comparison, shop: Shop, folder: Path) -> None:
     """What was made up, the policies side by side, the decision, and the lines to run on one's own data."""
     console = Console(highlight=False)
+    # Below this the table would drop digits; a narrow terminal wraps whole lines instead.
+    console.width = max(console.width, MIN_WIDTH)
     console.print(_opening(comparison, folder), soft_wrap=True)
     console.print()
     console.print(_table(comparison))
