@@ -10,16 +10,15 @@ from scipy import sparse
 
 from manyarms._arrays import Array, as_count, as_floats, as_scalar
 from manyarms.core.data import LoggedData
-from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.policy import Policy, row_weights
 from manyarms.errors import InputError, ShapeError
-from manyarms.estimators.base import Estimator, Options, Rounds
-from manyarms.estimators.models import as_model
+from manyarms.estimators.base import Options, Rounds
+from manyarms.estimators.models import ModelEstimator
 from manyarms.estimators.propensity import as_labels, logging_of
 from manyarms.linalg.pairs import shape_of
 
 
-class SetWeighted(Estimator):
+class SetWeighted(ModelEstimator):
     """mean of w(x, A) r with w(x, A) = π(A | x) / π_0(A | x) for the set A of the logged action.
 
     With a reward model: mean of w(x, A) (r - r̂(x, a)) + Σ_a π r̂.
@@ -33,18 +32,9 @@ class SetWeighted(Estimator):
         floor: float,
         **options: Unpack[Options],
     ):
-        super().__init__(**options)
+        super().__init__(model, **options)
         self._sets, self._set_of_action = sets, set_of_action
-        self.model = None if model is None else as_model(model)
         self._floor = floor
-
-    @property
-    def has_model(self) -> bool:
-        return self.model is not None
-
-    @property
-    def learned_from(self) -> tuple[Fingerprint, ...]:
-        return () if self.model is None else self.model.learned_from
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
         if len(self._set_of_action) != logs.n_actions:
@@ -64,12 +54,9 @@ class SetWeighted(Estimator):
                 "which it logged. Check logging_policy, or pass clip."
             )
         weights = policy.probability_of_sets(logs.contexts, self._sets, which, eligible=eligible) / below
-        direct, rewards = np.zeros(len(logs)), logs.rewards
-        if self.model is not None:
-            predicted, direct = self.model.predict(policy, logs, eligible)
-            rewards = rewards - predicted
+        residual, direct = self.residual(policy, logs, eligible)
         figures = {"estimated_propensities": float(estimated)}
-        return Rounds(direct, weights * rewards, None, weights, None, figures)
+        return Rounds(direct, weights * residual, None, weights, None, figures)
 
 
 class MIPS(SetWeighted):

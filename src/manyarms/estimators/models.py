@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from jaxtyping import Float
@@ -16,6 +16,7 @@ from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.policy import Policy
 from manyarms.errors import DataTypeError, InputError, ShapeError
+from manyarms.estimators.base import Estimator, Options
 from manyarms.likelihoods import Gaussian
 from manyarms.posterior import RewardPosterior, fit
 
@@ -88,6 +89,36 @@ class CrossFit(RewardModel):
         keys = np.arange(len(logs)) if logs.groups is None else np.unique(logs.groups, return_inverse=True)[1]
         rng = np.random.default_rng(self._seed)
         return (rng.permutation(int(keys.max()) + 1) % self.n_folds)[keys]
+
+
+class ModelEstimator(Estimator):
+    """An estimator that may have a reward model: weights then multiply r - r̂ instead of r, and Σ_a π r̂ is added.
+
+    Args:
+        model: What `fit` returned, or a `CrossFit`; None for none.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
+    """
+
+    def __init__(self, model: Any, **options: Unpack[Options]):
+        super().__init__(**options)
+        self.model = None if model is None else as_model(model)
+
+    @property
+    def has_model(self) -> bool:
+        return self.model is not None
+
+    @property
+    def learned_from(self) -> tuple[Fingerprint, ...]:
+        return () if self.model is None else self.model.learned_from
+
+    def residual(
+        self, policy: Policy, logs: LoggedData, eligible: Any
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """What the weights multiply, and what is added."""
+        if self.model is None:
+            return logs.rewards, np.zeros(len(logs))
+        predicted, direct = self.model.predict(policy, logs, eligible)
+        return logs.rewards - predicted, direct
 
 
 def as_model(value: Any) -> RewardModel:

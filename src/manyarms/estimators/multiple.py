@@ -10,40 +10,29 @@ from jaxtyping import Float, Int
 
 from manyarms._arrays import Array, as_actions
 from manyarms.core.data import LoggedData
-from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.policy import Policy, row_weights
 from manyarms.errors import InputError, ShapeError
-from manyarms.estimators.base import Estimator, Options, Rounds, check_target
-from manyarms.estimators.models import as_model
+from manyarms.estimators.base import Options, Rounds, check_target
+from manyarms.estimators.models import ModelEstimator
 from manyarms.estimators.propensity import propensities_of
 
 
-class _Stratified(Estimator):
+class _Stratified(ModelEstimator):
     """What both share: rounds that know which policy logged them, and perhaps a reward model."""
 
     def __init__(self, strata: Any, model: Any, **options: Unpack[Options]):
-        super().__init__(**options)
+        super().__init__(model, **options)
         self.strata: Int[Array, " n"] = as_actions("strata", strata)
-        self.model = None if model is None else as_model(model)
 
-    @property
-    def has_model(self) -> bool:
-        return self.model is not None
-
-    @property
-    def learned_from(self) -> tuple[Fingerprint, ...]:
-        return () if self.model is None else self.model.learned_from
-
-    def _residual(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Array, Array]:
-        """What the weights multiply, and what is added."""
+    def residual(
+        self, policy: Policy, logs: LoggedData, eligible: Any
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         if len(self.strata) != len(logs):
             raise ShapeError(
-                f"strata must name the logging policy of every round: {len(logs)}; got {len(self.strata)}."
+                f"strata must name the logging policy of every round: {len(logs)}; got {len(self.strata)}. "
+                "After a split, pass strata[part.rows]."
             )
-        if self.model is None:
-            return logs.rewards, np.zeros(len(logs))
-        predicted, direct = self.model.predict(policy, logs, eligible)
-        return logs.rewards - predicted, direct
+        return super().residual(policy, logs, eligible)
 
 
 class BalancedIPS(_Stratified):
@@ -70,7 +59,7 @@ class BalancedIPS(_Stratified):
             )
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
-        residual, direct = self._residual(policy, logs, eligible)
+        residual, direct = self.residual(policy, logs, eligible)
         counts = row_weights(logs.weights, len(logs))
         for logging in self.logging_policies:
             check_target(logging, logs)
@@ -102,7 +91,7 @@ class WeightedIPS(_Stratified):
         super().__init__(strata, model, **options)
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
-        residual, direct = self._residual(policy, logs, eligible)
+        residual, direct = self.residual(policy, logs, eligible)
         propensities, estimated = propensities_of(logs)
         weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / propensities
         rounds = weights * residual + direct

@@ -13,15 +13,14 @@ from jaxtyping import Float
 
 from manyarms._arrays import Array, as_scalar
 from manyarms.core.data import LoggedData
-from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError
 from manyarms.estimators.base import Estimator, Options, Rounds
-from manyarms.estimators.models import as_model
+from manyarms.estimators.models import ModelEstimator
 from manyarms.estimators.propensity import propensities_of
 
 
-class WeightedEstimator(Estimator):
+class WeightedEstimator(ModelEstimator):
     """mean of w̃ r, or mean of w̃ (r - r̂) + Σ_a π r̂ when there is a reward model.
 
     Args:
@@ -32,32 +31,20 @@ class WeightedEstimator(Estimator):
     self_normalised = False
 
     def __init__(self, model: Any = None, **options: Unpack[Options]):
-        super().__init__(**options)
-        self.model = None if model is None else as_model(model)
+        super().__init__(model, **options)
 
     @abstractmethod
     def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
         """w̃ from π(a_i | x_i) and π_0(a_i | x_i)."""
 
-    @property
-    def has_model(self) -> bool:
-        return self.model is not None
-
-    @property
-    def learned_from(self) -> tuple[Fingerprint, ...]:
-        return () if self.model is None else self.model.learned_from
-
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
         propensities, estimated = propensities_of(logs)
         target = policy.probability_of(logs.contexts, logs.actions, eligible=eligible)
         weights = self.reweighted(target, propensities)
-        direct, rewards = np.zeros(len(logs)), logs.rewards
-        if self.model is not None:
-            predicted, direct = self.model.predict(policy, logs, eligible)
-            rewards = rewards - predicted
+        residual, direct = self.residual(policy, logs, eligible)
         return Rounds(
             direct,
-            weights * rewards,
+            weights * residual,
             weights if self.self_normalised else None,
             target / propensities,
             propensities,
