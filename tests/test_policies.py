@@ -368,3 +368,31 @@ def test_blas_threads_are_set_back_after_calls_from_several_threads(posterior, c
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: ma.Greedy(posterior).actions(many), range(40)))
     assert [pool["num_threads"] for pool in threadpool_info()] == before
+
+
+def test_top_k_of_a_table_with_zeros_writes_out_no_rows_by_actions_array():
+    """2,000 rows of a catalog of 100,000 would take 1.6 GB; few actions are eligible in each."""
+    import tracemalloc
+
+    k, n = 100_000, 2000
+    table = np.zeros(k)
+    table[::2] = 2.0 / k
+    sets = [[2 * i, 2 * i + 1, 2 * i + 4] for i in range(n)]
+    x = np.zeros((n, 1))
+    tracemalloc.start()
+    got = ma.TablePolicy(table).top_k(x, 3, eligible=sets)
+    mixed = ma.Policy.top_k(ma.EpsilonGreedy(ma.TablePolicy(table), 0.5), x[:60], 2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert_array_equal(got, [[2 * i, 2 * i + 4, -1] for i in range(n)])
+    assert_array_equal(mixed, [[0, 2]] * 60)
+    assert peak < 200e6
+
+
+def test_a_stored_zero_is_no_choice():
+    """Else a level drawn above the sum of a row, which rounding allows, would land on it."""
+    given = sparse.csr_array((np.array([0.5, 0.5, 0.0]), np.array([0, 1, 2]), np.array([0, 3])), shape=(1, 3))
+    assert given.nnz == 3
+    for eligible in (None, sparse.csr_array(np.ones((1, 3)))):
+        choices = ma.TablePolicy(given).choices(np.zeros((1, 1)), eligible)
+        assert_array_equal(choices.named.indices, [0, 1])

@@ -165,15 +165,19 @@ class Choices:
     def top_k(self, k: int) -> Int[Array, "n k"]:
         """The k likeliest actions of each row, likeliest first; -1 fills a row with fewer."""
         if self.everywhere is None and self.dense is None and self.named is not None:
-            held = self.named.data > 0
-            if held.all():
-                return best_of_pairs(self.named.data, self.named.indptr, self.named.indices, k)
+            likely = self.named.copy()
+            likely.eliminate_zeros()
+            return best_of_pairs(likely.data, likely.indptr, likely.indices, k)
         if self.named is None and self.dense is None and self.everywhere is not None:
-            order = np.argsort(-self.everywhere, kind="stable")[:k]
-            return np.tile(np.where(self.everywhere[order] > 0, order, -1), (self.n_rows, 1))
-        p = self.probabilities()
-        order = np.argsort(-p, axis=1, kind="stable")[:, :k]
-        return np.where(np.take_along_axis(p, order, axis=1) > 0, order, -1)
+            return np.tile(_likeliest(self.everywhere[None], k), (self.n_rows, 1))
+        # Some rows at a time: a block may have many more than can be written out.
+        out = np.empty((self.n_rows, k), dtype=np.int64)
+        for rows in chunks(self.n_rows, max(1, (1 << 22) // self.n_actions)):
+            named = None if self.named is None else self.named[rows]
+            dense = None if self.dense is None else self.dense[rows]
+            part = Choices(rows.stop - rows.start, self.n_actions, named, self.everywhere, dense)
+            out[rows] = _likeliest(part.probabilities(), k)
+        return out
 
     def expected(self, features: Float[Array, "n d"], means: Float[Array, "K d"]) -> Float[Array, " n"]:
         """Σ_a π(a | x_i) φ(x_i)ᵀ θ̂_a, row by row."""
@@ -206,6 +210,11 @@ def _invert_named(
     last = named.indptr[1:] - 1
     out[inside] = named.indices[np.clip(slot, named.indptr[:-1], last)[inside]]
     return level - mass
+
+
+def _likeliest(probabilities: Float[Array, "n K"], k: int) -> Int[Array, "n k"]:
+    order = np.argsort(-probabilities, axis=1, kind="stable")[:, :k]
+    return np.where(np.take_along_axis(probabilities, order, axis=1) > 0, order, -1)
 
 
 def _last_positive(probabilities: Float[Array, " K"]) -> int:

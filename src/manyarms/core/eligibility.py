@@ -21,8 +21,15 @@ class Eligibility(ABC):
         self.n_rows = n_rows
         self.n_actions = n_actions
 
+    @abstractmethod
     def block(self, rows: slice) -> sparse.csr_array:
         """Ones where an action may be chosen, for these rows: columns sorted, none twice, no row empty."""
+
+
+class _Given(Eligibility):
+    """Sets as a user gives them, put in order and checked as they are read."""
+
+    def block(self, rows: slice) -> sparse.csr_array:
         found = self._read(rows)
         matrix = _clean(found, rows.start, rows.stop - rows.start, self.n_actions)
         sizes = np.diff(matrix.indptr)
@@ -88,7 +95,7 @@ PAIRS_PER_BLOCK = 1 << 20
 """About how many (row, eligible action) pairs are held at a time."""
 
 
-class _Stored(Eligibility):
+class _Stored(_Given):
     def __init__(self, value: Any, n_rows: int, n_actions: int):
         super().__init__(n_rows, n_actions)
         self._value = value
@@ -111,15 +118,12 @@ class SharedSet(Eligibility):
             raise EligibilityError("eligible leaves nothing to choose from in row 0: the mask for all rows is empty.")
 
     def block(self, rows: slice) -> sparse.csr_array:
-        return self._read(rows)
-
-    def _read(self, rows: slice) -> sparse.csr_array:
         n, k = rows.stop - rows.start, len(self._ids)
         shape = (n, self.n_actions)
         return sparse.csr_array((np.ones(n * k), np.tile(self._ids, n), np.arange(n + 1) * k), shape=shape)
 
 
-class _Callable(Eligibility):
+class _Callable(_Given):
     def __init__(self, function: Callable[[slice], Any], n_rows: int, n_actions: int):
         super().__init__(n_rows, n_actions)
         self._function = function

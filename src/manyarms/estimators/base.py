@@ -71,7 +71,7 @@ class Estimator(ABC):
     A new estimator implements `rounds`, and `name` says what it is called in a table.
 
     Args:
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        options: See `Options`.
     """
 
     name: str

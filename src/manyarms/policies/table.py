@@ -49,6 +49,8 @@ class TablePolicy(Policy):
                 )
             table = sparse.csr_array(probabilities, dtype=np.float64, copy=True)
             table.sum_duplicates()
+            # A stored zero is no choice: sampling must not land on it for a rounding error in the sum of its row.
+            table.eliminate_zeros()
             # The smallest and the largest of each row stand for its entries, so that an error names the row.
             lowest, highest = (
                 np.asarray(part.todense()).reshape(-1) for part in (table.min(axis=1), table.max(axis=1))
@@ -92,6 +94,7 @@ class TablePolicy(Policy):
             return Choices.of_shared(np.asarray(table), n, eligible)
         if eligible is not None:
             kept = sparse.csr_array(eligible.multiply(table))
+            kept.eliminate_zeros()
             totals = np.asarray(kept.sum(axis=1)).reshape(-1)
             if n and totals.min() <= 0:
                 raise RowError(int(np.argmin(totals)), "gives probability zero to every eligible action")
