@@ -71,6 +71,24 @@ class ActionCovariance:
         """L_a ε with L_a L_aᵀ = Σ_a: standard normal noise turned into draws around zero."""
         return self.times_root_t(noise.swapaxes(0, 1), actions).swapaxes(0, 1)
 
+    def plus(self, other: ActionCovariance, n_actions: int) -> ActionCovariance:
+        """Σ_a of a sum of two independent vectors, in the simplest form that holds both."""
+        if self.variances is not None and other.variances is not None:
+            return ActionCovariance(variances=self.variances + other.variances)
+        for first, second in ((self, other), (other, self)):
+            # A part without any spread of its own must not write the other one out.
+            if second.variances is not None and not second.variances.any():
+                return first
+        if self.each is None and other.each is None:
+            return ActionCovariance(shared=(self.blocks(np.zeros(1, int)) + other.blocks(np.zeros(1, int)))[0])
+        everyone = np.arange(n_actions)
+        return ActionCovariance(each=self.blocks(everyone) + other.blocks(everyone))
+
+    def scaled(self, factor: float) -> ActionCovariance:
+        """Σ_a times a number that is not negative."""
+        parts = {name: getattr(self, name) for name in ("variances", "shared", "each")}
+        return ActionCovariance(**{name: None if part is None else factor * part for name, part in parts.items()})
+
     def extended(self, extra: ActionCovariance | None, n_actions: int, n_new: int) -> ActionCovariance:
         """The covariances of these actions followed by those of `n_new` more; None repeats what all share."""
         if extra is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,10 +12,11 @@ from jaxtyping import Float, Int
 from manyarms._arrays import Array, as_actions, as_count, as_floats, as_vector, check_overflow, frozen
 from manyarms._random import split
 from manyarms.core.covariance import ActionCovariance
-from manyarms.core.latent import LatentFactor
+from manyarms.core.effects import EffectGroup, as_effects
+from manyarms.core.latent import BlockFactor, LatentFactor
 from manyarms.core.mixing import DenseMixing, Mixing, as_mixing
 from manyarms.core.observed import Observed, action_chunks
-from manyarms.errors import ShapeError
+from manyarms.errors import InputError, ShapeError
 
 
 class HierarchicalGaussian:
@@ -24,12 +26,16 @@ class HierarchicalGaussian:
     one), θ_a | ψ is centred on m + Σ_a N_aᵀ (ρ_a - R_a m) with m = W_a ψ + c_a and N_a = (I + R_a Σ_a R_aᵀ)⁻¹ R_a. So
     conditioning stores R_a, ρ_a and N_a L_a (with L_a L_aᵀ = Σ_a) for the actions it saw, and nothing for the others.
 
+    `a + b` is the prior of θ_a + θ'_a, a draw of each: a category effect plus an embedding effect.
+
     Args:
         latent_mean: μ, (d',).
         latent_cov: Σ: a scalar, (d',), blocks (J, b, b) with J b = d', or (d', d').
         mixing: W: (K, d, d'), or `MixedEffects(weights, dim)`.
         action_cov: Σ_a: a scalar, (d,), (d, d) or (K, d, d); zero is allowed.
         offset: c_a: None, (d,) or (K, d).
+        effects: Which parts of ψ are exchangeable, for `learn_prior`; by default all effects of a `MixedEffects` are
+            one group, and so are all coordinates of ψ under a dense W.
 
     Raises:
         InputError: When shapes disagree, values are not finite, or a covariance is not symmetric PSD.
@@ -40,16 +46,26 @@ class HierarchicalGaussian:
         >>> import manyarms as ma
         >>> category = np.array([0, 0, 1, 2, 2])
         >>> ma.HierarchicalGaussian(np.zeros(6), 1.0, ma.MixedEffects(np.eye(3)[category], dim=2), action_cov=0.1)
-        HierarchicalGaussian(5 actions, d=2, latent_dim=6, MixedEffects)
+        HierarchicalGaussian(5 actions, d=2, latent_dim=6, effects 3)
     """
 
-    def __init__(self, latent_mean: Any, latent_cov: Any, mixing: Any, action_cov: Any, offset: Any = None):
+    def __init__(
+        self,
+        latent_mean: Any,
+        latent_cov: Any,
+        mixing: Any,
+        action_cov: Any,
+        offset: Any = None,
+        *,
+        effects: Sequence[EffectGroup] | None = None,
+    ):
         self.mixing: Mixing = as_mixing(mixing)
         mean = as_vector("latent_mean", latent_mean, length=self.mixing.latent_dim)
         self.latent_mean: Float[Array, " p"] = frozen(mean.copy())
-        self.latent_factor = LatentFactor.of(latent_cov, latent_dim=self.mixing.latent_dim)
+        self.latent_factor: LatentFactor = BlockFactor.of(latent_cov, latent_dim=self.mixing.latent_dim)
         self.action_covariance = ActionCovariance.of(action_cov, n_actions=self.n_actions, dim=self.dim)
         self.offset = _as_offset(offset, self.n_actions, self.dim)
+        self.effects = as_effects(effects, self.mixing)
         self._set_posterior(self, Observed.empty(), (), 0.0)
 
     def _set_posterior(
@@ -71,6 +87,7 @@ class HierarchicalGaussian:
         """The posterior with the parts that `inference.condition` has solved for; not for users."""
         out = object.__new__(HierarchicalGaussian)
         out.mixing, out.action_covariance, out.offset = self.mixing, self.action_covariance, self.offset
+        out.effects = self.effects
         out.latent_mean, out.latent_factor = frozen(latent_mean), latent_factor
         out._set_posterior(self.base, observed, gains, log_evidence)
         return out
@@ -79,7 +96,7 @@ class HierarchicalGaussian:
         seen = f", {len(self.observed.actions):,} seen" if self.observed.groups else ""
         return (
             f"HierarchicalGaussian({self.n_actions:,} actions{seen}, d={self.dim}, latent_dim={self.latent_dim}, "
-            f"{type(self.mixing).__name__})"
+            f"{', '.join(str(group) for group in self.effects) or 'independent'})"
         )
 
     @property
@@ -102,6 +119,12 @@ class HierarchicalGaussian:
         """Σ, written out; refused above `core.latent.MAX_DENSE_LATENT`."""
         return self.latent_factor.covariance()
 
+    @property
+    def prior_factor(self) -> BlockFactor:
+        """The factor of Σ before any data; only the posterior of a tree of effects is held in another form."""
+        assert isinstance(self.base.latent_factor, BlockFactor)
+        return self.base.latent_factor
+
     # Marginals of θ, ψ integrated out.
 
     def action_mean(self, actions: Any = None) -> Float[Array, "m d"]:
@@ -112,7 +135,7 @@ class HierarchicalGaussian:
         """Cov θ_a of each action asked for."""
         actions = self._checked(actions)
         out = np.empty((len(actions), self.dim, self.dim))
-        for part in action_chunks(len(actions), self.mixing.action_size):
+        for part in action_chunks(len(actions), self.mixing.action_size(self.latent_factor)):
             root = self._cov_root(actions[part])
             np.matmul(root, root.swapaxes(1, 2), out=out[part])
         return out
@@ -122,7 +145,7 @@ class HierarchicalGaussian:
         left = as_actions("left", left, n_actions=self.n_actions)
         right = as_actions("right", right, n_actions=self.n_actions, length=len(left))
         out = np.empty((len(left), self.dim, self.dim))
-        for part in action_chunks(len(left), self.mixing.action_size):
+        for part in action_chunks(len(left), self.mixing.action_size(self.latent_factor)):
             a, b = left[part], right[part]
             across = self.mixing.cross(self.latent_factor, a, b)
             out[part] = self._transfer(a) @ across @ self._transfer(b).swapaxes(1, 2)
@@ -183,10 +206,30 @@ class HierarchicalGaussian:
         everyone = np.arange(self.n_actions)
         empty = DenseMixing(np.zeros((self.n_actions, self.dim, 0)))
         cov = np.empty((self.n_actions, self.dim, self.dim))
-        for part in action_chunks(self.n_actions, self.mixing.action_size):
+        for part in action_chunks(self.n_actions, self.mixing.action_size(self.latent_factor)):
             cov[part] = self.action_cov(everyone[part])
         each = ActionCovariance(each=cov)
         return HierarchicalGaussian(np.zeros(0), np.zeros((0, 0)), empty, each, self.action_mean())
+
+    def __add__(self, other: HierarchicalGaussian) -> HierarchicalGaussian:
+        if not isinstance(other, HierarchicalGaussian):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return NotImplemented
+        if (self.n_actions, self.dim) != (other.n_actions, other.dim):
+            raise ShapeError(
+                f"a prior of {self.n_actions} actions in {self.dim} dimensions cannot be added to one of "
+                f"{other.n_actions} actions in {other.dim} dimensions."
+            )
+        if self.observed.groups or other.observed.groups:
+            raise InputError("only priors can be added; add them before the fit.")
+        out = object.__new__(HierarchicalGaussian)
+        out.mixing = self.mixing.beside(other.mixing)
+        out.latent_mean = frozen(np.concatenate([self.latent_mean, other.latent_mean]))
+        out.latent_factor = self.prior_factor.beside(other.prior_factor)
+        out.action_covariance = self.action_covariance.plus(other.action_covariance, self.n_actions)
+        out.offset = _added_offset(self.offset, other.offset)
+        out.effects = (*self.effects, *other.effects)
+        out._set_posterior(out, Observed.empty(), (), 0.0)
+        return out
 
     def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> HierarchicalGaussian:
         """This distribution with new, unseen actions after the existing ones: nothing is solved again.
@@ -203,7 +246,7 @@ class HierarchicalGaussian:
         added = None if action_cov is None else ActionCovariance.of(action_cov, n_actions=n_new, dim=self.dim)
         out.action_covariance = self.action_covariance.extended(added, n_old, n_new)
         out.offset = _extended_offset(self.offset, _as_offset(offset, n_new, self.dim), n_old, n_new)
-        out.latent_mean, out.latent_factor = self.latent_mean, self.latent_factor
+        out.latent_mean, out.latent_factor, out.effects = self.latent_mean, self.latent_factor, self.effects
         base = out if self.base is self else self.base.with_actions(mixing, action_cov, offset)
         out._set_posterior(base, self.observed, self._gains, self.log_evidence)
         return out
@@ -283,6 +326,12 @@ def _as_offset(value: Any, n_actions: int, dim: int) -> Array | None:
     if array.shape not in ((dim,), (n_actions, dim)):
         raise ShapeError(f"offset must be None, ({dim},) or ({n_actions}, {dim}); got shape {array.shape}.")
     return frozen(array.copy())
+
+
+def _added_offset(first: Array | None, second: Array | None) -> Array | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return frozen(first + second)
 
 
 def _extended_offset(old: Array | None, new: Array | None, n_old: int, n_new: int) -> Array | None:

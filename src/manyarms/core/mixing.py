@@ -14,10 +14,11 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._arrays import Array, as_count, as_floats, frozen
-from manyarms.core.latent import LatentFactor
-from manyarms.errors import DataTypeError, NonFiniteError, ShapeError
+from manyarms.core.latent import BlockFactor, LatentFactor
+from manyarms.errors import DataTypeError, NonFiniteError, ShapeError, TooLargeError
+from manyarms.linalg.elimination import Plan
 from manyarms.linalg.groups import sum_by
-from manyarms.linalg.pairs import pair_rows, shape_of
+from manyarms.linalg.pairs import all_pairs, pair_rows, shape_of
 
 
 class Mixing(ABC):
@@ -50,7 +51,7 @@ class Mixing(ABC):
         """W_a Σ W_bᵀ for pairs (a, b), with Σ = F Fᵀ."""
 
     @abstractmethod
-    def gram_blocks(self, factor: LatentFactor) -> int:
+    def gram_blocks(self, factor: BlockFactor) -> int:
         """The block size in which the latent precision can be held, given the factor of the latent prior."""
 
     @abstractmethod
@@ -67,9 +68,12 @@ class Mixing(ABC):
     def extended(self, extra: Mixing) -> Mixing:
         """These actions followed by those of `extra`."""
 
-    @property
     @abstractmethod
-    def action_size(self) -> int:
+    def beside(self, other: Mixing) -> Mixing:
+        """[W_a, W'_a]: for θ_a centred on W_a ψ + W'_a ψ'."""
+
+    @abstractmethod
+    def action_size(self, factor: LatentFactor) -> int:
         """How many numbers W_a F has for one action: what bounds a chunk that needs it."""
 
     @property
@@ -85,13 +89,12 @@ class DenseMixing(Mixing):
         self.matrices = frozen(matrices)
         self.n_actions, self.dim, self.latent_dim = matrices.shape
 
-    @property
-    def action_size(self) -> int:
+    def action_size(self, factor: LatentFactor) -> int:
         return self.dim * max(self.dim, self.latent_dim)
 
     @property
     def product_size(self) -> int:
-        return self.action_size
+        return self.dim * max(self.dim, self.latent_dim)
 
     def apply(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
         flat = self._tall(actions)
@@ -106,7 +109,7 @@ class DenseMixing(Mixing):
     def cross(self, factor: LatentFactor, left: Int[Array, " m"], right: Int[Array, " m"]) -> Float[Array, "m d d"]:
         return self.root(factor, left) @ self.root(factor, right).swapaxes(1, 2)
 
-    def gram_blocks(self, factor: LatentFactor) -> int:
+    def gram_blocks(self, factor: BlockFactor) -> int:
         return self.latent_dim
 
     def add_gram(self, out: Float[Array, "J b b"], rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> None:
@@ -124,6 +127,12 @@ class DenseMixing(Mixing):
             raise ShapeError(f"mixing of new actions must have shape (n_new, {self.dim}, {self.latent_dim}).")
         return DenseMixing(np.concatenate([self.matrices, extra.matrices]))
 
+    def beside(self, other: Mixing) -> Mixing:
+        if self.latent_dim == 0:
+            return other
+        written_out = other.matrices if isinstance(other, DenseMixing) else _written_out(other)
+        return DenseMixing(np.concatenate([self.matrices, written_out], axis=2))
+
     def _tall(self, actions: Int[Array, " m"]) -> Float[Array, "md p"]:
         # -1 for the rows would be ambiguous when d' = 0.
         return self.matrices[actions].reshape(len(actions) * self.dim, self.latent_dim)
@@ -133,7 +142,8 @@ class MixedEffects(Mixing):
     """W_a = w_aᵀ ⊗ I_d: θ_a is centred on Σ_j w_aj ψ_j, a weighted sum of J shared effects in R^d (d' = J d).
 
     The weights are held sparse and W_a is never written out. With at most one effect an action (categories) the
-    effects stay independent given the data, and thousands of them cost no dense d' x d' matrix.
+    effects stay independent given the data; with one of every level of a tree they are eliminated along it. Tens of
+    thousands of such effects cost no dense d' x d' matrix.
 
     Args:
         weights: (K, J) array or SciPy sparse matrix: how much each action owes to each effect.
@@ -147,15 +157,21 @@ class MixedEffects(Mixing):
             raise ShapeError(f"weights must have at least one action and one effect; got shape {self.weights.shape}.")
         self.dim = as_count("dim", dim)
         self.latent_dim = self.n_effects * self.dim
+        # The plan of the last set of seen actions: learning a prior conditions on the same ones again and again.
+        self._planned: tuple[Array, Plan] | None = None
 
     @cached_property
-    def one_effect_each(self) -> bool:
-        """Whether no action mixes two effects."""
-        return int(np.diff(self.weights.indptr).max(initial=0)) <= 1
+    def most_effects(self) -> int:
+        """The largest number of effects that an action mixes."""
+        return int(np.diff(self.weights.indptr).max(initial=0))
 
     @property
-    def action_size(self) -> int:
-        return self.dim * self.dim * (1 if self.one_effect_each else self.n_effects)
+    def one_effect_each(self) -> bool:
+        """Whether no action mixes two effects."""
+        return self.most_effects <= 1
+
+    def action_size(self, factor: LatentFactor) -> int:
+        return self.dim * max(self.dim, factor.mixed_width(self.most_effects, self.dim))
 
     @property
     def product_size(self) -> int:
@@ -171,45 +187,53 @@ class MixedEffects(Mixing):
         return np.asarray(self._rows(actions).T @ vectors).reshape(-1)
 
     def root(self, factor: LatentFactor, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
-        weights = self._rows(actions)
-        by_effect = factor.with_block_size(self.dim)
-        if by_effect is None:
-            flat = factor.dense().reshape(self.n_effects, -1)
-            return np.asarray(weights @ flat).reshape(len(actions), self.dim, self.latent_dim)
-        # Side by side w_aj F_j of the effects an action has, filled up with zeros to the longest list.
-        counts = np.diff(weights.indptr)
-        slot = np.arange(weights.nnz) - np.repeat(weights.indptr[:-1], counts)
-        blocks = np.zeros((len(actions), int(counts.max(initial=0)), self.dim, self.dim))
-        blocks[pair_rows(weights), slot] = weights.data[:, None, None] * by_effect.blocks[weights.indices]
-        return blocks.swapaxes(1, 2).reshape(len(actions), self.dim, blocks.shape[1] * self.dim)
+        return factor.mixed_root(self._rows(actions), self.dim)
 
     def cross(self, factor: LatentFactor, left: Int[Array, " m"], right: Int[Array, " m"]) -> Float[Array, "m d d"]:
-        first, second = self._rows(left), self._rows(right)
-        by_effect = factor.with_block_size(self.dim)
-        if by_effect is not None:
-            blocks = by_effect.blocks @ by_effect.blocks.swapaxes(1, 2)
-            both = first.multiply(second).tocsr()
-            return np.asarray(both @ blocks.reshape(self.n_effects, -1)).reshape(-1, self.dim, self.dim)
-        return self.root(factor, left) @ self.root(factor, right).swapaxes(1, 2)
+        return factor.mixed_cross(self._rows(left), self._rows(right), self.dim)
 
-    def gram_blocks(self, factor: LatentFactor) -> int:
+    def gram_blocks(self, factor: BlockFactor) -> int:
         decoupled = self.one_effect_each and factor.with_block_size(self.dim) is not None
         return self.dim if decoupled else self.latent_dim
 
+    def plan(self, actions: Int[Array, " m"]) -> Plan:
+        """How to eliminate effects when these actions have been seen: two effects touch when an action mixes them."""
+        if self._planned is None or not np.array_equal(self._planned[0], actions):
+            weights = self._rows(actions)
+            ones = sparse.csr_array((np.ones(weights.nnz), weights.indices, weights.indptr), shape=weights.shape)
+            touching = (ones.T @ ones).tocoo()
+            self._planned = actions, Plan(self.n_effects, *(np.asarray(ids, np.int64) for ids in touching.coords))
+        return self._planned[1]
+
+    def add_planned(
+        self, out: Float[Array, "q d d"], plan: Plan, rows: Float[Array, "m r d"], actions: Int[Array, " m"]
+    ) -> None:
+        """Add Σ_a (H_a W_a)ᵀ (H_a W_a) to `out`, which holds it as the plan says."""
+        first, second, blocks = self._pair_grams(rows, actions)
+        place = plan.places(first, second)
+        kept = place >= 0
+        out[place[kept]] += blocks[kept]
+
+    def _pair_grams(
+        self, rows: Float[Array, "m r d"], actions: Int[Array, " m"]
+    ) -> tuple[Int[Array, " q"], Int[Array, " q"], Float[Array, "q d d"]]:
+        """Σ_a w_ai w_aj H_aᵀ H_a for every pair (i, j) of effects that some action mixes."""
+        # Σ_a (w_a w_aᵀ) ⊗ C_a: one sparse matrix of effect pairs by actions times the flattened C_a.
+        first, second, pairs = _effect_pairs(self._rows(actions))
+        products = (rows.swapaxes(1, 2) @ rows).reshape(len(actions), self.dim**2)
+        return first, second, np.asarray(pairs @ products).reshape(-1, self.dim, self.dim)
+
     def add_gram(self, out: Float[Array, "J b b"], rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> None:
-        d, weights = self.dim, self._rows(actions)
-        products = (rows.swapaxes(1, 2) @ rows).reshape(len(actions), d * d)
+        d = self.dim
         if out.shape[1] == d and len(out) == self.n_effects:
             # Only the effects at hand: there may be far more of them than actions in a chunk.
-            mine = pair_rows(weights)
-            effects, sums = sum_by(weights.indices, weights.data[:, None] ** 2 * products[mine])
+            weights = self._rows(actions)
+            products = (rows.swapaxes(1, 2) @ rows).reshape(len(actions), d * d)
+            effects, sums = sum_by(weights.indices, weights.data[:, None] ** 2 * products[pair_rows(weights)])
             out[effects] += sums.reshape(-1, d, d)
             return
-        # Σ_a (w_a w_aᵀ) ⊗ C_a: one sparse matrix of effect pairs by actions times the flattened C_a.
-        first, second, pairs = _effect_pairs(weights)
-        blocks = np.asarray(pairs @ products).reshape(-1, d, d)
-        view = out[0].reshape(self.n_effects, d, self.n_effects, d)
-        view[first, :, second, :] += blocks
+        first, second, blocks = self._pair_grams(rows, actions)
+        out[0].reshape(self.n_effects, d, self.n_effects, d)[first, :, second, :] += blocks
 
     def latent_rows(
         self, rows: Float[Array, "m r d"], actions: Int[Array, " m"], size: int
@@ -233,8 +257,29 @@ class MixedEffects(Mixing):
             )
         return MixedEffects(sparse.vstack([self.weights, extra.weights]), self.dim)
 
+    def beside(self, other: Mixing) -> Mixing:
+        if other.latent_dim == 0:
+            return self
+        if isinstance(other, MixedEffects):
+            return MixedEffects(sparse.hstack([self.weights, other.weights]), self.dim)
+        return DenseMixing(_written_out(self)).beside(other)
+
     def _rows(self, actions: Int[Array, " m"]) -> sparse.csr_array:
         return self.weights[actions]
+
+
+def _written_out(mixing: Mixing) -> Float[Array, "K d p"]:
+    """W_a of every action as one array; refused when that is far larger than the mixing itself."""
+    if mixing.n_actions * mixing.dim * mixing.latent_dim > MAX_WRITTEN_OUT:
+        raise TooLargeError(
+            f"a sum of effects and a dense mixing needs {mixing.n_actions} matrices of {mixing.dim} x "
+            f"{mixing.latent_dim}; the limit is {MAX_WRITTEN_OUT:,} numbers. Write the other part as effects too."
+        )
+    return mixing.apply(np.eye(mixing.latent_dim), np.arange(mixing.n_actions)).transpose(1, 2, 0)
+
+
+MAX_WRITTEN_OUT = 1 << 27
+"""How many numbers effects may take when they are written out as matrices (a gigabyte)."""
 
 
 def as_mixing(value: Any) -> Mixing:
@@ -250,17 +295,13 @@ def as_mixing(value: Any) -> Mixing:
 def _effect_pairs(weights: sparse.csr_array) -> tuple[Array, Array, sparse.csr_array]:
     """Every pair of effects that some action mixes: (first, second, products w_ai w_aj as a pairs x actions matrix)."""
     n_actions, n_effects = shape_of(weights)
-    counts = np.diff(weights.indptr)
     # Each stored weight meets all the weights of its row.
-    partners = np.repeat(counts, counts)
-    left = np.repeat(np.arange(weights.nnz), partners)
-    within = np.arange(len(left)) - np.repeat(np.cumsum(partners) - partners, partners)
-    right = np.repeat(np.repeat(weights.indptr[:-1], counts), partners) + within
-    row = np.repeat(np.repeat(np.arange(n_actions), counts), partners)
+    row = pair_rows(weights)
+    left, right = all_pairs(row)
     code = weights.indices[left].astype(np.int64) * n_effects + weights.indices[right]
     pairs, index = np.unique(code, return_inverse=True)
     values = weights.data[left] * weights.data[right]
-    matrix = sparse.csr_array((values, (index, row)), shape=(len(pairs), n_actions))
+    matrix = sparse.csr_array((values, (index, row[left])), shape=(len(pairs), n_actions))
     return pairs // n_effects, pairs % n_effects, matrix
 
 

@@ -51,7 +51,7 @@ def condition_on(prior: HierarchicalGaussian, observed: Observed) -> Hierarchica
     """The posterior of an unconditioned prior given rows."""
     # An overflow becomes an error with a name: here below, or where rows are factored.
     with np.errstate(over="ignore", invalid="ignore"):
-        evidence = gather(prior, sum(group.response.size for group in observed.groups))
+        evidence = gather(prior, observed)
         absorbed = [_absorb(prior, group, evidence) for group in observed.groups]
         latent = evidence.posterior()
     log_det = sum(log_det for _, log_det in absorbed) + latent.log_det
@@ -67,7 +67,7 @@ def _absorb(
 ) -> tuple[Float[Array, "m r d"], float]:
     """Add one group of actions to the evidence on ψ; returns their gains N_a L_a and Σ_a log |K_a|."""
     gains, log_det = np.empty_like(group.root), 0.0
-    for part in action_chunks(len(group.actions), max(prior.dim**2, group.rank * evidence.size)):
+    for part in action_chunks(len(group.actions), max(prior.dim**2, group.rank * evidence.row_size)):
         actions, R, rho = group.actions[part], group.root[part], group.response[part]
         Z = prior.action_covariance.times_root(R, actions)
         C = _row_cholesky(Z, actions)

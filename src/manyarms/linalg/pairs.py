@@ -31,3 +31,13 @@ def shared_set(matrix: sparse.csr_array) -> Int[Array, " m"] | None:
         sets, np.broadcast_to(sets[0], sets.shape)
     )
     return sets[0].astype(np.int64) if same else None
+
+
+def all_pairs(keys: Int[Array, " n"]) -> tuple[Int[Array, " q"], Int[Array, " q"]]:
+    """Every pair (i, j) of positions with equal keys, i = j too; equal keys stand together."""
+    counts = np.diff(np.flatnonzero(np.diff(keys, prepend=-1, append=-1)))
+    partners = np.repeat(counts, counts)
+    left = np.repeat(np.arange(len(keys)), partners)
+    within = np.arange(len(left)) - np.repeat(np.cumsum(partners) - partners, partners)
+    starts = np.repeat(np.cumsum(counts) - counts, counts)
+    return left, np.repeat(starts, partners) + within
