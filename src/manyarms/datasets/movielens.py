@@ -1,0 +1,304 @@
+"""MovieLens 1M: the owners' files, and worlds made of their ratings by factorisation."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array, as_count, frozen
+from manyarms._random import split
+from manyarms.datasets.environment import LinearEnvironment
+from manyarms.datasets.matrix import alignment, factorise
+from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
+
+WHERE = 'Get "MovieLens 1M" (ml-1m.zip) from GroupLens, who offer it under Datasets, and pass the zip or its folder.'
+
+COLUMNS = ("user", "movie", "rating", "time")
+
+NUMBER = re.compile(rb"\s*\d{1,18}\s*")
+
+
+@dataclass(frozen=True)
+class MovieLens:
+    """User `users[user_rows[i]]` gave `ratings[i]` of five stars to movie `movies[movie_rows[i]]`, once at most.
+
+    Movies without a rating are left out.
+
+    Attributes:
+        users: (U,) the owners' ids, ascending.
+        movies: (M,) the owners' ids of the movies that are rated, ascending.
+        user_rows: (n,) a rating's user, as a row of `users`.
+        movie_rows: (n,) a rating's movie, as a row of `movies`.
+        ratings: (n,) whole stars, 1 to 5.
+        titles: One for each of `movies`.
+        genres: The genres of each of `movies`.
+    """
+
+    users: Int[Array, " U"]
+    movies: Int[Array, " M"]
+    user_rows: Int[Array, " n"]
+    movie_rows: Int[Array, " n"]
+    ratings: Float[Array, " n"]
+    titles: list[str]
+    genres: list[tuple[str, ...]]
+
+    @property
+    def user_ids(self) -> Int[Array, " n"]:
+        """The owners' id of each rating's user."""
+        return self.users[self.user_rows]
+
+    @property
+    def movie_ids(self) -> Int[Array, " n"]:
+        """The owners' id of each rating's movie."""
+        return self.movies[self.movie_rows]
+
+    def matrix(self, keep: Bool[Array, " n"] | None = None) -> sparse.csr_array:
+        """(U, M) ratings, with zeros where unrated; of the ratings to `keep` only, when that is given."""
+        kept = slice(None) if keep is None else keep
+        cells = (self.ratings[kept], (self.user_rows[kept], self.movie_rows[kept]))
+        return sparse.csr_array(cells, shape=(len(self.users), len(self.movies)))
+
+
+@dataclass(frozen=True)
+class MovieLensFactors:
+    """Movie a is worth xᵀ θ_a to a user with vector x: what worlds are drawn from, found once for all of them.
+
+    Attributes:
+        users: (U, r) the x.
+        items: (M, r) the θ_a, the truth.
+        prior_vectors: (M, r) vectors of the same movies, that a prior may be fitted on.
+        movies: (M,) which movies these are, as rows of `MovieLens.movies`.
+        genres: The genres of each.
+    """
+
+    users: Float[Array, "U r"]
+    items: Float[Array, "M r"]
+    prior_vectors: Float[Array, "M r"]
+    movies: Int[Array, " M"]
+    genres: list[tuple[str, ...]]
+
+    def draw_world(self, *, n_actions: int = 1000, noise_std: float = 1.0, rng: np.random.Generator) -> MovieLensWorld:
+        """A world on `n_actions` movies drawn at random."""
+        (items_rng,) = split(rng, "items")
+        if as_count("n_actions", n_actions) > len(self.items):
+            raise RangeError(f"n_actions must be at most {len(self.items)}, the number of movies; got {n_actions}.")
+        drawn = items_rng.choice(len(self.items), size=n_actions, replace=False)
+        environment = LinearEnvironment(self.items[drawn], noise_std, DrawRows(self.users))
+        genres = [self.genres[row] for row in drawn]
+        vectors = frozen(self.prior_vectors[drawn])
+        return MovieLensWorld(environment, frozen(self.movies[drawn]), genres, vectors, self.prior_vectors)
+
+
+@dataclass(frozen=True)
+class MovieLensWorld:
+    """A user comes by, drawn at random, with vector x; movie a is worth N(xᵀ θ_a, σ²) to them.
+
+    Attributes:
+        environment: The truth.
+        items: (K,) which movies the actions are, as rows of `MovieLens.movies`.
+        genres: The genres of each action.
+        item_vectors: (K, r) what is known of the actions beforehand: their rows of `prior_vectors`.
+        prior_vectors: (M, r) vectors of all movies, to fit a prior on.
+    """
+
+    environment: LinearEnvironment
+    items: Int[Array, " K"]
+    genres: list[tuple[str, ...]]
+    item_vectors: Float[Array, "K r"]
+    prior_vectors: Float[Array, "M r"]
+
+
+@dataclass(frozen=True)
+class DrawRows:
+    """Contexts that are rows of `vectors`, drawn with replacement; an object, so that worlds travel to processes."""
+
+    vectors: Float[Array, "U r"]
+
+    def __call__(self, rng: np.random.Generator, n: int) -> Float[Array, "n r"]:
+        return self.vectors[rng.integers(len(self.vectors), size=n)]
+
+
+def movielens_world(
+    data: MovieLens,
+    *,
+    n_actions: int = 1000,
+    rank: int = 5,
+    noise_std: float = 1.0,
+    half: bool = False,
+    rng: np.random.Generator,
+) -> MovieLensWorld:
+    """One world at once; for many of the same data, draw each from one `movielens_factors`."""
+    factors_rng, world_rng = split(rng, "factors", "world")
+    factors = movielens_factors(data, rank=rank, half=half, rng=factors_rng)
+    return factors.draw_world(n_actions=n_actions, noise_std=noise_std, rng=world_rng)
+
+
+def movielens_factors(
+    data: MovieLens, *, rank: int = 5, half: bool = False, rng: np.random.Generator
+) -> MovieLensFactors:
+    """User u is x_u and movie a is θ_a, with x_uᵀ θ_a the best approximation of that rank to the ratings.
+
+    Ratings are zero where there is none. As in the paper, the vectors that a prior may be fitted on are the true θ_a
+    themselves, so that such a prior knows much before any data. With `half` it does not: the ratings are split at
+    random, the truth comes from one half and the prior's vectors from the other.
+
+    Each half counts double, so that its matrix has the whole one as its expectation and rewards keep their scale
+    against the noise. The two halves have bases of their own, so the second is turned by the orthogonal matrix that
+    brings its user vectors nearest to those of the first. Users, not movies: a log shows the true x, never a true θ_a,
+    so the prior learns nothing of θ by it. A movie that one half has no rating of is left out.
+
+    Args:
+        data: The ratings.
+        rank: r, the dimension of contexts and weights.
+        half: Whether truth and prior come from separate halves of the ratings.
+        rng: Splits the ratings.
+    """
+    halves_rng, truth_rng, prior_rng = split(rng, "halves", "truth", "prior")
+    if not half:
+        users, items = (frozen(side) for side in factorise(data.matrix(), rank, truth_rng))
+        return MovieLensFactors(users, items, items, frozen(np.arange(len(items))), data.genres)
+    n = len(data.ratings)
+    first = halves_rng.permutation(n) < n // 2
+    users, items = factorise(2.0 * data.matrix(first), rank, truth_rng)
+    other_users, other_items = factorise(2.0 * data.matrix(~first), rank, prior_rng)
+    vectors = other_items @ alignment(other_users, users)
+    movies = np.intersect1d(data.movie_rows[first], data.movie_rows[~first])
+    genres = [data.genres[row] for row in movies]
+    return MovieLensFactors(frozen(users), frozen(items[movies]), frozen(vectors[movies]), frozen(movies), genres)
+
+
+def load_movielens(path: str | os.PathLike[str]) -> MovieLens:
+    """Read MovieLens 1M in its owners' format: ratings.dat and movies.dat, columns separated by `::`, in Latin-1.
+
+    Args:
+        path: A folder that holds the two files, itself, in ml-1m/ or in ml-1m.zip; or the zip.
+
+    Raises:
+        InputError: Naming the file, the first bad line and a way out; or what file is missing and where to get it.
+    """
+    where = Path(path)
+    numbers = _parse_ratings(_read(where, "ratings.dat"))
+    catalog = _parse_movies(_read(where, "movies.dat"))
+    _check_ratings(numbers, np.fromiter(catalog, dtype=np.int64, count=len(catalog)))
+    users, user_rows = np.unique(numbers["user"], return_inverse=True)
+    movies, movie_rows = np.unique(numbers["movie"], return_inverse=True)
+    _check_pairs(user_rows * len(movies) + movie_rows, numbers)
+    titles, genres = zip(*(catalog[movie] for movie in movies.tolist()), strict=True)
+    stars = numbers["rating"].astype(np.float64)
+    users, movies, user_rows, movie_rows, stars = map(frozen, (users, movies, user_rows, movie_rows, stars))
+    return MovieLens(users, movies, user_rows, movie_rows, stars, list(titles), list(genres))
+
+
+def _read(where: Path, name: str) -> bytes:
+    """The bytes of one of the files, wherever it lies."""
+    try:
+        for folder in (where, where / "ml-1m"):
+            if (folder / name).is_file():
+                return (folder / name).read_bytes()
+        for packed in (where, where / "ml-1m.zip"):
+            if packed.is_file():
+                return _read_packed(packed, name)
+    except (OSError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as damage:
+        raise InputError(f"{name} cannot be read from {where}: {damage}. {WHERE}") from damage
+    if not where.exists():
+        raise InputError(f"{where} does not exist; {name} was expected there. {WHERE}")
+    raise InputError(f"{name} is not in {where}; it was expected there, in ml-1m/ or in ml-1m.zip. {WHERE}")
+
+
+def _read_packed(path: Path, name: str) -> bytes:
+    with zipfile.ZipFile(path) as archive:
+        member = next((m for m in (f"ml-1m/{name}", name) if m in archive.namelist()), None)
+        if member is None:
+            raise InputError(f"{path} holds no ml-1m/{name}. {WHERE}")
+        return archive.read(member)
+
+
+def _parse_ratings(data: bytes) -> dict[str, Int[Array, " n"]]:
+    """Four columns of whole numbers, a rating a line."""
+    import pyarrow as pa  # noqa: PLC0415  slow to import, and only readers need it
+    from pyarrow import csv  # noqa: PLC0415
+
+    data = data.rstrip()
+    if b"," in data:
+        _refuse_line(data, "it has a comma")
+    try:
+        table = csv.read_csv(
+            io.BytesIO(data.replace(b"::", b",")),
+            read_options=csv.ReadOptions(column_names=COLUMNS),
+            parse_options=csv.ParseOptions(quote_char=False, ignore_empty_lines=False),
+            convert_options=csv.ConvertOptions(column_types=dict.fromkeys(COLUMNS, pa.int64()), null_values=[]),
+        )
+    except pa.ArrowInvalid as problem:
+        _refuse_line(data, str(problem))
+    return {name: table[name].to_numpy() for name in COLUMNS}
+
+
+def _refuse_line(data: bytes, problem: str) -> NoReturn:
+    """The fast reader does not say which line it stumbled over: look for it."""
+    if not data:
+        raise ShapeError(f"ratings.dat is empty. {WHERE}")
+    for line, text in enumerate(data.split(b"\n"), start=1):
+        fields = text.split(b"::")
+        shown = text.decode("latin-1").rstrip()[:60]
+        if len(fields) != len(COLUMNS):
+            raise ShapeError(
+                f"ratings.dat must have {len(COLUMNS)} columns separated by '::'; line {line} has {len(fields)}: "
+                f"{shown!r}. {WHERE}"
+            )
+        if not all(NUMBER.fullmatch(field) for field in fields):
+            raise DataTypeError(f"ratings.dat must hold whole numbers; line {line} is {shown!r}. {WHERE}")
+    raise InputError(f"ratings.dat cannot be read: {problem}. {WHERE}")
+
+
+def _parse_movies(data: bytes) -> dict[int, tuple[str, tuple[str, ...]]]:
+    """Title and genres by movie id."""
+    catalog: dict[int, tuple[str, tuple[str, ...]]] = {}
+    for line, text in enumerate(data.decode("latin-1").rstrip().split("\n"), start=1):
+        fields = text.rstrip("\r").split("::")
+        if len(fields) != 3:
+            raise ShapeError(
+                f"movies.dat must have 3 columns separated by '::'; line {line} has {len(fields)}: {text[:60]!r}. "
+                f"{WHERE}"
+            )
+        if not NUMBER.fullmatch(fields[0].encode("latin-1")):
+            raise DataTypeError(f"movies.dat must begin with a whole number; line {line} has {fields[0]!r}. {WHERE}")
+        movie = int(fields[0])
+        if movie in catalog:
+            raise InputError(f"movies.dat must have each movie once; line {line} repeats movie {movie}. {WHERE}")
+        catalog[movie] = (fields[1], tuple(genre for genre in fields[2].split("|") if genre))
+    return catalog
+
+
+def _check_ratings(numbers: dict[str, Int[Array, " n"]], known: Int[Array, " m"]) -> None:
+    stars, movie = numbers["rating"], numbers["movie"]
+    wrong = np.flatnonzero((stars < 1) | (stars > 5))
+    if len(wrong):
+        raise RangeError(f"ratings.dat must have ratings 1 to 5; line {wrong[0] + 1} has {stars[wrong[0]]}. {WHERE}")
+    unknown = np.flatnonzero(~np.isin(movie, known))
+    if len(unknown):
+        raise InputError(
+            f"movies.dat must know every rated movie; line {unknown[0] + 1} of ratings.dat has movie "
+            f"{movie[unknown[0]]}. Take both files from one download. {WHERE}"
+        )
+
+
+def _check_pairs(pairs: Int[Array, " n"], numbers: dict[str, Int[Array, " n"]]) -> None:
+    """A second rating of one movie by one user would be added to the first in the matrix."""
+    order = np.argsort(pairs, kind="stable")
+    again = order[1:][np.diff(pairs[order]) == 0]
+    if len(again):
+        row = int(again.min())
+        raise InputError(
+            f"ratings.dat must have one rating for each user and movie; line {row + 1} is another one of user "
+            f"{numbers['user'][row]} for movie {numbers['movie'][row]}. Keep one of them."
+        )
