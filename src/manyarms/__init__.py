@@ -70,6 +70,7 @@ from manyarms.learners import (
 from manyarms.likelihoods import Gaussian
 from manyarms.policies import EpsilonGreedy, Greedy, Logged, Pessimistic, Softmax, TablePolicy, Thompson, Uniform
 from manyarms.posterior import RewardPosterior, fit
+from manyarms.prior_choice import AveragedPosterior, LearnedPrior, learn_prior
 
 __all__ = [
     "DM",
@@ -78,6 +79,7 @@ __all__ = [
     "MIPS",
     "SNDR",
     "SNIPS",
+    "AveragedPosterior",
     "BalancedIPS",
     "Bootstrap",
     "Comparison",
@@ -95,6 +97,7 @@ __all__ = [
     "Greedy",
     "HierarchicalGaussian",
     "IPSLearner",
+    "LearnedPrior",
     "LinearSoftmax",
     "LogarithmicSmoothing",
     "LogarithmicSmoothingLearner",
@@ -127,6 +130,7 @@ __all__ = [
     "condition",
     "errors",
     "fit",
+    "learn_prior",
     "priors",
     "slope",
     "support_by_category",

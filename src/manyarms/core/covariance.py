@@ -47,6 +47,15 @@ class ActionCovariance:
         matrices = as_covariances("action_cov", array if array.ndim == 3 else array[None])
         return cls(shared=matrices[0].copy()) if array.ndim == 2 else cls(each=matrices.copy())
 
+    @classmethod
+    def from_root(cls, root: Float[Array, "d d"]) -> ActionCovariance:
+        """Σ_a = L Lᵀ for all actions, with this very L as its root."""
+        if not np.any(root - np.diag(np.diagonal(root))):
+            return cls(variances=np.diagonal(root) ** 2)
+        out = cls(shared=root @ root.T)
+        out._shared_root = frozen(root)
+        return out
+
     def times_root(self, rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> Float[Array, "m r d"]:
         """Every row times L_a, where L_a L_aᵀ = Σ_a."""
         if self.variances is not None:

@@ -66,15 +66,21 @@ class HierarchicalGaussian:
         self.action_covariance = ActionCovariance.of(action_cov, n_actions=self.n_actions, dim=self.dim)
         self.offset = _as_offset(offset, self.n_actions, self.dim)
         self.effects = as_effects(effects, self.mixing)
-        self._set_posterior(self, Observed.empty(), (), 0.0)
+        self._set_posterior(self, Observed.empty(), (), 0.0, 0.0)
 
     def _set_posterior(
-        self, base: HierarchicalGaussian, observed: Observed, gains: tuple[Array, ...], log_evidence: float
+        self,
+        base: HierarchicalGaussian,
+        observed: Observed,
+        gains: tuple[Array, ...],
+        log_evidence: float,
+        misfit: float,
     ) -> None:
         self.base = base
         self.observed = observed
-        self._gains = gains
+        self.gains = gains
         self.log_evidence = log_evidence
+        self.misfit = misfit
 
     def conditioned(
         self,
@@ -83,13 +89,14 @@ class HierarchicalGaussian:
         observed: Observed,
         gains: tuple[Array, ...],
         log_evidence: float,
+        misfit: float,
     ) -> HierarchicalGaussian:
         """The posterior with the parts that `inference.condition` has solved for; not for users."""
         out = object.__new__(HierarchicalGaussian)
         out.mixing, out.action_covariance, out.offset = self.mixing, self.action_covariance, self.offset
         out.effects = self.effects
         out.latent_mean, out.latent_factor = frozen(latent_mean), latent_factor
-        out._set_posterior(self.base, observed, gains, log_evidence)
+        out._set_posterior(self.base, observed, gains, log_evidence, misfit)
         return out
 
     def __repr__(self) -> str:
@@ -221,14 +228,28 @@ class HierarchicalGaussian:
             )
         if self.observed.groups or other.observed.groups:
             raise InputError("only priors can be added; add them before the fit.")
+        out = self.with_parts(
+            np.concatenate([self.latent_mean, other.latent_mean]),
+            self.prior_factor.beside(other.prior_factor),
+            self.action_covariance.plus(other.action_covariance, self.n_actions),
+            _added_offset(self.offset, other.offset),
+        )
+        out.mixing, out.effects = self.mixing.beside(other.mixing), (*self.effects, *other.effects)
+        return out
+
+    def with_parts(
+        self,
+        latent_mean: Float[Array, " p"],
+        latent_factor: BlockFactor,
+        action_covariance: ActionCovariance,
+        offset: Float[Array, "*K d"] | None,
+    ) -> HierarchicalGaussian:
+        """The same structure with other parameters, as when a prior is learned; not for users."""
         out = object.__new__(HierarchicalGaussian)
-        out.mixing = self.mixing.beside(other.mixing)
-        out.latent_mean = frozen(np.concatenate([self.latent_mean, other.latent_mean]))
-        out.latent_factor = self.prior_factor.beside(other.prior_factor)
-        out.action_covariance = self.action_covariance.plus(other.action_covariance, self.n_actions)
-        out.offset = _added_offset(self.offset, other.offset)
-        out.effects = (*self.effects, *other.effects)
-        out._set_posterior(out, Observed.empty(), (), 0.0)
+        out.mixing, out.effects = self.mixing, self.effects
+        out.latent_mean, out.latent_factor = frozen(latent_mean), latent_factor
+        out.action_covariance, out.offset = action_covariance, None if offset is None else frozen(offset)
+        out._set_posterior(out, Observed.empty(), (), 0.0, 0.0)
         return out
 
     def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> HierarchicalGaussian:
@@ -248,7 +269,7 @@ class HierarchicalGaussian:
         out.offset = _extended_offset(self.offset, _as_offset(offset, n_new, self.dim), n_old, n_new)
         out.latent_mean, out.latent_factor, out.effects = self.latent_mean, self.latent_factor, self.effects
         base = out if self.base is self else self.base.with_actions(mixing, action_cov, offset)
-        out._set_posterior(base, self.observed, self._gains, self.log_evidence)
+        out._set_posterior(base, self.observed, self.gains, self.log_evidence, self.misfit)
         return out
 
     # The pieces.
@@ -272,7 +293,7 @@ class HierarchicalGaussian:
         """θ + Σ_a N_aᵀ (ρ_a - R_a θ - ε) for the seen among `actions`, with ε = 0 when there is no rng."""
         out = np.array(start)
         for number, where, place in self.observed.find(actions):
-            group, gain = self.observed.groups[number], self._gains[number][place]
+            group, gain = self.observed.groups[number], self.gains[number][place]
             miss = group.response[place] - np.einsum("mrd,smd->smr", group.root[place], start[:, where])
             if rng is not None:
                 miss -= rng.standard_normal(miss.shape)
@@ -285,7 +306,7 @@ class HierarchicalGaussian:
         out, noise = np.array(vectors), 0.0
         for number, where, place in self.observed.find(actions):
             white = self.action_covariance.times_root(vectors[where][:, None, :], actions[where])[:, 0]
-            moved = np.einsum("mrd,md->mr", self._gains[number][place], white)
+            moved = np.einsum("mrd,md->mr", self.gains[number][place], white)
             out[where] -= np.einsum("mrd,mr->md", self.observed.groups[number].root[place], moved)
             noise += float(np.sum(moved**2))
         return out, noise
@@ -294,7 +315,7 @@ class HierarchicalGaussian:
         """T_a = I - Σ_a N_aᵀ R_a, how much of the prior centre survives the data."""
         out = np.broadcast_to(np.eye(self.dim), (len(actions), self.dim, self.dim)).copy()
         for number, where, place in self.observed.find(actions):
-            gain = self.action_covariance.times_root_t(self._gains[number][place], actions[where])
+            gain = self.action_covariance.times_root_t(self.gains[number][place], actions[where])
             out[where] -= gain.swapaxes(1, 2) @ self.observed.groups[number].root[place]
         return out
 
@@ -311,7 +332,7 @@ class HierarchicalGaussian:
         out[:, :, :d] = self.action_covariance.times_root(transfer, actions)
         np.matmul(transfer, latent, out=out[:, :, d : d + latent.shape[2]])
         for number, where, place in self.observed.find(actions):
-            gain = self.action_covariance.times_root_t(self._gains[number][place], actions[where])
+            gain = self.action_covariance.times_root_t(self.gains[number][place], actions[where])
             out[where, :, out.shape[2] - gain.shape[1] :] = gain.swapaxes(1, 2)
         return out
 

@@ -122,7 +122,7 @@ class BlockFactor(LatentFactor):
         if left is not None and right is not None:
             return BlockFactor(np.concatenate([left.blocks, right.blocks]))
         check_dense_size(self.dim + other.dim)
-        return BlockFactor(block_diag(self.dense(), other.dense())[None])
+        return BlockFactor(np.asarray(block_diag(self.dense(), other.dense()))[None])
 
     def dense(self) -> Float[Array, "p p"]:
         j, b, _ = self.blocks.shape

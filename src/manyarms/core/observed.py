@@ -7,6 +7,7 @@ many rows stand together, so that everything after is a batched product over one
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +71,15 @@ class Observed:
         for number in np.unique(owner):
             inside = owner == number
             yield int(number), seen[inside], place[inside]
+
+    def rescaled(self, noise_std: float, log_normaliser: float) -> Observed:
+        """The same rows in units of a noise that is `noise_std` times as large."""
+        out = copy(self)
+        out.groups = tuple(
+            RankGroup(g.actions, frozen(g.root / noise_std), frozen(g.response / noise_std)) for g in self.groups
+        )
+        out.residual, out.log_normaliser = self.residual / noise_std**2, log_normaliser
+        return out
 
     def rows(self) -> tuple[Int[Array, " n"], Float[Array, "n d"], Float[Array, " n"]]:
         """All rows one under the other: (action of each, row, response)."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from manyarms._progress import Progress, reporter
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Estimate
 from manyarms.core.policy import Policy
@@ -92,7 +92,7 @@ def compare(
     *,
     eligible: Any = None,
     allow_training_rounds: bool = False,
-    progress: bool | Callable[[int, int], None] = False,
+    progress: Progress = False,
 ) -> Comparison:
     """Judge every policy by every estimator.
 
@@ -114,7 +114,7 @@ def compare(
     rows: list[Row] = []
     left_out: list[tuple[str, str, str]] = []
     pairs = [(name, policy, judge) for name, policy in policies.items() for judge in estimators]
-    with _reporter(progress, len(pairs)) as report:
+    with reporter(progress, len(pairs), "estimates") as report:
         for done, (name, policy, judge) in enumerate(pairs, start=1):
             try:
                 estimate = judge.estimate(policy, logs, eligible=eligible)
@@ -128,18 +128,3 @@ def compare(
                     rows.append(Row(name, judge.name, estimate))
             report(done, len(pairs))
     return Comparison(tuple(rows), tuple(left_out))
-
-
-@contextmanager
-def _reporter(progress: bool | Callable[[int, int], None], total: int) -> Generator[Callable[[int, int], None]]:
-    """What to call after each estimate."""
-    if callable(progress):
-        yield progress
-    elif not progress:
-        yield lambda done, total: None
-    else:
-        from rich.progress import Progress  # noqa: PLC0415
-
-        with Progress(transient=True) as bar:
-            task = bar.add_task("estimates", total=total)
-            yield lambda done, total: bar.update(task, completed=done)

@@ -10,7 +10,7 @@ from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.observed import Observed, RankGroup, action_chunks
 from manyarms.core.statistics import Statistics
 from manyarms.errors import NumericalError, ShapeError
-from manyarms.inference.latent import LatentEvidence, gather
+from manyarms.inference.latent import LatentEvidence, LatentPosterior, gather
 from manyarms.inference.roots import observe
 from manyarms.linalg.factor import lower_factor, solve_lower, solve_lower_t
 
@@ -49,6 +49,11 @@ def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: fl
 
 def condition_on(prior: HierarchicalGaussian, observed: Observed) -> HierarchicalGaussian:
     """The posterior of an unconditioned prior given rows."""
+    return solve(prior, observed)[0]
+
+
+def solve(prior: HierarchicalGaussian, observed: Observed) -> tuple[HierarchicalGaussian, LatentPosterior]:
+    """The posterior of an unconditioned prior given rows, and that of ψ alone in units of its prior."""
     # An overflow becomes an error with a name: here below, or where rows are factored.
     with np.errstate(over="ignore", invalid="ignore"):
         evidence = gather(prior, observed)
@@ -59,7 +64,7 @@ def condition_on(prior: HierarchicalGaussian, observed: Observed) -> Hierarchica
     if not np.isfinite(log_evidence):
         raise NumericalError("the squares of the rewards overflow. Rescale rewards and noise_std.")
     gains = tuple(gain for gain, _ in absorbed)
-    return prior.conditioned(latent.mean, latent.factor, observed, gains, log_evidence)
+    return prior.conditioned(latent.mean, latent.factor, observed, gains, log_evidence, latent.misfit), latent
 
 
 def _absorb(

@@ -233,7 +233,7 @@ def _solve_lower(C: Float[Array, "J b b"], right: Float[Array, "J b c"]) -> Floa
 
 def _solve_lower_t(C: Float[Array, "J b b"], right: Float[Array, "J b c"]) -> Float[Array, "J b c"]:
     if len(C) == 1:
-        return solve_triangular(C[0], right[0], lower=True, trans="T", check_finite=False)[None]
+        return solve_triangular(C[0], right[0], lower=True, trans=1, check_finite=False)[None]
     return solve_lower_t(C, right)
 
 

@@ -228,7 +228,7 @@ class BlockCholesky:
     def _reached(self, pattern: sparse.csr_array) -> Int[Array, "m q"]:
         """The nodes that each row can reach, in the order of elimination; the core is reached by all."""
         ones = sparse.csr_array((np.ones(pattern.nnz), pattern.indices, pattern.indptr), shape=pattern.shape)
-        reached = (ones @ self.plan.reach).tocsr()
+        reached = sparse.csr_array(ones @ self.plan.reach)
         reached.sort_indices()
         counts = np.diff(reached.indptr)
         out = np.full((len(counts), int(counts.max(initial=0)) + len(self.plan.core)), -1, dtype=np.int64)
@@ -251,9 +251,9 @@ class BlockCholesky:
 
     def _solve_core(self, right: Float[Array, "c b s"], transposed: bool) -> Float[Array, "c b s"]:
         flat = right.reshape(len(self._core), -1)
-        return solve_triangular(
-            self._core, flat, lower=True, trans="T" if transposed else "N", check_finite=False
-        ).reshape(right.shape)
+        return solve_triangular(self._core, flat, lower=True, trans=int(transposed), check_finite=False).reshape(
+            right.shape
+        )
 
 
 def _layers(

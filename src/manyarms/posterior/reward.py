@@ -32,6 +32,7 @@ class RewardPosterior:
         statistics: All that the posterior took from the logs.
         likelihood: How rewards arise from weights.
         learned_from: Which rounds it has seen; see `core.fingerprint`.
+        warnings: What is wrong with it, in plain words; every estimate made from it carries them.
     """
 
     weights: HierarchicalGaussian
@@ -39,6 +40,7 @@ class RewardPosterior:
     statistics: Statistics
     likelihood: Gaussian
     learned_from: tuple[Fingerprint, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -87,7 +89,7 @@ class RewardPosterior:
         Returns:
             An `Estimate`: `posterior_std` for these contexts, `std` for the population they were drawn from.
         """
-        mass, rows = self._profile(policy, contexts, eligible, weights)
+        mass, rows = self.profile(policy, contexts, eligible, weights)
         return self._estimate(mass, rows, weights, groups, method="exact")
 
     def difference(
@@ -112,8 +114,8 @@ class RewardPosterior:
             weights: (n,) how often each context counts; None for once.
             groups: (n,) users or sessions, when contexts come in clusters; `context_std` is then that of the groups.
         """
-        mass, rows = self._profile(policy, contexts, eligible, weights)
-        base_mass, base_rows = self._profile(baseline, contexts, eligible, weights, "baseline")
+        mass, rows = self.profile(policy, contexts, eligible, weights)
+        base_mass, base_rows = self.profile(baseline, contexts, eligible, weights, "baseline")
         return self._estimate(mass.plus(base_mass, -1.0), rows - base_rows, weights, groups, method="exact")
 
     def lift(
@@ -131,8 +133,8 @@ class RewardPosterior:
         Raises:
             UndefinedLiftError: When the baseline's 95 % interval contains zero: a ratio to it then means nothing.
         """
-        mass, rows = self._profile(policy, contexts, eligible, weights)
-        base_mass, base_rows = self._profile(baseline, contexts, eligible, weights, "baseline")
+        mass, rows = self.profile(policy, contexts, eligible, weights)
+        base_mass, base_rows = self.profile(baseline, contexts, eligible, weights, "baseline")
         base = self._estimate(base_mass, base_rows, weights, groups, method="exact")
         low, high = base.interval()
         if low <= 0.0 <= high:
@@ -179,7 +181,7 @@ class RewardPosterior:
         before = self.prior.variance_of(mass.vectors, mass.actions)
         return min(1.0, posterior / before) if before > 0 else 1.0
 
-    def _profile(
+    def profile(
         self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
     ) -> tuple[FeatureMass, Float[Array, " n"]]:
         """The policy's feature mass, and its expected reward row by row."""
@@ -207,7 +209,7 @@ class RewardPosterior:
             std=float(np.sqrt(posterior + (context or 0.0))),
             posterior_std=float(np.sqrt(posterior)),
             context_std=None if context is None else float(np.sqrt(context)),
-            warnings=alone if context is None else (),
+            warnings=(*self.warnings, *(alone if context is None else ())),
             kind="posterior",
             method=method,
             diagnostics={

@@ -1,0 +1,288 @@
+"""What can be learned of a prior, as one vector: noise, spreads of actions and effects, means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._arrays import Array
+from manyarms.core.covariance import ActionCovariance
+from manyarms.core.effects import EffectGroup
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.latent import BlockFactor
+from manyarms.errors import InputError
+from manyarms.inference.moments import Moments
+from manyarms.linalg.factor import psd_root
+from manyarms.prior_choice.means import SharedMean, group_slices, learnable_means
+from manyarms.prior_choice.spreads import DiagonalSpread, Form, FullSpread, ScaleSpread, Spread
+
+Choice = Form | Literal["fixed"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The size of what is to be learned, from the data alone: so that no default depends on units."""
+
+    reward: float
+    """Root mean square reward."""
+    weight: float
+    """Root mean square reward over root mean square feature: a size for θ."""
+
+
+class Hyperparameters:
+    """The vector η, and the prior and noise that belong to a value of it.
+
+    Attributes:
+        groups: Parts of ψ by which moments are taken.
+        spreads: Of the actions first, then of each group.
+        means: Those that are learned.
+        mean_units: What one stands for in η, for each mean.
+        notes: What is not learned, and why.
+    """
+
+    def __init__(
+        self,
+        prior: HierarchicalGaussian,
+        noise_std: float,
+        seen: Int[Array, " m"],
+        scale: Scale,
+        *,
+        effect_cov: Choice | Mapping[str, Choice],
+        action_cov: Choice,
+        learn_means: bool,
+        learn_noise: bool,
+    ):
+        self._prior, self._noise_std, self._scale = prior, noise_std, scale
+        self.learn_noise = learn_noise
+        self.groups, self._roots = _independent_groups(prior)
+        notes = list[str]()
+        self.spreads: tuple[Spread | None, ...] = (
+            _action_spread(prior.action_covariance, action_cov, notes),
+            *(
+                _effect_spread(group, root, _chosen(effect_cov, group, self.groups), notes)
+                for group, root in zip(self.groups, self._roots, strict=True)
+            ),
+        )
+        self.means: tuple[SharedMean, ...] = ()
+        if learn_means:
+            self.means, why_not = learnable_means(prior, seen)
+            notes += why_not
+        self.notes = tuple(notes)
+        self._measure()
+
+    def _measure(self) -> None:
+        d = self._prior.dim
+        sizes = [int(self.learn_noise), *(s.size if s else 0 for s in self.spreads), *(d for _ in self.means)]
+        edges = np.cumsum([0, *sizes])
+        self.size = int(edges[-1])
+        self._parts = [slice(int(low), int(high)) for low, high in pairwise(edges)]
+        self.mean_units = [self._scale.weight / np.sqrt(mean.count) for mean in self.means]
+
+    @property
+    def spread_parts(self) -> list[slice]:
+        """The place of each spread in η."""
+        return self._parts[1 : 1 + len(self.spreads)]
+
+    @property
+    def mean_parts(self) -> list[slice]:
+        """The place of each mean in η."""
+        return self._parts[1 + len(self.spreads) :]
+
+    def start(self) -> Float[Array, " s"]:
+        """η of the prior as it was given."""
+        out = np.zeros(self.size)
+        if self.learn_noise:
+            out[0] = np.log(self._noise_std)
+        for spread, part in zip(self.spreads, self.spread_parts, strict=True):
+            if spread is not None:
+                out[part] = spread.start()
+        return out
+
+    def log_scales(self) -> Float[Array, " s"]:
+        """Which entries of η are logarithms of a standard deviation (1) and which are not (0)."""
+        out = np.zeros(self.size)
+        out[: int(self.learn_noise)] = 1.0
+        for spread, part in zip(self.spreads, self.spread_parts, strict=True):
+            if spread is not None:
+                out[part] = spread.scales()
+        return out
+
+    def bounds(self) -> list[tuple[float | None, float | None]]:
+        """Where η may be: standard deviations within twelve orders of magnitude around the scale of the data."""
+        out: list[tuple[float | None, float | None]] = [(None, None)] * self.size
+        if self.learn_noise:
+            out[0] = (np.log(1e-6 * self._scale.reward), np.log(1e3 * self._scale.reward))
+        for spread, part in zip(self.spreads, self.spread_parts, strict=True):
+            if spread is None:
+                continue
+            unit = spread.typical if isinstance(spread, ScaleSpread) else 1.0
+            for i, is_scale in zip(range(part.start, part.stop), spread.scales(), strict=True):
+                if is_scale:
+                    low, high = np.log(np.array([1e-6, 1e6]) * self._scale.weight / unit)
+                    out[i] = (float(low), float(high))
+        return out
+
+    def build(self, eta: Float[Array, " s"]) -> tuple[HierarchicalGaussian, float]:
+        """The prior and the noise at η."""
+        prior, noise_std = self._prior, float(np.exp(eta[0])) if self.learn_noise else self._noise_std
+        latent_mean, offset = prior.latent_mean.copy(), prior.offset
+        for mean, part, unit in zip(self.means, self.mean_parts, self.mean_units, strict=True):
+            shift = unit * eta[part]
+            if mean.coordinates is None:
+                offset = shift if offset is None else offset + shift
+            else:
+                latent_mean[mean.coordinates].reshape(mean.count, -1)[...] += shift
+        first, *others = zip(self.spreads, self.spread_parts, strict=True)
+        action = _action_covariance(prior.action_covariance, first[0], eta[first[1]])
+        factor = BlockFactor(np.zeros((1, 0, 0)))
+        for (spread, part), root in zip(others, self._roots, strict=True):
+            factor = factor.beside(BlockFactor(_scaled_root(root, spread, eta[part])))
+        return prior.with_parts(latent_mean, factor, action, offset), noise_std
+
+    def gradient(self, eta: Float[Array, " s"], moments: Moments, total_weight: float) -> Float[Array, " s"]:
+        """The derivative of the log evidence."""
+        out = np.zeros(self.size)
+        if self.learn_noise:
+            out[0] = moments.residual_sq - total_weight
+        excesses = (moments.action_excess, *moments.effect_excess)
+        for spread, part, excess in zip(self.spreads, self.spread_parts, excesses, strict=True):
+            if spread is not None:
+                out[part] = spread.gradient(eta[part], excess)
+        for mean, part, unit in zip(self.means, self.mean_parts, self.mean_units, strict=True):
+            pull = moments.offset_pull
+            if mean.coordinates is not None:
+                pull = moments.latent_pull[mean.coordinates].reshape(mean.count, -1).sum(axis=0)
+            out[part] = unit * pull
+        return out
+
+    def penalty(self, eta: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
+        """The log of the boundary-avoiding prior, and its derivative."""
+        total, slope = 0.0, np.zeros(self.size)
+        for spread, part in zip(self.spreads, self.spread_parts, strict=True):
+            if spread is not None:
+                value, slope[part] = spread.penalty(eta[part], self._scale.weight)
+                total += value
+        return total, slope
+
+    def without(self, place: int) -> tuple[Hyperparameters, Array] | None:
+        """The same with one standard deviation at zero, and which entries of η remain; None when it cannot be."""
+        for number, (spread, part) in enumerate(zip(self.spreads, self.spread_parts, strict=True)):
+            if spread is None or not part.start <= place < part.stop:
+                continue
+            reduced = spread.without(place - part.start)
+            if reduced is None:
+                return None
+            out = object.__new__(Hyperparameters)
+            out.__dict__.update(self.__dict__)
+            out.spreads = (*self.spreads[:number], reduced, *self.spreads[number + 1 :])
+            out._measure()
+            return out, np.delete(np.arange(self.size), place)
+        return None
+
+
+def _independent_groups(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup, ...], list[Array]]:
+    """The groups of effects with a root of the covariance of each effect; all of ψ as one when they are correlated."""
+    factor, groups = prior.prior_factor, prior.effects
+    if factor.dim == 0:
+        return (), []
+    sized = [factor.with_block_size(group.part_dim) for group in groups]
+    roots = list[Array]()
+    for (group, where), part in zip(group_slices(groups), sized, strict=True):
+        if part is None or where.start % group.part_dim:
+            return _groups_of_dense(prior)
+        first = where.start // group.part_dim
+        roots.append(part.blocks[first : first + group.count])
+    return groups, roots
+
+
+def _groups_of_dense(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup, ...], list[Array]]:
+    """The same from one full matrix, when it is block diagonal by effect after all."""
+    cov = prior.prior_factor.covariance()
+    rest, roots = cov.copy(), list[Array]()
+    for group, where in group_slices(prior.effects):
+        starts = where.start + group.part_dim * np.arange(group.count)
+        index = starts[:, None] + np.arange(group.part_dim)
+        roots.append(psd_root(cov[index[:, :, None], index[:, None, :]]))
+        rest[index[:, :, None], index[:, None, :]] = 0.0
+    if not rest.any():
+        return prior.effects, roots
+    whole = EffectGroup("latent", 1, prior.latent_dim, has_mean=False)
+    return (whole,), [prior.prior_factor.dense()[None]]
+
+
+def _chosen(choice: Choice | Mapping[str, Choice], group: EffectGroup, groups: tuple[EffectGroup, ...]) -> Choice:
+    if isinstance(choice, str):
+        return choice
+    known = [other.name for other in groups]
+    for name in choice:
+        if name not in known:
+            raise InputError(
+                f"effect_cov names {name!r}; this prior has {', '.join(map(repr, known)) or 'no effects'}."
+            )
+    return choice.get(group.name, "scale")
+
+
+def _effect_spread(group: EffectGroup, root: Float[Array, "J b b"], choice: Choice, notes: list[str]) -> Spread | None:
+    _check(choice, "effect_cov")
+    if choice == "fixed":
+        return None
+    if not root.any():
+        notes.append(f"{group.name}: a standard deviation of exactly 0 stays 0")
+        return None
+    if choice != "scale" and (group.count == 1 or not (root == root[0]).all()):
+        why = "is one draw" if group.count == 1 else "have covariances of their own"
+        notes.append(f"{group.name}: its effects {why}, so only a common scale is learned")
+        choice = "scale"
+    return _spread(group.name, root[0] if choice != "scale" else root.reshape(-1, root.shape[2]), choice)
+
+
+def _action_spread(cov: ActionCovariance, choice: Choice, notes: list[str]) -> Spread | None:
+    _check(choice, "action_cov")
+    if choice == "fixed":
+        return None
+    if cov.each is not None:
+        if choice != "scale":
+            notes.append("actions: they have covariances of their own, so only a common scale is learned")
+        typical = float(np.sqrt(np.einsum("kdd->", cov.each) / (cov.each.shape[0] * cov.each.shape[1])))
+        return ScaleSpread("actions", typical) if typical else None
+    root = psd_root(cov.blocks(np.zeros(1, dtype=np.int64))[0])
+    if not root.any():
+        notes.append("actions: a standard deviation of exactly 0 stays 0")
+        return None
+    return _spread("actions", root, choice)
+
+
+def _spread(name: str, root: Float[Array, "q b"], form: Form) -> Spread:
+    """`root` is F of one effect, or those of several one under the other."""
+    if form == "scale":
+        return ScaleSpread(name, float(np.sqrt(np.mean(np.sum(root**2, axis=1)))))
+    stds = np.sqrt(np.sum(root**2, axis=1))
+    if form == "diagonal":
+        return DiagonalSpread(name, stds)
+    # A singular start is lifted a little: a pivot at zero could never leave it.
+    cov = root @ root.T + np.diag(1e-6 * np.mean(stds**2) * np.ones(len(stds)))
+    return FullSpread(name, np.linalg.cholesky(cov))
+
+
+def _scaled_root(root: Float[Array, "J b b"], spread: Spread | None, x: Float[Array, " s"]) -> Float[Array, "J b b"]:
+    if spread is None:
+        return root
+    new = spread.root(x)
+    return np.broadcast_to(new, root.shape) if isinstance(new, np.ndarray) else new * root
+
+
+def _action_covariance(cov: ActionCovariance, spread: Spread | None, x: Float[Array, " s"]) -> ActionCovariance:
+    if spread is None:
+        return cov
+    new = spread.root(x)
+    return cov.scaled(new**2) if not isinstance(new, np.ndarray) else ActionCovariance.from_root(new)
+
+
+def _check(choice: str, name: str) -> None:
+    if choice not in ("scale", "diagonal", "full", "fixed"):
+        raise InputError(f'{name} must be "scale", "diagonal", "full" or "fixed"; got {choice!r}.')

@@ -1,0 +1,254 @@
+"""Empirical Bayes: the prior that makes the logs most likely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.optimize import minimize
+
+from manyarms._arrays import Array, as_count, as_instance
+from manyarms._progress import Progress, reporter
+from manyarms.core.data import LoggedData
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.statistics import Statistics
+from manyarms.errors import InputError
+from manyarms.likelihoods import Gaussian
+from manyarms.posterior import fit
+from manyarms.posterior.reward import check_logs
+from manyarms.prior_choice.hyperparameters import Choice, Hyperparameters
+from manyarms.prior_choice.learned import LearnedPrior
+from manyarms.prior_choice.objective import Evidence
+
+_NEGLIGIBLE = 1e-8
+FEW = 10
+"""Fewer exchangeable actions or effects than this hardly say how far they spread."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Where the search has come to."""
+
+    hyper: Hyperparameters
+    eta: Float[Array, " s"]
+    value: float
+    slope: Float[Array, " s"]
+
+
+def learn_prior(
+    logs: LoggedData | Statistics,
+    prior: HierarchicalGaussian,
+    likelihood: Gaussian | None = None,
+    *,
+    effect_cov: Choice | Mapping[str, Choice] = "scale",
+    action_cov: Choice = "scale",
+    learn_means: bool = True,
+    learn_noise: bool = True,
+    avoid_boundary: bool = True,
+    max_iterations: int = 500,
+    progress: Progress = False,
+) -> LearnedPrior:
+    """Noise, spreads and means of a prior by type-II maximum likelihood: those under which the logs are most likely.
+
+    The log evidence and its exact gradient (posterior moments of seen actions, `inference.moments`) come from
+    Statistics alone, so after one pass over the logs a step costs a solve, whatever the number of rounds. L-BFGS on log
+    standard deviations; an accepted step never lowers the objective.
+
+    With `avoid_boundary` every standard deviation has a very wide half-normal prior and its mode is taken on the log
+    scale, which keeps it off zero (Chung et al., 2013). Without, a spread that the data put at zero is reported by
+    `boundary=True` and set to exactly zero.
+
+    Args:
+        logs: Logged rounds, or their `Statistics`.
+        prior: Its structure is kept; its scales and means are where learning starts. A spread of exactly 0 stays 0.
+        likelihood: Its noise is where learning starts; by default `Gaussian(1.0)`.
+        effect_cov: What is learned of the covariance of effects: one "scale" a group, a "diagonal" or "full" matrix
+            that the effects of a group share, or nothing ("fixed"); or a mapping from the name of a group to one of
+            these.
+        action_cov: The same for Σ_a.
+        learn_means: Also the mean that the effects of a group share, or all actions, where it can be told apart.
+        learn_noise: Also the noise.
+        avoid_boundary: Keep standard deviations off zero by a weak prior.
+        max_iterations: Of the search.
+        progress: True shows how far it is; a function is called as progress(iteration, max_iterations).
+
+    Returns:
+        A `LearnedPrior`: prior, likelihood and posterior, what was learned with its standard errors, and notes.
+    """
+    prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
+    if prior.observed.groups:
+        raise InputError("a posterior cannot be learned as a prior: pass the prior that it came from, and all logs.")
+    likelihood = Gaussian() if likelihood is None else likelihood
+    likelihood = as_instance("likelihood", likelihood, Gaussian, "a likelihood, as in ma.Gaussian(1.0)")
+    statistics = _statistics(logs, prior, likelihood)
+    evidence = Evidence(statistics)
+    scale = evidence.scale()
+    if not scale.reward > 0:
+        raise InputError("all rewards are 0: they say nothing of a prior.")
+    hyper = Hyperparameters(
+        prior, likelihood.noise_std, evidence.observed.actions, scale,
+        effect_cov=effect_cov, action_cov=action_cov, learn_means=learn_means, learn_noise=learn_noise,
+    )  # fmt: skip
+    if hyper.size == 0:
+        raise InputError("nothing is left to learn: every part of the prior and the noise is fixed.")
+    found, trace, converged = _search(
+        evidence, hyper, avoid_boundary, as_count("max_iterations", max_iterations), progress
+    )
+    zeroed = list[str]()
+    if not avoid_boundary:
+        found, zeroed = _zero(evidence, found, max_iterations)
+    best_prior, noise_std = found.hyper.build(found.eta)
+    best = Gaussian(noise_std)
+    few = _few(found.hyper, evidence)
+    notes = [*found.hyper.notes, *few]
+    if not converged:
+        notes.append(f"the search had not converged after {len(trace)} iterations; raise max_iterations")
+    if hyper.learn_noise and noise_std < 1e-5 * scale.reward:
+        zeroed.append("noise")
+    zeroed += [
+        spread.name for spread, part in zip(found.hyper.spreads, found.hyper.spread_parts, strict=True)
+        if spread is not None and not avoid_boundary and spread.is_degenerate(found.eta[part])
+    ]  # fmt: skip
+    zeroed = list(dict.fromkeys(zeroed))
+    notes += [f"{name}: the data put a standard deviation at zero" for name in zeroed]
+    learned_from = logs if isinstance(logs, LoggedData) else statistics
+    posterior = replace(fit(learned_from, best_prior, best), warnings=few)
+    return LearnedPrior(posterior, evidence, found.hyper, found.eta, avoid_boundary, tuple(zeroed), converged,
+                        tuple(trace), tuple(notes))  # fmt: skip
+
+
+def _statistics(logs: LoggedData | Statistics, prior: HierarchicalGaussian, likelihood: Gaussian) -> Statistics:
+    if isinstance(logs, Statistics):
+        statistics = logs
+    else:
+        logs = check_logs(logs, prior)
+        if len(logs) and (logs.rewards == logs.rewards[0]).all():
+            raise InputError(
+                f"all rewards are equal ({logs.rewards[0]:g}): they say nothing of noise or spread. Check the column."
+            )
+        statistics = likelihood.statistics(logs, prior.n_actions)
+    if not statistics.total_weight > 0:
+        raise InputError("no rounds to learn a prior from; use fit(), which gives the prior back.")
+    return statistics
+
+
+def _search(
+    evidence: Evidence, hyper: Hyperparameters, avoid_boundary: bool, max_iterations: int, progress: Progress
+) -> tuple[_Found, list[float], bool]:
+    """L-BFGS from the start given, after all scales were multiplied by the one number that suits the data best."""
+    eta = hyper.start()
+    value, slope, _ = evidence.at(hyper, eta, avoid_boundary=avoid_boundary)
+    trace = [value]
+    if hyper.learn_noise:
+        eta = _rescaled(evidence, hyper, eta)
+    eta = _within(eta, hyper.bounds())
+    with reporter(progress, max_iterations, "learning the prior") as report:
+
+        def accepted(value: float) -> None:
+            trace.append(value)
+            report(len(trace) - 1, max_iterations)
+
+        eta, iterations = _climb(evidence, hyper, eta, avoid_boundary, max_iterations, accepted)
+    value, slope, _ = evidence.at(hyper, eta, avoid_boundary=avoid_boundary)
+    return _Found(hyper, eta, value, slope), trace, iterations < max_iterations
+
+
+def _climb(
+    evidence: Evidence,
+    hyper: Hyperparameters,
+    eta: Float[Array, " s"],
+    avoid_boundary: bool,
+    max_iterations: int,
+    accepted: Callable[[float], None],
+) -> tuple[Float[Array, " s"], int]:
+    values = dict[bytes, float]()
+
+    def negative(x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
+        value, slope, _ = evidence.at(hyper, x, avoid_boundary=avoid_boundary)
+        values[x.tobytes()] = value
+        return -value, -slope
+
+    def after(x: Float[Array, " s"]) -> None:
+        accepted(values[x.tobytes()])
+
+    options: dict[str, Any] = {"maxcor": 30, "gtol": 1e-7, "maxfun": 20 * max_iterations}
+    before, value, iterations = -np.inf, -negative(eta)[0], 0
+    # A search that stops is begun anew without its memory of the curvature, until that finds nothing either.
+    while value > before + _NEGLIGIBLE and iterations < max_iterations:
+        options |= {"maxiter": max_iterations - iterations, "ftol": 0.1 * _NEGLIGIBLE / max(1.0, abs(value))}
+        result = minimize(
+            negative, eta, jac=True, method="L-BFGS-B", bounds=hyper.bounds(), callback=after, options=options
+        )
+        before, value = value, max(value, -float(result.fun))
+        eta, iterations = np.asarray(result.x), iterations + int(result.nit)
+    return eta, iterations
+
+
+def _rescaled(evidence: Evidence, hyper: Hyperparameters, eta: Float[Array, " s"]) -> Float[Array, " s"]:
+    """All learned scales times c, the best such c in closed form when no scale is fixed: c² = misfit / rounds."""
+    prior, noise_std = hyper.build(eta)
+    moments = evidence.moments(prior, noise_std, hyper)
+    excess = moments.residual_sq - evidence.total_weight + np.trace(moments.action_excess)
+    excess += sum(float(np.trace(part)) for part in moments.effect_excess)
+    c = np.sqrt(max(1.0 + excess / evidence.total_weight, 1e-12))
+    return eta + np.log(c) * hyper.log_scales()
+
+
+def _zero(evidence: Evidence, found: _Found, max_iterations: int) -> tuple[_Found, list[str]]:
+    """Scales that could as well be zero are set to zero, one after the other; the rest is found again."""
+    zeroed = list[str]()
+    while True:
+        place = _removable(evidence, found)
+        if place is None:
+            return found, zeroed
+        reduced = found.hyper.without(place)
+        assert reduced is not None
+        hyper, kept = reduced
+        name = next(
+            s.name for s, part in zip(found.hyper.spreads, found.hyper.spread_parts, strict=True)
+            if s is not None and part.start <= place < part.stop
+        )  # fmt: skip
+        zeroed.append(name)
+        found = _polished(evidence, hyper, found.eta[kept], max_iterations)
+
+
+def _polished(evidence: Evidence, hyper: Hyperparameters, eta: Float[Array, " s"], max_iterations: int) -> _Found:
+    if hyper.size:
+        eta, _ = _climb(evidence, hyper, eta, False, max_iterations, lambda value: None)
+    value, slope, _ = evidence.at(hyper, eta, avoid_boundary=False)
+    return _Found(hyper, eta, value, slope)
+
+
+def _removable(evidence: Evidence, found: _Found) -> int | None:
+    """The place in η of a standard deviation that might as well be zero: the evidence is no lower without it."""
+    noise = int(found.hyper.learn_noise)
+    candidates = np.flatnonzero(found.hyper.log_scales())
+    for place in candidates[candidates >= noise][np.argsort(found.eta[candidates[candidates >= noise]])]:
+        reduced = found.hyper.without(int(place))
+        if reduced is None:
+            continue
+        hyper, kept = reduced
+        value, _, _ = evidence.at(hyper, found.eta[kept], avoid_boundary=False)
+        if value >= found.value - 1e-6:
+            return int(place)
+    return None
+
+
+def _within(eta: Float[Array, " s"], bounds: list[tuple[float | None, float | None]]) -> Float[Array, " s"]:
+    low = np.array([-np.inf if b[0] is None else b[0] for b in bounds])
+    high = np.array([np.inf if b[1] is None else b[1] for b in bounds])
+    return np.clip(eta, low, high)
+
+
+def _few(hyper: Hyperparameters, evidence: Evidence) -> tuple[str, ...]:
+    seen = len(evidence.observed.actions)
+    notes = list[str]()
+    if hyper.spreads[0] is not None and seen < FEW:
+        notes.append(f"only {seen} actions were seen: how far actions spread is hardly known; mix its uncertainty in")
+    for group, spread in zip(hyper.groups, hyper.spreads[1:], strict=True):
+        if spread is not None and group.count < FEW:
+            notes.append(f"{group.name}: {group.count} effects hardly say how far they spread")
+    return tuple(notes)

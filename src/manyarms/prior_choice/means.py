@@ -1,0 +1,93 @@
+"""Which means of effects the logs can tell apart.
+
+A mean that all effects of a group share moves every action by the sum of its weights on that group. Two groups whose
+sums are in proportion (the levels of a taxonomy: one effect of each) cannot both have a mean. Nor can a single effect:
+one draw does not say whether it is far from zero because its mean is or because its spread is, so its mean stays as
+given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._arrays import Array
+from manyarms.core.effects import EffectGroup
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.mixing import MixedEffects
+from manyarms.linalg.factor import triangular
+
+
+@dataclass(frozen=True)
+class SharedMean:
+    """A mean to be learned: of one group of effects, or of all actions.
+
+    Attributes:
+        name: Of the group; "all actions" for the offset that they share.
+        coordinates: Where the effects of the group begin in ψ; None for the offset.
+        count: How many effects share it.
+    """
+
+    name: str
+    coordinates: slice | None
+    count: int
+
+
+def learnable_means(
+    prior: HierarchicalGaussian, seen: Int[Array, " m"]
+) -> tuple[tuple[SharedMean, ...], tuple[str, ...]]:
+    """The means that can be learned, and why others cannot."""
+    found, notes, spanned = list[SharedMean](), list[str](), list[Array]()
+    for group, where in group_slices(prior.effects):
+        column = _moved(prior, group, where, seen)
+        if column is None:
+            continue
+        if group.count == 1:
+            # What one effect does to all actions is taken, whether or not its mean is learned.
+            spanned.append(column)
+            notes.append(f"{group.name}: one effect cannot tell its mean from its spread; the mean stays as given")
+        elif not group.has_mean or not _alike(prior.latent_mean[where], group):
+            notes.append(f"{group.name}: the means of its effects stay as given")
+        elif _spans(spanned, column):
+            notes.append(f"{group.name}: a mean of its own could not be told from what was learned before it")
+        else:
+            spanned.append(column)
+            found.append(SharedMean(group.name, where, group.count))
+    everyone = np.ones(len(seen))
+    if not _spans(spanned, everyone):
+        found.append(SharedMean("all actions", None, len(seen)))
+    return tuple(found), tuple(notes)
+
+
+def group_slices(groups: tuple[EffectGroup, ...]) -> list[tuple[EffectGroup, slice]]:
+    """Every group with its place in ψ."""
+    ends = np.cumsum([0, *(group.count * group.part_dim for group in groups)])
+    return [(group, slice(int(low), int(high))) for group, low, high in zip(groups, ends[:-1], ends[1:], strict=True)]
+
+
+def _moved(
+    prior: HierarchicalGaussian, group: EffectGroup, where: slice, seen: Int[Array, " m"]
+) -> Float[Array, " m"] | None:
+    """How far each seen action moves with a mean of the group; None when effects do not live in the space of θ."""
+    if not isinstance(prior.mixing, MixedEffects) or group.part_dim != prior.dim:
+        return None
+    one = np.zeros(prior.latent_dim)
+    one[where].reshape(group.count, group.part_dim)[:, 0] = 1.0
+    return prior.mixing.apply(one[None], seen)[0, :, 0]
+
+
+def _alike(means: Float[Array, " q"], group: EffectGroup) -> bool:
+    parts = means.reshape(group.count, group.part_dim)
+    return bool((parts == parts[0]).all())
+
+
+def _spans(columns: list[Array], new: Float[Array, " m"]) -> bool:
+    size = float(np.linalg.norm(new))
+    if size == 0.0:
+        return True
+    if not columns:
+        return False
+    stacked = np.column_stack([column / np.linalg.norm(column) for column in columns] + [new / size])
+    return abs(float(triangular(stacked)[-1, -1])) < 1e-6 if len(stacked) >= stacked.shape[1] else True

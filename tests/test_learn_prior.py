@@ -1,0 +1,310 @@
+"""Empirical Bayes: the evidence of a prior, its gradient and its maximum, against evidence written out densely."""
+
+import jaxtyping
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+
+import manyarms as ma
+from manyarms.errors import InputError
+from manyarms.prior_choice.hyperparameters import Hyperparameters
+from manyarms.prior_choice.objective import Evidence
+
+
+def dense_log_evidence(logs, W, latent_mean, latent_cov, action_cov, offset, noise_std):
+    """log N(rewards; mean, cov) with the covariance of all rewards written out. W: (K, d, d'), action_cov: (d, d)."""
+    rows = np.einsum("nd,ndp->np", logs.contexts, W[logs.actions])
+    same = logs.actions[:, None] == logs.actions[None]
+    cov = rows @ latent_cov @ rows.T + same * (logs.contexts @ action_cov @ logs.contexts.T)
+    cov += noise_std**2 * np.eye(len(logs))
+    miss = logs.rewards - rows @ latent_mean - logs.contexts @ offset
+    L = np.linalg.cholesky(cov)
+    z = np.linalg.solve(L, miss)
+    return -0.5 * (len(logs) * np.log(2 * np.pi) + 2 * np.log(np.diagonal(L)).sum() + z @ z)
+
+
+def effects(weights, dim):
+    """W of `MixedEffects(weights, dim)` written out."""
+    return np.einsum("kj,ab->kajb", weights, np.eye(dim)).reshape(len(weights), dim, -1)
+
+
+def draw_logs(rng, prior, noise_std, n_rounds, n_seen=None):
+    theta = prior.sample(rng)[0]
+    x = rng.normal(size=(n_rounds, prior.dim))
+    x[:, 0] = 1.0
+    actions = rng.integers(0, n_seen or prior.n_actions, size=n_rounds)
+    rewards = np.einsum("nd,nd->n", x, theta[actions]) + noise_std * rng.normal(size=n_rounds)
+    return ma.LoggedData(x, actions, rewards, n_actions=prior.n_actions)
+
+
+def two_levels(rng, n_actions=40, dim=2):
+    """A prior of two levels of effects and its weights: the levels have names of their own."""
+    coarse, fine = rng.integers(0, 4, n_actions), rng.integers(0, 12, n_actions)
+    weights = np.hstack([np.eye(4)[coarse], np.eye(12)[fine]])
+    groups = (ma.core.effects.EffectGroup("coarse", 4, dim), ma.core.effects.EffectGroup("fine", 12, dim))
+    prior = ma.HierarchicalGaussian(np.zeros(16 * dim), 1.0, ma.MixedEffects(weights, dim), 0.5, effects=groups)
+    return prior, weights
+
+
+@pytest.mark.parametrize("form", ["scale", "diagonal", "full"])
+@pytest.mark.parametrize("avoid_boundary", [False, True])
+def test_gradient_is_that_of_the_objective(form, avoid_boundary):
+    rng = np.random.default_rng(0)
+    prior, _ = two_levels(rng)
+    logs = draw_logs(rng, prior, 0.8, 150, n_seen=30)
+    evidence = Evidence(ma.Gaussian().statistics(logs, 40))
+    hyper = Hyperparameters(
+        prior, 0.9, evidence.observed.actions, evidence.scale(), effect_cov=form, action_cov=form,
+        learn_means=True, learn_noise=True,
+    )  # fmt: skip
+    eta = hyper.start() + 0.3 * rng.normal(size=hyper.size)
+    _, slope, _ = evidence.at(hyper, eta, avoid_boundary=avoid_boundary)
+
+    def objective(x):
+        built, noise_std = hyper.build(x)
+        value = ma.fit(logs, built, ma.Gaussian(noise_std)).log_evidence
+        return value + (hyper.penalty(x)[0] if avoid_boundary else 0.0)
+
+    step = 1e-5 * np.eye(hyper.size)
+    differences = np.array([(objective(eta + row) - objective(eta - row)) / 2e-5 for row in step])
+    assert_allclose(slope, differences, rtol=1e-5, atol=1e-5)
+
+
+def test_evidence_at_learned_values_is_the_dense_one_and_a_maximum():
+    """Boundary prior off: within 1e-6 of a search without gradients on the dense evidence."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        n_actions, dim, n_effects = 24, 2, 6
+        weights = np.eye(n_effects)[rng.integers(0, n_effects, n_actions)]
+        truth = ma.HierarchicalGaussian(np.tile([1.0, -0.5], 6), 0.7, ma.MixedEffects(weights, dim), 0.3)
+        logs = draw_logs(rng, truth, 1.0, 120)
+        start = ma.HierarchicalGaussian(np.zeros(12), 1.0, ma.MixedEffects(weights, dim), 1.0)
+        learned = ma.learn_prior(logs, start, avoid_boundary=False)
+        assert learned.converged
+
+        W = effects(weights, dim)
+
+        def dense(x, logs=logs, W=W):
+            noise, effect, action = np.exp(x[:3])
+            return -dense_log_evidence(
+                logs, W, np.tile(x[3:], 6), effect**2 * np.eye(12), action**2 * np.eye(2), np.zeros(2), noise
+            )
+
+        rough = minimize(dense, np.array([0.0, 0.0, -0.5, 0.0, 0.0]), method="BFGS")
+        fine = {"xatol": 1e-9, "fatol": 1e-11, "maxfev": 800}
+        best = minimize(dense, rough.x, method="Nelder-Mead", options=fine).fun
+        assert learned.log_evidence >= -best - 1e-6
+        assert learned.log_evidence == pytest.approx(-best, abs=1e-6)
+
+
+@pytest.mark.parametrize("avoid_boundary", [False, True])
+def test_objective_never_falls(avoid_boundary):
+    for seed in range(4 if avoid_boundary else 2):
+        rng = np.random.default_rng(seed)
+        prior, _ = two_levels(rng)
+        logs = draw_logs(rng, prior, 10.0 ** rng.uniform(-2, 2), 200)
+        learned = ma.learn_prior(logs, prior, effect_cov="full", action_cov="diagonal", avoid_boundary=avoid_boundary)
+        trace = np.array(learned.trace)
+        assert (np.diff(trace) >= -1e-9 * np.abs(trace[:-1])).all()
+        # At a singular matrix the maximum lies infinitely far out on the log scale, and steps are many.
+        assert len(trace) < (200 if avoid_boundary else 501)
+
+
+def test_agrees_with_statsmodels_mixed_linear_model():
+    """Random intercepts and slopes by action, one mean for all: both can say it. reml=False, boundary prior off."""
+    from statsmodels.regression.mixed_linear_model import MixedLM
+
+    rng = np.random.default_rng(5)
+    cov = np.array([[1.0, 0.3], [0.3, 0.5]])
+    truth = ma.priors.independent(60, mean=np.array([2.0, -1.0]), cov=cov)
+    logs = draw_logs(rng, truth, 0.7, 900)
+    learned = ma.learn_prior(logs, ma.priors.independent(60, dim=2, cov=1.0), action_cov="full", avoid_boundary=False)
+    model = MixedLM(logs.rewards, logs.contexts, groups=logs.actions, exog_re=logs.contexts)
+    theirs = model.fit(reml=False, method="bfgs", maxiter=5000, gtol=1e-9)
+    assert theirs.converged
+    assert learned.log_evidence >= theirs.llf - 1e-6
+    assert_allclose(learned.prior.offset, theirs.fe_params, atol=1e-5)
+    assert_allclose(learned.prior.action_cov([0])[0], theirs.cov_re, rtol=1e-3, atol=1e-4)
+    assert learned.likelihood.noise_std**2 == pytest.approx(theirs.scale, rel=1e-3)
+    # Standard errors of means: theirs hold the variances fixed, ours do not; with 60 actions that is a small thing.
+    errors = [p.error for p in learned.parameters if "mean" in p.name]
+    assert_allclose(errors, theirs.bse_fe, rtol=0.02)
+
+
+def test_learning_needs_statistics_alone():
+    rng = np.random.default_rng(1)
+    prior, _ = two_levels(rng)
+    logs = draw_logs(rng, prior, 1.0, 300)
+    shards = [logs.take(slice(i, None, 3)) for i in range(3)]
+    statistics = sum(ma.Gaussian().statistics(shard, prior.n_actions) for shard in shards)
+    from_logs, from_sums = ma.learn_prior(logs, prior), ma.learn_prior(statistics, prior)
+    assert from_sums.log_evidence == pytest.approx(from_logs.log_evidence, abs=1e-7)
+    for one, other in zip(from_logs.parameters, from_sums.parameters, strict=True):
+        assert one.value == pytest.approx(other.value, rel=1e-4, abs=1e-5)
+
+
+def test_units_of_rewards_and_features_do_not_matter():
+    rng = np.random.default_rng(2)
+    prior, _ = two_levels(rng)
+    logs = draw_logs(rng, prior, 1.0, 300)
+    other = ma.LoggedData(logs.contexts / 50, logs.actions, 2000 * logs.rewards, n_actions=logs.n_actions)
+    first, second = ma.learn_prior(logs, prior), ma.learn_prior(other, prior)
+    for one, two in zip(first.parameters, second.parameters, strict=True):
+        unit = 2000 if "noise" in one.name else 100_000
+        assert two.value == pytest.approx(unit * one.value, rel=1e-3, abs=1e-3 * unit)
+
+
+def test_a_spread_that_the_data_put_at_zero_is_reported_and_set_to_zero():
+    """Actions exactly at their category's effect. Off: zero, said so, and no lower evidence. On: small, not zero."""
+    hits = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        weights = np.eye(8)[rng.integers(0, 8, 40)]
+        truth = ma.HierarchicalGaussian(np.zeros(16), 1.0, ma.MixedEffects(weights, 2), 0.0)
+        logs = draw_logs(rng, truth, 1.0, 200)
+        start = ma.HierarchicalGaussian(np.zeros(16), 1.0, ma.MixedEffects(weights, 2), 1.0)
+        off, on = ma.learn_prior(logs, start, avoid_boundary=False), ma.learn_prior(logs, start)
+        assert not on.boundary
+        assert on.prior.action_cov([0])[0, 0, 0] > 0
+        assert off.log_evidence >= on.log_evidence - 1e-9
+        if off.boundary:
+            hits += 1
+            assert off.zeroed == ("actions",)
+            assert not off.prior.action_covariance.variances.any()
+            assert any("zero" in note for note in off.notes)
+            assert next(p for p in off.parameters if p.name == "actions std").error is None
+    assert 1 <= hits < 6
+
+
+def test_a_full_covariance_without_spread_in_one_direction_is_reported():
+    rng = np.random.default_rng(0)
+    cov = np.array([[1.0, 1.0], [1.0, 1.0]])
+    logs = draw_logs(rng, ma.priors.independent(30, mean=np.zeros(2), cov=cov), 1.0, 300)
+    start = ma.priors.independent(30, dim=2, cov=1.0)
+    off, on = (ma.learn_prior(logs, start, action_cov="full", avoid_boundary=choice) for choice in (False, True))
+    assert off.boundary
+    assert not on.boundary
+    assert off.log_evidence >= on.log_evidence
+
+
+def test_one_effect_does_not_learn_its_mean_and_says_so():
+    """Erratum 4: a single ψ cannot tell its mean from its spread."""
+    rng = np.random.default_rng(3)
+    weights = np.hstack([np.ones((40, 1)), np.eye(8)[rng.integers(0, 8, 40)]])
+    groups = (ma.core.effects.EffectGroup("shared", 1, 2), ma.core.effects.EffectGroup("category", 8, 2))
+    prior = ma.HierarchicalGaussian(np.zeros(18), 1.0, ma.MixedEffects(weights, 2), 0.5, effects=groups)
+    learned = ma.learn_prior(draw_logs(rng, prior, 1.0, 300), prior)
+    assert any(note.startswith("shared: one effect") for note in learned.notes)
+    assert any(note.startswith("category: a mean of its own") for note in learned.notes)
+    assert not learned.prior.latent_mean.any()
+    assert "shared std" in [p.name for p in learned.parameters]
+
+
+def test_fixed_parts_stay_as_they_are():
+    rng = np.random.default_rng(4)
+    prior, _ = two_levels(rng)
+    logs = draw_logs(rng, prior, 1.0, 300)
+    learned = ma.learn_prior(
+        logs, prior, ma.Gaussian(1.3), effect_cov={"fine": "fixed", "coarse": "diagonal"}, action_cov="fixed",
+        learn_means=False, learn_noise=False,
+    )  # fmt: skip
+    assert learned.likelihood.noise_std == 1.3
+    assert [p.name for p in learned.parameters] == ["coarse std 0", "coarse std 1"]
+    cov = np.diagonal(learned.prior.latent_cov)
+    assert_allclose(cov[8:], 1.0)
+    assert not np.allclose(cov[:8], 1.0)
+    assert_allclose(np.diagonal(learned.prior.action_cov([0])[0] - learned.prior.mixing.cross(
+        learned.prior.latent_factor, np.zeros(1, int), np.zeros(1, int))[0]), 0.5)  # fmt: skip
+
+
+def test_log_standard_deviations_are_as_uncertain_as_they_say():
+    """20 data sets from a known prior; the study has 200 and the table."""
+    z = []
+    for seed in range(20):
+        rng = np.random.default_rng([7, seed])
+        weights = np.eye(20)[np.arange(200) % 20]
+        truth = ma.HierarchicalGaussian(np.zeros(80), 0.8**2, ma.MixedEffects(weights, 4), 0.5**2)
+        learned = ma.learn_prior(draw_logs(rng, truth, 1.0, 2000), truth)
+        for name, value in (("noise std", 1.0), ("actions std", 0.5), ("effects std", 0.8)):
+            found = next(p for p in learned.parameters if p.name == name)
+            z.append(np.log(found.value / value) / found.error)
+    z = np.array(z).reshape(20, 3)
+    assert (np.abs(z.mean(axis=0)) < 4 / np.sqrt(20)).all()
+    assert ((z.std(axis=0) > 0.5) & (z.std(axis=0) < 1.5)).all()
+
+
+def test_averaging_agrees_with_quadrature():
+    """One unknown standard deviation: the mixture against a fine grid over it."""
+    rng = np.random.default_rng(8)
+    weights = np.eye(6)[np.arange(12) % 6]
+    truth = ma.HierarchicalGaussian(np.zeros(12), 1.0, ma.MixedEffects(weights, 2), 0.3)
+    logs = draw_logs(rng, truth, 1.0, 60)
+    learned = ma.learn_prior(logs, truth, ma.Gaussian(1.0), action_cov="fixed", learn_means=False, learn_noise=False)
+    averaged = learned.averaged(256, rng=rng)
+    policy, contexts = ma.Uniform(12), logs.contexts
+    got = averaged.value(policy, contexts)
+    grid = np.linspace(np.log(0.05), np.log(30), 300)
+    log_weight, means, variances = [], [], []
+    for eta in grid:
+        prior = ma.HierarchicalGaussian(np.zeros(12), np.exp(2 * eta), ma.MixedEffects(weights, 2), 0.3)
+        posterior = ma.fit(logs, prior, ma.Gaussian(1.0))
+        wide = learned.evidence.scale().weight * 10
+        log_weight.append(posterior.log_evidence + eta - 0.5 * np.exp(2 * eta) / wide**2)
+        estimate = posterior.value(policy, contexts)
+        means.append(estimate.value)
+        variances.append(estimate.posterior_std**2)
+    share = np.exp(np.array(log_weight) - max(log_weight))
+    share /= share.sum()
+    mean = share @ means
+    std = np.sqrt(share @ (np.array(variances) + (means - mean) ** 2))
+    assert got.value == pytest.approx(mean, abs=0.05 * std)
+    assert got.posterior_std == pytest.approx(std, rel=0.05)
+    low, high = got.interval()
+    assert low < got.value < high
+    assert got.probability_positive == pytest.approx(1 - got.shape.below(0.0))
+    gap = averaged.difference(policy, policy, contexts)
+    assert gap.value == pytest.approx(0.0, abs=1e-12)
+
+
+def test_few_actions_are_warned_about():
+    rng = np.random.default_rng(9)
+    truth = ma.priors.independent(5, dim=2, cov=1.0)
+    logs = draw_logs(rng, truth, 1.0, 100)
+    learned = ma.learn_prior(logs, truth)
+    assert any("only 5 actions" in note for note in learned.notes)
+    assert any("only 5 actions" in text for text in learned.posterior.value(ma.Uniform(5), logs.contexts).warnings)
+    averaged = learned.averaged(rng=rng)
+    assert any("only 5 actions" in text for text in averaged.value(ma.Uniform(5), logs.contexts).warnings)
+
+
+def test_bad_input_is_refused_with_a_way_out():
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        check_bad_input()
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def check_bad_input():
+    rng = np.random.default_rng(0)
+    prior, _ = two_levels(rng)
+    logs = draw_logs(rng, prior, 1.0, 50)
+    flat = ma.LoggedData(logs.contexts, logs.actions, np.full(50, 3.0), n_actions=40)
+    empty = logs.take(slice(0, 0))
+    posterior = ma.fit(logs, prior)
+    for call, words in (
+        (lambda: ma.learn_prior(flat, prior), r"all rewards are equal \(3\)"),
+        (lambda: ma.learn_prior(empty, prior), "no rounds"),
+        (lambda: ma.learn_prior(logs, posterior.weights), "posterior cannot be learned"),
+        (lambda: ma.learn_prior(logs, prior, effect_cov="round"), "effect_cov must be"),
+        (lambda: ma.learn_prior(logs, prior, effect_cov={"tag": "scale"}), "'coarse', 'fine'"),
+        (
+            lambda: ma.learn_prior(
+                logs, prior, effect_cov="fixed", action_cov="fixed", learn_means=False, learn_noise=False
+            ),
+            "nothing is left",
+        ),
+    ):
+        with pytest.raises(InputError, match=words):
+            call()
