@@ -19,7 +19,9 @@ The flow goes one way: logs and a prior give a posterior, a posterior gives poli
 
 from manyarms import errors, priors
 from manyarms._version import __version__
+from manyarms.core.catalog import Catalog
 from manyarms.core.data import LoggedData
+from manyarms.core.effects import EffectGroup
 from manyarms.core.estimate import Estimate
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mixing import MixedEffects
@@ -82,11 +84,13 @@ __all__ = [
     "AveragedPosterior",
     "BalancedIPS",
     "Bootstrap",
+    "Catalog",
     "Comparison",
     "CrossFit",
     "DMLearner",
     "DRLearner",
     "DRos",
+    "EffectGroup",
     "EmpiricalBernstein",
     "EpsilonGreedy",
     "Estimate",

@@ -39,8 +39,9 @@ class EffectGroup:
             raise ShapeError(f"{self.name} has {self.count} effects; got {len(self.labels)} labels.")
 
     def __str__(self) -> str:
-        missing = f" ({self.n_missing:,} actions without)" if self.n_missing else ""
-        return f"{self.name} {self.count:,}{missing}"
+        actions = "action" if self.n_missing == 1 else "actions"
+        missing = f" ({self.n_missing:,} {actions} without)" if self.n_missing else ""
+        return f"{self.name}: {self.count:,}{missing}"
 
 
 def as_effects(value: Sequence[EffectGroup] | None, mixing: Mixing) -> tuple[EffectGroup, ...]:

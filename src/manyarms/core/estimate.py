@@ -46,7 +46,8 @@ class Estimate:
         method: How the distribution was found.
         diagnostics: Figures that say how far to trust it.
         warnings: What is wrong with it, in plain words; empty when nothing is.
-        shape: Its distribution when that is not a normal one: bootstrap draws, a concentration bound.
+        shape: Its distribution when that is not a normal one: bootstrap draws, a concentration bound, a mixture.
+        posterior_shape: The same for the value on the contexts given.
     """
 
     value: float
@@ -58,6 +59,7 @@ class Estimate:
     diagnostics: Mapping[str, float] = field(default_factory=dict[str, float])
     warnings: tuple[str, ...] = ()
     shape: Shape | None = None
+    posterior_shape: Shape | None = None
 
     def interval(
         self, level: float = 0.95, *, of: Literal["population", "contexts"] = "population"
@@ -74,8 +76,9 @@ class Estimate:
         std = self.std if of == "population" else self.posterior_std
         if std is None:
             raise InputError("this estimate has no posterior_std; ask for the interval of the population.")
-        if self.shape is not None and of == "population":
-            return self.shape.interval(level)
+        shape = self.shape if of == "population" else self.posterior_shape
+        if shape is not None:
+            return shape.interval(level)
         half = float(ndtri(0.5 + level / 2)) * std
         return self.value - half, self.value + half
 

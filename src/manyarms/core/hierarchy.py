@@ -46,7 +46,7 @@ class HierarchicalGaussian:
         >>> import manyarms as ma
         >>> category = np.array([0, 0, 1, 2, 2])
         >>> ma.HierarchicalGaussian(np.zeros(6), 1.0, ma.MixedEffects(np.eye(3)[category], dim=2), action_cov=0.1)
-        HierarchicalGaussian(5 actions, d=2, latent_dim=6, effects 3)
+        HierarchicalGaussian(5 actions, d=2, latent_dim=6, effects: 3)
     """
 
     def __init__(

@@ -49,6 +49,7 @@ class Plan:
         n_nodes: How many nodes there are.
         layers: The nodes of each step.
         core: The nodes that are left, in the order of the dense factor.
+        order: All nodes as they are eliminated, the core last.
         rank: When each node is eliminated.
         rows: The later node of every entry below the diagonal.
         columns: The earlier node of every entry.
@@ -58,13 +59,14 @@ class Plan:
     def __init__(self, n_nodes: int, first: Int[Array, " e"], second: Int[Array, " e"]):
         self.n_nodes = n_nodes
         picked, structures, self.core = _layers(n_nodes, first, second)
+        self.order = np.concatenate([*picked, self.core])
         self.rank = np.empty(n_nodes, dtype=np.int64)
-        self.rank[np.concatenate([*picked, self.core])] = np.arange(n_nodes)
+        self.rank[self.order] = np.arange(n_nodes)
         self.rows = np.concatenate([rows for _, rows in structures] or [self.core[:0]])
         self.columns = np.concatenate([columns for columns, _ in structures] or [self.core[:0]])
         codes = self.columns * n_nodes + self.rows
-        self._order = np.argsort(codes)
-        self._codes = codes[self._order]
+        self._by_code = np.argsort(codes)
+        self._codes = codes[self._by_code]
         self.core_place = np.full(n_nodes, -1, dtype=np.int64)
         self.core_place[self.core] = np.arange(len(self.core))
         edges = np.cumsum([0, *(len(rows) for _, rows in structures)])
@@ -108,7 +110,7 @@ class Plan:
             return np.full(len(rows), -1)
         codes = columns * self.n_nodes + rows
         slot = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
-        return np.where(self._codes[slot] == codes, self._order[slot], -1)
+        return np.where(self._codes[slot] == codes, self._by_code[slot], -1)
 
     @cached_property
     def reach(self) -> sparse.csr_array:
@@ -120,7 +122,7 @@ class Plan:
         parent = np.full(self.n_nodes, self.n_nodes, dtype=np.int64)
         outside = self.core_place[self.rows] < 0
         np.minimum.at(parent, self.columns[outside], self.rank[self.rows[outside]])
-        by_rank = np.append(np.argsort(self.rank), self.n_nodes)
+        by_rank = np.append(self.order, self.n_nodes)
         nodes = np.flatnonzero(self.core_place < 0)
         start, rank, found = nodes, self.rank[nodes], list[tuple[Array, Array]]()
         while len(start):
@@ -232,9 +234,8 @@ class BlockCholesky:
         reached.sort_indices()
         counts = np.diff(reached.indptr)
         out = np.full((len(counts), int(counts.max(initial=0)) + len(self.plan.core)), -1, dtype=np.int64)
-        by_rank = np.argsort(self.plan.rank)
         slot = np.arange(reached.nnz) - np.repeat(reached.indptr[:-1], counts)
-        out[pair_rows(reached), slot] = by_rank[reached.indices]
+        out[pair_rows(reached), slot] = self.plan.order[reached.indices]
         if len(self.plan.core):
             out[:, -len(self.plan.core) :] = self.plan.core
         return out

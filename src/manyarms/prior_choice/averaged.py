@@ -117,6 +117,7 @@ class AveragedPosterior:
             posterior_std=float(np.sqrt(posterior)),
             method="draws",
             shape=NormalMixture(means, np.sqrt(variances + context), self.shares),
+            posterior_shape=NormalMixture(means, np.sqrt(variances), self.shares),
             warnings=(*plain.warnings, *self.warnings),
             diagnostics={
                 **plain.diagnostics,

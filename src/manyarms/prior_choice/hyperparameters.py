@@ -18,10 +18,11 @@ from manyarms.core.latent import BlockFactor
 from manyarms.errors import InputError
 from manyarms.inference.moments import Moments
 from manyarms.linalg.factor import psd_root
-from manyarms.prior_choice.means import SharedMean, group_slices, learnable_means
-from manyarms.prior_choice.spreads import DiagonalSpread, Form, FullSpread, ScaleSpread, Spread
+from manyarms.prior_choice.means import SharedMean, group_slices, learnable_means, with_mean_effects
+from manyarms.prior_choice.spreads import WIDE, DiagonalSpread, Form, FullSpread, ScaleSpread, Spread
 
 Choice = Form | Literal["fixed"]
+Means = Literal["integrated", "maximised", "fixed"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class Hyperparameters:
         groups: Parts of ψ by which moments are taken.
         spreads: Of the actions first, then of each group.
         means: Those that are learned.
-        mean_units: What one stands for in η, for each mean.
+        integrated: Whether means are effects that are integrated out, rather than part of η.
+        maximised: Means that are part of η, with their places in it and what one stands for.
         notes: What is not learned, and why.
     """
 
@@ -54,44 +56,48 @@ class Hyperparameters:
         *,
         effect_cov: Choice | Mapping[str, Choice],
         action_cov: Choice,
-        learn_means: bool,
+        means: Means,
         learn_noise: bool,
     ):
-        self._prior, self._noise_std, self._scale = prior, noise_std, scale
+        if means not in ("integrated", "maximised", "fixed"):
+            raise InputError(f'means must be "integrated", "maximised" or "fixed"; got {means!r}.')
+        self._given, self._noise_std, self._scale = prior, noise_std, scale
         self.learn_noise = learn_noise
-        self.groups, self._roots = _independent_groups(prior)
+        self.means, why_not = learnable_means(prior, seen) if means != "fixed" else ((), ())
+        self.integrated = means == "integrated"
+        self._prior = prior
+        if self.integrated:
+            self._prior = with_mean_effects(prior, self.means, WIDE * scale.weight)
+        self.groups, self._roots = _independent_groups(self._prior)
+        first_mean = len(self.groups) - (len(self.means) if self.integrated else 0)
         notes = list[str]()
         self.spreads: tuple[Spread | None, ...] = (
             _action_spread(prior.action_covariance, action_cov, notes),
             *(
                 _effect_spread(group, root, _chosen(effect_cov, group, self.groups), notes)
-                for group, root in zip(self.groups, self._roots, strict=True)
+                for group, root in zip(self.groups[:first_mean], self._roots, strict=False)
             ),
+            *(None for _ in self.groups[first_mean:]),
         )
-        self.means: tuple[SharedMean, ...] = ()
-        if learn_means:
-            self.means, why_not = learnable_means(prior, seen)
-            notes += why_not
-        self.notes = tuple(notes)
+        self.notes = (*notes, *why_not)
         self._measure()
 
     def _measure(self) -> None:
         d = self._prior.dim
-        sizes = [int(self.learn_noise), *(s.size if s else 0 for s in self.spreads), *(d for _ in self.means)]
+        maximised = () if self.integrated else self.means
+        sizes = [int(self.learn_noise), *(s.size if s else 0 for s in self.spreads), *(d for _ in maximised)]
         edges = np.cumsum([0, *sizes])
         self.size = int(edges[-1])
         self._parts = [slice(int(low), int(high)) for low, high in pairwise(edges)]
-        self.mean_units = [self._scale.weight / np.sqrt(mean.count) for mean in self.means]
+        self.maximised = tuple(
+            (mean, part, self._scale.weight / np.sqrt(mean.count))
+            for mean, part in zip(maximised, self._parts[1 + len(self.spreads) :], strict=True)
+        )
 
     @property
     def spread_parts(self) -> list[slice]:
         """The place of each spread in η."""
         return self._parts[1 : 1 + len(self.spreads)]
-
-    @property
-    def mean_parts(self) -> list[slice]:
-        """The place of each mean in η."""
-        return self._parts[1 + len(self.spreads) :]
 
     def start(self) -> Float[Array, " s"]:
         """η of the prior as it was given."""
@@ -128,21 +134,36 @@ class Hyperparameters:
         return out
 
     def build(self, eta: Float[Array, " s"]) -> tuple[HierarchicalGaussian, float]:
-        """The prior and the noise at η."""
+        """The prior and the noise at η; means that are integrated out are effects of it."""
         prior, noise_std = self._prior, float(np.exp(eta[0])) if self.learn_noise else self._noise_std
         latent_mean, offset = prior.latent_mean.copy(), prior.offset
-        for mean, part, unit in zip(self.means, self.mean_parts, self.mean_units, strict=True):
-            shift = unit * eta[part]
-            if mean.coordinates is None:
-                offset = shift if offset is None else offset + shift
-            else:
-                latent_mean[mean.coordinates].reshape(mean.count, -1)[...] += shift
-        first, *others = zip(self.spreads, self.spread_parts, strict=True)
-        action = _action_covariance(prior.action_covariance, first[0], eta[first[1]])
-        factor = BlockFactor(np.zeros((1, 0, 0)))
-        for (spread, part), root in zip(others, self._roots, strict=True):
-            factor = factor.beside(BlockFactor(_scaled_root(root, spread, eta[part])))
+        for mean, part, unit in self.maximised:
+            offset = _shift(mean, unit * eta[part], latent_mean, offset)
+        action = _action_covariance(prior.action_covariance, self.spreads[0], eta[self.spread_parts[0]])
+        factor = self._factor(eta, len(self.groups))
         return prior.with_parts(latent_mean, factor, action, offset), noise_std
+
+    def _factor(self, eta: Float[Array, " s"], n_groups: int) -> BlockFactor:
+        """The factor of the covariance of ψ, of the first so many groups."""
+        factor = BlockFactor(np.zeros((1, 0, 0)))
+        for number, (spread, part) in enumerate(zip(self.spreads[1:], self.spread_parts[1:], strict=True)):
+            if number < n_groups:
+                factor = factor.beside(BlockFactor(_scaled_root(self._roots[number], spread, eta[part])))
+        return factor
+
+    def plugged(self, eta: Float[Array, " s"], posterior: HierarchicalGaussian) -> HierarchicalGaussian:
+        """The prior at η in the structure given, with integrated means at what the posterior expects of them."""
+        built, _ = self.build(eta)
+        if not self.integrated:
+            return built
+        own = self._given.latent_dim
+        latent_mean, offset = built.latent_mean[:own].copy(), self._given.offset
+        for number, mean in enumerate(self.means):
+            start = own + number * self._given.dim
+            shift = posterior.latent_mean[start : start + self._given.dim]
+            offset = _shift(mean, shift, latent_mean, offset)
+        factor = self._factor(eta, len(self.groups) - len(self.means))
+        return self._given.with_parts(latent_mean, factor, built.action_covariance, offset)
 
     def gradient(self, eta: Float[Array, " s"], moments: Moments, total_weight: float) -> Float[Array, " s"]:
         """The derivative of the log evidence."""
@@ -153,7 +174,7 @@ class Hyperparameters:
         for spread, part, excess in zip(self.spreads, self.spread_parts, excesses, strict=True):
             if spread is not None:
                 out[part] = spread.gradient(eta[part], excess)
-        for mean, part, unit in zip(self.means, self.mean_parts, self.mean_units, strict=True):
+        for mean, part, unit in self.maximised:
             pull = moments.offset_pull
             if mean.coordinates is not None:
                 pull = moments.latent_pull[mean.coordinates].reshape(mean.count, -1).sum(axis=0)
@@ -183,6 +204,16 @@ class Hyperparameters:
             out._measure()
             return out, np.delete(np.arange(self.size), place)
         return None
+
+
+def _shift(
+    mean: SharedMean, shift: Float[Array, " d"], latent_mean: Float[Array, " p"], offset: Float[Array, "*K d"] | None
+) -> Float[Array, "*K d"] | None:
+    """Move a mean: in place where it is one of effects; the offset is returned."""
+    if mean.coordinates is None:
+        return shift if offset is None else offset + shift
+    latent_mean[mean.coordinates].reshape(mean.count, -1)[...] += shift
+    return offset
 
 
 def _independent_groups(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup, ...], list[Array]]:

@@ -19,7 +19,7 @@ from manyarms.errors import InputError
 from manyarms.likelihoods import Gaussian
 from manyarms.posterior import fit
 from manyarms.posterior.reward import check_logs
-from manyarms.prior_choice.hyperparameters import Choice, Hyperparameters
+from manyarms.prior_choice.hyperparameters import Choice, Hyperparameters, Means
 from manyarms.prior_choice.learned import LearnedPrior
 from manyarms.prior_choice.objective import Evidence
 
@@ -45,7 +45,7 @@ def learn_prior(
     *,
     effect_cov: Choice | Mapping[str, Choice] = "scale",
     action_cov: Choice = "scale",
-    learn_means: bool = True,
+    means: Means = "integrated",
     learn_noise: bool = True,
     avoid_boundary: bool = True,
     max_iterations: int = 500,
@@ -69,7 +69,9 @@ def learn_prior(
             that the effects of a group share, or nothing ("fixed"); or a mapping from the name of a group to one of
             these.
         action_cov: The same for Σ_a.
-        learn_means: Also the mean that the effects of a group share, or all actions, where it can be told apart.
+        means: Of the effects of a group, or of all actions, where they can be told apart: "integrated" out under a flat
+            prior while spreads are learned (restricted likelihood, less biased when effects are few) and then set to
+            what the data expect; "maximised" with the rest (plain type-II maximum likelihood); or "fixed".
         learn_noise: Also the noise.
         avoid_boundary: Keep standard deviations off zero by a weak prior.
         max_iterations: Of the search.
@@ -90,34 +92,48 @@ def learn_prior(
         raise InputError("all rewards are 0: they say nothing of a prior.")
     hyper = Hyperparameters(
         prior, likelihood.noise_std, evidence.observed.actions, scale,
-        effect_cov=effect_cov, action_cov=action_cov, learn_means=learn_means, learn_noise=learn_noise,
+        effect_cov=effect_cov, action_cov=action_cov, means=means, learn_noise=learn_noise,
     )  # fmt: skip
+    max_iterations = as_count("max_iterations", max_iterations)
     if hyper.size == 0:
         raise InputError("nothing is left to learn: every part of the prior and the noise is fixed.")
-    found, trace, converged = _search(
-        evidence, hyper, avoid_boundary, as_count("max_iterations", max_iterations), progress
-    )
+    found, trace, converged = _search(evidence, hyper, avoid_boundary, max_iterations, progress)
     zeroed = list[str]()
     if not avoid_boundary:
         found, zeroed = _zero(evidence, found, max_iterations)
-    best_prior, noise_std = found.hyper.build(found.eta)
-    best = Gaussian(noise_std)
-    few = _few(found.hyper, evidence)
-    notes = [*found.hyper.notes, *few]
+    return _result(logs, statistics, evidence, found, avoid_boundary, zeroed, trace, converged)
+
+
+def _result(
+    logs: LoggedData | Statistics,
+    statistics: Statistics,
+    evidence: Evidence,
+    found: _Found,
+    avoid_boundary: bool,
+    zeroed: list[str],
+    trace: list[float],
+    converged: bool,
+) -> LearnedPrior:
+    hyper, eta = found.hyper, found.eta
+    flexible = evidence.at(hyper, eta, avoid_boundary=False)[2].posterior
+    _, noise_std = hyper.build(eta)
+    few = _few(hyper, evidence)
+    posterior = fit(
+        logs if isinstance(logs, LoggedData) else statistics, hyper.plugged(eta, flexible), Gaussian(noise_std)
+    )
+    if hyper.learn_noise and noise_std < 1e-5 * evidence.scale().reward:
+        zeroed.append("noise")
+    if not avoid_boundary:
+        spreads = zip(hyper.spreads, hyper.spread_parts, strict=True)
+        zeroed += [spread.name for spread, part in spreads if spread is not None and spread.is_degenerate(eta[part])]
+    zeroed = list(dict.fromkeys(zeroed))
+    notes = [*hyper.notes, *few, *(f"{name}: the data put a standard deviation at zero" for name in zeroed)]
     if not converged:
         notes.append(f"the search had not converged after {len(trace)} iterations; raise max_iterations")
-    if hyper.learn_noise and noise_std < 1e-5 * scale.reward:
-        zeroed.append("noise")
-    zeroed += [
-        spread.name for spread, part in zip(found.hyper.spreads, found.hyper.spread_parts, strict=True)
-        if spread is not None and not avoid_boundary and spread.is_degenerate(found.eta[part])
-    ]  # fmt: skip
-    zeroed = list(dict.fromkeys(zeroed))
-    notes += [f"{name}: the data put a standard deviation at zero" for name in zeroed]
-    learned_from = logs if isinstance(logs, LoggedData) else statistics
-    posterior = replace(fit(learned_from, best_prior, best), warnings=few)
-    return LearnedPrior(posterior, evidence, found.hyper, found.eta, avoid_boundary, tuple(zeroed), converged,
-                        tuple(trace), tuple(notes))  # fmt: skip
+    return LearnedPrior(
+        replace(posterior, warnings=few), flexible, evidence, hyper, eta,
+        avoid_boundary, tuple(zeroed), converged, tuple(trace), tuple(notes),
+    )  # fmt: skip
 
 
 def _statistics(logs: LoggedData | Statistics, prior: HierarchicalGaussian, likelihood: Gaussian) -> Statistics:

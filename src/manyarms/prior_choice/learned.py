@@ -40,6 +40,7 @@ class LearnedPrior:
 
     Attributes:
         posterior: The fit under it, of the same logs.
+        flexible: The same with integrated means as effects of their own, as uncertain as they are.
         zeroed: What the data put at a standard deviation of zero.
         converged: Whether the search came to an end by itself.
         trace: The objective after each step; it never falls.
@@ -47,6 +48,7 @@ class LearnedPrior:
     """
 
     posterior: RewardPosterior
+    flexible: HierarchicalGaussian
     evidence: Evidence
     hyper: Hyperparameters
     eta: Float[Array, " s"]
@@ -116,10 +118,18 @@ class LearnedPrior:
             for i, (std, error) in enumerate(zip(stds, errors, strict=True)):
                 name = f"{spread.name} std" + (f" {i}" if len(stds) > 1 else "")
                 found.append(Parameter(name, float(std), error if std else None))
-        for mean, part, unit in zip(hyper.means, hyper.mean_parts, hyper.mean_units, strict=True):
-            for i, error in enumerate(self._error(part, unit * np.eye(self.prior.dim))):
+        for number, mean in enumerate(hyper.means):
+            for i, error in enumerate(self._mean_errors(number)):
                 found.append(Parameter(f"{mean.name} mean {i}", self._mean(mean.coordinates, i), error))
         return tuple(found)
+
+    def _mean_errors(self, number: int) -> list[float]:
+        d = self.prior.dim
+        if not self.hyper.integrated:
+            _, part, unit = self.hyper.maximised[number]
+            return self._error(part, unit * np.eye(d))
+        cov = self.flexible.latent_factor.part_gram(self.prior.latent_dim + number * d, 1, d)
+        return np.sqrt(np.diagonal(cov)).tolist()
 
     def _error(self, part: slice, slope: Float[Array, "k s"]) -> list[float]:
         """Standard errors of quantities that change with η[part] by `slope`."""

@@ -4,6 +4,10 @@ A mean that all effects of a group share moves every action by the sum of its we
 sums are in proportion (the levels of a taxonomy: one effect of each) cannot both have a mean. Nor can a single effect:
 one draw does not say whether it is far from zero because its mean is or because its spread is, so its mean stays as
 given.
+
+A mean is either maximised over with everything else, or integrated out under a flat prior, as an effect that all
+actions of the group share: what is learned of spreads then does not pretend that the mean was known (restricted
+likelihood).
 """
 
 from __future__ import annotations
@@ -26,13 +30,18 @@ class SharedMean:
 
     Attributes:
         name: Of the group; "all actions" for the offset that they share.
-        coordinates: Where the effects of the group begin in ψ; None for the offset.
+        coordinates: The place of the effects of the group in ψ; None for the offset.
         count: How many effects share it.
     """
 
     name: str
     coordinates: slice | None
     count: int
+
+    def weights(self, prior: HierarchicalGaussian) -> Float[Array, " K"]:
+        """How far every action moves with it."""
+        everyone = np.arange(prior.n_actions)
+        return np.ones(prior.n_actions) if self.coordinates is None else _moved(prior, self.coordinates, everyone)
 
 
 def learnable_means(
@@ -41,9 +50,10 @@ def learnable_means(
     """The means that can be learned, and why others cannot."""
     found, notes, spanned = list[SharedMean](), list[str](), list[Array]()
     for group, where in group_slices(prior.effects):
-        column = _moved(prior, group, where, seen)
-        if column is None:
+        if not isinstance(prior.mixing, MixedEffects) or group.part_dim != prior.dim:
+            # Parts of ψ that do not live in the space of θ have no mean that could be told from others by sums.
             continue
+        column = _moved(prior, where, seen)
         if group.count == 1:
             # What one effect does to all actions is taken, whether or not its mean is learned.
             spanned.append(column)
@@ -67,15 +77,20 @@ def group_slices(groups: tuple[EffectGroup, ...]) -> list[tuple[EffectGroup, sli
     return [(group, slice(int(low), int(high))) for group, low, high in zip(groups, ends[:-1], ends[1:], strict=True)]
 
 
-def _moved(
-    prior: HierarchicalGaussian, group: EffectGroup, where: slice, seen: Int[Array, " m"]
-) -> Float[Array, " m"] | None:
-    """How far each seen action moves with a mean of the group; None when effects do not live in the space of θ."""
-    if not isinstance(prior.mixing, MixedEffects) or group.part_dim != prior.dim:
-        return None
+def _moved(prior: HierarchicalGaussian, where: slice, actions: Int[Array, " m"]) -> Float[Array, " m"]:
+    """The sum of the weights of each action on the effects there."""
     one = np.zeros(prior.latent_dim)
-    one[where].reshape(group.count, group.part_dim)[:, 0] = 1.0
-    return prior.mixing.apply(one[None], seen)[0, :, 0]
+    one[where].reshape(-1, prior.dim)[:, 0] = 1.0
+    return prior.mixing.apply(one[None], actions)[0, :, 0]
+
+
+def with_mean_effects(prior: HierarchicalGaussian, means: tuple[SharedMean, ...], std: float) -> HierarchicalGaussian:
+    """The prior with an effect N(0, std² I) for each mean: nearly flat when `std` is far above what the mean can be."""
+    for mean in means:
+        mixing = MixedEffects(mean.weights(prior)[:, None], prior.dim)
+        group = EffectGroup(f"mean of {mean.name}", 1, prior.dim)
+        prior += HierarchicalGaussian(np.zeros(prior.dim), std**2, mixing, 0.0, effects=[group])
+    return prior
 
 
 def _alike(means: Float[Array, " q"], group: EffectGroup) -> bool:

@@ -1,0 +1,272 @@
+"""The catalog: every action there is, by the id its owner gave it, and what is known of each."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array, _numeric, check_rows, frozen
+from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError, RangeError, ShapeError
+from manyarms.linalg.pairs import pair_rows
+
+MISSING = "(missing)"
+"""What an effect is called that stands in for metadata an action lacks. As a label it means the same as None."""
+
+TagRow: TypeAlias = tuple[Hashable, ...] | dict[Hashable, Any]
+
+
+class Catalog:
+    """Actions 0 ... K - 1 with their ids and metadata; checked once, here, and read-only after.
+
+    Ids turn into action numbers here and nowhere else, so a catalog lists the actions never logged too. Arrays of the
+    right type are not copied: leave them alone after.
+
+    Args:
+        ids: (K,) hashable and unique, in the order in which actions are numbered: a list, an array, a table's column.
+        categories: (K,) one label each; None, NaN, NaT or masked where it is missing.
+        tags: For each action some labels, or a mapping from label to weight; or a sparse (K, T) matrix of weights.
+        paths: For each action its labels from the top of a taxonomy down, as far as they are known; (K, depth) arrays
+            with missing values at the end are fine.
+        embeddings: (K, e) numbers; a row of NaN where it is missing.
+
+    Raises:
+        InputError: Naming the argument, the first bad row and a way out.
+
+    Example:
+        >>> from manyarms.core.catalog import Catalog
+        >>> catalog = Catalog(["tea", "mug", "pot"], categories=["food", "kitchen", None])
+        >>> catalog
+        Catalog(3 actions, with categories)
+        >>> catalog.numbers(["pot", "tea", "pot"])
+        array([2, 0, 2])
+    """
+
+    def __init__(
+        self, ids: Any, *, categories: Any = None, tags: Any = None, paths: Any = None, embeddings: Any = None
+    ):
+        self.ids = as_column("ids", ids)
+        self._numbers = _numbered(self.ids)
+        K = len(self.ids)
+        self.categories = None if categories is None else as_column("categories", categories, length=K)
+        self.tags = None if tags is None else as_tags("tags", tags, length=K)
+        self.paths = None if paths is None else as_paths("paths", paths, length=K)
+        self.embeddings = None if embeddings is None else as_embeddings("embeddings", embeddings, length=K)
+
+    @property
+    def n_actions(self) -> int:
+        """K."""
+        return len(self.ids)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        known = [name for name in ("categories", "tags", "paths", "embeddings") if getattr(self, name) is not None]
+        extra = f", with {', '.join(known)}" if known else ""
+        return f"Catalog({len(self):,} actions{extra})"
+
+    def numbers(self, ids: Any) -> Int[Array, " n"]:
+        """The action number of every id given; an id that the catalog does not list is refused, naming its row."""
+        values = _plain(as_column("ids", ids, minimum=0))
+        try:
+            return np.fromiter(map(self._numbers.__getitem__, values), dtype=np.int64, count=len(values))
+        except (KeyError, TypeError):
+            row = next(i for i, value in enumerate(values) if not (_hashable(value) and value in self._numbers))
+            raise ActionError(
+                f"ids must be among the {len(self):,} of the catalog; row {row} has {values[row]!r}. "
+                "Put it into the Catalog, or drop such rows."
+            ) from None
+
+
+# What users pass, checked: the same for a catalog and for the builders of priors.
+
+
+def as_column(name: str, value: Any, *, length: int | None = None, minimum: int = 1) -> Array:
+    """One value for every action as a read-only array with one axis, of objects unless it came as a typed array."""
+    array = _as_array(name, value)
+    if array.ndim != 1:
+        raise ShapeError(f"{name} must have 1 axis; got shape {array.shape}.")
+    _check_length(name, array, length, minimum)
+    return frozen(array)
+
+
+def as_tags(name: str, value: Any, *, length: int | None = None) -> sparse.csr_array | tuple[TagRow, ...]:
+    """The tags of every action: labels, weights by label, or a sparse matrix of weights."""
+    if sparse.issparse(value):
+        if value.ndim != 2 or value.dtype.kind not in "biuf":
+            raise DataTypeError(f"{name} must be a matrix of numbers; got {value.ndim} axes of {value.dtype}.")
+        matrix = sparse.csr_array(value, dtype=np.float64)
+        if not np.isfinite(matrix.data).all():
+            bad = int(np.argmin(np.isfinite(matrix.data)))
+            row, tag = pair_rows(matrix)[bad], matrix.indices[bad]
+            raise NonFiniteError(f"{name} must have finite weights; row {row} has {matrix.data[bad]} for tag {tag}.")
+        _check_length(name, np.diff(matrix.indptr), length)
+        return matrix
+    if isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "biuf":
+        raise DataTypeError(
+            f"{name} may not be a dense matrix of numbers: they could be labels or weights. "
+            "Pass scipy.sparse.csr_array(tags) for weights, or lists of labels."
+        )
+    rows = _rows_of(name, value, length)
+    return tuple(dict(row) if isinstance(row, Mapping) else _labels_in(name, i, row) for i, row in enumerate(rows))
+
+
+def as_paths(name: str, value: Any, *, length: int | None = None) -> Array | tuple[tuple[Hashable, ...], ...]:
+    """The labels of every action from the top of a taxonomy down: (K, depth), or as many as there are for each."""
+    if hasattr(value, "to_numpy") and not hasattr(value, "to_pylist"):  # a data frame, with a column for each level
+        value = value.to_numpy()
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.ndim == 2:
+        _check_length(name, value, length)
+        return frozen(value)
+    return tuple(_labels_in(name, i, row) for i, row in enumerate(_rows_of(name, value, length)))
+
+
+def as_embeddings(name: str, value: Any, *, length: int | None = None) -> Float[Array, "K e"]:
+    """Finite numbers, but for rows that are NaN all along: the embeddings that are missing."""
+    if isinstance(value, np.ma.MaskedArray):
+        value = np.ma.filled(value.astype(np.float64), np.nan)
+    array = np.asarray(_numeric(name, value), dtype=np.float64)
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise ShapeError(f"{name} must have 2 axes and a column at least; got shape {array.shape}.")
+    _check_length(name, array, length)
+    missing = np.isnan(array).all(axis=1, keepdims=True)
+    check_rows(
+        name, array, lambda a: np.isfinite(a) | missing, NonFiniteError,
+        "must be finite, or NaN all along a row that is missing", "Fill such values in, or make the whole row NaN.",
+    )  # fmt: skip
+    check_rows(name, array, lambda a: (np.abs(a) < 1e150) | missing, RangeError, "must be below 1e150", "Rescale them.")
+    return frozen(array)
+
+
+# Labels.
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Labels as integers.
+
+    Attributes:
+        codes: The number of each label; -1 where it is missing.
+        labels: The distinct labels, in order where they can be ordered, else as they first appear.
+    """
+
+    codes: Int[Array, " n"]
+    labels: tuple[Hashable, ...]
+
+
+def encode(name: str, column: Array, rows: Int[Array, " n"] | None = None) -> Codes:
+    """Number the distinct labels of a column; None, NaN, NaT, masked, pandas' NA and MISSING are no labels.
+
+    Args:
+        name: What the labels are, for messages.
+        column: The labels.
+        rows: Which action each belongs to, where actions may have several.
+    """
+    if column.dtype.kind in "biufmM":
+        found, inverse = np.unique(column, return_inverse=True)
+        kept = found == found  # noqa: PLR0124  NaN and NaT differ from themselves
+        number = np.where(kept, np.cumsum(kept) - 1, -1)
+        return Codes(number[inverse.reshape(-1)], tuple(_plain(found[kept])))
+    values, table = column.tolist(), dict[Any, int]()
+    try:
+        raw = np.fromiter((table.setdefault(v, len(table)) for v in values), dtype=np.int64, count=len(values))
+    except TypeError:
+        bad = next(i for i, value in enumerate(values) if not _hashable(value))
+        row = bad if rows is None else rows[bad]
+        raise DataTypeError(f"{name} must hold hashable labels; row {row} has {values[bad]!r}.") from None
+    found = list(table)
+    kept = [i for i, value in enumerate(found) if not is_missing(value)]
+    try:
+        kept.sort(key=found.__getitem__)
+    except TypeError:
+        pass  # labels of several types have no order
+    number = np.full(len(found), -1, dtype=np.int64)
+    number[kept] = np.arange(len(kept))
+    return Codes(number[raw], tuple(found[i] for i in kept))
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a label says that there is none."""
+    if value is None or value is np.ma.masked or (isinstance(value, str) and value == MISSING):
+        return True
+    try:
+        return bool(value != value)  # noqa: PLR0124
+    except TypeError:  # pandas' NA compares to NA, which is neither true nor false
+        return True
+    except ValueError:  # an array: no label, and refused as such where labels are numbered
+        return False
+
+
+def _numbered(ids: Array) -> dict[Any, int]:
+    values = _plain(ids)
+    for row, value in enumerate(values):
+        if not _hashable(value):
+            raise DataTypeError(f"ids must be hashable; row {row} holds {value!r}.")
+        if is_missing(value):
+            raise InputError(f"ids must not be missing; row {row} has {value!r}. Drop such rows or name them.")
+    numbers = dict(zip(values, range(len(values)), strict=True))
+    if len(numbers) < len(values):
+        # Of equal ids the dictionary holds the last.
+        first = next(i for i, value in enumerate(values) if numbers[value] != i)
+        raise InputError(
+            f"ids must be unique; {values[first]!r} is in row {first} and in row {numbers[values[first]]}. "
+            "Keep one row for each action."
+        )
+    return numbers
+
+
+def _plain(column: Array) -> list[Any]:
+    """The values as Python's own, which hash alike wherever they came from; dates keep NumPy's type."""
+    return list(column) if column.dtype.kind in "mM" else column.tolist()
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _as_array(name: str, value: Any) -> Array:
+    if isinstance(value, str | bytes | Mapping | Set) or not hasattr(value, "__iter__"):
+        raise DataTypeError(f"{name} must be a column, with a value for every action; got {type(value).__name__}.")
+    if isinstance(value, np.ma.MaskedArray):
+        value = value.tolist() if np.ma.getmaskarray(value).any() else value.data
+    elif hasattr(value, "to_pylist"):
+        # Arrow's NumPy form would turn integers beside nulls into floats.
+        value = value.to_pylist()
+    elif hasattr(value, "to_numpy"):
+        value = value.to_numpy()
+    if isinstance(value, np.ndarray):
+        return value
+    values = list(value)
+    return np.fromiter(values, dtype=object, count=len(values))
+
+
+def _rows_of(name: str, value: Any, length: int | None) -> list[Any]:
+    # Arrays with two axes become lists of lists; masked values become None.
+    return as_column(name, value.tolist() if isinstance(value, np.ndarray) else value, length=length).tolist()
+
+
+def _labels_in(name: str, row: int, value: Any) -> tuple[Hashable, ...]:
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        if not isinstance(value, str) and is_missing(value):
+            return ()
+        raise DataTypeError(
+            f"{name} must be labels for each action; row {row} has {value!r}. Wrap a single label as [label]; "
+            'split a joined one first, as in value.split("/").'
+        )
+    return tuple(value)
+
+
+def _check_length(name: str, rows: Array, length: int | None, minimum: int = 1) -> None:
+    if len(rows) < minimum:
+        raise ShapeError(f"{name} must have at least {minimum} row; got none.")
+    if length is not None and len(rows) != length:
+        raise ShapeError(f"{name} must have {length} rows, one for each action; got {len(rows)}.")

@@ -1,0 +1,172 @@
+"""Soft and hard clusters of embeddings, with their means and variances: scikit-learn, fitted to few rows."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from threadpoolctl import threadpool_limits
+
+from manyarms._arrays import Array
+from manyarms.errors import NumericalError, RangeError
+
+MAX_STEPS = 1000
+"""Of EM and of k-means; far above what they usually need."""
+
+ROWS_EACH = 5
+"""How many distinct rows a component must have on average when their number is chosen."""
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A mixture of C diagonal Gaussians.
+
+    Attributes:
+        means: (C, e).
+        variances: (C, e), none below the floor.
+        shares: (C,), which sum to one.
+        weigh: Rows to memberships (n, C), each row summing to one.
+        bic: -2 log likelihood + parameters log n; of the assigned clusters where they are hard.
+        converged: Whether the fit came to rest.
+    """
+
+    means: Float[Array, "C e"]
+    variances: Float[Array, "C e"]
+    shares: Float[Array, " C"]
+    weigh: Callable[[Float[Array, "n e"]], Float[Array, "n C"]]
+    bic: float
+    converged: bool
+
+
+Fit = Callable[[Float[Array, "n e"], int, int, float], Clusters]
+
+
+def find_clusters(
+    rows: Float[Array, "n e"],
+    n_components: int | None,
+    *,
+    fit: Fit,
+    max_components: int,
+    floor: float,
+    rng: np.random.Generator,
+) -> Clusters:
+    """As many clusters as asked for, or as BIC prefers.
+
+    Args:
+        rows: Centred and scaled.
+        n_components: C, or None.
+        fit: `gaussian_mixture` or `k_means`.
+        max_components: The most that BIC may choose, but only as many as have `ROWS_EACH` distinct rows on average: a
+            component for a single row has no variance but the floor, and so a density as high as one likes.
+        floor: The least variance.
+        rng: Where the integer seeds for scikit-learn come from.
+    """
+    n_distinct = len(np.unique(rows, axis=0))
+    if n_components is not None:
+        if n_components > n_distinct:
+            raise RangeError(
+                f"n_components must be at most {n_distinct}, the number of distinct embeddings among the "
+                f"{len(rows)} rows used; got {n_components}. Pass fewer, or a larger max_rows if there are more rows."
+            )
+        found = _fitted(rows, n_components, fit, floor, rng)
+        if not found.converged:
+            raise NumericalError(
+                f"{n_components} components did not come to rest in {MAX_STEPS} steps. Pass fewer n_components, "
+                'a larger variance_floor, or method="kmeans".'
+            )
+        return found
+    most = min(max_components, max(1, n_distinct // ROWS_EACH))
+    candidates = [_fitted(rows, count, fit, floor, rng) for count in range(1, most + 1)]
+    # One component always comes to rest.
+    return min((one for one in candidates if one.converged), key=lambda one: one.bic)
+
+
+def _fitted(rows: Float[Array, "n e"], count: int, fit: Fit, floor: float, rng: np.random.Generator) -> Clusters:
+    seed = int(rng.integers(2**31 - 1))
+    # One component is the mean and the variance, whatever the method; scikit-learn refuses a single row.
+    if count == 1:
+        return _one_component(rows, floor)
+    return fit(rows, count, seed, floor)
+
+
+@contextmanager
+def _quietly() -> Generator[None]:
+    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
+
+    # So few rows are no work for several threads, which on a busy machine would only wait for one another.
+    with warnings.catch_warnings(), threadpool_limits(limits=1):
+        # Said by `converged`, and acted upon.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+def gaussian_mixture(rows: Float[Array, "n e"], count: int, seed: int, floor: float) -> Clusters:
+    """EM for diagonal Gaussians from k-means; memberships are responsibilities."""
+    from sklearn.mixture import GaussianMixture  # noqa: PLC0415
+
+    settings: dict[str, Any] = dict(covariance_type="diag", reg_covar=floor, max_iter=MAX_STEPS, random_state=seed)
+    model: Any = GaussianMixture(count, **settings)
+    with _quietly():
+        model.fit(rows)
+    return Clusters(
+        means=model.means_,
+        variances=model.covariances_,
+        shares=model.weights_,
+        weigh=model.predict_proba,
+        bic=float(model.bic(rows)),
+        converged=bool(model.converged_),
+    )
+
+
+def k_means(rows: Float[Array, "n e"], count: int, seed: int, floor: float) -> Clusters:
+    """The best of ten runs of k-means; memberships are zero or one, variances are those within clusters."""
+    from sklearn.cluster import KMeans  # noqa: PLC0415
+    from sklearn.metrics import pairwise_distances_argmin  # noqa: PLC0415
+
+    settings: dict[str, Any] = dict(n_init=10, max_iter=MAX_STEPS, random_state=seed)
+    model: Any = KMeans(count, **settings)
+    with _quietly():
+        model.fit(rows)
+    # Rows that differ by less than the tolerance of k-means can leave a cluster empty.
+    used, label = np.unique(model.labels_, return_inverse=True)
+    member = label[:, None] == np.arange(len(used))
+    sizes = member.sum(axis=0)[:, None]
+    means = member.T @ rows / sizes
+    miss = rows - means[label]
+    variances = member.T @ miss**2 / sizes + floor
+    return Clusters(
+        means=means,
+        variances=variances,
+        shares=sizes[:, 0] / len(rows),
+        weigh=lambda points: np.eye(len(means))[pairwise_distances_argmin(points, means)],
+        bic=_hard_bic(miss, variances, label),
+        converged=model.n_iter_ < MAX_STEPS,
+    )
+
+
+def _one_component(rows: Float[Array, "n e"], floor: float) -> Clusters:
+    mean = rows.mean(axis=0, keepdims=True)
+    variances = np.mean((rows - mean) ** 2, axis=0, keepdims=True) + floor
+    everyone = np.zeros(len(rows), dtype=np.int64)
+    return Clusters(
+        means=mean,
+        variances=variances,
+        shares=np.ones(1),
+        weigh=lambda points: np.ones((len(points), 1)),
+        bic=_hard_bic(rows - mean, variances, everyone),
+        converged=True,
+    )
+
+
+def _hard_bic(miss: Float[Array, "n e"], variances: Float[Array, "C e"], label: Array) -> float:
+    """BIC of rows that each belong to one diagonal Gaussian, as scikit-learn counts parameters: 2 C e + C - 1."""
+    n, (count, e) = len(miss), variances.shape
+    spread = variances[label]
+    shares = np.bincount(label, minlength=count) / n
+    log_density = -0.5 * np.sum(np.log(2 * np.pi * spread) + miss**2 / spread, axis=1) + np.log(shares[label])
+    return float(-2 * log_density.sum() + (2 * count * e + count - 1) * np.log(n))

@@ -1,0 +1,194 @@
+"""A prior in which actions are alike as far as they belong to the same clusters of embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array, as_count, as_scalar
+from manyarms._random import split
+from manyarms.core.catalog import MISSING, as_embeddings
+from manyarms.core.effects import EffectGroup
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.errors import InputError, NonFiniteError, RangeError
+from manyarms.linalg.groups import chunks
+from manyarms.priors.building import Part, as_variance, build, metadata, root_mean_square
+from manyarms.priors.clustering import Clusters, find_clusters, gaussian_mixture, k_means
+
+NEGLIGIBLE = 1e-8
+"""Memberships below this are dropped, so that the weights of most actions are few."""
+
+
+def from_embeddings(
+    embeddings: Any,
+    n_components: int | None = None,
+    *,
+    dim: int | None = None,
+    rng: np.random.Generator,
+    method: Literal["gmm", "kmeans"] = "gmm",
+    action_variance: Literal["shared", "own"] = "shared",
+    effect_std: float | None = None,
+    action_std: float | None = None,
+    shared_std: float | None = None,
+    max_rows: int = 1000,
+    max_components: int = 20,
+    variance_floor: float = 1e-6,
+) -> HierarchicalGaussian:
+    """θ_a ~ N(Σ_c w_ac ψ_c, Σ_a), with w_a the probabilities that a's embedding belongs to each cluster c.
+
+    Clusters are the components of a mixture of diagonal Gaussians, fitted to at most `max_rows` rows, or those of
+    k-means, where every action has one.
+
+    With `dim`: only the weights come from the embeddings; ψ_c ~ N(0, effect_std² I) in R^d and Σ_a = action_std² I.
+    Columns that are constant tell nothing and are left out.
+
+    Without `dim`: embeddings are guesses at θ_a itself, in R^d (the paper's recipe for MovieLens, where they are a
+    factorisation of the ratings). Then ψ_c ~ N(mean, diag(variances)) of component c, and Σ_a is the mean of the
+    components' variances ("shared"), or their mean weighted by w_a ("own", a d x d matrix for each action). A column
+    that is constant, or nearly so within a component, gets the variance floor.
+
+    Actions whose embedding is missing share the effect "(missing)" with weight 1 (without `dim`: around the mean of
+    all rows, with their variance), and are counted in `prior.effects`.
+
+    Args:
+        embeddings: A `Catalog`, or (K, e) numbers; a row of NaN where missing.
+        n_components: C; by default BIC chooses from 1 ... max_components, up to a fifth of the number of distinct rows.
+        dim: d, the dimension of the features, or None when embeddings live in the space of θ.
+        rng: Draws the rows and the seeds of the fits.
+        method: "gmm" for a Gaussian mixture with soft weights, or "kmeans".
+        action_variance: Without `dim`: "shared" or "own".
+        effect_std: With `dim`: of every cluster's effect, where `learn_prior` starts; 1 by default.
+        action_std: With `dim`: of an action around its clusters; 1 by default.
+        shared_std: Of an effect that all actions share; None for none.
+        max_rows: How many rows, drawn at random, the clusters are fitted to.
+        max_components: The most that BIC may choose.
+        variance_floor: Added to every variance, in units of the mean variance of the columns.
+
+    Raises:
+        InputError: For a row with some NaN, fewer distinct rows than components, or embeddings that are all alike
+            without `dim`.
+        NumericalError: When the mixture does not come to rest.
+    """
+    points = metadata(embeddings, "embeddings", as_embeddings)
+    _check_options(dim, method, action_variance, effect_std, action_std)
+    known = ~np.isnan(points[:, 0])
+    rows_rng, mixture_rng = split(rng, "rows", "mixture")
+    space = _space(points, known, as_count("max_rows", max_rows), rows_rng, in_theta=dim is None)
+    clusters = find_clusters(
+        space.scaled(points[space.rows]),
+        None if n_components is None else as_count("n_components", n_components),
+        fit=gaussian_mixture if method == "gmm" else k_means,
+        max_components=as_count("max_components", max_components),
+        floor=as_scalar("variance_floor", variance_floor, above=0.0),
+        rng=mixture_rng,
+    )
+    weights = _memberships(points, known, space, clusters)
+    n_missing = len(known) - int(known.sum())
+    labels = (*range(len(clusters.means)), *([MISSING] if n_missing else []))
+    if dim is None:
+        return _in_theta(clusters, space, weights, labels, n_missing, action_variance, shared_std)
+    group = EffectGroup("component", len(labels), as_count("dim", dim), labels=labels, n_missing=n_missing)
+    part = Part(group, weights, as_variance("effect_std", 1.0 if effect_std is None else effect_std))
+    action_cov = as_variance("action_std", 1.0 if action_std is None else action_std)
+    return build([part], dim=dim, action_cov=action_cov, shared_std=shared_std)
+
+
+@dataclass(frozen=True)
+class _Space:
+    """Where clusters are looked for: some columns, centred and divided by one number, so that units do not matter."""
+
+    rows: Int[Array, " r"]
+    columns: Int[Array, " c"]
+    centre: Float[Array, " c"]
+    scale: float
+
+    def scaled(self, points: Float[Array, "n e"]) -> Float[Array, "n c"]:
+        return (points[:, self.columns] - self.centre) / self.scale
+
+
+def _space(
+    points: Float[Array, "K e"], known: Bool[Array, " K"], max_rows: int, rng: np.random.Generator, *, in_theta: bool
+) -> _Space:
+    rows = np.flatnonzero(known)
+    if len(rows) == 0:
+        raise NonFiniteError("embeddings must have a row that is not NaN; all are missing.")
+    if len(rows) > max_rows:
+        rows = np.sort(rng.choice(rows, max_rows, replace=False))
+    used = points[rows]
+    varied = np.flatnonzero(used.max(axis=0) > used.min(axis=0))
+    if in_theta and len(varied) == 0:
+        raise RangeError(
+            f"embeddings must differ, to tell how widely theta_a spreads; all {len(rows)} rows used are the same. "
+            "Pass dim= to take only weights from them, or use `independent`."
+        )
+    columns = np.arange(points.shape[1]) if in_theta or len(varied) == 0 else varied
+    centre = used[:, columns].mean(axis=0)
+    # Zero only where rows do not differ at all, and one component takes them all.
+    return _Space(rows, columns, centre, root_mean_square(used[:, columns] - centre) or 1.0)
+
+
+def _memberships(
+    points: Float[Array, "K e"], known: Bool[Array, " K"], space: _Space, clusters: Clusters
+) -> sparse.csr_array:
+    """(K, C), and a column more for actions without an embedding where there are any."""
+    count, everyone = len(clusters.means), np.flatnonzero(known)
+    missing = np.flatnonzero(~known)
+    rows, columns, values = [missing], [np.full(len(missing), count)], [np.ones(len(missing))]
+    for part in chunks(len(everyone), _ROWS_AT_ONCE):
+        # A row that was not drawn may lie anywhere; past a million spreads its square only overflows.
+        weights = clusters.weigh(np.clip(space.scaled(points[everyone[part]]), -1e6, 1e6))
+        weights = np.where(weights < NEGLIGIBLE, 0.0, weights)
+        weights /= weights.sum(axis=1, keepdims=True)
+        row, column = np.nonzero(weights)
+        rows.append(everyone[part][row])
+        columns.append(column)
+        values.append(weights[row, column])
+    where = (np.concatenate(rows), np.concatenate(columns))
+    return sparse.csr_array((np.concatenate(values), where), shape=(len(points), count + (len(missing) > 0)))
+
+
+def _in_theta(
+    clusters: Clusters,
+    space: _Space,
+    weights: sparse.csr_array,
+    labels: tuple[Any, ...],
+    n_missing: int,
+    action_variance: str,
+    shared_std: float | None,
+) -> HierarchicalGaussian:
+    """The prior with the means and variances of the clusters, back in the units of θ."""
+    d = clusters.means.shape[1]
+    means, variances = space.centre + space.scale * clusters.means, space.scale**2 * clusters.variances
+    around = variances.mean(axis=0)
+    effect_means, effect_variances, own = means, variances, variances
+    if n_missing:
+        # A row drawn at random has the moments of the whole mixture.
+        centre = clusters.shares @ means
+        total = clusters.shares @ (variances + (means - centre) ** 2)
+        effect_means, effect_variances = np.vstack([means, centre]), np.vstack([variances, total])
+        own = np.vstack([variances, around])
+    # Their means are known and differ: none that all share is to be learned.
+    group = EffectGroup("component", len(labels), d, has_mean=False, labels=labels, n_missing=n_missing)
+    action_cov = around if action_variance == "shared" else np.asarray(weights @ own)[:, :, None] * np.eye(d)
+    part = Part(group, weights, effect_variances, effect_means)
+    return build([part], dim=d, action_cov=action_cov, shared_std=shared_std)
+
+
+def _check_options(dim: Any, method: str, action_variance: str, effect_std: Any, action_std: Any) -> None:
+    for name, value, allowed in (
+        ("method", method, ("gmm", "kmeans")),
+        ("action_variance", action_variance, ("shared", "own")),
+    ):
+        if value not in allowed:
+            raise InputError(f"{name} must be {' or '.join(map(repr, allowed))}; got {value!r}.")
+    if dim is None and (effect_std is not None or action_std is not None):
+        raise InputError("effect_std and action_std come from the embeddings when dim is None. Pass dim= to set them.")
+    if dim is not None and action_variance == "own":
+        raise InputError('action_variance="own" needs embeddings in the space of theta: leave dim out.')
+
+
+_ROWS_AT_ONCE = 1 << 16

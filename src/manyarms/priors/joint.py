@@ -1,0 +1,134 @@
+"""Any joint Gaussian over the weights of all actions, in the form ψ, θ_a | ψ."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from manyarms._arrays import Array, as_count, as_floats
+from manyarms.core.covariance import as_covariances
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.errors import CovarianceError, ShapeError
+
+
+def from_joint(mean: Any, cov: Any, n_actions: int, *, rank: int | None = None) -> HierarchicalGaussian:
+    """θ = (θ_1, ..., θ_K) ~ N(mean, cov), any such, written as ψ ~ N(0, I) and θ_a | ψ ~ N(W_a ψ + m_a, Σ_a).
+
+    The paper's appendix "Discussing the Main Assumption": some W Wᵀ + blockdiag(Σ_a) equals cov. There it subtracts
+    λ I; here as much of the block diagonal as leaves a covariance, λ D_a with D_a = Cov θ_a. So nothing depends on the
+    units of θ, and where λ is the smallest eigenvalue of D^-½ cov D^-½, d' falls by its multiplicity. Actions fall into
+    sets without covariance across them, and each set has its own λ: independent actions have d' = 0.
+
+    Without `rank` the joint distribution is the one given, to rounding. With it, ψ keeps the `rank` directions with
+    the largest remaining eigenvalues ν of D^-½ (cov - λ D) D^-½, and Σ_a takes up what the others gave to θ_a: means
+    and covariances of each action stay exact. Covariances of two actions are approximate, in those units with a
+    Frobenius error of at most √(Σ ν²) over the directions left out.
+
+    Costs O(K³ d³) once, for the eigenvectors; a fit then costs what d' costs, so choose `rank` well below K d.
+
+    Args:
+        mean: (K d,) stacked action by action, or (K, d).
+        cov: (K d, K d), symmetric positive semi-definite; it may be singular.
+        n_actions: K.
+        rank: The largest d' wanted; None for as many as exactness needs.
+
+    Raises:
+        CovarianceError: When cov is not symmetric, or has a negative eigenvalue.
+    """
+    K = as_count("n_actions", n_actions)
+    full = as_floats("cov", cov, ndim=2)
+    if full.shape[0] != full.shape[1] or full.size == 0 or len(full) % K:
+        raise ShapeError(f"cov must be (K d, K d) with K = {K} actions; got shape {full.shape}.")
+    d = len(full) // K
+    centre = as_floats("mean", mean, ndim=(1, 2))
+    if centre.shape not in ((K * d,), (K, d)):
+        raise ShapeError(f"mean must be ({K * d},) or ({K}, {d}), as cov has it; got shape {centre.shape}.")
+    limit = None if rank is None else as_count("rank", rank, minimum=0)
+    remainder = _split(full, K)
+    order = np.argsort(remainder.values, kind="stable")[::-1]
+    loadings = remainder.loadings[:, order].reshape(K, d, len(order))
+    kept, left_out = loadings[:, :, :limit], loadings[:, :, len(order) if limit is None else limit :]
+    action_cov = remainder.blocks + left_out @ left_out.swapaxes(1, 2)
+    return HierarchicalGaussian(np.zeros(kept.shape[2]), 1.0, kept, action_cov, centre.reshape(K, d))
+
+
+class _Remainder(NamedTuple):
+    """cov = L Lᵀ + blockdiag(B_a)."""
+
+    values: Float[Array, " p"]
+    """The eigenvalue that belongs to each column of L, in units in which each Cov θ_a is the identity."""
+    loadings: Float[Array, "Kd p"]
+    """L."""
+    blocks: Float[Array, "K d d"]
+    """B_a = λ Cov θ_a, with the λ of the set that the action is in."""
+
+
+def _split(cov: Float[Array, "Kd Kd"], n_actions: int) -> _Remainder:
+    size, d = len(cov), len(cov) // n_actions
+    stds, correlation = _correlation(cov)
+    up, white = _whitened(correlation, n_actions)
+    real = np.flatnonzero(np.abs(up).sum(axis=1).reshape(-1) > 0)
+    sets = connected_components(sparse.csr_array(_blocks_apart(correlation, n_actions).any(axis=(1, 3))))[1]
+    values, columns, share = [np.zeros(0)], [np.zeros((size, 0))], np.zeros(n_actions)
+    for number in range(int(sets.max()) + 1):
+        mine = real[sets[real // d] == number]
+        found, vectors = np.linalg.eigh(white[np.ix_(mine, mine)])
+        # What lies within rounding of zero is zero, and what lies within rounding of λ belongs to the blocks.
+        rounding = _ROUNDING * found.max(initial=0.0)
+        low = found.min(initial=1.0)
+        low = low if low > rounding else 0.0
+        kept = found - low > rounding
+        share[sets == number] = low
+        values.append(found[kept] - low)
+        columns.append(np.zeros((size, int(kept.sum()))))
+        columns[-1][mine] = vectors[:, kept] * np.sqrt(values[-1])
+    flat = np.concatenate(columns, axis=1)
+    # Back from white to θ: each action by its own root of Cov θ_a.
+    roots = stds.reshape(n_actions, d, 1) * up
+    loadings = (roots @ flat.reshape(n_actions, d, flat.shape[1])).reshape(size, flat.shape[1])
+    return _Remainder(np.concatenate(values), loadings, share[:, None, None] * (roots @ roots.swapaxes(1, 2)))
+
+
+def _correlation(cov: Float[Array, "Kd Kd"]) -> tuple[Float[Array, " Kd"], Float[Array, "Kd Kd"]]:
+    """Standard deviations and correlations, so that what counts as zero does not depend on units."""
+    stds = np.sqrt(np.maximum(np.diag(cov), 0.0))
+    divisor = np.where(stds > 0, stds, stds.max() or 1.0)
+    return stds, as_covariances("cov", (cov / divisor / divisor[:, None])[None])[0]
+
+
+def _whitened(
+    correlation: Float[Array, "Kd Kd"], n_actions: int
+) -> tuple[Float[Array, "K d d"], Float[Array, "Kd Kd"]]:
+    """U_a with U_a U_aᵀ = C_aa, and U⁺ C U⁺ᵀ, with identities as its diagonal blocks (zeros where C_aa is singular)."""
+    size, d = len(correlation), len(correlation) // n_actions
+    own = np.arange(n_actions)
+    values, vectors = np.linalg.eigh(_blocks_apart(correlation, n_actions)[own, :, own, :])
+    kept = values > d * np.finfo(float).eps * values.max(axis=1, keepdims=True, initial=0.0)
+    root = np.sqrt(np.where(kept, values, 1.0))
+    up = np.where(kept[:, None, :], vectors * root[:, None, :], 0.0)
+    down = np.where(kept[:, None, :], vectors / root[:, None, :], 0.0)
+    half = down.swapaxes(1, 2) @ correlation.reshape(n_actions, d, size)
+    lost = np.abs(correlation - (up @ half).reshape(size, size)).max(axis=1)
+    if lost.max() > 1e-6:
+        raise CovarianceError(
+            f"cov must be positive semi-definite; row {int(np.argmax(lost))} covaries in a direction in which it has "
+            "no variance. Build it as A @ A.T."
+        )
+    tall = half.reshape(size, size).T.reshape(n_actions, d, size)
+    white = (down.swapaxes(1, 2) @ tall).reshape(size, size)
+    white = (white + white.T) / 2
+    # Rounding aside they are so already; an action alone must come out as exactly independent.
+    _blocks_apart(white, n_actions)[own, :, own, :] = np.eye(d) * kept[:, :, None]
+    return up, white
+
+
+def _blocks_apart(matrix: Float[Array, "Kd Kd"], n_actions: int) -> Float[Array, "K d K d"]:
+    d = len(matrix) // n_actions
+    return matrix.reshape(n_actions, d, n_actions, d)
+
+
+_ROUNDING = 1e-12
