@@ -9,34 +9,11 @@ memory of the process; asserts nothing, since times on shared machines mean litt
 from __future__ import annotations
 
 import argparse
-import resource
-import time
-from contextlib import AbstractContextManager
 
 import numpy as np
-from scipy import sparse
+from timing import Step, peak_mb
 
 import manyarms as ma
-
-
-class Step(AbstractContextManager["Step", None]):
-    """Prints what a block of code took."""
-
-    def __init__(self, name: str):
-        self.name = name
-
-    def __enter__(self) -> Step:
-        self.wall, self.cpu = time.perf_counter(), time.process_time()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        wall, cpu = time.perf_counter() - self.wall, time.process_time() - self.cpu
-        print(f"{self.name:<58} {wall:8.3f} s wall {cpu:8.3f} s CPU   peak memory {peak_mb():6.0f} MB")
-
-
-def peak_mb() -> float:
-    """Peak resident memory of this process, in MB (Linux counts in KiB)."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def main() -> None:
@@ -57,8 +34,7 @@ def main() -> None:
         rewards = np.einsum("nd,nd->n", contexts, effects[category[actions]]) + rng.normal(size=n)
         logs = ma.LoggedData(contexts, actions, rewards, n_actions=k)
     with Step("prior: mixed effects, one category an action"):
-        one_hot = sparse.csr_array((np.ones(k), category, np.arange(k + 1)), shape=(k, j))
-        prior = ma.HierarchicalGaussian(np.zeros(j * d), 1.0, ma.MixedEffects(one_hot, d), 0.25)
+        prior = ma.priors.from_categories(category, dim=d, action_std=0.5)
     with Step("fit"):
         posterior = ma.fit(logs, prior, ma.Gaussian(noise_std=1.0))
     print(f"    {posterior}")

@@ -19,7 +19,6 @@ from manyarms.datasets import Shop
 
 SMALL = ["--items", "60", "--categories", "6", "--rounds", "300", "--seed", "3"]
 NAMES = ["what runs now", "greedy", "pessimistic", "uniform"]
-MARGIN, CATEGORY_STD, ITEM_STD, NOISE_STD = 0.30, 0.04, 0.03, 0.80
 
 
 def invoke(*arguments, columns=80):
@@ -41,13 +40,13 @@ def figures(folder):
 
 @pytest.fixture(scope="module")
 def dense(figures, folder):
-    return DenseShop(folder)
+    return DenseShop(folder, figures["learned"])
 
 
 class DenseShop:
-    """The Parquet files, and the posterior of all θ by the textbook formula: nothing of the library."""
+    """The Parquet files, and the posterior of all θ by the textbook formula: nothing of the library but the scales."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, learned):
         logs, catalog = pq.read_table(folder / "logs.parquet"), pq.read_table(folder / "catalog.parquet")
         ids, categories = catalog["item"].to_pylist(), catalog["category"].to_pylist()
         self.actions = np.array([ids.index(item) for item in logs["item"].to_pylist()])
@@ -55,10 +54,12 @@ class DenseShop:
         self.x = np.column_stack([np.ones(len(logs)), *context])
         self.n, self.d, self.K = *self.x.shape, len(ids)
         same = np.equal.outer(categories, categories).astype(float)
-        cov = np.kron(CATEGORY_STD**2 * same + ITEM_STD**2 * np.eye(self.K), np.eye(self.d))
-        mean = np.tile([MARGIN, 0, 0, 0, 0, 0], self.K).astype(float)
+        own, shared = learned["actions std"] ** 2, learned["category std"] ** 2
+        cov = np.kron(shared * same + own * np.eye(self.K), np.eye(self.d))
+        mean = np.tile([learned[f"category mean {i}"] for i in range(self.d)], self.K)
         design = self.rows(np.eye(self.K)[self.actions])
-        gain = np.linalg.solve(design @ cov @ design.T + NOISE_STD**2 * np.eye(self.n), design @ cov).T
+        V = design @ cov @ design.T + learned["noise std"] ** 2 * np.eye(self.n)
+        gain = np.linalg.solve(V, design @ cov).T
         self.mean = mean + gain @ (logs["margin"].to_numpy() - design @ mean)
         self.cov = cov - gain @ design @ cov
 
@@ -122,7 +123,12 @@ def test_saved_script_runs_and_gives_the_demos_figures(figures, folder, tmp_path
         [sys.executable, "-W", "error", script], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     number = r"-?\d+\.?\d*(?:e-?\d+)?"
-    lines = found.stdout.splitlines()
+    learned, lines = (part.splitlines() for part in found.stdout.split("\n\n"))
+    for line in learned[1:]:
+        name, value = (
+            re.match(rf"  (.*?)  +({number})", line).groups() if " std" in line or " mean" in line else ("", 0)
+        )
+        assert not name or float(value) == pytest.approx(figures["learned"][name], rel=1e-3)
     assert len(lines) == 4
     for line, row in zip(lines, figures["policies"], strict=True):
         assert line.startswith(row["name"])

@@ -12,7 +12,7 @@ from scipy import sparse
 
 import manyarms as ma
 from manyarms.datasets.environment import LinearEnvironment
-from manyarms.datasets.shop import Shop, read_tables, share_of_choices
+from manyarms.datasets.shop import read_tables, share_of_choices
 
 SURE = 0.95
 """How probable it must be that a policy beats what runs now before we say: ship it."""
@@ -51,6 +51,7 @@ class Comparison:
         n_items: Items in the catalog.
         n_categories: Their categories.
         n_never_shown: Items with no row in the log.
+        learned: What was learned of the prior, by name: standard deviations, and means coordinate by coordinate.
         now: What runs now; its gain is zero.
         candidates: What could run instead.
     """
@@ -59,6 +60,7 @@ class Comparison:
     n_items: int
     n_categories: int
     n_never_shown: int
+    learned: Mapping[str, float]
     now: Candidate
     candidates: tuple[Candidate, ...]
 
@@ -68,12 +70,11 @@ class Comparison:
         return max(self.candidates, key=lambda candidate: candidate.gain.value)
 
 
-def compare(folder: Path, shop: Shop, truth: LinearEnvironment) -> Comparison:
-    """Read the files as a user would, fit, and judge the policies on the logged customers.
+def compare(folder: Path, truth: LinearEnvironment) -> Comparison:
+    """Read the files as a user would, learn a prior and fit, and judge the policies on the logged customers.
 
     Args:
         folder: Holds logs.parquet and catalog.parquet.
-        shop: For the prior's scales.
         truth: For the true values; nothing else sees it.
     """
     import pyarrow.parquet as pq  # noqa: PLC0415  slow to import: `manyarms --help` must not wait for it
@@ -81,7 +82,8 @@ def compare(folder: Path, shop: Shop, truth: LinearEnvironment) -> Comparison:
     catalog = pq.read_table(folder / "catalog.parquet")
     logs = read_tables(pq.read_table(folder / "logs.parquet"), catalog)
     categories = catalog["category"].to_pylist()
-    posterior = ma.fit(logs, shop.prior(categories), ma.Gaussian(shop.noise_std))
+    learned = ma.learn_prior(logs, ma.priors.from_categories(categories, dim=logs.dim))
+    posterior = learned.posterior
     unseen = np.bincount(logs.actions, minlength=logs.n_actions) == 0
     now = ma.Logged(logs)
 
@@ -99,6 +101,7 @@ def compare(folder: Path, shop: Shop, truth: LinearEnvironment) -> Comparison:
         n_items=logs.n_actions,
         n_categories=len(set(categories)),
         n_never_shown=int(unseen.sum()),
+        learned={parameter.name: parameter.value for parameter in learned.parameters},
         now=judged("what runs now", now),
         candidates=tuple(judged(name, policy) for name, policy in _policies(posterior, logs.contexts).items()),
     )

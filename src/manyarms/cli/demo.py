@@ -15,7 +15,6 @@ from manyarms.errors import ManyarmsError
 
 if TYPE_CHECKING:
     from manyarms.cli.comparison import Comparison
-    from manyarms.datasets.shop import Shop
 
 FILES = ["logs.parquet", "catalog.parquet", "decide.py"]
 
@@ -25,7 +24,7 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Another seed, another shop.")] = 0,
     items: Annotated[int, typer.Option(min=1, help="Items in the catalog.")] = 5000,
     categories: Annotated[int, typer.Option(min=1, help="Categories they fall into.")] = 40,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds in the log.")] = 20_000,
+    rounds: Annotated[int, typer.Option(min=2, help="Rounds in the log.")] = 20_000,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are not the demo's own.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")] = False,
 ) -> None:
@@ -39,17 +38,17 @@ def demo(
     unless you pass --force.
     """
     with _one_line_errors():
-        shop, comparison = _run(output, seed, items, categories, rounds, force)
+        comparison = _run(output, seed, items, categories, rounds, force)
         from manyarms.cli.printing import figures, print_comparison  # noqa: PLC0415
 
         if as_json:
             typer.echo(json.dumps(figures(comparison, output), indent=2))
         else:
-            print_comparison(comparison, shop, output)
+            print_comparison(comparison, output)
         sys.stdout.flush()
 
 
-def _run(output: Path, seed: int, items: int, categories: int, rounds: int, force: bool) -> tuple[Shop, Comparison]:
+def _run(output: Path, seed: int, items: int, categories: int, rounds: int, force: bool) -> Comparison:
     # Imported here, so that `manyarms --help` does not wait for what only the demo needs.
     import numpy as np  # noqa: PLC0415
 
@@ -63,10 +62,10 @@ def _run(output: Path, seed: int, items: int, categories: int, rounds: int, forc
     with _spinner("Making up a shop"):
         shop = Shop(n_items=items, n_categories=categories, n_rounds=rounds)
         log = shop.draw(np.random.default_rng(seed))
-        contents = [parquet_bytes(log.logs_table), parquet_bytes(log.catalog_table), script_file(shop).encode()]
+        contents = [parquet_bytes(log.logs_table), parquet_bytes(log.catalog_table), script_file().encode()]
         write_ours(output, dict(zip(FILES, contents, strict=True)))
     with _spinner("Reading the log, fitting, comparing policies"):
-        return shop, compare(output, shop, log.environment)
+        return compare(output, log.environment)
 
 
 @contextmanager

@@ -16,18 +16,17 @@ from rich.text import Text
 from manyarms.cli.comparison import SURE, Candidate, Comparison
 from manyarms.cli.script import script_body
 from manyarms.core.estimate import Estimate
-from manyarms.datasets.shop import Shop
 
 MIN_WIDTH = 78
 
 CAPTION = (
     "Never shown: the share of choices that fall on items with no row in the log; what is known of those comes from "
-    "their categories. True values, on the same customers, are known because the shop is made up, and so are the "
-    "scales of the prior."
+    "their categories. True values, on the same customers, are "
+    "known because the shop is made up."
 )
 
 
-def print_comparison(comparison: Comparison, shop: Shop, folder: Path) -> None:
+def print_comparison(comparison: Comparison, folder: Path) -> None:
     """What was made up, the policies side by side, the decision, and the lines to run on one's own data."""
     console = Console(highlight=False)
     # Below this the table would drop digits; a narrow terminal wraps whole lines instead.
@@ -42,14 +41,14 @@ def print_comparison(comparison: Comparison, shop: Shop, folder: Path) -> None:
     console.print()
     console.rule("On your own data", characters="-", align="left")
     console.print()
-    script = script_body(shop)
+    script = script_body()
     if console.is_terminal:
         console.print(Syntax(script, "python", theme="ansi_dark", background_color="default"))
     else:
         # Only colours are lost: a copy of the output stays free of padding.
         console.out(script, highlight=False)
     path = folder / "decide.py"
-    console.print(Text(f"Saved as {path}. Set the names and the prior at its top, then run"), soft_wrap=True)
+    console.print(Text(f"Saved as {path}. Set the names at its top, then run"), soft_wrap=True)
     console.print(Text(f"  {shlex.quote(_this_python())} {shlex.quote(str(path))}", style="bold"), soft_wrap=True)
 
 
@@ -63,6 +62,7 @@ def figures(comparison: Comparison, folder: Path) -> dict[str, Any]:
             "categories": comparison.n_categories,
             "items_never_shown": comparison.n_never_shown,
         },
+        "learned": dict(comparison.learned),
         "policies": [_row(comparison.now, is_now=True), *(_row(row, is_now=False) for row in comparison.candidates)],
         "decision": {
             "ship": best.name if best.is_sure else None,
@@ -93,7 +93,10 @@ def _opening(comparison: Comparison, folder: Path) -> Text:
         f"A made-up shop: {comparison.n_rounds:,} rounds, {comparison.n_items:,} items in "
         f"{comparison.n_categories:,} categories.\n"
         f"{comparison.n_never_shown:,} items ({share}) were never shown.\n"
-        f"Saved as Parquet in {folder}, read back and fitted."
+        f"Saved as Parquet in {folder}, read back and fitted.\n"
+        f"Learned from the log: a reward spreads by {comparison.learned['noise std']:.2g}, the weights of an item by "
+        f"{comparison.learned['actions std']:.2g}\naround those of its category, and these by "
+        f"{comparison.learned['category std']:.2g}."
     )
 
 

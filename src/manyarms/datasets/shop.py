@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy import sparse
 
 from manyarms._arrays import Array, as_count, as_scalar, frozen
 from manyarms._random import split
 from manyarms.core.data import LoggedData
 from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.mixing import MixedEffects
 from manyarms.core.policy import Policy
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.errors import ActionError, ShapeError
+from manyarms.priors import from_categories, independent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,21 +86,14 @@ class Shop:
     def prior(self, categories: Any) -> HierarchicalGaussian:
         """The prior that this shop is a draw from: an effect a category, and the item's own around it.
 
-        Its scales are known here, as the shop is made up. On your own data begin with the average reward as the mean,
-        the standard deviation of the reward as the noise, and a tenth of that for categories and items; of several
-        choices, the one with the highest `posterior.log_evidence` explains the log best.
+        Its scales are known here, as the shop is made up. On your own data `learn_prior` finds them.
 
         Args:
             categories: (K,) names, one an item.
         """
-        names, code = np.unique(np.asarray(categories), return_inverse=True)
-        dim = 1 + len(CUSTOMER_COLUMNS)
-        centre = np.zeros((len(names), dim))
-        centre[:, 0] = self.mean_margin
-        one_hot = sparse.csr_array((np.ones(len(code)), (np.arange(len(code)), code)), shape=(len(code), len(names)))
-        return HierarchicalGaussian(
-            centre.reshape(-1), self.category_std**2, MixedEffects(one_hot, dim), self.item_std**2
-        )
+        centre = np.array([self.mean_margin] + [0.0] * len(CUSTOMER_COLUMNS))
+        around = from_categories(categories, dim=len(centre), effect_std=self.category_std, action_std=self.item_std)
+        return around + independent(len(categories), mean=centre, cov=0.0)
 
     def draw(self, rng: np.random.Generator) -> ShopLog:
         """One shop: its catalog, its truth and its log."""
