@@ -22,7 +22,7 @@ def test_everything_exported_exists_once():
 
 
 def test_docstring_example_runs():
-    for module in (ma, ma.core.hierarchy, theory):
+    for module in (ma, ma.core.hierarchy, ma.prior_choice.compare, ma.prior_choice.checks, theory):
         found = doctest.testmod(module)
         assert found.attempted > 0
         assert found.failed == 0

@@ -72,7 +72,19 @@ from manyarms.learners import (
 from manyarms.likelihoods import Gaussian
 from manyarms.policies import EpsilonGreedy, Greedy, Logged, Pessimistic, Softmax, TablePolicy, Thompson, Uniform
 from manyarms.posterior import RewardPosterior, fit
-from manyarms.prior_choice import AveragedPosterior, LearnedPrior, learn_prior
+from manyarms.prior_choice import (
+    AveragedPosterior,
+    CategoryChecks,
+    LearnedPrior,
+    PriorCheck,
+    PriorComparison,
+    Sensitivity,
+    check_categories,
+    check_prior,
+    compare_priors,
+    learn_prior,
+    prior_sensitivity,
+)
 
 __all__ = [
     "DM",
@@ -85,6 +97,7 @@ __all__ = [
     "BalancedIPS",
     "Bootstrap",
     "Catalog",
+    "CategoryChecks",
     "Comparison",
     "CrossFit",
     "DMLearner",
@@ -115,9 +128,12 @@ __all__ = [
     "Policy",
     "PolicyConvolution",
     "PolicyConvolutionLearner",
+    "PriorCheck",
+    "PriorComparison",
     "Replay",
     "RewardPosterior",
     "SNIPSLearner",
+    "Sensitivity",
     "Softmax",
     "Statistics",
     "SubGaussianDR",
@@ -130,11 +146,15 @@ __all__ = [
     "Uniform",
     "WeightedIPS",
     "__version__",
+    "check_categories",
+    "check_prior",
     "compare",
+    "compare_priors",
     "condition",
     "errors",
     "fit",
     "learn_prior",
+    "prior_sensitivity",
     "priors",
     "slope",
     "support_by_category",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import numpy as np
 from jaxtyping import Float
 
 from manyarms._arrays import Array, as_instance, as_scalar, frozen
 from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.latent import MAX_DENSE_LATENT
 from manyarms.core.observed import Observed, RankGroup, action_chunks
 from manyarms.core.statistics import Statistics
 from manyarms.errors import NumericalError, ShapeError
 from manyarms.inference.latent import LatentEvidence, LatentPosterior, gather
 from manyarms.inference.roots import observe
 from manyarms.linalg.factor import lower_factor, solve_lower, solve_lower_t
+from manyarms.linalg.threads import one_blas_thread
 
 
 def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: float) -> HierarchicalGaussian:
@@ -55,7 +59,7 @@ def condition_on(prior: HierarchicalGaussian, observed: Observed) -> Hierarchica
 def solve(prior: HierarchicalGaussian, observed: Observed) -> tuple[HierarchicalGaussian, LatentPosterior]:
     """The posterior of an unconditioned prior given rows, and that of ψ alone in units of its prior."""
     # An overflow becomes an error with a name: here below, or where rows are factored.
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"), small_products(prior):
         evidence = gather(prior, observed)
         absorbed = [_absorb(prior, group, evidence) for group in observed.groups]
         latent = evidence.posterior()
@@ -65,6 +69,15 @@ def solve(prior: HierarchicalGaussian, observed: Observed) -> tuple[Hierarchical
         raise NumericalError("the squares of the rewards overflow. Rescale rewards and noise_std.")
     gains = tuple(gain for gain, _ in absorbed)
     return prior.conditioned(latent.mean, latent.factor, observed, gains, log_evidence, latent.misfit), latent
+
+
+def small_products(prior: HierarchicalGaussian) -> AbstractContextManager[None]:
+    """BLAS at one thread, unless ψ is so large that its dense factor is worth several."""
+    large = _WORTH_THREADS < prior.mixing.gram_blocks(prior.prior_factor) <= MAX_DENSE_LATENT
+    return nullcontext() if large else one_blas_thread()
+
+
+_WORTH_THREADS = 512
 
 
 def _absorb(

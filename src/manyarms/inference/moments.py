@@ -17,7 +17,7 @@ from manyarms._arrays import Array
 from manyarms.core.effects import EffectGroup
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.observed import Observed, RankGroup, action_chunks
-from manyarms.inference.condition import solve
+from manyarms.inference.condition import small_products, solve
 from manyarms.inference.latent import LatentPosterior
 
 
@@ -55,18 +55,19 @@ def expect(prior: HierarchicalGaussian, observed: Observed, groups: tuple[Effect
         observed: Rows of the seen actions.
         groups: The parts of ψ whose moments are wanted, in its order.
     """
-    posterior, latent = solve(prior, observed)
-    total = _Sums(posterior)
-    for number, group in enumerate(observed.groups):
-        total.add(group, posterior.gains[number])
-    return Moments(
-        posterior,
-        observed.residual + total.residual_sq,
-        total.excess,
-        _effect_excess(latent, groups),
-        total.latent_pull,
-        total.offset_pull,
-    )
+    with small_products(prior):
+        posterior, latent = solve(prior, observed)
+        total = _Sums(posterior)
+        for number, group in enumerate(observed.groups):
+            total.add(group, posterior.gains[number])
+        return Moments(
+            posterior,
+            observed.residual + total.residual_sq,
+            total.excess,
+            _effect_excess(latent, groups),
+            total.latent_pull,
+            total.offset_pull,
+        )
 
 
 def _effect_excess(latent: LatentPosterior, groups: tuple[EffectGroup, ...]) -> tuple[Float[Array, "b b"], ...]:

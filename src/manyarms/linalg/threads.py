@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
@@ -21,7 +21,7 @@ def for_each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
     workers = min(len(todo), _n_workers())
     # Also for one item alone: BLAS threads on a tile that fits the cache cost more than they save, and on a busy
     # machine they wait for one another.
-    with _one_blas_thread():
+    with one_blas_thread():
         if workers <= 1:
             for item in todo:
                 work(item)
@@ -32,13 +32,33 @@ def for_each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
 
 
 @contextmanager
-def _one_blas_thread() -> Generator[None]:
-    """BLAS at one thread. The setting is the process's, so callers from several threads take turns."""
-    with _turn, _controller().limit(limits=1, user_api="blas"):
+def one_blas_thread() -> Generator[None]:
+    """BLAS at one thread: on small matrices its threads cost more than they save, on a busy machine far more.
+
+    The setting is the process's. The first to ask for it sets it and the last to leave takes it back, so callers may be
+    nested and run in several threads.
+    """
+    with _lock:
+        if _users.count == 0:
+            _users.limiter = _controller().limit(limits=1, user_api="blas")
+        _users.count += 1
+    try:
         yield
+    finally:
+        with _lock:
+            _users.count -= 1
+            if _users.count == 0 and _users.limiter is not None:
+                _users.limiter.restore_original_limits()
 
 
-_turn = Lock()
+class _Users:
+    """How many are inside `one_blas_thread`, and what takes the setting back."""
+
+    count = 0
+    limiter: Any = None
+
+
+_users, _lock = _Users(), Lock()
 
 
 def _n_workers() -> int:

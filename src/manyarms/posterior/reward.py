@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from manyarms.errors import ShapeError, UndefinedLiftError
 from manyarms.inference import condition
 from manyarms.likelihoods import Gaussian
 from manyarms.linalg.quadratic import row_norms
+from manyarms.posterior.misfit import PriorCheck, check_misfit
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +34,8 @@ class RewardPosterior:
         statistics: All that the posterior took from the logs.
         likelihood: How rewards arise from weights.
         learned_from: Which rounds it has seen; see `core.fingerprint`.
-        warnings: What is wrong with it, in plain words; every estimate made from it carries them.
+        warnings: What is wrong with it, in plain words; every estimate made from it carries them, and says so too when
+            the rewards contradict the prior.
     """
 
     weights: HierarchicalGaussian
@@ -47,6 +50,13 @@ class RewardPosterior:
             f"RewardPosterior({self.weights.n_actions:,} actions, {len(self.weights.observed.actions):,} seen, "
             f"{self.statistics.n_rounds:,} rounds, d={self.weights.dim}, log_evidence={self.log_evidence:.6g})"
         )
+
+    @cached_property
+    def check(self) -> PriorCheck:
+        """Whether the rewards contradict prior or noise; see `check_prior`."""
+        # A prior that is a posterior itself does not say how many rounds are behind it.
+        known = not self.prior.observed.groups
+        return check_misfit(self.weights, self.likelihood.noise_std, self.statistics.total_weight if known else None)
 
     @property
     def log_evidence(self) -> float:
@@ -201,7 +211,7 @@ class RewardPosterior:
         with np.errstate(over="ignore", invalid="ignore"):
             posterior = self.weights.variance_of(mass.vectors, mass.actions)
             n, value = float(counts.sum()), float(np.average(rows, weights=counts))
-            context = _mean_variance(rows - value, counts, groups)
+            context = mean_variance(rows - value, counts, groups)
         check_overflow("the value and its variance", np.array([value, posterior, context or 0.0]))
         alone = ("one context or group says nothing of how they vary: std is for these contexts alone",)
         return Estimate(
@@ -209,7 +219,7 @@ class RewardPosterior:
             std=float(np.sqrt(posterior + (context or 0.0))),
             posterior_std=float(np.sqrt(posterior)),
             context_std=None if context is None else float(np.sqrt(context)),
-            warnings=(*self.warnings, *(alone if context is None else ())),
+            warnings=(*self.warnings, *self.check.warnings, *(alone if context is None else ())),
             kind="posterior",
             method=method,
             diagnostics={
@@ -221,7 +231,7 @@ class RewardPosterior:
         )
 
 
-def _mean_variance(centred: Float[Array, " n"], counts: Float[Array, " n"], groups: Any) -> float | None:
+def mean_variance(centred: Float[Array, " n"], counts: Float[Array, " n"], groups: Any) -> float | None:
     """The variance of a mean over independent rows, or over groups of them; None when there is only one."""
     total = float(counts.sum())
     if groups is None:

@@ -17,12 +17,13 @@ from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.statistics import Statistics
 from manyarms.errors import InputError
 from manyarms.likelihoods import Gaussian
-from manyarms.posterior import fit
+from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.reward import check_logs
 from manyarms.prior_choice.hyperparameters import Choice, Hyperparameters, Means
 from manyarms.prior_choice.learned import LearnedPrior
 from manyarms.prior_choice.objective import Evidence
 
+MAX_ITERATIONS = 500
 _NEGLIGIBLE = 1e-8
 FEW = 10
 """Fewer exchangeable actions or effects than this hardly say how far they spread."""
@@ -48,7 +49,7 @@ def learn_prior(
     means: Means = "integrated",
     learn_noise: bool = True,
     avoid_boundary: bool = True,
-    max_iterations: int = 500,
+    max_iterations: int = MAX_ITERATIONS,
     progress: Progress = False,
 ) -> LearnedPrior:
     """Noise, spreads and means of a prior by type-II maximum likelihood: those under which the logs are most likely.
@@ -102,6 +103,15 @@ def learn_prior(
     if not avoid_boundary:
         found, zeroed = _zero(evidence, found, max_iterations)
     return _result(logs, statistics, evidence, found, avoid_boundary, zeroed, trace, converged)
+
+
+def relearn(learned: LearnedPrior, statistics: Statistics) -> RewardPosterior:
+    """The posterior from other rounds after the same numbers were learned from them, starting from those found."""
+    evidence, hyper, eta = Evidence(statistics), learned.hyper, learned.eta
+    if hyper.size:
+        eta, _ = _climb(evidence, hyper, eta, learned.avoid_boundary, MAX_ITERATIONS, lambda value: None)
+    _, _, moments = evidence.at(hyper, eta, avoid_boundary=False)
+    return fit(statistics, hyper.plugged(eta, moments.posterior), Gaussian(hyper.build(eta)[1]))
 
 
 def _result(
