@@ -6,7 +6,8 @@ RUN := $(BIN)/python
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers unit format lock coverage setting-one benchmark estimators-at-scale clean
+.PHONY: help demo test lint types layers unit format lock coverage setting-one benchmark learned-priors taxonomy \
+	real-priors estimators-at-scale clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +42,18 @@ setting-one: $(VENV)/.installed  ## the paper's synthetic setting, 50 instances 
 
 benchmark: $(VENV)/.installed  ## a million actions: time and memory
 	$(RUN) studies/large_catalog.py
+
+learned-priors: $(VENV)/.installed  ## priors learned from 200 data sets: z-scores and coverage (minutes)
+	$(RUN) studies/learned_priors.py
+
+taxonomy: $(VENV)/.installed  ## 20,000 nodes, 200,000 actions: time and memory, and what learning costs
+	$(RUN) studies/taxonomy.py --learn
+
+real-priors: $(VENV)/.installed  ## priors on MovieLens and Jester; MANYARMS_DATA names their folder (half an hour)
+	@test -n "$(MANYARMS_DATA)" || { echo "set MANYARMS_DATA to a folder with ml-1m/ and jester/"; exit 1; }
+	$(RUN) studies/real_priors.py movielens $(MANYARMS_DATA)/ml-1m
+	$(RUN) studies/real_priors.py movielens-halves $(MANYARMS_DATA)/ml-1m
+	$(RUN) studies/real_priors.py jester $(MANYARMS_DATA)/jester
 
 estimators-at-scale: $(VENV)/.installed  ## every estimator at n = 100,000, K = 10,000: time and memory
 	$(RUN) studies/estimators_at_scale.py

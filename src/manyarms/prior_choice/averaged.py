@@ -144,11 +144,11 @@ def average(
     draws, log_weights = list[HierarchicalGaussian](), list[float]()
     for row in z:
         try:
-            value, _, moments = evidence.at(hyper, eta + root @ row, avoid_boundary=avoid_boundary)
+            value, drawn = evidence.posterior(hyper, eta + root @ row, avoid_boundary=avoid_boundary)
         except ManyarmsError:
             # So far out that the arithmetic fails; its weight would be nil.
             continue
-        draws.append(moments.posterior)
+        draws.append(drawn)
         log_weights.append(value + 0.5 * float(row @ row))
     if not draws:
         return AveragedPosterior(posterior, (posterior.weights,), np.ones(1), (_UNSTABLE,))

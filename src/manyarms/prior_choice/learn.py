@@ -110,8 +110,8 @@ def relearn(learned: LearnedPrior, statistics: Statistics) -> RewardPosterior:
     evidence, hyper, eta = Evidence(statistics), learned.hyper, learned.eta
     if hyper.size:
         eta, _ = _climb(evidence, hyper, eta, learned.avoid_boundary, MAX_ITERATIONS, lambda value: None)
-    _, _, moments = evidence.at(hyper, eta, avoid_boundary=False)
-    return fit(statistics, hyper.plugged(eta, moments.posterior), Gaussian(hyper.build(eta)[1]))
+    _, flexible = evidence.posterior(hyper, eta, avoid_boundary=False)
+    return fit(statistics, hyper.plugged(eta, flexible), Gaussian(hyper.build(eta)[1]))
 
 
 def _result(
@@ -125,7 +125,7 @@ def _result(
     converged: bool,
 ) -> LearnedPrior:
     hyper, eta = found.hyper, found.eta
-    flexible = evidence.at(hyper, eta, avoid_boundary=False)[2].posterior
+    _, flexible = evidence.posterior(hyper, eta, avoid_boundary=False)
     _, noise_std = hyper.build(eta)
     few = _few(hyper, evidence)
     posterior = fit(
@@ -215,8 +215,7 @@ def _climb(
 
 def _rescaled(evidence: Evidence, hyper: Hyperparameters, eta: Float[Array, " s"]) -> Float[Array, " s"]:
     """All learned scales times c, the best such c in closed form when no scale is fixed: c² = misfit / rounds."""
-    prior, noise_std = hyper.build(eta)
-    moments = evidence.moments(prior, noise_std, hyper)
+    _, _, moments = evidence.at(hyper, eta, avoid_boundary=False)
     excess = moments.residual_sq - evidence.total_weight + np.trace(moments.action_excess)
     excess += sum(float(np.trace(part)) for part in moments.effect_excess)
     c = np.sqrt(max(1.0 + excess / evidence.total_weight, 1e-12))

@@ -9,6 +9,7 @@ from manyarms._arrays import Array
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.observed import Observed
 from manyarms.core.statistics import Statistics
+from manyarms.inference.condition import condition_on
 from manyarms.inference.moments import Moments, expect
 from manyarms.inference.roots import observe
 from manyarms.prior_choice.hyperparameters import Hyperparameters, Scale
@@ -39,19 +40,26 @@ class Evidence:
         reward = float(np.sqrt(rewards / self.total_weight))
         return Scale(reward, reward / float(np.sqrt(features / self.total_weight)) if features else 1.0)
 
-    def moments(self, prior: HierarchicalGaussian, noise_std: float, groups: Hyperparameters | None) -> Moments:
-        """Expected moments at a prior and noise."""
-        self.evaluations += 1
+    def in_units_of(self, noise_std: float) -> Observed:
+        """The rows in units of a noise."""
         normaliser = -0.5 * self.total_weight * float(np.log(2 * np.pi * noise_std**2))
-        observed = self.observed.rescaled(noise_std, normaliser)
-        return expect(prior, observed, () if groups is None else groups.groups)
+        return self.observed.rescaled(noise_std, normaliser)
+
+    def posterior(
+        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
+    ) -> tuple[float, HierarchicalGaussian]:
+        """The objective at η without its derivative, and the posterior there."""
+        prior, noise_std = hyper.build(eta)
+        found = condition_on(prior, self.in_units_of(noise_std))
+        return found.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), found
 
     def at(
         self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
     ) -> tuple[float, Float[Array, " s"], Moments]:
         """The objective at η, its derivative, and the moments behind it."""
         prior, noise_std = hyper.build(eta)
-        moments = self.moments(prior, noise_std, hyper)
+        moments = expect(prior, self.in_units_of(noise_std), hyper.groups)
+        self.evaluations += 1
         value, slope = moments.log_evidence, hyper.gradient(eta, moments, self.total_weight)
         if avoid_boundary:
             extra, extra_slope = hyper.penalty(eta)
