@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 import manyarms as ma
 from manyarms.errors import InputError
 from manyarms.prior_choice.hyperparameters import Hyperparameters
-from manyarms.prior_choice.objective import Evidence
+from manyarms.prior_choice.objective import ExactEvidence
 
 
 def dense_log_evidence(logs, W, latent_mean, latent_cov, action_cov, offset, noise_std):
@@ -55,13 +55,13 @@ def test_gradient_is_that_of_the_objective(form, avoid_boundary, means):
     rng = np.random.default_rng(0)
     prior, _ = two_levels(rng)
     logs = draw_logs(rng, prior, 0.8, 150, n_seen=30)
-    evidence = Evidence(ma.Gaussian().statistics(logs, 40))
+    evidence = ExactEvidence(logs, ma.Gaussian(), 40)
     hyper = Hyperparameters(
-        prior, 0.9, evidence.observed.actions, evidence.scale(), effect_cov=form, action_cov=form,
+        prior, 0.9, evidence.seen, evidence.scale, effect_cov=form, action_cov=form,
         means=means, learn_noise=True,
     )  # fmt: skip
     eta = hyper.start() + 0.3 * rng.normal(size=hyper.size)
-    _, slope, _ = evidence.at(hyper, eta, avoid_boundary=avoid_boundary)
+    _, slope = evidence.at(hyper, eta, avoid_boundary=avoid_boundary)
 
     def objective(x):
         built, noise_std = hyper.build(x)
@@ -197,6 +197,8 @@ def test_a_spread_that_the_data_put_at_zero_is_reported_and_set_to_zero():
             assert not off.prior.action_covariance.variances.any()
             assert any("zero" in note for note in off.notes)
             assert next(p for p in off.parameters if p.name == "actions std").error is None
+            certain = off.averaged(8, rng=rng).value(ma.Uniform(40), logs.contexts)
+            assert any("taken for certain" in text for text in certain.warnings)
     assert 1 <= hits < 6
 
 
@@ -211,6 +213,61 @@ def test_a_full_covariance_without_spread_in_one_direction_is_reported():
     assert off.log_evidence >= on.log_evidence
 
 
+def test_units_of_a_single_column_do_not_matter():
+    """An intercept beside a price in other units, with a spread for each coordinate."""
+    rng = np.random.default_rng(0)
+    theta = np.array([5.0, 1.0]) + rng.normal(size=(60, 2)) * [1.0, 0.3]
+    price, actions = rng.normal(size=1500), rng.integers(0, 60, 1500)
+    rewards = theta[actions, 0] + price * theta[actions, 1] + rng.normal(size=1500)
+    for form in ("diagonal", "full"):
+        found = []
+        for unit in (1.0, 1e3, 1e-4):
+            logs = ma.LoggedData(np.column_stack([np.ones(1500), price * unit]), actions, rewards, n_actions=60)
+            start = ma.priors.independent(60, cov=np.array([1.0, unit**-2.0]))
+            learned = ma.learn_prior(logs, start, action_cov=form)
+            errors = [p.error for p in learned.parameters if "mean" in p.name]
+            found.append((learned.log_evidence, *(learned.prior.offset * [1, unit]), *(errors * np.array([1, unit]))))
+        assert_allclose(found[1:], [found[0]] * 2, rtol=1e-5)
+
+
+def test_a_taxonomy_with_little_noise_is_learned():
+    """A first step as long as the bounds allow would leave what sums of squares can hold."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        paths = rng.integers(0, [4, 5, 5], size=(300, 3))
+        prior = ma.priors.from_taxonomy(paths, dim=2, action_std=0.3)
+        learned = ma.learn_prior(draw_logs(rng, prior, 0.03, 600), prior)
+        assert learned.converged
+        assert learned.likelihood.noise_std == pytest.approx(0.03, rel=0.5)
+        assert learned.log_evidence > learned.trace[0]
+
+
+def test_a_correlated_latent_is_learned_by_one_scale():
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(3, 3))
+    prior = ma.HierarchicalGaussian(np.zeros(3), root @ root.T, rng.normal(size=(60, 2, 3)), 0.1)
+    logs = draw_logs(rng, prior, 0.5, 1000)
+    learned = ma.learn_prior(logs, prior)
+    assert [p.name for p in learned.parameters][:3] == ["noise std", "actions std", "latent std"]
+    shape = learned.prior.latent_cov / np.trace(learned.prior.latent_cov)
+    assert_allclose(shape, root @ root.T / np.trace(root @ root.T), rtol=1e-10)
+    mixed = prior + ma.priors.from_categories(rng.integers(0, 5, 60), dim=2)
+    assert any("correlated" in note for note in ma.learn_prior(logs, mixed).notes)
+
+
+def test_effects_of_unseen_actions_alone_stay_as_given():
+    rng = np.random.default_rng(0)
+    only_new = np.zeros((40, 1))
+    only_new[35:] = 1.0
+    group = [ma.EffectGroup("promotion", 1, 2)]
+    promotion = ma.HierarchicalGaussian(np.zeros(2), 4.0, ma.MixedEffects(only_new, 2), 0.0, effects=group)
+    prior = promotion + ma.priors.from_categories(rng.integers(0, 8, 40), dim=2)
+    learned = ma.learn_prior(draw_logs(rng, prior, 1.0, 300, n_seen=30), prior)
+    assert_allclose(np.diagonal(learned.prior.latent_cov)[:2], 4.0)
+    assert [p.name for p in learned.parameters if "mean" in p.name] == ["category mean 0", "category mean 1"]
+    assert any(note.startswith("promotion: no logged action") for note in learned.notes)
+
+
 def test_one_effect_does_not_learn_its_mean_and_says_so():
     """Erratum 4: a single ψ cannot tell its mean from its spread."""
     rng = np.random.default_rng(3)
@@ -219,7 +276,7 @@ def test_one_effect_does_not_learn_its_mean_and_says_so():
     prior = ma.HierarchicalGaussian(np.zeros(18), 1.0, ma.MixedEffects(weights, 2), 0.5, effects=groups)
     learned = ma.learn_prior(draw_logs(rng, prior, 1.0, 300), prior)
     assert any(note.startswith("shared: one effect") for note in learned.notes)
-    assert any(note.startswith("category: a mean of its own") for note in learned.notes)
+    assert "category: its mean could not be told from the shared effect; it stays as given" in learned.notes
     assert not learned.prior.latent_mean.any()
     assert "shared std" in [p.name for p in learned.parameters]
 
@@ -272,8 +329,8 @@ def test_averaging_agrees_with_quadrature():
     for eta in grid:
         prior = ma.HierarchicalGaussian(np.zeros(12), np.exp(2 * eta), ma.MixedEffects(weights, 2), 0.3)
         posterior = ma.fit(logs, prior, ma.Gaussian(1.0))
-        wide = learned.evidence.scale().weight * 10
-        log_weight.append(posterior.log_evidence + eta - 0.5 * np.exp(2 * eta) / wide**2)
+        wide = learned.evidence.scale.weight * 10
+        log_weight.append(posterior.log_evidence + eta - 0.5 * np.exp(2 * eta) * np.mean(wide**-2.0))
         estimate = posterior.value(policy, contexts)
         means.append(estimate.value)
         variances.append(estimate.posterior_std**2)
@@ -321,7 +378,10 @@ def check_bad_input():
         (lambda: ma.learn_prior(empty, prior), "no rounds"),
         (lambda: ma.learn_prior(logs, posterior.weights), "posterior cannot be learned"),
         (lambda: ma.learn_prior(logs, prior, effect_cov="round"), "effect_cov must be"),
-        (lambda: ma.learn_prior(logs, prior, effect_cov={"tag": "scale"}), "'coarse', 'fine'"),
+        (lambda: ma.learn_prior(logs, prior, effect_cov={"tag": "scale"}), "'coarse', 'fine'.$"),
+        (lambda: ma.learn_prior(logs, prior, effect_cov=0.3), "effect_cov must be a word"),
+        (lambda: ma.learn_prior(logs, prior, action_cov=np.eye(2)), "action_cov must be"),
+        (lambda: ma.learn_prior(ma.Statistics.empty(7, 2), prior), "7 in 2"),
         (
             lambda: ma.learn_prior(
                 logs, prior, effect_cov="fixed", action_cov="fixed", means="fixed", learn_noise=False

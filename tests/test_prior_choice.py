@@ -9,6 +9,7 @@ from scipy import integrate, stats
 
 import manyarms as ma
 from manyarms import errors, priors
+from manyarms.errors import InputError
 from manyarms.prior_choice.checks import check_categories, check_prior
 from manyarms.prior_choice.compare import compare_priors
 from manyarms.prior_choice.learn import learn_prior
@@ -198,6 +199,26 @@ def test_groups_that_are_actions_judge_predictions_for_new_ones():
     assert all(row.name == "apart" for row in gaps)
     # With 15 rounds an action the categories hardly matter; for an action never seen they are all there is.
     assert gaps[1].difference < 5 * gaps[0].difference < 0
+
+
+def test_a_posterior_may_not_be_compared_as_a_prior():
+    """It may have seen the very rounds that it would be judged on."""
+    rng = np.random.default_rng(0)
+    prior = priors.independent(30, dim=1)
+    logs = draw_logs(rng, prior, 1.0, 100)
+    with pytest.raises(InputError, match="'cheat' is a posterior"):
+        compare_priors(logs, {"cheat": ma.fit(logs, prior).weights, "honest": prior})
+
+
+def test_fractional_weights_are_no_counts_and_contradict_nothing():
+    rng = np.random.default_rng(1)
+    prior = priors.independent(400, dim=1)
+    logs = draw_logs(rng, prior, 1.0, 400)
+    weights = 0.97 ** np.arange(400)
+    decayed = ma.LoggedData(logs.contexts, logs.actions, logs.rewards, n_actions=400, weights=weights / weights.mean())
+    assert check_prior(ma.fit(decayed, prior)).warnings == ()
+    assert check_prior(ma.fit(decayed, prior)).prior is None
+    assert check_prior(ma.fit(logs, prior)).prior is not None
 
 
 def test_tables_fit_and_progress_counts_every_fit():
@@ -557,7 +578,7 @@ BAD = {
             ma.LoggedData(np.ones((6, 2)), [0, 0, 1, 1, 2, 2], np.zeros(6)), {"x": PRIOR}, learn=True
         ),
         errors.InputError,
-        "prior 'x': all rewards are 0",
+        "prior 'x': all rewards, or all contexts, are 0",
     ),
     "more folds than rounds": (lambda: compare_priors(LOGS, [PRIOR], n_folds=7), errors.InputError, "n_folds=7 needs"),
     "one fold": (lambda: compare_priors(LOGS, [PRIOR], n_folds=1), errors.RangeError, "n_folds must be at least 2"),

@@ -69,9 +69,9 @@ from manyarms.learners import (
     SNIPSLearner,
     Training,
 )
-from manyarms.likelihoods import Gaussian
+from manyarms.likelihoods import Bernoulli, Gaussian, Hurdle, Likelihood, LogNormal, Poisson, StudentT
 from manyarms.policies import EpsilonGreedy, Greedy, Logged, Pessimistic, Softmax, TablePolicy, Thompson, Uniform
-from manyarms.posterior import RewardPosterior, fit
+from manyarms.posterior import HurdlePosterior, RewardPosterior, fit
 from manyarms.prior_choice import (
     AveragedPosterior,
     CategoryChecks,
@@ -95,6 +95,7 @@ __all__ = [
     "SNIPS",
     "AveragedPosterior",
     "BalancedIPS",
+    "Bernoulli",
     "Bootstrap",
     "Catalog",
     "CategoryChecks",
@@ -113,9 +114,13 @@ __all__ = [
     "Gaussian",
     "Greedy",
     "HierarchicalGaussian",
+    "Hurdle",
+    "HurdlePosterior",
     "IPSLearner",
     "LearnedPrior",
+    "Likelihood",
     "LinearSoftmax",
+    "LogNormal",
     "LogarithmicSmoothing",
     "LogarithmicSmoothingLearner",
     "Logged",
@@ -125,6 +130,7 @@ __all__ = [
     "Normal",
     "OffCEM",
     "Pessimistic",
+    "Poisson",
     "Policy",
     "PolicyConvolution",
     "PolicyConvolutionLearner",
@@ -136,6 +142,7 @@ __all__ = [
     "Sensitivity",
     "Softmax",
     "Statistics",
+    "StudentT",
     "SubGaussianDR",
     "SubGaussianIPS",
     "SwitchDR",

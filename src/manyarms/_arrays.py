@@ -124,7 +124,9 @@ def check_overflow(name: str, array: Float[Array, "..."]) -> Float[Array, "..."]
 def as_instance(name: str, value: Any, kind: type[Kind], hint: str) -> Kind:
     """`value` itself when it is of the kind that is needed."""
     if not isinstance(value, kind):
-        raise DataTypeError(f"{name} must be {hint}; got {type(value).__name__}.")
+        inside = [part for part in ("posterior", "prior", "weights") if isinstance(getattr(value, part, None), kind)]
+        way_out = f" Pass its .{inside[0]}." if inside else ""
+        raise DataTypeError(f"{name} must be {hint}; got {type(value).__name__}.{way_out}")
     return value
 
 
@@ -171,5 +173,5 @@ def _check_length(name: str, array: Array, length: int | None) -> None:
         raise ShapeError(f"{name} must have {length} rows; got {len(array)}.")
 
 
-_MAP_IDS = "Number ids 0, 1, 2, ... first, those never logged too: {id: k for k, id in enumerate(catalog)}."
+_MAP_IDS = "Number ids first, those never logged too: ma.Catalog(all_ids).numbers(ids)."
 _CONVERT = "Convert it first, as in {}.astype(float)."

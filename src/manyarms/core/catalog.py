@@ -130,6 +130,10 @@ def as_embeddings(name: str, value: Any, *, length: int | None = None) -> Float[
     """Finite numbers, but for rows that are NaN all along: the embeddings that are missing."""
     if isinstance(value, np.ma.MaskedArray):
         value = np.ma.filled(value.astype(np.float64), np.nan)
+    if hasattr(value, "to_pylist"):
+        value = value.to_pylist()
+    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1):
+        value = _with_nan_rows(list(value))
     array = np.asarray(_numeric(name, value), dtype=np.float64)
     if array.ndim != 2 or array.shape[1] == 0:
         raise ShapeError(f"{name} must have 2 axes and a column at least; got shape {array.shape}.")
@@ -263,6 +267,12 @@ def _labels_in(name: str, row: int, value: Any) -> tuple[Hashable, ...]:
             'split a joined one first, as in value.split("/").'
         )
     return tuple(value)
+
+
+def _with_nan_rows(rows: list[Any]) -> list[Any]:
+    """A column of lists, as tables have them, with a row of NaN in the place of a missing one."""
+    width = next((len(row) for row in rows if hasattr(row, "__len__")), None)
+    return rows if width is None else [[np.nan] * width if row is None else row for row in rows]
 
 
 def _check_length(name: str, rows: Array, length: int | None, minimum: int = 1) -> None:

@@ -127,6 +127,12 @@ class LoggedData:
         part._rows = self.rows[rows]
         return part
 
+    def with_rewards(self, rewards: Float[Array, " n"]) -> LoggedData:
+        """The same rounds with other rewards, such as whether there was one at all."""
+        other = self.take(slice(None))
+        other.rewards = frozen(as_vector("rewards", rewards, length=len(self)))
+        return other
+
     def split(
         self, fraction: float, by: Literal["row", "group", "time"] = "row", *, rng: np.random.Generator | None = None
     ) -> tuple[LoggedData, LoggedData]:

@@ -48,12 +48,16 @@ def as_effects(value: Sequence[EffectGroup] | None, mixing: Mixing) -> tuple[Eff
     """Check what a user passed as `effects`: groups that together make up ψ, in its order."""
     if value is None:
         return _default(mixing)
+    if not isinstance(value, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DataTypeError(f"effects must be a sequence of EffectGroup; got {type(value).__name__}.")
     groups: tuple[Any, ...] = tuple(value)
     if not all(isinstance(group, EffectGroup) for group in groups):
         raise DataTypeError("effects must be a sequence of EffectGroup.")
     total = sum(group.count * group.part_dim for group in groups)
     if total != mixing.latent_dim:
         raise ShapeError(f"effects make up {total} latent dimensions; the mixing has {mixing.latent_dim}.")
+    if isinstance(mixing, MixedEffects) and any(group.part_dim != mixing.dim for group in groups):
+        raise ShapeError(f"effects of a MixedEffects with dim={mixing.dim} must have part_dim={mixing.dim}.")
     return groups
 
 

@@ -93,4 +93,6 @@ class Estimate:
 
     def __str__(self) -> str:
         low, high = self.interval()
-        return f"{self.value:.4g} [{low:.4g}, {high:.4g}]"
+        count = len(self.warnings)
+        careful = f" ({count} warning{'s' if count > 1 else ''}, see .warnings)" if count else ""
+        return f"{self.value:.4g} [{low:.4g}, {high:.4g}]{careful}"

@@ -66,17 +66,18 @@ class HierarchicalGaussian:
         self.action_covariance = ActionCovariance.of(action_cov, n_actions=self.n_actions, dim=self.dim)
         self.offset = _as_offset(offset, self.n_actions, self.dim)
         self.effects = as_effects(effects, self.mixing)
-        self._set_posterior(self, Observed.empty(), (), 0.0, 0.0)
+        self._set_posterior(None, Observed.empty(), (), 0.0, 0.0)
 
     def _set_posterior(
         self,
-        base: HierarchicalGaussian,
+        base: HierarchicalGaussian | None,
         observed: Observed,
         gains: tuple[Array, ...],
         log_evidence: float,
         misfit: float,
     ) -> None:
-        self.base = base
+        # None for a prior, which is its own base: a reference to itself would keep it alive.
+        self._base = base
         self.observed = observed
         self.gains = gains
         self.log_evidence = log_evidence
@@ -105,6 +106,11 @@ class HierarchicalGaussian:
             f"HierarchicalGaussian({self.n_actions:,} actions{seen}, d={self.dim}, latent_dim={self.latent_dim}, "
             f"{', '.join(str(group) for group in self.effects) or 'independent'})"
         )
+
+    @property
+    def base(self) -> HierarchicalGaussian:
+        """The prior before any data."""
+        return self if self._base is None else self._base
 
     @property
     def n_actions(self) -> int:
@@ -237,6 +243,10 @@ class HierarchicalGaussian:
         out.mixing, out.effects = self.mixing.beside(other.mixing), (*self.effects, *other.effects)
         return out
 
+    def __radd__(self, other: int) -> HierarchicalGaussian:
+        # sum() starts from 0.
+        return self if other == 0 else NotImplemented
+
     def with_parts(
         self,
         latent_mean: Float[Array, " p"],
@@ -249,7 +259,7 @@ class HierarchicalGaussian:
         out.mixing, out.effects = self.mixing, self.effects
         out.latent_mean, out.latent_factor = frozen(latent_mean), latent_factor
         out.action_covariance, out.offset = action_covariance, None if offset is None else frozen(offset)
-        out._set_posterior(out, Observed.empty(), (), 0.0, 0.0)
+        out._set_posterior(None, Observed.empty(), (), 0.0, 0.0)
         return out
 
     def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> HierarchicalGaussian:
@@ -268,7 +278,7 @@ class HierarchicalGaussian:
         out.action_covariance = self.action_covariance.extended(added, n_old, n_new)
         out.offset = _extended_offset(self.offset, _as_offset(offset, n_new, self.dim), n_old, n_new)
         out.latent_mean, out.latent_factor, out.effects = self.latent_mean, self.latent_factor, self.effects
-        base = out if self.base is self else self.base.with_actions(mixing, action_cov, offset)
+        base = None if self._base is None else self._base.with_actions(mixing, action_cov, offset)
         out._set_posterior(base, self.observed, self.gains, self.log_evidence, self.misfit)
         return out
 

@@ -49,6 +49,7 @@ class Statistics:
         total_weight: The sum of their weights.
         rows: Rounds of rarely seen actions.
         sums: Sums over the rounds of the others.
+        counted: Whether all weights are whole numbers, so that they can be read as counts.
     """
 
     n_actions: int
@@ -57,6 +58,7 @@ class Statistics:
     total_weight: float
     rows: Rows
     sums: Sums
+    counted: bool = True
 
     @classmethod
     def empty(cls, n_actions: int, dim: int) -> Statistics:
@@ -76,15 +78,16 @@ class Statistics:
     ) -> Statistics:
         """Statistics of rounds that `LoggedData` has checked. Weight 2 is the round twice, weight 0 no round."""
         n_rounds, dim = features.shape
-        total = float(n_rounds)
+        total, counted = float(n_rounds), True
         if weights is not None:
+            counted = bool(np.all(weights == np.round(weights)))
             if not weights.all():
                 kept = weights > 0
                 features, actions, rewards, weights = features[kept], actions[kept], rewards[kept], weights[kept]
             root = np.sqrt(weights)
             features, rewards, total = features * root[:, None], rewards * root, float(weights.sum())
         rows, sums = _split(Rows(actions, features, rewards), dim)
-        return cls(n_actions, dim, n_rounds, total, rows, sums)
+        return cls(n_actions, dim, n_rounds, total, rows, sums, counted)
 
     def __repr__(self) -> str:
         seen = len(np.unique(self.rows.actions)) + len(self.sums.actions)
@@ -113,11 +116,12 @@ class Statistics:
             self.total_weight + other.total_weight,
             rows,
             _add_sums(sums, promoted),
+            self.counted and other.counted,
         )
 
     def with_actions(self, n_actions: int) -> Statistics:
         """The same rounds in a catalog that has grown to `n_actions`."""
-        return Statistics(n_actions, self.dim, self.n_rounds, self.total_weight, self.rows, self.sums)
+        return Statistics(n_actions, self.dim, self.n_rounds, self.total_weight, self.rows, self.sums, self.counted)
 
 
 def _split(rows: Rows, dim: int, outgrown: Int[Array, " m"] | None = None) -> tuple[Rows, Sums]:

@@ -40,7 +40,7 @@ class FittedModel(RewardModel):
 
     def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         check_model_size(self.posterior.weights, logs)
-        _, expected = policy.profile(logs.contexts, self.posterior.weights.action_mean(), eligible=eligible)
+        _, expected = self.posterior.profile(policy, logs.contexts, eligible, None)
         return self.posterior.expected_reward(logs.contexts, logs.actions), expected
 
 

@@ -39,16 +39,21 @@ def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: fl
     """
     prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
     statistics = as_instance("statistics", statistics, Statistics, "Statistics of rounds")
-    if (statistics.n_actions, statistics.dim) != (prior.n_actions, prior.dim):
-        raise ShapeError(
-            f"the prior has {prior.n_actions} actions in {prior.dim} dimensions; "
-            f"the statistics have {statistics.n_actions} in {statistics.dim}."
-        )
+    check_sizes(prior, statistics)
     noise_std = as_scalar("noise_std", noise_std, above=0.0)
     # Rounds seen before are solved for again, together with the new: rows are few (at most d an action), and a
     # posterior then never carries the rounding errors of the posteriors before it.
     observed = prior.observed.joined(observe(statistics, noise_std))
     return condition_on(prior.base, observed)
+
+
+def check_sizes(prior: HierarchicalGaussian, statistics: Statistics) -> None:
+    """Refuse statistics of other actions or dimensions."""
+    if (statistics.n_actions, statistics.dim) != (prior.n_actions, prior.dim):
+        raise ShapeError(
+            f"the prior has {prior.n_actions} actions in {prior.dim} dimensions; "
+            f"the statistics have {statistics.n_actions} in {statistics.dim}."
+        )
 
 
 def condition_on(prior: HierarchicalGaussian, observed: Observed) -> HierarchicalGaussian:

@@ -37,7 +37,7 @@ class Moments:
     posterior: HierarchicalGaussian
     residual_sq: float
     action_excess: Float[Array, "d d"]
-    effect_excess: tuple[Float[Array, "b b"], ...]
+    effect_excess: tuple[Array, ...]
     latent_pull: Float[Array, " p"]
     offset_pull: Float[Array, " d"]
 
@@ -70,7 +70,7 @@ def expect(prior: HierarchicalGaussian, observed: Observed, groups: tuple[Effect
         )
 
 
-def _effect_excess(latent: LatentPosterior, groups: tuple[EffectGroup, ...]) -> tuple[Float[Array, "b b"], ...]:
+def _effect_excess(latent: LatentPosterior, groups: tuple[EffectGroup, ...]) -> tuple[Array, ...]:
     if not groups:
         return ()
     factor, start, found = latent.white_factor(), 0, list[Array]()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from manyarms._arrays import as_scalar
-from manyarms.core.data import LoggedData
-from manyarms.core.statistics import Statistics
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._arrays import Array, as_scalar
+from manyarms.likelihoods.base import Likelihood
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(Likelihood):
     """r | x, a ~ N(φ(x)ᵀ θ_a, σ²).
 
     Args:
@@ -18,13 +20,35 @@ class Gaussian:
     """
 
     noise_std: float = 1.0
+    treatment = "exact"
+    is_linear = True
+    dispersion_name = "noise_std"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "noise_std", as_scalar("noise_std", self.noise_std, above=0.0, below=1e150))
 
-    def statistics(self, logs: LoggedData, n_actions: int) -> Statistics:
-        """The sufficient statistics of logged rounds, one pass over their batches."""
-        total = Statistics.empty(n_actions, logs.dim)
-        for batch in logs.batches():
-            total += Statistics.of_rounds(batch.contexts, batch.actions, batch.rewards, n_actions, batch.weights)
-        return total
+    def check(self, rewards: Float[Array, " n"]) -> None:
+        """Any number will do."""
+
+    def expected_log_density(
+        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
+    ) -> Float[Array, " n"]:
+        squares = ((rewards - mean) ** 2 + variance) / self.noise_std**2
+        return -0.5 * (np.log(2 * np.pi * self.noise_std**2) + squares)
+
+    def log_predictive(
+        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
+    ) -> Float[Array, " n"]:
+        total = variance + self.noise_std**2
+        return -0.5 * (np.log(2 * np.pi * total) + (rewards - mean) ** 2 / total)
+
+    def slopes(
+        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        return (rewards - mean) / self.noise_std**2, np.full_like(mean, self.noise_std**-2)
+
+    def mean_reward(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+        return mean
+
+    def mean_slope(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+        return np.ones_like(mean)

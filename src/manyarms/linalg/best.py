@@ -56,13 +56,18 @@ class Winners:
 
 def best_columns(x: Float[Array, "n d"], means: Float[Array, "K d"], k: int = 1) -> Int[Array, "n k"]:
     """The k columns of X Mᵀ with the largest entries, row by row."""
-    winners, names = Winners(len(x), k), np.arange(len(means))
+    return best_scores(len(x), len(means), lambda rows, columns: x[rows] @ means[columns].T, k)
+
+
+def best_scores(n_rows: int, n_columns: int, scores: Callable[[slice, slice], Array], k: int = 1) -> Int[Array, "n k"]:
+    """The k columns with the largest scores, row by row, from a function that gives the scores of a tile."""
+    winners, names = Winners(n_rows, k), np.arange(n_columns)
 
     def work(rows: slice) -> None:
-        for columns in chunks(len(means), COLUMNS):
-            winners.offer(rows, x[rows] @ means[columns].T, names[columns])
+        for columns in chunks(n_columns, COLUMNS):
+            winners.offer(rows, scores(rows, columns), names[columns])
 
-    for_each(work, chunks(len(x), ROWS))
+    for_each(work, chunks(n_rows, ROWS))
     return winners.found()
 
 

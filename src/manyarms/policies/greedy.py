@@ -7,20 +7,22 @@ from scipy import sparse
 
 from manyarms._arrays import Array
 from manyarms.linalg.best import best_columns
-from manyarms.policies.scored import ScoredPolicy, pair_means
+from manyarms.policies.scored import ScoredPolicy
 
 
 class Greedy(ScoredPolicy):
-    """π(x) = argmax_a φ(x)ᵀ E θ_a: no policy has a smaller Bayes suboptimality (paper, App. D).
+    """π(x) = argmax_a E r(x, a): no policy has a smaller Bayes suboptimality (paper, App. D).
 
     Args:
         posterior: What `fit` returned.
     """
 
     def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
+        if not self.is_linear:
+            return self.posterior.predictor.best(contexts, k, among)
         if among is None:
             return best_columns(contexts, self.means, k)
         return among[best_columns(contexts, self.means[among], k)]
 
     def pair_scores(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
-        return pair_means(contexts, pairs, self.means)
+        return self.pair_rewards(contexts, pairs)

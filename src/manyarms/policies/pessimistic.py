@@ -10,30 +10,32 @@ from manyarms.linalg.best import best_lower_bounds
 from manyarms.linalg.pairs import pair_rows
 from manyarms.linalg.quadratic import row_norms
 from manyarms.policies.scored import ScoredPolicy, pair_means
-from manyarms.posterior.reward import RewardPosterior
+from manyarms.posterior import HurdlePosterior, RewardPosterior
 from manyarms.posterior.widths import confidence_radius
 
 
 class Pessimistic(ScoredPolicy):
     """π(x) = argmax_a φ(x)ᵀ E θ_a - u(x, a), with u(x, a) = α(d, δ) ‖φ(x)‖ in Cov θ_a (paper, Bayesian bound).
 
+    Where rewards are an increasing function of φ(x)ᵀ θ_a, the bound on the reward is that function of this one.
+
     Args:
         posterior: What `fit` returned.
         delta: δ; smaller is more cautious.
     """
 
-    def __init__(self, posterior: RewardPosterior, delta: float = 0.05):
+    def __init__(self, posterior: RewardPosterior | HurdlePosterior, delta: float = 0.05):
         super().__init__(posterior)
-        self.radius = confidence_radius(self.posterior.weights.dim, delta)
+        self.radius = confidence_radius(self.weights.dim, delta)
         self.delta = delta
 
     def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        covariances = self.posterior.weights.action_cov
+        covariances = self.weights.action_cov
         if among is None:
             return best_lower_bounds(contexts, self.means, covariances, self.radius, k)
         found = best_lower_bounds(contexts, self.means[among], lambda m: covariances(among[m]), self.radius, k)
         return among[found]
 
     def pair_scores(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
-        norms = row_norms(contexts[pair_rows(pairs)], pairs.indices, self.posterior.weights.action_cov)
+        norms = row_norms(contexts[pair_rows(pairs)], pairs.indices, self.weights.action_cov)
         return pair_means(contexts, pairs, self.means) - self.radius * norms

@@ -12,11 +12,13 @@ from scipy import sparse
 from manyarms._arrays import Array, as_instance
 from manyarms.core.choices import Choices
 from manyarms.core.eligibility import as_eligibility, eligible_blocks
+from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.policy import Policy
+from manyarms.errors import InputError
 from manyarms.linalg.best import best_of_pairs
 from manyarms.linalg.groups import chunks
 from manyarms.linalg.pairs import pair_rows, shared_set
-from manyarms.posterior.reward import RewardPosterior
+from manyarms.posterior import HurdlePosterior, RewardPosterior
 
 
 class ScoredPolicy(Policy):
@@ -25,16 +27,38 @@ class ScoredPolicy(Policy):
     A subclass says which actions score best, over all of them or over given pairs.
     """
 
-    def __init__(self, posterior: RewardPosterior):
-        self.posterior = as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
-        self.n_actions = posterior.weights.n_actions
-        self.dim = posterior.weights.dim
+    def __init__(self, posterior: RewardPosterior | HurdlePosterior):
+        if not isinstance(posterior, HurdlePosterior):
+            as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
+        self.posterior = posterior
+        self.n_actions, self.dim = posterior.n_actions, posterior.dim
         self.learned_from = posterior.learned_from
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether rewards are linear in the weights."""
+        return self.posterior.is_linear
+
+    def pair_rewards(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
+        """E r(x_i, a) for the stored pairs (i, a)."""
+        if self.is_linear:
+            return pair_means(contexts, pairs, self.means)
+        return self.posterior.expected_reward(contexts[pair_rows(pairs)], pairs.indices)
+
+    @property
+    def weights(self) -> HierarchicalGaussian:
+        """The one set of weights that scores are made of."""
+        if isinstance(self.posterior, HurdlePosterior):
+            raise InputError(
+                f"{type(self).__name__} needs one set of weights, and a hurdle has two. Use Greedy or Softmax, or "
+                "make it of posterior.occurs."
+            )
+        return self.posterior.weights
 
     @property
     def means(self) -> Float[Array, "K d"]:
         """E θ_a of every action."""
-        return self.posterior.weights.action_mean()
+        return self.weights.action_mean()
 
     @abstractmethod
     def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:

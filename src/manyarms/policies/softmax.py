@@ -10,19 +10,18 @@ from manyarms._arrays import Array, as_scalar, check_overflow
 from manyarms.core.choices import Choices
 from manyarms.linalg.pairs import pair_rows
 from manyarms.policies.greedy import Greedy
-from manyarms.policies.scored import pair_means
-from manyarms.posterior.reward import RewardPosterior
+from manyarms.posterior import HurdlePosterior, RewardPosterior
 
 
 class Softmax(Greedy):
-    """π(a | x) ∝ exp(φ(x)ᵀ E θ_a / temperature), over the eligible actions.
+    """π(a | x) ∝ exp(E r(x, a) / temperature), over the eligible actions.
 
     Args:
         posterior: What `fit` returned.
         temperature: Above zero, in the units of the reward; towards 0 the choice becomes greedy.
     """
 
-    def __init__(self, posterior: RewardPosterior, temperature: float):
+    def __init__(self, posterior: RewardPosterior | HurdlePosterior, temperature: float):
         super().__init__(posterior)
         self.temperature = as_scalar("temperature", temperature, above=0.0)
         # Every action has some probability, so a block writes out its rows: keep it at 16 MB.
@@ -32,7 +31,7 @@ class Softmax(Greedy):
         n = len(contexts)
         if eligible is None:
             with np.errstate(over="ignore", invalid="ignore"):
-                p = contexts @ self.means.T
+                p = self.posterior.expected_reward(contexts)
                 p /= self.temperature
             check_overflow("scores", p)
             p -= p.max(axis=1, keepdims=True)
@@ -42,7 +41,7 @@ class Softmax(Greedy):
             p /= p.sum(axis=1, keepdims=True)
             return Choices(n, self.n_actions, dense=p)
         rows = pair_rows(eligible)
-        scores = pair_means(contexts, eligible, self.means) / self.temperature
+        scores = self.pair_rewards(contexts, eligible) / self.temperature
         scores -= np.maximum.reduceat(scores, eligible.indptr[:-1])[rows]
         weight = np.exp(scores)
         total = np.bincount(rows, weights=weight, minlength=n)

@@ -1,7 +1,8 @@
 """What the logs say of the rewards, and what follows from it in closed form."""
 
 from manyarms.posterior.fitting import fit
+from manyarms.posterior.hurdle import HurdlePosterior
 from manyarms.posterior.reward import RewardPosterior
 from manyarms.posterior.widths import bayesian_width, confidence_radius, frequentist_width
 
-__all__ = ["RewardPosterior", "bayesian_width", "confidence_radius", "fit", "frequentist_width"]
+__all__ = ["HurdlePosterior", "RewardPosterior", "bayesian_width", "confidence_radius", "fit", "frequentist_width"]

@@ -2,32 +2,120 @@
 
 from __future__ import annotations
 
-from manyarms._arrays import as_instance
+from typing import Any, overload
+
+from manyarms._arrays import as_count, as_instance, as_scalar
+from manyarms._progress import Progress
 from manyarms.core.data import LoggedData
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.statistics import Statistics
+from manyarms.errors import InputError
 from manyarms.inference import condition
-from manyarms.likelihoods import Gaussian
+from manyarms.likelihoods import Gaussian, Hurdle, Likelihood
+from manyarms.likelihoods.absorb import absorb
+from manyarms.likelihoods.approximate import MAX_ITERATIONS
+from manyarms.posterior.hurdle import HurdlePosterior, split_rounds
 from manyarms.posterior.reward import RewardPosterior, check_logs
 
 
+@overload
 def fit(
-    logs: LoggedData | Statistics, prior: HierarchicalGaussian, likelihood: Gaussian | None = None
-) -> RewardPosterior:
-    """The posterior of all action weights given the logs: one pass over the rounds, then one solve over seen actions.
+    logs: LoggedData | Statistics,
+    prior: HierarchicalGaussian,
+    likelihood: Likelihood | None = None,
+    *,
+    start: RewardPosterior | None = None,
+    max_iterations: int = MAX_ITERATIONS,
+    tolerance: float = 1e-6,
+    progress: Progress = False,
+) -> RewardPosterior: ...
+@overload
+def fit(
+    logs: LoggedData,
+    prior: HierarchicalGaussian | tuple[HierarchicalGaussian, HierarchicalGaussian],
+    likelihood: Hurdle,
+    *,
+    start: HurdlePosterior | None = None,
+    max_iterations: int = MAX_ITERATIONS,
+    tolerance: float = 1e-6,
+    progress: Progress = False,
+) -> HurdlePosterior: ...
+def fit(
+    logs: LoggedData | Statistics,
+    prior: HierarchicalGaussian | tuple[HierarchicalGaussian, HierarchicalGaussian],
+    likelihood: Likelihood | Hurdle | None = None,
+    *,
+    start: RewardPosterior | HurdlePosterior | None = None,
+    max_iterations: int = MAX_ITERATIONS,
+    tolerance: float = 1e-6,
+    progress: Progress = False,
+) -> RewardPosterior | HurdlePosterior:
+    """The posterior of all action weights given the logs.
+
+    With Gaussian rewards: one pass over the rounds, then one solve over seen actions. With others: a few passes and
+    solves, until the approximation no longer improves.
 
     Args:
-        logs: Logged rounds; an empty log gives the prior back. Or their `Statistics`, added up over shards with `sum`.
-        prior: Over all actions, seen or not; yesterday's `posterior.weights` is allowed.
+        logs: Logged rounds; an empty log gives the prior back. Or their `Statistics`, added up over shards with `sum`,
+            for Gaussian rewards.
+        prior: Over all actions, seen or not; yesterday's `posterior.weights` is allowed. With a `Hurdle` a pair, of
+            whether there is a reward and of how much it is, or one for both.
         likelihood: How rewards arise; by default `Gaussian(noise_std=1.0)`.
+        start: An earlier posterior on the same actions to start the steps from; the result is the same, sooner.
+        max_iterations: Steps at most; the posterior says when it had not converged.
+        tolerance: Stop when a step raises the objective by less than this, in nats.
+        progress: True shows how far it is; a function is called as progress(step, max_iterations).
     """
+    options: dict[str, Any] = {
+        "max_iterations": as_count("max_iterations", max_iterations),
+        "tolerance": as_scalar("tolerance", tolerance, above=0.0),
+        "progress": progress,
+    }
+    if isinstance(likelihood, Hurdle):
+        return _fit_hurdle(logs, prior, likelihood, start, options)
     prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
     likelihood = Gaussian() if likelihood is None else likelihood
-    likelihood = as_instance("likelihood", likelihood, Gaussian, "a likelihood, as in ma.Gaussian(1.0)")
+    likelihood = as_instance("likelihood", likelihood, Likelihood, "a likelihood, as in ma.Gaussian(1.0)")
     if isinstance(logs, Statistics):
-        statistics, learned_from = logs, ()
-    else:
-        statistics = likelihood.statistics(check_logs(logs, prior), prior.n_actions)
-        learned_from = (logs.fingerprint,)
-    weights = condition(prior, statistics, likelihood.noise_std)
-    return RewardPosterior(weights, prior, statistics, likelihood, learned_from)
+        if likelihood.treatment != "exact":
+            raise InputError(
+                f"{type(likelihood).__name__} needs the rounds themselves, again and again: pass LoggedData."
+            )
+        return RewardPosterior(condition(prior, logs, likelihood.noise_std), prior, logs, likelihood)
+    check_logs(logs, prior)
+    found = absorb(
+        prior,
+        logs,
+        likelihood,
+        start=None if start is None else as_instance("start", start, RewardPosterior, "what fit() returned").weights,
+        **options,
+    )
+    return RewardPosterior(
+        found.weights,
+        prior,
+        found.statistics,
+        likelihood,
+        (logs.fingerprint,),
+        found.warnings,
+        found.evidence_offset,
+        found.trace,
+        found.converged,
+    )
+
+
+def _fit_hurdle(logs: Any, prior: Any, likelihood: Hurdle, start: Any, options: dict[str, Any]) -> HurdlePosterior:
+    """Both parts, each from its own rounds."""
+    logs = as_instance("logs", logs, LoggedData, "a LoggedData; a hurdle needs the rounds themselves")
+    pair = prior if isinstance(prior, tuple) else (prior, prior)
+    if len(pair) != 2:
+        raise InputError(f"prior must be one, or a pair for a hurdle; got {len(pair)}.")
+    begin = (None, None)
+    if start is not None:
+        start = as_instance("start", start, HurdlePosterior, "what fit() returned")
+        begin = (start.occurs, start.amount)
+    kinds = (likelihood.occurs, likelihood.amount)
+    occurs, amount = (
+        fit(part, own, kind, start=first, **options)
+        for part, own, kind, first in zip(split_rounds(logs), pair, kinds, begin, strict=True)
+    )
+    return HurdlePosterior(occurs, amount)

@@ -50,7 +50,7 @@ class Misfit:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PriorCheck:
     """What `check_prior` returns.
 
@@ -70,11 +70,15 @@ class PriorCheck:
         parts = [part for part in (self.noise, self.prior) if part is not None]
         return Misfit(sum(p.value for p in parts), sum(p.degrees for p in parts)) if parts else None
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         parts = (("noise", self.noise, "no action has more rounds than it has weights"),
                  ("prior", self.prior, "no rounds"))  # fmt: skip
-        lines = [f"{name}  {missing if part is None else part}" for name, part, missing in parts]
-        return "\n".join([*lines, *(f"warning: {text}" for text in self.warnings)])
+        lines = [f"misfit of the {name}: {missing if part is None else part}" for name, part, missing in parts]
+        verdict = [f"warning: {text}" for text in self.warnings] or ["nothing contradicts prior or noise"]
+        return "\n".join([*lines, *verdict])
 
 
 def check_misfit(weights: HierarchicalGaussian, noise_std: float, total_weight: float | None) -> PriorCheck:

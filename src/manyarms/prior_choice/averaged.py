@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -54,7 +55,20 @@ class NormalMixture:
         return 1.0 - self.below(0.0)
 
 
-@dataclass(frozen=True, eq=False)
+class Draws:
+    """Posteriors under several priors, kept, or made again one after the other."""
+
+    def __init__(self, items: Sequence[Any], make: Callable[[Any], HierarchicalGaussian] | None = None):
+        self._items, self._make = items, make
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[HierarchicalGaussian]:
+        return iter(self._items) if self._make is None else map(self._make, self._items)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class AveragedPosterior:
     """Posteriors under several priors, each with a share: what `LearnedPrior.averaged` returns.
 
@@ -63,15 +77,21 @@ class AveragedPosterior:
 
     Attributes:
         posterior: Under the prior that was found.
-        draws: Weights under each prior drawn.
+        draws: Weights under each prior drawn; solved for anew whenever they are walked through, where to keep them all
+            would take more than a gigabyte.
         shares: How much each counts.
         warnings: What is wrong with the average, in plain words.
     """
 
     posterior: RewardPosterior
-    draws: tuple[HierarchicalGaussian, ...]
+    draws: Draws
     shares: Float[Array, " k"]
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"AveragedPosterior({len(self.draws)} priors drawn, worth {self.effective_draws:.3g}; {self.posterior!r})"
+        )
 
     @property
     def effective_draws(self) -> float:
@@ -102,10 +122,34 @@ class AveragedPosterior:
         base, _ = self.posterior.profile(baseline, contexts, eligible, weights, "baseline")
         return self._mixed(plain, mass.plus(base, -1.0))
 
+    def lift(
+        self,
+        policy: Policy,
+        baseline: Policy,
+        contexts: Any,
+        *,
+        eligible: Any = None,
+        weights: Any = None,
+        groups: Any = None,
+    ) -> Estimate:
+        """(V(policy) - V(baseline)) / |V(baseline)|, as `RewardPosterior.lift`, averaged over priors."""
+        options: dict[str, Any] = {"eligible": eligible, "weights": weights, "groups": groups}
+        plain = self.posterior.lift(policy, baseline, contexts, **options)
+        mass, _ = self.posterior.profile(policy, contexts, eligible, weights)
+        base, _ = self.posterior.profile(baseline, contexts, eligible, weights, "baseline")
+        scale = self.posterior.value(baseline, contexts, **options).value
+        slope = 1.0 + plain.value * np.sign(scale)
+        # The ratio is linear around the plug-in means; priors move it along that tangent.
+        tangent = mass.plus(base, -slope).scaled(1.0 / abs(scale))
+        return self._mixed(plain, tangent)
+
     def _mixed(self, plain: Estimate, mass: FeatureMass) -> Estimate:
         means, variances = np.empty(len(self.draws)), np.empty(len(self.draws))
+        # A value that is not linear in the weights moves with them along its derivative, which the mass is.
+        here = float(np.sum(mass.vectors * self.posterior.weights.action_mean(mass.actions)))
+        shift = plain.value - here
         for i, weights in enumerate(self.draws):
-            means[i] = float(np.sum(mass.vectors * weights.action_mean(mass.actions)))
+            means[i] = shift + float(np.sum(mass.vectors * weights.action_mean(mass.actions)))
             variances[i] = weights.variance_of(mass.vectors, mass.actions)
         context = (plain.context_std or 0.0) ** 2
         value = float(self.shares @ means)
@@ -140,21 +184,32 @@ def average(
     avoid_boundary: bool,
 ) -> AveragedPosterior:
     """Draw η ~ N(best, B Bᵀ), condition under each, and weigh each by evidence over the density drawn from."""
-    z = _spread_out(len(eta), n_draws, rng)
-    draws, log_weights = list[HierarchicalGaussian](), list[float]()
-    for row in z:
+
+    def solve(x: Float[Array, " s"]) -> tuple[float, HierarchicalGaussian]:
+        return evidence.posterior(hyper, x, avoid_boundary=avoid_boundary)
+
+    kept, log_weights, weights = list[Array](), list[float](), list[HierarchicalGaussian]()
+    few = n_draws * _size(posterior.weights) <= MAX_KEPT
+    for row in _spread_out(len(eta), n_draws, rng):
         try:
-            value, drawn = evidence.posterior(hyper, eta + root @ row, avoid_boundary=avoid_boundary)
+            value, found = solve(eta + root @ row)
         except ManyarmsError:
             # So far out that the arithmetic fails; its weight would be nil.
             continue
-        draws.append(drawn)
+        kept.append(eta + root @ row)
         log_weights.append(value + 0.5 * float(row @ row))
-    if not draws:
-        return AveragedPosterior(posterior, (posterior.weights,), np.ones(1), (_UNSTABLE,))
-    shares = _capped_shares(np.array(log_weights))
-    out = AveragedPosterior(posterior, tuple(draws), shares)
+        if few:
+            weights.append(found)
+    if not kept:
+        return AveragedPosterior(posterior, Draws([posterior.weights]), np.ones(1), (_UNSTABLE,))
+    draws = Draws(weights) if few else Draws(kept, lambda x: solve(x)[1])
+    out = AveragedPosterior(posterior, draws, _capped_shares(np.array(log_weights)))
     return out if out.effective_draws > 0.2 * n_draws else replace(out, warnings=(_UNSTABLE,))
+
+
+def _size(weights: HierarchicalGaussian) -> int:
+    """How many numbers a posterior holds of its own."""
+    return 3 * sum(group.root.size for group in weights.observed.groups) + weights.latent_dim * weights.dim
 
 
 def _capped_shares(log_weights: Float[Array, " k"]) -> Float[Array, " k"]:
@@ -177,3 +232,5 @@ def _spread_out(size: int, n_draws: int, rng: np.random.Generator) -> Float[Arra
 
 _TINY = np.finfo(float).tiny
 _UNSTABLE = "the uncertainty of the learned prior is far from normal: few draws decide; take intervals with caution"
+MAX_KEPT = 1 << 27
+"""How many numbers the posteriors of all draws may take to be kept (a gigabyte)."""

@@ -81,7 +81,7 @@ class CategoryCheck:
     flags: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CategoryChecks:
     """What `check_categories` returns: a table, the worst first.
 
@@ -109,6 +109,9 @@ class CategoryChecks:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         shown = self.rows[:SHOWN]

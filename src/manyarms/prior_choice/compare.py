@@ -18,9 +18,10 @@ from manyarms.core.fingerprint import any_shared
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.statistics import Statistics
 from manyarms.errors import DataTypeError, InputError, ManyarmsError
-from manyarms.likelihoods import Gaussian
+from manyarms.likelihoods import Gaussian, Likelihood
 from manyarms.posterior import RewardPosterior, fit
-from manyarms.posterior.reward import check_logs, mean_variance
+from manyarms.posterior.judge import mean_variance
+from manyarms.posterior.reward import check_logs
 from manyarms.prior_choice.checks import shorten
 from manyarms.prior_choice.learn import learn_prior, relearn
 from manyarms.prior_choice.learned import LearnedPrior
@@ -41,7 +42,7 @@ class PriorScore:
         error: The standard error of the difference; None when there is one round or group only.
         verdict: "best" by held-out score; "undecided" when within two standard errors of it; else "worse".
         n_learned: How many numbers were learned from the logs, in every fold anew.
-        noise_std: σ, as given or as learned from all rounds.
+        noise_std: σ, as given or as learned from all rounds; None when there is none.
     """
 
     name: str
@@ -52,10 +53,10 @@ class PriorScore:
     error: float | None
     verdict: Verdict
     n_learned: int
-    noise_std: float
+    noise_std: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PriorComparison:
     """What `compare_priors` returns: a table, the best prior by held-out score first.
 
@@ -91,6 +92,9 @@ class PriorComparison:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         wide = max(5, *(min(len(row.name), 22) for row in self.rows))
         lines = [
@@ -110,7 +114,7 @@ class PriorComparison:
 def compare_priors(
     logs: LoggedData,
     priors: Mapping[str, HierarchicalGaussian | LearnedPrior] | Sequence[HierarchicalGaussian | LearnedPrior],
-    likelihood: Gaussian | None = None,
+    likelihood: Likelihood | None = None,
     *,
     learn: bool = False,
     n_folds: int = 5,
@@ -119,9 +123,10 @@ def compare_priors(
 ) -> PriorComparison:
     """Rank priors by how well they predict held-out rounds, with the log evidence of all rounds beside it.
 
-    The held-out log score of a round is log N(r | φᵀθ̂_a, φᵀ Cov θ_a φ + σ²), θ_a given the other folds. Two priors are
-    compared on the same rounds, and the standard error is that of the paired difference (over groups, where the logs
-    have them). Folds share most of their training rounds, which this error does not count: take it as a lower bound.
+    The held-out log score of a round is log p(r | other folds): for Gaussian ones log N(r; φᵀθ̂_a, φᵀCov θ_a φ + σ²).
+    Two priors are compared on the same rounds, and the standard error is that of the paired difference (over groups,
+    where the logs have them). Folds share most of their training rounds, which this error does not count: take it as a
+    lower bound.
 
     The logs are read once; each fold and prior costs one fit from sums. Folds are drawn by round, or by group where the
     logs have groups, so that no user is in two. They judge predictions for actions that mostly have been seen: to judge
@@ -158,7 +163,7 @@ def compare_priors(
     """
     logs = as_instance("logs", logs, LoggedData, "a LoggedData")
     likelihood = Gaussian() if likelihood is None else likelihood
-    likelihood = as_instance("likelihood", likelihood, Gaussian, "a likelihood, as in ma.Gaussian(1.0)")
+    likelihood = as_instance("likelihood", likelihood, Likelihood, "a likelihood, as in ma.Gaussian(1.0)")
     named = _named(priors)
     for name, prior in named.items():
         with _naming(name):
@@ -166,19 +171,17 @@ def compare_priors(
     if logs.weights is not None and not logs.weights.all():
         logs = logs.take(np.flatnonzero(logs.weights))
     folds = _folds(logs, as_count("n_folds", n_folds, minimum=2), rng)
-    parts = [likelihood.statistics(logs.take(rows), logs.n_actions) for rows in folds]
-    none = Statistics.empty(logs.n_actions, logs.dim)
-    everything = sum(parts, none)
+    rounds = _Rounds(logs, folds)
     scores = np.empty((len(named), len(logs)))
     total = len(named) * (len(folds) + 1)
     with reporter(progress, total, "comparing priors") as report:
         tick = _counter(report, total)
-        candidates = [_candidate(logs, everything, name, p, likelihood, learn, tick) for name, p in named.items()]
+        candidates = [_candidate(rounds, name, p, likelihood, learn, tick) for name, p in named.items()]
         for fold, rows in enumerate(folds):
-            rest, judged = sum(parts[:fold] + parts[fold + 1 :], none), logs.take(rows)
+            judged = logs.take(rows)
             for i, candidate in enumerate(candidates):
                 with _naming(candidate.name):
-                    scores[i, rows] = _log_score(candidate.fit(rest), judged)
+                    scores[i, rows] = _log_score(candidate.fit(rounds.without(fold, candidate)), judged)
                 tick()
     return _compared(logs, candidates, scores, len(folds))
 
@@ -193,6 +196,8 @@ def _named(priors: Any) -> dict[str, HierarchicalGaussian | LearnedPrior]:
     for name, prior in priors.items():
         if not isinstance(name, str):
             raise DataTypeError(f"names of priors must be strings; got {name!r}.")
+        if isinstance(prior, HierarchicalGaussian) and prior.observed.groups:
+            raise InputError(f"prior {name!r} is a posterior: it may have seen the very rounds it would be judged on.")
         if not isinstance(prior, HierarchicalGaussian | LearnedPrior):
             raise DataTypeError(
                 f"prior {name!r} must be a HierarchicalGaussian, or what learn_prior returned; "
@@ -240,7 +245,7 @@ class _Candidate:
 
     name: str
     prior: HierarchicalGaussian
-    likelihood: Gaussian
+    likelihood: Likelihood
     learned: LearnedPrior | None
     log_evidence: float
 
@@ -252,45 +257,71 @@ class _Candidate:
         hyper = self.learned.hyper
         return hyper.size + (len(hyper.means) * self.prior.dim if hyper.integrated else 0)
 
-    def fit(self, statistics: Statistics) -> RewardPosterior:
+    def fit(self, rounds: LoggedData | Statistics) -> RewardPosterior:
         """The posterior from some of the rounds, after learning from them."""
-        statistics = statistics.with_actions(self.prior.n_actions)
         if self.learned is None:
-            return fit(statistics, self.prior, self.likelihood)
-        return relearn(self.learned, statistics)
+            return fit(rounds, self.prior, self.likelihood)
+        return relearn(self.learned, rounds)
+
+
+class _Rounds:
+    """The rounds by fold: as sums, read once, for likelihoods that need no more; else as they are."""
+
+    def __init__(self, logs: LoggedData, folds: list[Int[Array, " m"]]):
+        self.logs, self._folds = logs, folds
+        self._sums = dict[str, list[Statistics]]()
+
+    def without(self, fold: int | None, candidate: _Candidate) -> LoggedData | Statistics:
+        """All rounds but those of a fold; all of them for None."""
+        kept = [i for i in range(len(self._folds)) if i != fold]
+        likelihood = candidate.likelihood
+        if likelihood.treatment != "exact":
+            return self.logs.take(np.sort(np.concatenate([self._folds[i] for i in kept])))
+        # Statistics hold responses, not noise: one kind of likelihood, one set of sums.
+        kind = type(likelihood).__name__
+        if kind not in self._sums:
+            parts = [self.logs.take(rows) for rows in self._folds]
+            self._sums[kind] = [likelihood.statistics(part, self.logs.n_actions) for part in parts]
+        none = Statistics.empty(self.logs.n_actions, self.logs.dim)
+        return sum((self._sums[kind][i] for i in kept), none).with_actions(candidate.prior.n_actions)
 
 
 def _candidate(
-    logs: LoggedData,
-    everything: Statistics,
+    rounds: _Rounds,
     name: str,
     prior: HierarchicalGaussian | LearnedPrior,
-    likelihood: Gaussian,
+    likelihood: Likelihood,
     learn: bool,
     tick: Callable[[], None],
 ) -> _Candidate:
     with _naming(name):
-        if learn and not isinstance(prior, LearnedPrior):
-            prior = learn_prior(everything.with_actions(prior.n_actions), prior, likelihood)
         if isinstance(prior, LearnedPrior):
             source = prior.posterior.learned_from
             # Rounds that came as bare sums cannot be traced: they may well be these.
-            elsewhere = bool(source) and not any_shared(source, (logs.fingerprint,))
+            elsewhere = bool(source) and not any_shared(source, (rounds.logs.fingerprint,))
             learned = None if elsewhere and not learn else prior
             candidate = _Candidate(name, prior.prior, prior.likelihood, learned, 0.0)
         else:
             candidate = _Candidate(name, prior, likelihood, None, 0.0)
-        found = candidate.fit(everything)
+            if learn:
+                found = learn_prior(rounds.without(None, candidate), prior, likelihood)
+                candidate = _Candidate(name, found.prior, found.likelihood, found, 0.0)
+        fitted = candidate.fit(rounds.without(None, candidate))
+        # Sums of transformed rewards do not know the Jacobian of the transform.
+        offset = (
+            0.0
+            if fitted.evidence_offset
+            else candidate.likelihood.log_jacobian(rounds.logs.rewards, rounds.logs.weights)
+        )
     tick()
-    return _Candidate(name, found.prior, found.likelihood, candidate.learned, found.log_evidence)
+    return _Candidate(name, fitted.prior, fitted.likelihood, candidate.learned, fitted.log_evidence + offset)
 
 
 def _log_score(posterior: RewardPosterior, logs: LoggedData) -> Float[Array, " n"]:
-    """log N(r | φᵀθ̂_a, φᵀ Cov θ_a φ + σ²), round by round."""
+    """log p(r | the rounds of the fit), round by round."""
     with np.errstate(over="ignore", invalid="ignore"):
-        miss = logs.rewards - posterior.expected_reward(logs.contexts, logs.actions)
-        variance = posterior.reward_std(logs.contexts, logs.actions) ** 2 + posterior.likelihood.noise_std**2
-        score = -0.5 * (np.log(2 * np.pi * variance) + miss**2 / variance)
+        mean, variance = posterior.predictor.pairs(logs.contexts, logs.actions)
+        score = posterior.likelihood.log_predictive(logs.rewards, mean, variance)
     return check_overflow("the log scores", score)
 
 
@@ -317,7 +348,7 @@ def _compared(
                 error,
                 "best" if i == best else "worse" if apart else "undecided",
                 candidate.n_learned,
-                candidate.likelihood.noise_std,
+                candidate.likelihood.dispersion,
             )
         )
     learned = any(row.n_learned for row in rows)

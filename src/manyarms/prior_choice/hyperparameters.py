@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,10 +15,17 @@ from manyarms.core.covariance import ActionCovariance
 from manyarms.core.effects import EffectGroup
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.latent import BlockFactor
+from manyarms.core.mixing import MixedEffects
 from manyarms.errors import InputError
 from manyarms.inference.moments import Moments
 from manyarms.linalg.factor import psd_root
-from manyarms.prior_choice.means import SharedMean, group_slices, learnable_means, with_mean_effects
+from manyarms.prior_choice.means import (
+    SharedMean,
+    can_have_mean_effects,
+    group_slices,
+    learnable_means,
+    with_mean_effects,
+)
 from manyarms.prior_choice.spreads import WIDE, DiagonalSpread, Form, FullSpread, ScaleSpread, Spread
 
 Choice = Form | Literal["fixed"]
@@ -31,8 +38,8 @@ class Scale:
 
     reward: float
     """Root mean square reward."""
-    weight: float
-    """Root mean square reward over root mean square feature: a size for θ."""
+    weight: Float[Array, " d"]
+    """Root mean square reward over that of each feature: a size for each coordinate of θ."""
 
 
 class Hyperparameters:
@@ -50,7 +57,7 @@ class Hyperparameters:
     def __init__(
         self,
         prior: HierarchicalGaussian,
-        noise_std: float,
+        noise_std: float | None,
         seen: Int[Array, " m"],
         scale: Scale,
         *,
@@ -62,25 +69,38 @@ class Hyperparameters:
         if means not in ("integrated", "maximised", "fixed"):
             raise InputError(f'means must be "integrated", "maximised" or "fixed"; got {means!r}.')
         self._given, self._noise_std, self._scale = prior, noise_std, scale
-        self.learn_noise = learn_noise
+        self.learn_noise = learn_noise and noise_std is not None
+        self.groups, self._roots, notes = _independent_groups(prior)
+        self._n_given = len(self.groups)
         self.means, why_not = learnable_means(prior, seen) if means != "fixed" else ((), ())
-        self.integrated = means == "integrated"
+        self.integrated = means == "integrated" and can_have_mean_effects(prior)
         self._prior = prior
         if self.integrated:
-            self._prior = with_mean_effects(prior, self.means, WIDE * scale.weight)
-        self.groups, self._roots = _independent_groups(self._prior)
-        first_mean = len(self.groups) - (len(self.means) if self.integrated else 0)
-        notes = list[str]()
+            # Means as effects of their own, after those given.
+            wide = WIDE * scale.weight
+            self._prior = with_mean_effects(prior, self.means, wide)
+            self.groups += self._prior.effects[len(prior.effects) :]
+            self._roots += [np.diag(wide)[None]] * len(self.means)
+        unseen = _unseen_groups(prior, self.groups[: self._n_given], seen)
         self.spreads: tuple[Spread | None, ...] = (
-            _action_spread(prior.action_covariance, action_cov, notes),
+            _action_spread(prior.action_covariance, action_cov, scale.weight, notes),
             *(
-                _effect_spread(group, root, _chosen(effect_cov, group, self.groups), notes)
-                for group, root in zip(self.groups[:first_mean], self._roots, strict=False)
+                _effect_spread(group, root, self._choice(effect_cov, group, unseen, notes), scale.weight, notes)
+                for group, root in zip(self.groups[: self._n_given], self._roots, strict=False)
             ),
-            *(None for _ in self.groups[first_mean:]),
+            *(None for _ in self.groups[self._n_given :]),
         )
         self.notes = (*notes, *why_not)
         self._measure()
+
+    def _choice(
+        self, effect_cov: Choice | Mapping[str, Choice], group: EffectGroup, unseen: set[str], notes: list[str]
+    ) -> Choice:
+        chosen = _chosen(effect_cov, group, self.groups[: self._n_given])
+        if chosen != "fixed" and group.name in unseen:
+            notes.append(f"{group.name}: no logged action has such an effect; its spread stays as given")
+            return "fixed"
+        return chosen
 
     def _measure(self) -> None:
         d = self._prior.dim
@@ -102,7 +122,7 @@ class Hyperparameters:
     def start(self) -> Float[Array, " s"]:
         """η of the prior as it was given."""
         out = np.zeros(self.size)
-        if self.learn_noise:
+        if self.learn_noise and self._noise_std is not None:
             out[0] = np.log(self._noise_std)
         for spread, part in zip(self.spreads, self.spread_parts, strict=True):
             if spread is not None:
@@ -126,14 +146,12 @@ class Hyperparameters:
         for spread, part in zip(self.spreads, self.spread_parts, strict=True):
             if spread is None:
                 continue
-            unit = spread.typical if isinstance(spread, ScaleSpread) else 1.0
-            for i, is_scale in zip(range(part.start, part.stop), spread.scales(), strict=True):
+            for i, is_scale, unit in zip(range(part.start, part.stop), spread.scales(), spread.units(), strict=True):
                 if is_scale:
-                    low, high = np.log(np.array([1e-6, 1e6]) * self._scale.weight / unit)
-                    out[i] = (float(low), float(high))
+                    out[i] = (float(unit) - _DECADES, float(unit) + _DECADES)
         return out
 
-    def build(self, eta: Float[Array, " s"]) -> tuple[HierarchicalGaussian, float]:
+    def build(self, eta: Float[Array, " s"]) -> tuple[HierarchicalGaussian, float | None]:
         """The prior and the noise at η; means that are integrated out are effects of it."""
         prior, noise_std = self._prior, float(np.exp(eta[0])) if self.learn_noise else self._noise_std
         latent_mean, offset = prior.latent_mean.copy(), prior.offset
@@ -162,14 +180,14 @@ class Hyperparameters:
             start = own + number * self._given.dim
             shift = posterior.latent_mean[start : start + self._given.dim]
             offset = _shift(mean, shift, latent_mean, offset)
-        factor = self._factor(eta, len(self.groups) - len(self.means))
+        factor = self._factor(eta, self._n_given)
         return self._given.with_parts(latent_mean, factor, built.action_covariance, offset)
 
-    def gradient(self, eta: Float[Array, " s"], moments: Moments, total_weight: float) -> Float[Array, " s"]:
-        """The derivative of the log evidence."""
+    def gradient(self, eta: Float[Array, " s"], moments: Moments, by_noise: float) -> Float[Array, " s"]:
+        """The derivative of the log evidence, given that by the logarithm of the noise."""
         out = np.zeros(self.size)
         if self.learn_noise:
-            out[0] = moments.residual_sq - total_weight
+            out[0] = by_noise
         excesses = (moments.action_excess, *moments.effect_excess)
         for spread, part, excess in zip(self.spreads, self.spread_parts, excesses, strict=True):
             if spread is not None:
@@ -184,9 +202,12 @@ class Hyperparameters:
     def penalty(self, eta: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
         """The log of the boundary-avoiding prior, and its derivative."""
         total, slope = 0.0, np.zeros(self.size)
+        if self.learn_noise:
+            wide = WIDE * self._scale.reward
+            total, slope[0] = eta[0] - 0.5 * np.exp(2 * eta[0]) / wide**2, 1.0 - np.exp(2 * eta[0]) / wide**2
         for spread, part in zip(self.spreads, self.spread_parts, strict=True):
             if spread is not None:
-                value, slope[part] = spread.penalty(eta[part], self._scale.weight)
+                value, slope[part] = spread.penalty(eta[part])
                 total += value
         return total, slope
 
@@ -216,11 +237,11 @@ def _shift(
     return offset
 
 
-def _independent_groups(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup, ...], list[Array]]:
+def _independent_groups(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup, ...], list[Array], list[str]]:
     """The groups of effects with a root of the covariance of each effect; all of ψ as one when they are correlated."""
     factor, groups = prior.prior_factor, prior.effects
     if factor.dim == 0:
-        return (), []
+        return (), [], []
     sized = [factor.with_block_size(group.part_dim) for group in groups]
     roots = list[Array]()
     for (group, where), part in zip(group_slices(groups), sized, strict=True):
@@ -228,10 +249,10 @@ def _independent_groups(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup,
             return _groups_of_dense(prior)
         first = where.start // group.part_dim
         roots.append(part.blocks[first : first + group.count])
-    return groups, roots
+    return groups, roots, []
 
 
-def _groups_of_dense(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup, ...], list[Array]]:
+def _groups_of_dense(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup, ...], list[Array], list[str]]:
     """The same from one full matrix, when it is block diagonal by effect after all."""
     cov = prior.prior_factor.covariance()
     rest, roots = cov.copy(), list[Array]()
@@ -241,14 +262,29 @@ def _groups_of_dense(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup, ..
         roots.append(psd_root(cov[index[:, :, None], index[:, None, :]]))
         rest[index[:, :, None], index[:, None, :]] = 0.0
     if not rest.any():
-        return prior.effects, roots
+        return prior.effects, roots, []
     whole = EffectGroup("latent", 1, prior.latent_dim, has_mean=False)
-    return (whole,), [prior.prior_factor.dense()[None]]
+    note = "latent: effects are correlated in the prior, so one scale is learned for all of them"
+    return (whole,), [prior.prior_factor.dense()[None]], [note]
+
+
+def _unseen_groups(prior: HierarchicalGaussian, groups: tuple[EffectGroup, ...], seen: Int[Array, " m"]) -> set[str]:
+    """Groups of effects that no logged action has."""
+    if not isinstance(prior.mixing, MixedEffects) or groups != prior.effects:
+        return set()
+    used = np.zeros(prior.mixing.n_effects, dtype=bool)
+    used[prior.mixing.weights[seen].indices] = True
+    ends = np.cumsum([0, *(group.count for group in groups)])
+    return {
+        group.name for group, low, high in zip(groups, ends[:-1], ends[1:], strict=True) if not used[low:high].any()
+    }
 
 
 def _chosen(choice: Choice | Mapping[str, Choice], group: EffectGroup, groups: tuple[EffectGroup, ...]) -> Choice:
     if isinstance(choice, str):
         return choice
+    if not isinstance(choice, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"effect_cov must be a word or a mapping from groups to words; got {type(choice).__name__}.")
     known = [other.name for other in groups]
     for name in choice:
         if name not in known:
@@ -258,7 +294,9 @@ def _chosen(choice: Choice | Mapping[str, Choice], group: EffectGroup, groups: t
     return choice.get(group.name, "scale")
 
 
-def _effect_spread(group: EffectGroup, root: Float[Array, "J b b"], choice: Choice, notes: list[str]) -> Spread | None:
+def _effect_spread(
+    group: EffectGroup, root: Float[Array, "J b b"], choice: Choice, weight: Float[Array, " d"], notes: list[str]
+) -> Spread | None:
     _check(choice, "effect_cov")
     if choice == "fixed":
         return None
@@ -269,35 +307,38 @@ def _effect_spread(group: EffectGroup, root: Float[Array, "J b b"], choice: Choi
         why = "is one draw" if group.count == 1 else "have covariances of their own"
         notes.append(f"{group.name}: its effects {why}, so only a common scale is learned")
         choice = "scale"
-    return _spread(group.name, root[0] if choice != "scale" else root.reshape(-1, root.shape[2]), choice)
+    return _spread(group.name, root if choice == "scale" else root[:1], choice, weight)
 
 
-def _action_spread(cov: ActionCovariance, choice: Choice, notes: list[str]) -> Spread | None:
+def _action_spread(
+    cov: ActionCovariance, choice: Choice, weight: Float[Array, " d"], notes: list[str]
+) -> Spread | None:
     _check(choice, "action_cov")
     if choice == "fixed":
         return None
     if cov.each is not None:
         if choice != "scale":
             notes.append("actions: they have covariances of their own, so only a common scale is learned")
-        typical = float(np.sqrt(np.einsum("kdd->", cov.each) / (cov.each.shape[0] * cov.each.shape[1])))
-        return ScaleSpread("actions", typical) if typical else None
+        stds = np.sqrt(np.einsum("kdd->d", cov.each) / len(cov.each))
+        return ScaleSpread("actions", stds, weight) if stds.any() else None
     root = psd_root(cov.blocks(np.zeros(1, dtype=np.int64))[0])
     if not root.any():
         notes.append("actions: a standard deviation of exactly 0 stays 0")
         return None
-    return _spread("actions", root, choice)
+    return _spread("actions", root[None], choice, weight)
 
 
-def _spread(name: str, root: Float[Array, "q b"], form: Form) -> Spread:
-    """`root` is F of one effect, or those of several one under the other."""
+def _spread(name: str, roots: Float[Array, "J b b"], form: Form, weight: Float[Array, " d"]) -> Spread:
+    stds = np.sqrt(np.mean(np.sum(roots**2, axis=2), axis=0))
+    # What does not live in the space of θ has units of its own; all that is known of them is the start.
+    reference = weight if len(stds) == len(weight) else np.where(stds > 0, stds, stds.max())
     if form == "scale":
-        return ScaleSpread(name, float(np.sqrt(np.mean(np.sum(root**2, axis=1)))))
-    stds = np.sqrt(np.sum(root**2, axis=1))
+        return ScaleSpread(name, stds, reference)
     if form == "diagonal":
-        return DiagonalSpread(name, stds)
+        return DiagonalSpread(name, stds, reference)
     # A singular start is lifted a little: a pivot at zero could never leave it.
-    cov = root @ root.T + np.diag(1e-6 * np.mean(stds**2) * np.ones(len(stds)))
-    return FullSpread(name, np.linalg.cholesky(cov))
+    lifted = np.where(stds > 0, stds, reference) ** 2
+    return FullSpread(name, np.linalg.cholesky(roots[0] @ roots[0].T + np.diag(1e-6 * lifted)), reference)
 
 
 def _scaled_root(root: Float[Array, "J b b"], spread: Spread | None, x: Float[Array, " s"]) -> Float[Array, "J b b"]:
@@ -314,6 +355,9 @@ def _action_covariance(cov: ActionCovariance, spread: Spread | None, x: Float[Ar
     return cov.scaled(new**2) if not isinstance(new, np.ndarray) else ActionCovariance.from_root(new)
 
 
-def _check(choice: str, name: str) -> None:
-    if choice not in ("scale", "diagonal", "full", "fixed"):
+def _check(choice: Any, name: str) -> None:
+    if not isinstance(choice, str) or choice not in ("scale", "diagonal", "full", "fixed"):
         raise InputError(f'{name} must be "scale", "diagonal", "full" or "fixed"; got {choice!r}.')
+
+
+_DECADES = 6 * float(np.log(10.0))

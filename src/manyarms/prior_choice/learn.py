@@ -15,18 +15,22 @@ from manyarms._progress import Progress, reporter
 from manyarms.core.data import LoggedData
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.statistics import Statistics
-from manyarms.errors import InputError
-from manyarms.likelihoods import Gaussian
-from manyarms.posterior import RewardPosterior, fit
+from manyarms.errors import InputError, NumericalError
+from manyarms.inference.condition import check_sizes
+from manyarms.likelihoods import Gaussian, Likelihood
+from manyarms.posterior import RewardPosterior
 from manyarms.posterior.reward import check_logs
 from manyarms.prior_choice.hyperparameters import Choice, Hyperparameters, Means
 from manyarms.prior_choice.learned import LearnedPrior
-from manyarms.prior_choice.objective import Evidence
+from manyarms.prior_choice.objective import Evidence, ExactEvidence, evidence_of
 
 MAX_ITERATIONS = 500
-_NEGLIGIBLE = 1e-8
-FEW = 10
-"""Fewer exchangeable actions or effects than this hardly say how far they spread."""
+FEW = 20
+"""Fewer numbers than this (actions or effects, times d) hardly say how far they spread."""
+LONGEST = 2.0
+"""How far a logarithm may move before the search takes a new look."""
+UNEVEN = 30.0
+"""Columns whose sizes differ by more than this are noted."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class _Found:
 def learn_prior(
     logs: LoggedData | Statistics,
     prior: HierarchicalGaussian,
-    likelihood: Gaussian | None = None,
+    likelihood: Likelihood | None = None,
     *,
     effect_cov: Choice | Mapping[str, Choice] = "scale",
     action_cov: Choice = "scale",
@@ -85,14 +89,15 @@ def learn_prior(
     if prior.observed.groups:
         raise InputError("a posterior cannot be learned as a prior: pass the prior that it came from, and all logs.")
     likelihood = Gaussian() if likelihood is None else likelihood
-    likelihood = as_instance("likelihood", likelihood, Gaussian, "a likelihood, as in ma.Gaussian(1.0)")
-    statistics = _statistics(logs, prior, likelihood)
-    evidence = Evidence(statistics)
-    scale = evidence.scale()
-    if not scale.reward > 0:
-        raise InputError("all rewards are 0: they say nothing of a prior.")
+    likelihood = as_instance("likelihood", likelihood, Likelihood, "a likelihood, as in ma.Gaussian(1.0)")
+    _check_rewards(logs, prior)
+    evidence = evidence_of(logs, likelihood, prior.n_actions)
+    if not evidence.total_weight > 0:
+        raise InputError("no rounds to learn a prior from; use fit(), which gives the prior back.")
+    if not evidence.scale.reward > 0:
+        raise InputError("all rewards, or all contexts, are 0: they say nothing of a prior.")
     hyper = Hyperparameters(
-        prior, likelihood.noise_std, evidence.observed.actions, scale,
+        prior, likelihood.dispersion, evidence.seen, evidence.scale,
         effect_cov=effect_cov, action_cov=action_cov, means=means, learn_noise=learn_noise,
     )  # fmt: skip
     max_iterations = as_count("max_iterations", max_iterations)
@@ -102,63 +107,53 @@ def learn_prior(
     zeroed = list[str]()
     if not avoid_boundary:
         found, zeroed = _zero(evidence, found, max_iterations)
-    return _result(logs, statistics, evidence, found, avoid_boundary, zeroed, trace, converged)
+    return _result(evidence, found, avoid_boundary, zeroed, trace, converged)
 
 
-def relearn(learned: LearnedPrior, statistics: Statistics) -> RewardPosterior:
+def relearn(learned: LearnedPrior, logs: LoggedData | Statistics) -> RewardPosterior:
     """The posterior from other rounds after the same numbers were learned from them, starting from those found."""
-    evidence, hyper, eta = Evidence(statistics), learned.hyper, learned.eta
+    evidence = evidence_of(logs, learned.likelihood, learned.prior.n_actions)
+    hyper, eta = learned.hyper, learned.eta
     if hyper.size:
         eta, _ = _climb(evidence, hyper, eta, learned.avoid_boundary, MAX_ITERATIONS, lambda value: None)
     _, flexible = evidence.posterior(hyper, eta, avoid_boundary=False)
-    return fit(statistics, hyper.plugged(eta, flexible), Gaussian(hyper.build(eta)[1]))
+    return evidence.fit(hyper.plugged(eta, flexible), hyper.build(eta)[1])
 
 
 def _result(
-    logs: LoggedData | Statistics,
-    statistics: Statistics,
-    evidence: Evidence,
-    found: _Found,
-    avoid_boundary: bool,
-    zeroed: list[str],
-    trace: list[float],
-    converged: bool,
+    evidence: Evidence, found: _Found, avoid_boundary: bool, zeroed: list[str], trace: list[float], converged: bool
 ) -> LearnedPrior:
     hyper, eta = found.hyper, found.eta
     _, flexible = evidence.posterior(hyper, eta, avoid_boundary=False)
     _, noise_std = hyper.build(eta)
     few = _few(hyper, evidence)
-    posterior = fit(
-        logs if isinstance(logs, LoggedData) else statistics, hyper.plugged(eta, flexible), Gaussian(noise_std)
-    )
-    if hyper.learn_noise and noise_std < 1e-5 * evidence.scale().reward:
+    posterior = evidence.fit(hyper.plugged(eta, flexible), noise_std)
+    if hyper.learn_noise and noise_std is not None and noise_std < 1e-5 * evidence.scale.reward:
         zeroed.append("noise")
     if not avoid_boundary:
         spreads = zip(hyper.spreads, hyper.spread_parts, strict=True)
         zeroed += [spread.name for spread, part in spreads if spread is not None and spread.is_degenerate(eta[part])]
     zeroed = list(dict.fromkeys(zeroed))
-    notes = [*hyper.notes, *few, *(f"{name}: the data put a standard deviation at zero" for name in zeroed)]
+    notes = [*hyper.notes, *_uneven(evidence), *few]
+    notes += [f"{name}: the data put a standard deviation at zero" for name in zeroed]
     if not converged:
         notes.append(f"the search had not converged after {len(trace)} iterations; raise max_iterations")
     return LearnedPrior(
-        replace(posterior, warnings=few), flexible, evidence, hyper, eta,
+        replace(posterior, warnings=(*posterior.warnings, *few)), flexible, evidence, hyper, eta,
         avoid_boundary, tuple(zeroed), converged, tuple(trace), tuple(notes),
     )  # fmt: skip
 
 
-def _statistics(logs: LoggedData | Statistics, prior: HierarchicalGaussian, likelihood: Gaussian) -> Statistics:
+def _check_rewards(logs: LoggedData | Statistics, prior: HierarchicalGaussian) -> None:
     if isinstance(logs, Statistics):
-        statistics = logs
-    else:
-        logs = check_logs(logs, prior)
-        if len(logs) and (logs.rewards == logs.rewards[0]).all():
-            raise InputError(
-                f"all rewards are equal ({logs.rewards[0]:g}): they say nothing of noise or spread. Check the column."
-            )
-        statistics = likelihood.statistics(logs, prior.n_actions)
-    if not statistics.total_weight > 0:
-        raise InputError("no rounds to learn a prior from; use fit(), which gives the prior back.")
-    return statistics
+        check_sizes(prior, logs)
+        return
+    check_logs(logs, prior)
+    counted = logs.rewards if logs.weights is None else logs.rewards[logs.weights > 0]
+    if len(counted) and (counted == counted[0]).all():
+        raise InputError(
+            f"all rewards are equal ({counted[0]:g}): they say nothing of noise or spread. Check the column."
+        )
 
 
 def _search(
@@ -166,10 +161,12 @@ def _search(
 ) -> tuple[_Found, list[float], bool]:
     """L-BFGS from the start given, after all scales were multiplied by the one number that suits the data best."""
     eta = hyper.start()
-    value, slope, _ = evidence.at(hyper, eta, avoid_boundary=avoid_boundary)
+    value, slope = evidence.at(hyper, eta, avoid_boundary=avoid_boundary)
     trace = [value]
-    if hyper.learn_noise:
-        eta = _rescaled(evidence, hyper, eta)
+    if hyper.learn_noise and isinstance(evidence, ExactEvidence):
+        rescaled = _within(_rescaled(evidence, hyper, eta), hyper.bounds())
+        better, _ = evidence.posterior(hyper, rescaled, avoid_boundary=avoid_boundary)
+        eta = rescaled if better > value else eta
     eta = _within(eta, hyper.bounds())
     with reporter(progress, max_iterations, "learning the prior") as report:
 
@@ -178,7 +175,7 @@ def _search(
             report(len(trace) - 1, max_iterations)
 
         eta, iterations = _climb(evidence, hyper, eta, avoid_boundary, max_iterations, accepted)
-    value, slope, _ = evidence.at(hyper, eta, avoid_boundary=avoid_boundary)
+    value, slope = evidence.at(hyper, eta, avoid_boundary=avoid_boundary)
     return _Found(hyper, eta, value, slope), trace, iterations < max_iterations
 
 
@@ -193,31 +190,52 @@ def _climb(
     values = dict[bytes, float]()
 
     def negative(x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
-        value, slope, _ = evidence.at(hyper, x, avoid_boundary=avoid_boundary)
+        try:
+            value, slope = evidence.at(hyper, x, avoid_boundary=avoid_boundary)
+        except NumericalError:
+            # Too far out for the arithmetic: a steep wall sends the line search back.
+            away = x - centre
+            return worst + 1e6 * float(1.0 + away @ away), 2e6 * away
         values[x.tobytes()] = value
         return -value, -slope
 
     def after(x: Float[Array, " s"]) -> None:
-        accepted(values[x.tobytes()])
+        if x.tobytes() in values:
+            accepted(values[x.tobytes()])
 
+    centre, worst = eta, np.inf
     options: dict[str, Any] = {"maxcor": 30, "gtol": 1e-7, "maxfun": 20 * max_iterations}
     before, value, iterations = -np.inf, -negative(eta)[0], 0
-    # A search that stops is begun anew without its memory of the curvature, until that finds nothing either.
-    while value > before + _NEGLIGIBLE and iterations < max_iterations:
-        options |= {"maxiter": max_iterations - iterations, "ftol": 0.1 * _NEGLIGIBLE / max(1.0, abs(value))}
+    # A search is begun anew where it stops, without its memory of the curvature, until that finds nothing either. Each
+    # stays in a box, as the first step of L-BFGS may be as long as its bounds allow.
+    while value > before + evidence.negligible and iterations < max_iterations:
+        centre, worst = eta, -value
+        options |= {"maxiter": max_iterations - iterations, "ftol": 0.1 * evidence.negligible / max(1.0, abs(value))}
         result = minimize(
-            negative, eta, jac=True, method="L-BFGS-B", bounds=hyper.bounds(), callback=after, options=options
+            negative, eta, jac=True, method="L-BFGS-B", bounds=_box(hyper, eta), callback=after, options=options
         )
-        before, value = value, max(value, -float(result.fun))
+        if -float(result.fun) < value:
+            break
+        before, value = value, -float(result.fun)
         eta, iterations = np.asarray(result.x), iterations + int(result.nit)
     return eta, iterations
 
 
+def _box(hyper: Hyperparameters, eta: Float[Array, " s"]) -> list[tuple[float | None, float | None]]:
+    """The bounds of η, and for logarithms no further than LONGEST from here."""
+    near: list[tuple[float | None, float | None]] = []
+    for (low, high), x, is_log in zip(hyper.bounds(), eta, hyper.log_scales(), strict=True):
+        if is_log and low is not None and high is not None:
+            near.append((max(low, x - LONGEST), min(high, x + LONGEST)))
+        else:
+            near.append((low, high))
+    return near
+
+
 def _rescaled(evidence: Evidence, hyper: Hyperparameters, eta: Float[Array, " s"]) -> Float[Array, " s"]:
     """All learned scales times c, the best such c in closed form when no scale is fixed: c² = misfit / rounds."""
-    _, _, moments = evidence.at(hyper, eta, avoid_boundary=False)
-    excess = moments.residual_sq - evidence.total_weight + np.trace(moments.action_excess)
-    excess += sum(float(np.trace(part)) for part in moments.effect_excess)
+    _, slope = evidence.at(hyper, eta, avoid_boundary=False)
+    excess = float(slope @ hyper.log_scales())
     c = np.sqrt(max(1.0 + excess / evidence.total_weight, 1e-12))
     return eta + np.log(c) * hyper.log_scales()
 
@@ -243,7 +261,7 @@ def _zero(evidence: Evidence, found: _Found, max_iterations: int) -> tuple[_Foun
 def _polished(evidence: Evidence, hyper: Hyperparameters, eta: Float[Array, " s"], max_iterations: int) -> _Found:
     if hyper.size:
         eta, _ = _climb(evidence, hyper, eta, False, max_iterations, lambda value: None)
-    value, slope, _ = evidence.at(hyper, eta, avoid_boundary=False)
+    value, slope = evidence.at(hyper, eta, avoid_boundary=False)
     return _Found(hyper, eta, value, slope)
 
 
@@ -256,7 +274,7 @@ def _removable(evidence: Evidence, found: _Found) -> int | None:
         if reduced is None:
             continue
         hyper, kept = reduced
-        value, _, _ = evidence.at(hyper, found.eta[kept], avoid_boundary=False)
+        value, _ = evidence.posterior(hyper, found.eta[kept], avoid_boundary=False)
         if value >= found.value - 1e-6:
             return int(place)
     return None
@@ -269,11 +287,32 @@ def _within(eta: Float[Array, " s"], bounds: list[tuple[float | None, float | No
 
 
 def _few(hyper: Hyperparameters, evidence: Evidence) -> tuple[str, ...]:
-    seen = len(evidence.observed.actions)
+    """What the data hardly determine."""
+    seen, d = len(evidence.seen), len(evidence.feature_sizes)
     notes = list[str]()
-    if hyper.spreads[0] is not None and seen < FEW:
-        notes.append(f"only {seen} actions were seen: how far actions spread is hardly known; mix its uncertainty in")
+    if hyper.spreads[0] is not None and seen * d < FEW:
+        notes.append(f"only {seen} actions were seen: how far actions spread is hardly known; use averaged()")
     for group, spread in zip(hyper.groups, hyper.spreads[1:], strict=True):
-        if spread is not None and group.count < FEW:
-            notes.append(f"{group.name}: {group.count} effects hardly say how far they spread")
+        if spread is not None and group.count * group.part_dim < FEW:
+            effects = (
+                "1 effect hardly says how far it spreads"
+                if group.count == 1
+                else (f"{group.count} effects hardly say how far they spread")
+            )
+            notes.append(f"{group.name}: {effects}; use averaged()")
+    if hyper.learn_noise and evidence.residual_degrees < 1:
+        notes.append("no action has more rounds than weights: noise can hardly be told from how far actions spread")
     return tuple(notes)
+
+
+def _uneven(evidence: Evidence) -> list[str]:
+    """One spread for all coordinates of θ means little when features have very different sizes."""
+    sizes = evidence.feature_sizes
+    used = np.flatnonzero(sizes)
+    if len(used) < 2 or sizes[used].max() < UNEVEN * sizes[used].min():
+        return []
+    large, small = used[np.argmax(sizes[used])], used[np.argmin(sizes[used])]
+    return [
+        f"context column {large} is {sizes[large] / sizes[small]:.0f} times as large as column {small}, and their "
+        'weights share one spread: rescale the columns, or learn effect_cov="diagonal" and action_cov="diagonal"'
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +11,7 @@ from jaxtyping import Float
 from manyarms._arrays import Array, as_count
 from manyarms._random import as_generator
 from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.likelihoods import Gaussian
+from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior
 from manyarms.prior_choice.averaged import AveragedPosterior, average
 from manyarms.prior_choice.hyperparameters import Hyperparameters
@@ -34,7 +34,7 @@ class Parameter:
     error: float | None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LearnedPrior:
     """A prior whose noise, spreads and means were learned from logs.
 
@@ -64,7 +64,7 @@ class LearnedPrior:
         return self.posterior.prior
 
     @property
-    def likelihood(self) -> Gaussian:
+    def likelihood(self) -> Likelihood:
         """The likelihood with the noise found."""
         return self.posterior.likelihood
 
@@ -81,7 +81,7 @@ class LearnedPrior:
     @cached_property
     def precision(self) -> Float[Array, "s s"]:
         """Minus the second derivative of the objective at its maximum: differences of exact gradients, 2 s solves."""
-        s, step = len(self.eta), 1e-4
+        s, step = len(self.eta), self.evidence.step
         rows = np.empty((s, s))
         for i in range(s):
             shift = np.zeros(s)
@@ -97,10 +97,16 @@ class LearnedPrior:
     def covariance_root(self) -> Float[Array, "s s"]:
         """B with B Bᵀ the covariance of η by Laplace's approximation.
 
-        A direction that the logs do not determine has no curvature; its standard deviation is held at VAGUE.
+        A log standard deviation that the logs do not determine has no curvature; its error is held at VAGUE.
         """
-        values, vectors = np.linalg.eigh(self.precision)
-        return vectors / np.sqrt(np.maximum(values, VAGUE**-2))
+        # Scaled to a unit diagonal, so that what is negligible does not depend on what the entries of η are.
+        size = np.sqrt(np.abs(np.diagonal(self.precision)))
+        size = np.where(size > 0, size, 1.0)
+        values, vectors = np.linalg.eigh(self.precision / size / size[:, None])
+        root = vectors / np.sqrt(np.maximum(values, 1e-8)) / size[:, None]
+        errors = np.sqrt(np.sum(root**2, axis=1))
+        held = (self.hyper.log_scales() > 0) & (errors > VAGUE)
+        return np.where(held[:, None], root * (VAGUE / np.maximum(errors, VAGUE))[:, None], root)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -127,7 +133,7 @@ class LearnedPrior:
         d = self.prior.dim
         if not self.hyper.integrated:
             _, part, unit = self.hyper.maximised[number]
-            return self._error(part, unit * np.eye(d))
+            return self._error(part, np.diag(np.broadcast_to(unit, (d,))))
         cov = self.flexible.latent_factor.part_gram(self.prior.latent_dim + number * d, 1, d)
         return np.sqrt(np.diagonal(cov)).tolist()
 
@@ -153,17 +159,29 @@ class LearnedPrior:
             n_draws: How many draws; their number sets how fine the mixture is, not how wide.
             rng: A NumPy generator.
         """
-        return average(
+        certain = (
+            ""
+            if not self.zeroed
+            else (
+                f"{', '.join(self.zeroed)}: put at zero and taken for certain, so intervals are too narrow; learn with "
+                "avoid_boundary=True"
+            )
+        )
+        found = average(
             self.posterior, self.evidence, self.hyper, self.eta, self.precision, self.covariance_root,
             n_draws=as_count("n_draws", n_draws, minimum=2), rng=as_generator(rng), avoid_boundary=self.avoid_boundary,
         )  # fmt: skip
+        return replace(found, warnings=(*found.warnings, *([certain] if certain else [])))
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         width = max(len(p.name) for p in self.parameters) if self.parameters else 0
         lines = [f"log evidence {self.log_evidence:.6g} after {len(self.trace) - 1} steps"]
         for p in self.parameters:
             sign = (
-                "" if p.error is None else (f" ± {p.error:.2g}" if " mean " in p.name else f" ± {100 * p.error:.0f} %")
+                "" if p.error is None else (f" ± {p.error:.2g}" if " mean " in p.name else f" ± {100 * p.error:.2g} %")
             )
             lines.append(f"  {p.name:<{width}}  {p.value:.4g}{sign}")
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])

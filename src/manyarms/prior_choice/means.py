@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from manyarms._arrays import Array
 from manyarms.core.effects import EffectGroup
 from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.mixing import MixedEffects
+from manyarms.core.mixing import MAX_WRITTEN_OUT, MixedEffects
 from manyarms.linalg.factor import triangular
 
 
@@ -48,22 +48,26 @@ def learnable_means(
     prior: HierarchicalGaussian, seen: Int[Array, " m"]
 ) -> tuple[tuple[SharedMean, ...], tuple[str, ...]]:
     """The means that can be learned, and why others cannot."""
-    found, notes, spanned = list[SharedMean](), list[str](), list[Array]()
+    found, notes, spanned, spanned_by = list[SharedMean](), list[str](), list[Array](), list[str]()
     for group, where in group_slices(prior.effects):
-        if not isinstance(prior.mixing, MixedEffects) or group.part_dim != prior.dim:
+        if group.part_dim != prior.dim:
             # Parts of ψ that do not live in the space of θ have no mean that could be told from others by sums.
             continue
         column = _moved(prior, where, seen)
         if group.count == 1:
             # What one effect does to all actions is taken, whether or not its mean is learned.
+            if not column.any():
+                continue
             spanned.append(column)
+            spanned_by.append(f"the {group.name} effect")
             notes.append(f"{group.name}: one effect cannot tell its mean from its spread; the mean stays as given")
         elif not group.has_mean or not _alike(prior.latent_mean[where], group):
             notes.append(f"{group.name}: the means of its effects stay as given")
         elif _spans(spanned, column):
-            notes.append(f"{group.name}: a mean of its own could not be told from what was learned before it")
+            notes.append(f"{group.name}: its mean could not be told from {spanned_by[-1]}; it stays as given")
         else:
             spanned.append(column)
+            spanned_by.append(f"the mean of {group.name}")
             found.append(SharedMean(group.name, where, group.count))
     everyone = np.ones(len(seen))
     if not _spans(spanned, everyone):
@@ -84,12 +88,20 @@ def _moved(prior: HierarchicalGaussian, where: slice, actions: Int[Array, " m"])
     return prior.mixing.apply(one[None], actions)[0, :, 0]
 
 
-def with_mean_effects(prior: HierarchicalGaussian, means: tuple[SharedMean, ...], std: float) -> HierarchicalGaussian:
-    """The prior with an effect N(0, std² I) for each mean: nearly flat when `std` is far above what the mean can be."""
+def can_have_mean_effects(prior: HierarchicalGaussian) -> bool:
+    """Whether effects can be added without writing out a dense mixing that is large; else means are maximised."""
+    sparse = isinstance(prior.mixing, MixedEffects) or prior.latent_dim == 0
+    return sparse or prior.n_actions * prior.dim * (prior.latent_dim + prior.dim) <= MAX_WRITTEN_OUT // 8
+
+
+def with_mean_effects(
+    prior: HierarchicalGaussian, means: tuple[SharedMean, ...], stds: Float[Array, " d"]
+) -> HierarchicalGaussian:
+    """The prior with an effect N(0, diag(stds²)) for each mean: nearly flat when far above what the mean can be."""
     for mean in means:
         mixing = MixedEffects(mean.weights(prior)[:, None], prior.dim)
         group = EffectGroup(f"mean of {mean.name}", 1, prior.dim)
-        prior += HierarchicalGaussian(np.zeros(prior.dim), std**2, mixing, 0.0, effects=[group])
+        prior += HierarchicalGaussian(np.zeros(prior.dim), stds**2, mixing, 0.0, effects=[group])
     return prior
 
 

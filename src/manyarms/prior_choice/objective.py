@@ -1,67 +1,214 @@
-"""The log evidence of hyper-parameters, with its exact gradient, from statistics alone."""
+"""The log evidence of hyper-parameters, with its gradient: exact from statistics, or of an approximate posterior."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from manyarms._arrays import Array
+from manyarms.core.data import LoggedData
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.observed import Observed
 from manyarms.core.statistics import Statistics
+from manyarms.errors import InputError
 from manyarms.inference.condition import condition_on
-from manyarms.inference.moments import Moments, expect
+from manyarms.inference.moments import expect
 from manyarms.inference.roots import observe
+from manyarms.likelihoods import Likelihood
+from manyarms.likelihoods.approximate import Approximation, approximate
+from manyarms.likelihoods.base import Site
+from manyarms.posterior import RewardPosterior, fit
 from manyarms.prior_choice.hyperparameters import Hyperparameters, Scale
 
 
-class Evidence:
+class Evidence(ABC):
     """log p(rewards | η), plus the log of the boundary-avoiding prior when it is on.
 
-    One evaluation conditions on all seen actions and takes their expected moments: O(m d³) for m of them and what the
-    latent solve costs, whatever the number of rounds.
-
     Attributes:
-        observed: Rows of the seen actions, in units of a noise of one.
+        seen: The actions that were logged.
         total_weight: How many rounds there are.
+        residual_degrees: How many rounds there are beyond what the weights of seen actions could explain.
+        feature_sizes: Root of the sum of squares of each context column.
+        scale: The size of rewards and of weights that would explain them.
+        step: How far apart gradients are taken for second derivatives.
+        negligible: An improvement of the objective that is none.
         evaluations: How often it was evaluated.
     """
 
-    def __init__(self, statistics: Statistics):
-        self.observed: Observed = observe(statistics, 1.0)
-        self.total_weight = statistics.total_weight
-        self.evaluations = 0
+    seen: Int[Array, " m"]
+    total_weight: float
+    residual_degrees: float
+    feature_sizes: Float[Array, " d"]
+    scale: Scale
+    step: float
+    negligible: float
+    evaluations: int = 0
 
-    def scale(self) -> Scale:
-        """The size of rewards and of weights that would explain them."""
-        groups = self.observed.groups
-        rewards = self.observed.residual + sum(float(np.sum(g.response**2)) for g in groups)
-        features = sum(float(np.sum(g.root**2)) for g in groups)
-        reward = float(np.sqrt(rewards / self.total_weight))
-        return Scale(reward, reward / float(np.sqrt(features / self.total_weight)) if features else 1.0)
+    @abstractmethod
+    def at(
+        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
+    ) -> tuple[float, Float[Array, " s"]]:
+        """The objective at η, and its derivative."""
 
-    def in_units_of(self, noise_std: float) -> Observed:
-        """The rows in units of a noise."""
-        normaliser = -0.5 * self.total_weight * float(np.log(2 * np.pi * noise_std**2))
-        return self.observed.rescaled(noise_std, normaliser)
-
+    @abstractmethod
     def posterior(
         self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
     ) -> tuple[float, HierarchicalGaussian]:
         """The objective at η without its derivative, and the posterior there."""
-        prior, noise_std = hyper.build(eta)
-        found = condition_on(prior, self.in_units_of(noise_std))
-        return found.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), found
+
+    @abstractmethod
+    def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
+        """The posterior of these rounds under a prior."""
+
+
+class ExactEvidence(Evidence):
+    """Of Gaussian rewards, from statistics alone.
+
+    One evaluation conditions on all seen actions and takes their expected moments: O(m d³) for m of them and what the
+    latent solve costs, whatever the number of rounds.
+
+    Args:
+        logs: Rounds, or their statistics.
+        likelihood: Whose noise is learned.
+        n_actions: K of the prior.
+    """
+
+    step, negligible = 1e-4, 1e-8
+
+    def __init__(self, logs: LoggedData | Statistics, likelihood: Likelihood, n_actions: int):
+        self._logs, self._likelihood = logs, likelihood
+        statistics = logs if isinstance(logs, Statistics) else likelihood.statistics(logs, n_actions)
+        self.observed: Observed = observe(statistics, 1.0)
+        self.total_weight = statistics.total_weight
+        self.seen = self.observed.actions
+        groups = self.observed.groups
+        self.residual_degrees = self.total_weight - sum(g.response.size for g in groups)
+        squares = sum((np.sum(g.root**2, axis=(0, 1)) for g in groups), np.zeros(statistics.dim))
+        self.feature_sizes = np.sqrt(squares)
+        rewards = self.observed.residual + sum(float(np.sum(g.response**2)) for g in groups)
+        self.scale = _scale(rewards, squares, self.total_weight)
 
     def at(
         self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
-    ) -> tuple[float, Float[Array, " s"], Moments]:
-        """The objective at η, its derivative, and the moments behind it."""
-        prior, noise_std = hyper.build(eta)
-        moments = expect(prior, self.in_units_of(noise_std), hyper.groups)
+    ) -> tuple[float, Float[Array, " s"]]:
         self.evaluations += 1
-        value, slope = moments.log_evidence, hyper.gradient(eta, moments, self.total_weight)
-        if avoid_boundary:
-            extra, extra_slope = hyper.penalty(eta)
-            value, slope = value + extra, slope + extra_slope
-        return value, slope, moments
+        prior, noise_std = hyper.build(eta)
+        moments = expect(prior, self._in_units_of(noise_std), hyper.groups)
+        slope = hyper.gradient(eta, moments, moments.residual_sq - self.total_weight)
+        return _with_penalty(hyper, eta, moments.log_evidence, slope, avoid_boundary)
+
+    def posterior(
+        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
+    ) -> tuple[float, HierarchicalGaussian]:
+        prior, noise_std = hyper.build(eta)
+        found = condition_on(prior, self._in_units_of(noise_std))
+        return found.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), found
+
+    def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
+        return fit(self._logs, prior, self._likelihood.with_dispersion(dispersion))
+
+    def _in_units_of(self, noise_std: float | None) -> Observed:
+        assert noise_std is not None
+        normaliser = -0.5 * self.total_weight * float(np.log(2 * np.pi * noise_std**2))
+        return self.observed.rescaled(noise_std, normaliser)
+
+
+class ApproximateEvidence(Evidence):
+    """The evidence lower bound, or Laplace's evidence, of rewards that are not Gaussian.
+
+    An evaluation runs the loop to its end, starting from the sites of the last. At the end of a variational loop the
+    derivative of the bound by η is that of the prior's part alone, so the moments of the exact case serve here too;
+    Laplace's evidence has no such property, and its derivative is taken by differences.
+    """
+
+    step, negligible = 2e-2, 1e-5
+
+    def __init__(self, logs: LoggedData, likelihood: Likelihood, n_actions: int):
+        likelihood.check(logs.rewards)
+        if likelihood.treatment == "paper":
+            raise InputError('treatment "paper" has no evidence to learn a prior by; use "variational".')
+        if logs.weights is not None and not logs.weights.all():
+            logs = logs.take(np.flatnonzero(logs.weights))
+        self._logs, self._likelihood, self._n_actions = logs, likelihood, n_actions
+        self._sites: Site | None = None
+        counts = np.ones(len(logs)) if logs.weights is None else logs.weights
+        self.total_weight = float(counts.sum())
+        self.seen, often = np.unique(logs.actions, return_counts=True)
+        self.residual_degrees = self.total_weight - float(np.minimum(often, logs.dim).sum())
+        squares = counts @ logs.contexts**2
+        self.feature_sizes = np.sqrt(squares)
+        # A predictor of a few units covers all that a probability or a rate can be.
+        size = float(counts @ logs.rewards**2) if likelihood.is_linear else _PREDICTOR**2 * self.total_weight
+        self.scale = _scale(size, squares, self.total_weight)
+
+    def at(
+        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
+    ) -> tuple[float, Float[Array, " s"]]:
+        self.evaluations += 1
+        if self._likelihood.treatment == "laplace":
+            return self._by_differences(hyper, eta, avoid_boundary)
+        prior, likelihood, found = self._solve(hyper, eta)
+        moments = expect(prior, observe(found.statistics, 1.0), hyper.groups)
+        counts = 1.0 if self._logs.weights is None else self._logs.weights
+        noise = float(np.sum(counts * likelihood.dispersion_slope(self._logs.rewards, found.mean, found.variance)))
+        slope = hyper.gradient(eta, moments, noise)
+        return _with_penalty(hyper, eta, found.log_evidence, slope, avoid_boundary)
+
+    def posterior(
+        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
+    ) -> tuple[float, HierarchicalGaussian]:
+        _, _, found = self._solve(hyper, eta)
+        return found.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), found.weights
+
+    def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
+        return fit(self._logs, prior, self._likelihood.with_dispersion(dispersion))
+
+    def _solve(
+        self, hyper: Hyperparameters, eta: Float[Array, " s"]
+    ) -> tuple[HierarchicalGaussian, Likelihood, Approximation]:
+        prior, dispersion = hyper.build(eta)
+        likelihood = self._likelihood.with_dispersion(dispersion)
+        found = approximate(prior, self._logs, likelihood, start=self._sites, tolerance=1e-9)
+        self._sites = found.sites
+        return prior, likelihood, found
+
+    def _by_differences(
+        self, hyper: Hyperparameters, eta: Float[Array, " s"], avoid_boundary: bool
+    ) -> tuple[float, Float[Array, " s"]]:
+        here, _ = self.posterior(hyper, eta, avoid_boundary=avoid_boundary)
+        slope = np.empty(len(eta))
+        for i, row in enumerate(1e-4 * np.eye(len(eta))):
+            high, low = (self.posterior(hyper, eta + sign * row, avoid_boundary=avoid_boundary)[0] for sign in (1, -1))
+            slope[i] = (high - low) / 2e-4
+        return here, slope
+
+
+def evidence_of(logs: LoggedData | Statistics, likelihood: Likelihood, n_actions: int) -> Evidence:
+    """The evidence that suits a likelihood."""
+    if likelihood.treatment == "exact":
+        return ExactEvidence(logs, likelihood, n_actions)
+    if isinstance(logs, Statistics):
+        raise InputError(f"{type(likelihood).__name__} needs the rounds themselves: pass LoggedData, not Statistics.")
+    return ApproximateEvidence(logs, likelihood, n_actions)
+
+
+def _with_penalty(
+    hyper: Hyperparameters, eta: Float[Array, " s"], value: float, slope: Float[Array, " s"], avoid_boundary: bool
+) -> tuple[float, Float[Array, " s"]]:
+    if not avoid_boundary:
+        return value, slope
+    extra, extra_slope = hyper.penalty(eta)
+    return value + extra, slope + extra_slope
+
+
+def _scale(reward_squares: float, feature_squares: Float[Array, " d"], total_weight: float) -> Scale:
+    if not total_weight > 0 or not feature_squares.any():
+        return Scale(0.0, np.ones(len(feature_squares)))
+    # A column of zeros says nothing of its size: it gets that of the others.
+    used = np.where(feature_squares > 0, feature_squares, feature_squares.max())
+    return Scale(float(np.sqrt(reward_squares / total_weight)), np.sqrt(reward_squares / used))
+
+
+_PREDICTOR = 3.0

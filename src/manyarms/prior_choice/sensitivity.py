@@ -47,7 +47,7 @@ class Scaled:
     std_ratio: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sensitivity:
     """What `prior_sensitivity` returns.
 
@@ -90,9 +90,12 @@ class Sensitivity:
             for name, c in (("prior", self.prior), ("likelihood", self.likelihood))
         ]
 
+    def __repr__(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         lines = [
-            f"{self.value:.4g} ± {self.std:.2g} (one posterior standard deviation)",
+            f"value (or difference) {self.value:.4g} ± {self.std:.2g}, one posterior standard deviation",
             f"{'':<10}  {'sensitivity':>11}  if it counted double",
         ]
         for name, c in (("prior", self.prior), ("likelihood", self.likelihood)):
@@ -201,5 +204,5 @@ _SCALE = "the scale of the prior matters"
 _ADVICE = {
     _DECIDES: "the logs say little of this value: log more, or be sure of the prior",
     _CONFLICT: "see check_prior; learn the prior from the logs with learn_prior",
-    _SCALE: "the logs do not contradict it: learn it with learn_prior, and mix in its uncertainty (averaged)",
+    _SCALE: "they do not contradict it: one learned from the logs may stay; see averaged() too",
 }

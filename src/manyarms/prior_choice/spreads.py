@@ -55,23 +55,26 @@ class Spread(ABC):
         moved = np.array([self.stds(x + row) - self.stds(x - row) for row in step]).reshape(len(x), len(stds)).T
         return np.divide(moved, 2e-6 * stds, out=np.zeros_like(moved), where=stds > 0)
 
-    def penalty(self, x: Float[Array, " s"], reference: float) -> tuple[float, Float[Array, " s"]]:
+    def penalty(self, x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
         """A prior on standard deviations that avoids zero, with its derivative: a half-normal one, very wide.
 
         Flat at zero on the scale of a standard deviation, its density on the log scale vanishes there; the mode is
         taken on the log scale.
         """
-        scales, wide = self.scales(), (WIDE * reference) ** 2
-        squares = self.squares(x)
-        return float(scales @ x - 0.5 * squares.sum() / wide), scales - self.squares_slope(x) / (2 * wide)
+        scales = self.scales()
+        return float(scales @ x - 0.5 * self.squares(x).sum() / WIDE**2), scales - self.squares_slope(x) / (2 * WIDE**2)
 
     @abstractmethod
     def squares(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
-        """Variances that the prior on standard deviations looks at."""
+        """Variances in units of the reference, as the prior on standard deviations looks at them."""
 
     @abstractmethod
     def squares_slope(self, x: Float[Array, " s"]) -> Float[Array, " s"]:
         """The derivative of their sum."""
+
+    @abstractmethod
+    def units(self) -> Float[Array, " s"]:
+        """The logarithm of what an entry of the vector is when a standard deviation is that of the reference."""
 
     @abstractmethod
     def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
@@ -91,14 +94,16 @@ class ScaleSpread(Spread):
 
     Args:
         name: What it is the covariance of.
-        typical: The root mean square standard deviation of Λ₀.
+        stds: Standard deviations of Λ₀.
+        reference: What they could be, judging by the data.
     """
 
     size = 1
 
-    def __init__(self, name: str, typical: float):
+    def __init__(self, name: str, stds: Float[Array, " b"], reference: Float[Array, " b"]):
         self.name = name
-        self.typical = typical
+        self.typical = float(np.sqrt(np.mean(stds**2)))
+        self._ratio = float(np.sqrt(np.mean((stds / reference) ** 2)))
 
     def start(self) -> Float[Array, " s"]:
         return np.zeros(1)
@@ -113,10 +118,13 @@ class ScaleSpread(Spread):
         return self.typical * np.exp(x)
 
     def squares(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
-        return self.stds(x) ** 2
+        return self._ratio**2 * np.exp(2 * x)
 
     def squares_slope(self, x: Float[Array, " s"]) -> Float[Array, " s"]:
         return 2 * self.squares(x)
+
+    def units(self) -> Float[Array, " s"]:
+        return np.array([-np.log(self._ratio)])
 
     def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
         return float(np.exp(x[0]))
@@ -131,7 +139,7 @@ class ZeroSpread(ScaleSpread):
     size = 0
 
     def __init__(self, name: str):
-        super().__init__(name, 0.0)
+        super().__init__(name, np.zeros(1), np.ones(1))
 
     def start(self) -> Float[Array, " s"]:
         return np.zeros(0)
@@ -145,7 +153,13 @@ class ZeroSpread(ScaleSpread):
     def stds(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
         return np.zeros(1)
 
+    def squares(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
+        return np.zeros(1)
+
     def squares_slope(self, x: Float[Array, " s"]) -> Float[Array, " s"]:
+        return np.zeros(0)
+
+    def units(self) -> Float[Array, " s"]:
         return np.zeros(0)
 
     def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
@@ -161,11 +175,12 @@ class DiagonalSpread(Spread):
     Args:
         name: What it is the covariance of.
         stds: The standard deviations that learning begins with; those at zero stay there.
+        reference: What they could be, judging by the data.
     """
 
-    def __init__(self, name: str, stds: Float[Array, " b"]):
+    def __init__(self, name: str, stds: Float[Array, " b"], reference: Float[Array, " b"]):
         self.name = name
-        self._start = stds
+        self._start, self._reference = stds, reference
         self._free = np.flatnonzero(stds)
         self.size = len(self._free)
 
@@ -184,10 +199,13 @@ class DiagonalSpread(Spread):
         return out
 
     def squares(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
-        return np.exp(2 * x)
+        return np.exp(2 * (x - self.units()))
 
     def squares_slope(self, x: Float[Array, " s"]) -> Float[Array, " s"]:
         return 2 * self.squares(x)
+
+    def units(self) -> Float[Array, " s"]:
+        return np.log(self._reference[self._free])
 
     def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
         return np.diag(self.stds(x))
@@ -195,7 +213,7 @@ class DiagonalSpread(Spread):
     def without(self, which: int) -> Spread | None:
         kept = self._start.copy()
         kept[self._free[which]] = 0.0
-        return DiagonalSpread(self.name, kept)
+        return DiagonalSpread(self.name, kept, self._reference)
 
 
 class FullSpread(Spread):
@@ -204,10 +222,12 @@ class FullSpread(Spread):
     Args:
         name: What it is the covariance of.
         lower: L of the covariance that learning begins with.
+        reference: What standard deviations could be, judging by the data.
     """
 
-    def __init__(self, name: str, lower: Float[Array, "b b"]):
+    def __init__(self, name: str, lower: Float[Array, "b b"], reference: Float[Array, " b"]):
         self.name = name
+        self._reference = reference
         self._b = len(lower)
         self._below = np.tril_indices(self._b, -1)
         pivots = np.diagonal(lower)
@@ -236,20 +256,24 @@ class FullSpread(Spread):
         return np.concatenate([np.sum(np.tril(by_entry) * L, axis=1), (by_entry * pivots[:, None])[self._below]])
 
     def stds(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
-        return np.sqrt(self.squares(x))
+        return np.sqrt(np.sum(self._lower(x) ** 2, axis=1))
 
     def squares(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
-        return np.sum(self._lower(x) ** 2, axis=1)
+        return (self.stds(x) / self._reference) ** 2
 
     def squares_slope(self, x: Float[Array, " s"]) -> Float[Array, " s"]:
         L = self._lower(x)
-        return self._chain(L, 2 * L)
+        return self._chain(L, 2 * L / self._reference[:, None] ** 2)
+
+    def units(self) -> Float[Array, " s"]:
+        return np.concatenate([np.log(self._reference), np.zeros(self.size - self._b)])
 
     def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
         return self._lower(x)
 
     def is_degenerate(self, x: Float[Array, " s"]) -> bool:
-        sizes = np.linalg.svd(self._lower(x), compute_uv=False)
+        # Of the correlations: what is small must not depend on units.
+        sizes = np.linalg.svd(self._lower(x) / self.stds(x)[:, None], compute_uv=False)
         return bool(sizes[-1] < 1e-2 * sizes[0])
 
     def without(self, which: int) -> Spread | None:

@@ -1,0 +1,101 @@
+"""Rounds and a prior in, a posterior out: one solve where rewards are Gaussian, a loop of solves where they are not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from manyarms._progress import Progress
+from manyarms.core.data import LoggedData
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.mixing import DenseMixing
+from manyarms.core.statistics import Statistics
+from manyarms.inference import condition
+from manyarms.likelihoods.approximate import MAX_ITERATIONS, Approximation, approximate
+from manyarms.likelihoods.base import Likelihood, Site
+
+RIDGE = 1e-3
+"""The penalty on ‖θ_a‖² under which the paper's per-action maximum likelihood exists."""
+
+
+@dataclass(frozen=True)
+class Absorbed:
+    """A posterior, and how it was come by.
+
+    Attributes:
+        weights: Of ψ and θ.
+        statistics: Of these rounds: of their rewards, or of the pseudo-rewards that stand in for them.
+        evidence_offset: The log evidence of these rounds less that of the Gaussian solve.
+        trace: The objective after each step; empty where one solve was enough.
+        converged: Whether the loop came to an end.
+        warnings: In plain words.
+    """
+
+    weights: HierarchicalGaussian
+    statistics: Statistics
+    evidence_offset: float = 0.0
+    trace: tuple[float, ...] = ()
+    converged: bool = True
+    warnings: tuple[str, ...] = ()
+
+
+def absorb(
+    prior: HierarchicalGaussian,
+    logs: LoggedData,
+    likelihood: Likelihood,
+    *,
+    start: Site | HierarchicalGaussian | None = None,
+    max_iterations: int = MAX_ITERATIONS,
+    tolerance: float = 1e-6,
+    progress: Progress = False,
+) -> Absorbed:
+    """The posterior of a prior (an earlier posterior is allowed) given logged rounds."""
+    if likelihood.treatment == "exact":
+        statistics = likelihood.statistics(logs, prior.n_actions)
+        return Absorbed(
+            condition(prior, statistics, likelihood.noise_std),
+            statistics,
+            likelihood.log_jacobian(logs.rewards, logs.weights),
+        )
+    likelihood.check(logs.rewards)
+    if logs.weights is not None and not logs.weights.all():
+        logs = logs.take(np.flatnonzero(logs.weights))
+    options: dict[str, Any] = {"max_iterations": max_iterations, "tolerance": tolerance, "progress": progress}
+    if likelihood.treatment == "paper":
+        return _by_action(prior, logs, likelihood, options)
+    found = approximate(prior, logs, likelihood, start=start, **options)
+    offset = found.log_evidence - (found.weights.log_evidence - prior.log_evidence)
+    return Absorbed(found.weights, found.statistics, offset, found.trace, found.converged, _warnings(found))
+
+
+def _by_action(
+    prior: HierarchicalGaussian, logs: LoggedData, likelihood: Likelihood, options: dict[str, Any]
+) -> Absorbed:
+    """The paper's approximation: N(μ̆_a, Ğ_a⁻¹) for the rounds of each action, from its own maximum of the likelihood.
+
+    The maximum is found as the mode under a flat prior, N(0, I / RIDGE) for every action by itself.
+    """
+    empty = DenseMixing(np.zeros((prior.n_actions, prior.dim, 0)))
+    flat = HierarchicalGaussian(np.zeros(0), np.zeros((0, 0)), empty, 1.0 / RIDGE)
+    found = approximate(flat, logs, likelihood.treated("laplace"), **options)
+    seen, where = np.unique(logs.actions, return_inverse=True)
+    peak = np.einsum("nd,nd->n", logs.contexts, found.weights.action_mean(seen)[where])
+    counts = np.ones(len(logs)) if logs.weights is None else logs.weights
+    statistics = Statistics.of_rounds(logs.contexts, logs.actions, peak, prior.n_actions, found.sites.weight * counts)
+    warnings = (*_warnings(found), _PAPER)
+    weights = condition(prior, statistics, 1.0)
+    return Absorbed(weights, statistics, 0.0, found.trace, found.converged, warnings)
+
+
+def _warnings(found: Approximation) -> tuple[str, ...]:
+    if found.converged:
+        return ()
+    return (f"the fit had not converged after {len(found.trace) - 1} steps; raise max_iterations",)
+
+
+_PAPER = (
+    'treatment "paper" drops what actions with one kind of reward say: values are biased and intervals too narrow. '
+    'Use "variational"'
+)

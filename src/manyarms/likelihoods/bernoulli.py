@@ -1,0 +1,82 @@
+"""Clicks and purchases: rewards that are 0 or 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import expit, log_expit
+
+from manyarms._arrays import Array, check_rows
+from manyarms.errors import InputError, RangeError
+from manyarms.likelihoods.base import QuadratureLikelihood, Treatment, hermite
+
+
+@dataclass(frozen=True)
+class Bernoulli(QuadratureLikelihood):
+    """r | x, a ~ Ber(g(φ(x)ᵀ θ_a)) with g(η) = 1 / (1 + e⁻η).
+
+    Args:
+        treatment: "variational" (default): the Gaussian nearest to the posterior in the sense of the evidence lower
+            bound. "laplace": a Gaussian at the joint mode of ψ and θ; faster, and too sure where clicks are few.
+            "paper": the maximum likelihood and curvature of each action on its own, regularised so that they exist; for
+            reproduction only, since it drops the evidence of actions without a click (docs/likelihoods.md).
+        expected: E g(η) by the "probit" approximation g(m / √(1 + π v / 8)), or by "quadrature". The paper's formula
+            lacks the square of the norm.
+    """
+
+    treatment: Treatment = "variational"
+    expected: Literal["probit", "quadrature"] = "probit"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("treatment", ("variational", "laplace", "paper")),
+            ("expected", ("probit", "quadrature")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}.")
+
+    def check(self, rewards: Float[Array, " n"]) -> None:
+        check_rows(
+            "rewards", rewards, lambda r: (r == 0) | (r == 1), RangeError, "must be 0 or 1 under Bernoulli",
+            "Use Gaussian for other numbers, Poisson for counts, Hurdle for amounts with many zeros.",
+        )  # fmt: skip
+
+    def log_density(self, rewards: Float[Array, "..."], predictor: Float[Array, "..."]) -> Float[Array, "..."]:
+        return log_expit(np.where(rewards > 0.5, predictor, -predictor))
+
+    def derivatives(
+        self, rewards: Float[Array, "..."], predictor: Float[Array, "..."]
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        p = expit(predictor)
+        return rewards - p, -p * expit(-predictor)
+
+    def score(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+        """The paper's Step (C): g is increasing, so its argument ranks."""
+        return self._shrunk(mean, variance) if self.expected == "probit" else self.mean_reward(mean, variance)
+
+    def reward_given(self, predictor: Float[Array, "..."]) -> Float[Array, "..."]:
+        return expit(predictor)
+
+    def mean_reward(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+        if self.expected == "probit":
+            return expit(self._shrunk(mean, variance))
+        spread = np.sqrt(variance)
+        return sum(
+            (share * expit(mean + node * spread) for node, share in zip(*hermite(), strict=True)), np.zeros_like(mean)
+        )
+
+    def mean_slope(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+        if self.expected == "probit":
+            inner = self._shrunk(mean, variance)
+            return expit(inner) * expit(-inner) / np.sqrt(1.0 + np.pi / 8.0 * variance)
+        spread, out = np.sqrt(variance), np.zeros_like(mean)
+        for node, share in zip(*hermite(), strict=True):
+            out += share * expit(mean + node * spread) * expit(-mean - node * spread)
+        return out
+
+    @staticmethod
+    def _shrunk(mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+        return mean / np.sqrt(1.0 + np.pi / 8.0 * variance)

@@ -1,0 +1,27 @@
+"""Two likelihoods for one reward: whether there is one, and how much it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from manyarms._arrays import as_instance
+from manyarms.likelihoods.base import Likelihood
+from manyarms.likelihoods.bernoulli import Bernoulli
+from manyarms.likelihoods.log_normal import LogNormal
+
+
+@dataclass(frozen=True)
+class Hurdle:
+    """r = 0 with probability 1 - p(x, a), else r ~ amount: purchases, most of which do not happen.
+
+    Args:
+        occurs: Of whether there is a reward.
+        amount: Of a reward that is not zero.
+    """
+
+    occurs: Likelihood = field(default_factory=Bernoulli)
+    amount: Likelihood = field(default_factory=LogNormal)
+
+    def __post_init__(self) -> None:
+        as_instance("occurs", self.occurs, Bernoulli, "a Bernoulli")
+        as_instance("amount", self.amount, Likelihood, "a likelihood, as in ma.LogNormal(1.0)")

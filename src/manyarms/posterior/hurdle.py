@@ -1,0 +1,118 @@
+"""Rewards that are mostly zero: whether there is one, and how much it is, each with a posterior of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._arrays import Array, as_actions, as_instance, as_matrix
+from manyarms.core.data import LoggedData
+from manyarms.core.estimate import Method
+from manyarms.core.fingerprint import Fingerprint
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.policy import Policy
+from manyarms.errors import ShapeError
+from manyarms.likelihoods import Likelihood
+from manyarms.posterior.judge import Masses, Part, PolicyJudge
+from manyarms.posterior.predictor import ProductPredictor
+from manyarms.posterior.reward import RewardPosterior
+
+
+@dataclass(frozen=True, eq=False)
+class HurdlePosterior(PolicyJudge):
+    """r(x, a) = P(r > 0 | x, a) E[r | r > 0, x, a]: what `fit` returns with a `Hurdle`.
+
+    The two parts have weights of their own, independent in the prior and so in the posterior: rounds without a reward
+    say nothing of its size.
+
+    Attributes:
+        occurs: The posterior of whether there is a reward, from all rounds.
+        amount: The posterior of how much it is, from the rounds that have one.
+    """
+
+    occurs: RewardPosterior
+    amount: RewardPosterior
+
+    def __repr__(self) -> str:
+        return f"HurdlePosterior(occurs={self.occurs!r}, amount={self.amount!r})"
+
+    @property
+    def n_actions(self) -> int:
+        """K."""
+        return self.occurs.n_actions
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return self.occurs.dim
+
+    @property
+    def learned_from(self) -> tuple[Fingerprint, ...]:
+        """Which rounds it has seen."""
+        return self.occurs.learned_from
+
+    @property
+    def log_evidence(self) -> float:
+        """That of both parts."""
+        return self.occurs.log_evidence + self.amount.log_evidence
+
+    @property
+    def is_linear(self) -> bool:
+        """A product never is."""
+        return False
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return (*self.occurs.parts, *self.amount.parts)
+
+    @property
+    def factors(self) -> tuple[tuple[HierarchicalGaussian, Likelihood], ...]:
+        return (*self.occurs.factors, *self.amount.factors)
+
+    @property
+    def method(self) -> Method:
+        return "delta"
+
+    @property
+    def all_warnings(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.occurs.all_warnings, *self.amount.all_warnings)))
+
+    @cached_property
+    def predictor(self) -> ProductPredictor:
+        """Expected rewards of pairs and tiles."""
+        return ProductPredictor(self.occurs.predictor, self.amount.predictor)
+
+    def expected_reward(self, contexts: Any, actions: Any = None) -> Float[Array, "n K"] | Float[Array, " n"]:
+        """E r(x, a): for one action a row, or the n x K array for all when `actions` is None."""
+        return self.occurs.expected_reward(contexts, actions) * self.amount.expected_reward(contexts, actions)
+
+    def reward_std(self, contexts: Any, actions: Any) -> Float[Array, " n"]:
+        """Posterior standard deviation of r(x_i, a_i), one action a row, by the delta method."""
+        x = as_matrix("contexts", contexts, columns=self.dim)
+        actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(x))
+        first, second = (part.expected_reward(x, actions) for part in (self.occurs, self.amount))
+        spread = [part.reward_std(x, actions) for part in (self.occurs, self.amount)]
+        return np.hypot(spread[0] * second, spread[1] * first)
+
+    def profile_parts(
+        self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
+    ) -> tuple[Masses, Float[Array, " n"]]:
+        policy = as_instance(name, policy, Policy, "a policy")
+        if policy.n_actions != self.n_actions:
+            raise ShapeError(f"{name} has {policy.n_actions} actions; the posterior has {self.n_actions}.")
+        x = as_matrix("contexts", contexts, columns=self.dim)
+        return self.predictor.profile(policy, x, eligible, weights)
+
+    def update(self, logs: LoggedData) -> HurdlePosterior:
+        """The posterior given more logs, part by part."""
+        occurs, amount = split_rounds(logs)
+        return replace(self, occurs=self.occurs.update(occurs), amount=self.amount.update(amount))
+
+
+def split_rounds(logs: LoggedData) -> tuple[LoggedData, LoggedData]:
+    """All rounds with 1 for a reward that is not zero, and the rounds that have one."""
+    return logs.with_rewards((logs.rewards != 0).astype(float)), logs.take(np.flatnonzero(logs.rewards))

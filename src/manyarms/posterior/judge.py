@@ -1,0 +1,265 @@
+"""Values of policies from a posterior: one formula, given how a value moves with the weights."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._arrays import Array, as_actions, as_count, as_matrix, check_overflow
+from manyarms._random import as_generator, split
+from manyarms.core.estimate import Estimate, Method
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.mass import FeatureMass
+from manyarms.core.policy import Policy, row_weights
+from manyarms.errors import UndefinedLiftError
+from manyarms.likelihoods import Likelihood
+from manyarms.posterior.draws import Empirical, Factor, draw_values
+
+Masses: TypeAlias = tuple[FeatureMass, ...]
+"""How a value moves with the weights of every action, one mass for each part of the posterior."""
+
+
+class Part(NamedTuple):
+    """Weights, and what was believed of them before; the parts of a posterior are independent of one another."""
+
+    weights: HierarchicalGaussian
+    prior: HierarchicalGaussian
+
+
+class PolicyJudge(ABC):
+    """What a posterior of rewards says of policies.
+
+    Attributes:
+        parts: Of one set of weights, or of several.
+        factors: Weights and likelihoods whose rewards multiply to the reward.
+        method: How the distribution of a value is found.
+        all_warnings: What every estimate must carry.
+    """
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[Part, ...]: ...
+
+    @property
+    @abstractmethod
+    def factors(self) -> tuple[tuple[HierarchicalGaussian, Likelihood], ...]: ...
+
+    @property
+    @abstractmethod
+    def method(self) -> Method: ...
+
+    @property
+    @abstractmethod
+    def all_warnings(self) -> tuple[str, ...]: ...
+
+    @abstractmethod
+    def profile_parts(
+        self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
+    ) -> tuple[Masses, Float[Array, " n"]]:
+        """The derivative of the policy's value by every weight, and its expected reward row by row."""
+
+    def value(
+        self, policy: Policy, contexts: Any, *, eligible: Any = None, weights: Any = None, groups: Any = None
+    ) -> Estimate:
+        """The posterior of V(π) = mean over contexts of Σ_a π(a | x) r(x, a); exact where rewards are linear.
+
+        V(π) | data ~ N(Σ_a m_aᵀ θ̂_a, Σ_a m_aᵀ S_a m_a + ‖Fᵀ Σ_a (T_a W_a)ᵀ m_a‖²) with m_a the policy's feature
+        mass: it costs the actions that the policy can choose, and no K x K matrix. Where rewards are not linear the
+        mean is still that of V(π), and its variance the delta method's: the same formula with the derivative of V(π) by
+        every θ_a in the place of m_a (`method="delta"`); `value_draws` has the whole distribution.
+
+        Among its diagnostics: `unsupported_mass`, the share of choices on actions never logged; `prior_share`, the
+        share of the prior's variance that the data left (1: the answer is the prior's, 0: it is the data's).
+
+        Args:
+            policy: Any policy on the same actions.
+            contexts: (n, d), a sample of those the policy will meet.
+            eligible: Which actions may be chosen where; None for all. See `core.eligibility`.
+            weights: (n,) how often each context counts; None for once.
+            groups: (n,) users or sessions, when contexts come in clusters; `context_std` is then that of the groups.
+
+        Returns:
+            An `Estimate`: `posterior_std` for these contexts, `std` for the population they were drawn from.
+        """
+        masses, rows = self.profile_parts(policy, contexts, eligible, weights)
+        return self._with_support(self._estimate(masses, rows, weights, groups, method=self.method), masses[0])
+
+    def difference(
+        self,
+        policy: Policy,
+        baseline: Policy,
+        contexts: Any,
+        *,
+        eligible: Any = None,
+        weights: Any = None,
+        groups: Any = None,
+    ) -> Estimate:
+        """The exact posterior of V(policy) - V(baseline), paired on the contexts.
+
+        `probability_positive` of the result is the probability that the policy beats the baseline.
+
+        Args:
+            policy: The candidate.
+            baseline: What it must beat, for example `Logged(logs)`.
+            contexts: (n, d).
+            eligible: Which actions may be chosen where, for both.
+            weights: (n,) how often each context counts; None for once.
+            groups: (n,) users or sessions, when contexts come in clusters; `context_std` is then that of the groups.
+        """
+        masses, rows = self.profile_parts(policy, contexts, eligible, weights)
+        base_masses, base_rows = self.profile_parts(baseline, contexts, eligible, weights, "baseline")
+        found = self._estimate(
+            combined(masses, base_masses, -1.0), rows - base_rows, weights, groups, method=self.method
+        )
+        return self._with_support(found, masses[0])
+
+    def lift(
+        self,
+        policy: Policy,
+        baseline: Policy,
+        contexts: Any,
+        *,
+        eligible: Any = None,
+        weights: Any = None,
+        groups: Any = None,
+    ) -> Estimate:
+        """(V(policy) - V(baseline)) / |V(baseline)|, by the delta method around the posterior means.
+
+        Raises:
+            UndefinedLiftError: When the baseline's 95 % interval contains zero: a ratio to it then means nothing.
+        """
+        masses, rows = self.profile_parts(policy, contexts, eligible, weights)
+        base_masses, base_rows = self.profile_parts(baseline, contexts, eligible, weights, "baseline")
+        base = self._estimate(base_masses, base_rows, weights, groups, method=self.method)
+        low, high = base.interval()
+        if low <= 0.0 <= high:
+            raise UndefinedLiftError(
+                f"the baseline's value {base} may be zero, so a relative change means nothing. Use difference()."
+            )
+        scale = abs(base.value)
+        value = float(np.average(rows, weights=row_weights(weights, len(rows))))
+        lift = (value - base.value) / scale
+        # d lift = (dV - (1 + lift sign) dV0) / |V0|: the same linear form for the posterior and for the contexts.
+        slope = 1.0 + lift * np.sign(base.value)
+        tangent = tuple(mass.scaled(1.0 / scale) for mass in combined(masses, base_masses, -slope))
+        spread = self._estimate(tangent, (rows - slope * base_rows) / scale, weights, groups, method="delta")
+        return self._with_support(replace(spread, value=lift), masses[0])
+
+    def value_draws(
+        self,
+        policy: Policy,
+        contexts: Any,
+        *,
+        n_draws: int = 1000,
+        rng: np.random.Generator,
+        baseline: Policy | None = None,
+        eligible: Any = None,
+        weights: Any = None,
+        groups: Any = None,
+    ) -> Estimate:
+        """The posterior of V(π), or of V(policy) - V(baseline), by draws of all weights: its shape, not only moments.
+
+        Worth its cost (each draw looks at every pair that may be chosen) where rewards are not linear and the posterior
+        is wide: intervals are then skewed, as for a rare click.
+
+        Args:
+            policy: Any policy on the same actions.
+            contexts: (n, d).
+            n_draws: How many draws.
+            rng: A NumPy generator.
+            baseline: What to subtract; None for nothing.
+            eligible: Which actions may be chosen where; None for all.
+            weights: (n,) how often each context counts; None for once.
+            groups: (n,) users or sessions, when contexts come in clusters.
+        """
+        plain = (
+            self.value(policy, contexts, eligible=eligible, weights=weights, groups=groups)
+            if baseline is None
+            else self.difference(policy, baseline, contexts, eligible=eligible, weights=weights, groups=groups)
+        )
+        x = as_matrix("contexts", contexts)
+        terms = [(policy, 1.0), *([] if baseline is None else [(baseline, -1.0)])]
+        n_draws = as_count("n_draws", n_draws, minimum=2)
+        context_rng, *rngs = split(as_generator(rng), "contexts", *(str(i) for i in range(len(self.factors))))
+        factors = [Factor.draw(*one, n_draws, own) for one, own in zip(self.factors, rngs, strict=True)]
+        draws = draw_values(factors, terms, x, eligible, weights)
+        # What other contexts would have given: independent of the weights, and near enough normal.
+        around = draws + (plain.context_std or 0.0) * context_rng.standard_normal(len(draws))
+        return replace(
+            plain,
+            value=float(draws.mean()),
+            std=float(np.sqrt(draws.var(ddof=1) + (plain.context_std or 0.0) ** 2)),
+            posterior_std=float(draws.std(ddof=1)),
+            method="draws",
+            shape=Empirical(around),
+            posterior_shape=Empirical(draws),
+        )
+
+    def _with_support(self, estimate: Estimate, mass: FeatureMass) -> Estimate:
+        """The estimate with the share of the policy's choices that fall on actions never logged."""
+        unseen = ~np.isin(mass.actions, self.parts[0].weights.observed.actions)
+        size = np.abs(mass.probability)
+        share = float(size[unseen].sum() / max(size.sum(), np.finfo(float).tiny))
+        warnings = estimate.warnings
+        if share > MUCH_UNSUPPORTED:
+            warnings += (f"{share:.0%} of the policy's choices fall on actions never logged: there the prior decides",)
+        return replace(estimate, warnings=warnings, diagnostics={**estimate.diagnostics, "unsupported_mass": share})
+
+    def _prior_share(self, masses: Masses, posterior: float) -> float:
+        """The share of the prior's variance that the data left: 1 when the answer is the prior's, 0 when the data's."""
+        before = sum(
+            part.prior.variance_of(mass.vectors, mass.actions) for part, mass in zip(self.parts, masses, strict=True)
+        )
+        return min(1.0, posterior / before) if before > 0 else 1.0
+
+    def _estimate(
+        self, masses: Masses, rows: Float[Array, " n"], weights: Any, groups: Any, method: Method
+    ) -> Estimate:
+        counts = row_weights(weights, len(rows))
+        with np.errstate(over="ignore", invalid="ignore"):
+            posterior = sum(
+                part.weights.variance_of(mass.vectors, mass.actions)
+                for part, mass in zip(self.parts, masses, strict=True)
+            )
+            n, value = float(counts.sum()), float(np.average(rows, weights=counts))
+            context = mean_variance(rows - value, counts, groups)
+        check_overflow("the value and its variance", np.array([value, posterior, context or 0.0]))
+        alone = ("one context or group says nothing of how they vary: std is for these contexts alone",)
+        return Estimate(
+            value=value,
+            std=float(np.sqrt(posterior + (context or 0.0))),
+            posterior_std=float(np.sqrt(posterior)),
+            context_std=None if context is None else float(np.sqrt(context)),
+            warnings=(*self.all_warnings, *(alone if context is None else ())),
+            kind="posterior",
+            method=method,
+            diagnostics={
+                "n_contexts": n,
+                "n_actions_chosen": float(len(masses[0].actions)),
+                "prior_share": self._prior_share(masses, posterior),
+            },
+        )
+
+
+def combined(first: Masses, second: Masses, factor: float) -> Masses:
+    """Each mass plus `factor` times its fellow."""
+    return tuple(one.plus(other, factor) for one, other in zip(first, second, strict=True))
+
+
+MUCH_UNSUPPORTED = 0.25
+"""A policy with a larger share of its choices on actions never logged is warned about."""
+
+
+def mean_variance(centred: Float[Array, " n"], counts: Float[Array, " n"], groups: Any) -> float | None:
+    """The variance of a mean over independent rows, or over groups of them; None when there is only one."""
+    total = float(counts.sum())
+    if groups is None:
+        return float(counts @ centred**2) / (total - 1) / total if total > 1 else None
+    labels = np.unique(as_actions("groups", groups, length=len(centred)), return_inverse=True)[1]
+    sums = np.bincount(labels, weights=counts * centred)
+    n = len(sums)
+    return float(np.sum(sums**2)) / total**2 * n / (n - 1) if n > 1 else None
