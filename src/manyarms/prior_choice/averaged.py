@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float
 from scipy.optimize import brentq
-from scipy.special import ndtr, ndtri
+from scipy.special import gammaincinv, ndtr, ndtri
 
 from manyarms._arrays import Array, as_scalar
 from manyarms.core.estimate import Estimate
@@ -183,7 +183,7 @@ def average(
     rng: np.random.Generator,
     avoid_boundary: bool,
 ) -> AveragedPosterior:
-    """Draw η ~ N(best, B Bᵀ), condition under each, and weigh each by evidence over the density drawn from."""
+    """Draw η ~ t(best, B Bᵀ), condition under each, and weigh each by evidence over the density drawn from."""
 
     def solve(x: Float[Array, " s"]) -> tuple[float, HierarchicalGaussian]:
         return evidence.posterior(hyper, x, avoid_boundary=avoid_boundary)
@@ -197,7 +197,7 @@ def average(
             # So far out that the arithmetic fails; its weight would be nil.
             continue
         kept.append(eta + root @ row)
-        log_weights.append(value + 0.5 * float(row @ row))
+        log_weights.append(value + 0.5 * (TAILS + len(row)) * float(np.log1p(row @ row / TAILS)))
         if few:
             weights.append(found)
     if not kept:
@@ -220,16 +220,23 @@ def _capped_shares(log_weights: Float[Array, " k"]) -> Float[Array, " k"]:
 
 
 def _spread_out(size: int, n_draws: int, rng: np.random.Generator) -> Float[Array, "k s"]:
-    """Standard normal draws that fill the space evenly: fewer are needed than of independent ones."""
+    """Draws from a t-distribution that fill the space evenly: fewer are needed than of independent ones.
+
+    Its tails are heavier than a normal's, as those of a standard deviation that few effects determine are.
+    """
     if size == 0:
         return np.zeros((n_draws, 0))
     from scipy.stats import qmc  # noqa: PLC0415
 
     # Sobol's points, all shifted by one random vector; the first would lie in a corner.
-    points = qmc.Sobol(size, scramble=False).random_base2((n_draws - 1).bit_length())[:n_draws]
-    return ndtri(np.clip((points + rng.random(size)) % 1.0, 1e-9, 1 - 1e-9))
+    points = qmc.Sobol(size + 1, scramble=False).random_base2((n_draws - 1).bit_length())[:n_draws]
+    points = np.clip((points + rng.random(size + 1)) % 1.0, 1e-9, 1 - 1e-9)
+    chi_square = 2 * gammaincinv(TAILS / 2, points[:, 0])
+    return ndtri(points[:, 1:]) * np.sqrt(TAILS / chi_square)[:, None]
 
 
+TAILS = 5.0
+"""Degrees of freedom of the t-distribution that hyper-parameters are drawn from."""
 _TINY = np.finfo(float).tiny
 _UNSTABLE = "the uncertainty of the learned prior is far from normal: few draws decide; take intervals with caution"
 MAX_KEPT = 1 << 27

@@ -151,9 +151,9 @@ class LearnedPrior:
     def averaged(self, n_draws: int = 64, *, rng: np.random.Generator) -> AveragedPosterior:
         """The posterior with the uncertainty of what was learned mixed in, for intervals that do not pretend.
 
-        Draws of η from Laplace's approximation, each weighted by how much better or worse than that it explains the
-        logs. Costs 2 s + `n_draws` solves (s numbers learned), and each `value` after it `n_draws` sums over the
-        actions that a policy can choose.
+        Draws of η around Laplace's approximation, with heavier tails, each weighted by how well it explains the logs.
+        Costs 2 s + `n_draws` solves (s numbers learned), and each `value` after it `n_draws` sums over the actions that
+        a policy can choose.
 
         Args:
             n_draws: How many draws; their number sets how fine the mixture is, not how wide.
