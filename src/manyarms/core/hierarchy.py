@@ -66,7 +66,7 @@ class HierarchicalGaussian:
         self.action_covariance = ActionCovariance.of(action_cov, n_actions=self.n_actions, dim=self.dim)
         self.offset = _as_offset(offset, self.n_actions, self.dim)
         self.effects = as_effects(effects, self.mixing)
-        self._set_posterior(None, Observed.empty(), (), 0.0, 0.0)
+        self._set_posterior(None, Observed.empty(), (), 0.0, 0.0, 0.0)
 
     def _set_posterior(
         self,
@@ -75,6 +75,7 @@ class HierarchicalGaussian:
         gains: tuple[Array, ...],
         log_evidence: float,
         misfit: float,
+        log_det: float,
     ) -> None:
         # None for a prior, which is its own base: a reference to itself would keep it alive.
         self._base = base
@@ -82,6 +83,7 @@ class HierarchicalGaussian:
         self.gains = gains
         self.log_evidence = log_evidence
         self.misfit = misfit
+        self.log_det = log_det
 
     def conditioned(
         self,
@@ -91,13 +93,14 @@ class HierarchicalGaussian:
         gains: tuple[Array, ...],
         log_evidence: float,
         misfit: float,
+        log_det: float,
     ) -> HierarchicalGaussian:
         """The posterior with the parts that `inference.condition` has solved for; not for users."""
         out = object.__new__(HierarchicalGaussian)
         out.mixing, out.action_covariance, out.offset = self.mixing, self.action_covariance, self.offset
         out.effects = self.effects
         out.latent_mean, out.latent_factor = frozen(latent_mean), latent_factor
-        out._set_posterior(self.base, observed, gains, log_evidence, misfit)
+        out._set_posterior(self.base, observed, gains, log_evidence, misfit, log_det)
         return out
 
     def __repr__(self) -> str:
@@ -259,7 +262,7 @@ class HierarchicalGaussian:
         out.mixing, out.effects = self.mixing, self.effects
         out.latent_mean, out.latent_factor = frozen(latent_mean), latent_factor
         out.action_covariance, out.offset = action_covariance, None if offset is None else frozen(offset)
-        out._set_posterior(None, Observed.empty(), (), 0.0, 0.0)
+        out._set_posterior(None, Observed.empty(), (), 0.0, 0.0, 0.0)
         return out
 
     def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> HierarchicalGaussian:
@@ -279,7 +282,7 @@ class HierarchicalGaussian:
         out.offset = _extended_offset(self.offset, _as_offset(offset, n_new, self.dim), n_old, n_new)
         out.latent_mean, out.latent_factor, out.effects = self.latent_mean, self.latent_factor, self.effects
         base = None if self._base is None else self._base.with_actions(mixing, action_cov, offset)
-        out._set_posterior(base, self.observed, self.gains, self.log_evidence, self.misfit)
+        out._set_posterior(base, self.observed, self.gains, self.log_evidence, self.misfit, self.log_det)
         return out
 
     # The pieces.

@@ -73,7 +73,7 @@ def solve(prior: HierarchicalGaussian, observed: Observed) -> tuple[Hierarchical
     if not np.isfinite(log_evidence):
         raise NumericalError("the squares of the rewards overflow. Rescale rewards and noise_std.")
     gains = tuple(gain for gain, _ in absorbed)
-    return prior.conditioned(latent.mean, latent.factor, observed, gains, log_evidence, latent.misfit), latent
+    return prior.conditioned(latent.mean, latent.factor, observed, gains, log_evidence, latent.misfit, log_det), latent
 
 
 def small_products(prior: HierarchicalGaussian) -> AbstractContextManager[None]:

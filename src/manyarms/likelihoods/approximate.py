@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from manyarms._arrays import Array
 from manyarms._progress import Progress, reporter
@@ -27,6 +27,8 @@ from manyarms.linalg.quadratic import row_norms
 
 MAX_ITERATIONS = 100
 SMALLEST_STEP = 1.0 / 1024
+SMALLEST_OWN_STEP = 2.0**-20
+OWN_STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class _State:
     mean: Float[Array, " n"]
     variance: Float[Array, " n"]
     objective: float
+    rounding: float
 
 
 def approximate(
@@ -93,14 +96,17 @@ def approximate(
         while not converged and len(trace) <= max_iterations:
             target, step = loop.target(state), 1.0
             trial = loop.state(target)
+            if loop.variational and not trial.objective >= state.objective - state.rounding:
+                target = loop.settled(state)
+                trial = loop.state(target)
             # A full step may overshoot, as Newton's does on a curved log density.
-            while not trial.objective >= state.objective - _rounding(state) and step > SMALLEST_STEP:
+            while not trial.objective >= state.objective - state.rounding and step > SMALLEST_STEP:
                 step /= 2
                 trial = loop.state(_between(state.sites, target, step))
             gain = trial.objective - state.objective
-            if gain < -_rounding(state):
-                # No step along this direction helps: as good as it gets in floating point.
-                converged = True
+            if not gain >= -state.rounding:
+                # No step along this direction helps: as good as it gets in floating point, or the arithmetic is lost.
+                converged = abs(gain) < tolerance
                 break
             state = trial
             trace.append(max(state.objective, trace[-1]))
@@ -125,16 +131,48 @@ class _Loop:
         self.prior, self.logs, self.likelihood = prior, logs, likelihood
         self.counts = np.ones(len(logs)) if logs.weights is None else logs.weights
         self.variational = likelihood.treatment != "laplace"
+        self.prior_mean = self._predict(prior)[0]
 
     def target_from(self, weights: HierarchicalGaussian) -> Site:
         """The sites that the predictions of some weights ask for."""
-        start = getattr(self.likelihood, "start", None) if weights is self.prior else None
         mean, variance = self._predict(weights)
-        return self._site(*((mean, variance) if start is None else start(self.logs.rewards, mean, variance)))
+        first = self.likelihood.start(self.logs.rewards, mean, variance)
+        # Of a wide predictor even an earlier posterior knows no better than the prior.
+        fresh = (weights is self.prior) | (variance > 1.0)
+        return self._site(np.where(fresh, first[0], mean), np.where(fresh, first[1], variance))
 
     def target(self, state: _State) -> Site:
         """The sites that the present posterior asks for."""
         return self._site(state.mean, state.variance)
+
+    def settled(self, state: _State) -> Site:
+        """A few steps of every round on its own, the others as they are.
+
+        Where few rounds share a weight, the variance of a predictor hangs on its own site most, and all sites at once
+        would overshoot: each has a step length of its own, the best of 1, 1/2, 1/4, ... for what `_own` says.
+        """
+        c, m, v = self.counts, state.mean, np.maximum(state.variance, 1e-100)
+        # What the others and the prior say of a predictor: its posterior less its own site.
+        rest = Site(np.maximum(1.0 / v - c * state.sites.weight, 1e-14 / v), m / v - c * state.sites.linear)
+        sites, everyone = state.sites, np.arange(len(m))
+        for _ in range(OWN_STEPS):
+            target = self._site(*_posterior(rest, sites, c))
+            step, best, live, length = np.ones(len(m)), self._own(rest, target, everyone), everyone, 1.0
+            while len(live) and length > SMALLEST_OWN_STEP:
+                length /= 2
+                trial = self._own(rest, _between(sites, target, length), live)
+                better = ~(trial <= best[live])
+                live = live[better]
+                step[live], best[live] = length, trial[better]
+            sites = _between(sites, target, step)
+        return sites
+
+    def _own(self, rest: Site, sites: Site, rounds: Int[Array, " m"]) -> Float[Array, " m"]:
+        """What some rounds gain by a site of theirs: E log p - KL(N(m, v), rest), but for a constant."""
+        rest, sites = (Site(*(part[rounds] for part in of)) for of in (rest, sites))
+        m, v = _posterior(rest, sites, self.counts[rounds])
+        fit = self.likelihood.expected_log_density(self.logs.rewards[rounds], m, v)
+        return self.counts[rounds] * fit - 0.5 * (rest.weight * (m**2 + v) - 2 * rest.linear * m - np.log(v))
 
     def state(self, sites: Site) -> _State:
         """Solve for given sites and look at what follows."""
@@ -144,13 +182,26 @@ class _Loop:
         )
         weights = condition(self.prior, statistics, 1.0)
         mean, variance = self._predict(weights)
-        state = _State(sites, statistics, weights, mean, variance, 0.0)
-        objective = self._lower_bound(state) if self.variational else self._log_joint(state)
-        return _State(sites, statistics, weights, mean, variance, objective)
+        state = _State(sites, statistics, weights, mean, variance, 0.0, 0.0)
+        fit, moved = self._log_joint_terms(state)
+        objective = self.log_evidence(state) if self.variational else float(np.sum(fit - 0.5 * moved))
+        rounding = 1e-13 * float(np.sum(np.abs(fit)) + np.sum(np.abs(moved)))
+        return _State(sites, statistics, weights, mean, variance, objective, rounding)
 
     def log_evidence(self, state: _State) -> float:
-        """The lower bound of the evidence, or Laplace's approximation: the same expression without the variances."""
-        return self._lower_bound(state)
+        """Σ E log p(r_i | η_i) - KL(posterior, prior); without the variances it is Laplace's approximation.
+
+        KL = ½ (Σ (l - w m) (m - m₀) + log |S₀| / |S| - Σ w v): no squares of pseudo-rewards, which cancel.
+        """
+        fit, moved = self._log_joint_terms(state)
+        gained = state.weights.log_det - self.prior.log_det - float(self.counts @ (state.sites.weight * state.variance))
+        return float(np.sum(fit - 0.5 * moved)) - 0.5 * gained
+
+    def _log_joint_terms(self, state: _State) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """E log p of every round, and its share of ‖θ̂ - θ₀‖² in units of S₀, Σ (l - w m) (m - m₀) by the solve."""
+        (weight, linear), m = state.sites, state.mean
+        fit = self.likelihood.expected_log_density(self.logs.rewards, m, state.variance)
+        return self.counts * fit, self.counts * (linear - weight * m) * (m - self.prior_mean)
 
     def _site(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> Site:
         return self.likelihood.site(self.logs.rewards, mean, variance)
@@ -164,39 +215,12 @@ class _Loop:
             return mean, np.zeros_like(mean)
         return mean, row_norms(x, actions, weights.action_cov) ** 2
 
-    def _lower_bound(self, state: _State) -> float:
-        """Σ E log p(r_i | η_i) - KL(posterior, prior), the second through the normaliser of the sites."""
-        (weight, linear), m, v = state.sites, state.mean, state.variance
-        fit = self.likelihood.expected_log_density(self.logs.rewards, m, v)
-        site = linear * m - 0.5 * weight * (m**2 + v)
-        # log ∫ prior Π exp(linear η - weight η² / 2): the evidence of pseudo-rewards without what only normalises them.
-        quadratic = self._gained(state) - self._normaliser(state) + 0.5 * self._pseudo_squares(state)
-        return float(self.counts @ (fit - site)) + quadratic
 
-    def _log_joint(self, state: _State) -> float:
-        """log p(rewards, ψ, θ) at the mean, but for a constant."""
-        (weight, linear), m = state.sites, state.mean
-        fit = self.likelihood.expected_log_density(self.logs.rewards, m, state.variance)
-        misfit = state.weights.misfit + state.weights.observed.residual
-        misfit -= self.prior.misfit + self.prior.observed.residual
-        explained = self._pseudo_squares(state) - float(self.counts @ (2 * linear * m - weight * m**2))
-        return float(self.counts @ fit) - 0.5 * (misfit - explained)
-
-    def _gained(self, state: _State) -> float:
-        return state.weights.log_evidence - self.prior.log_evidence
-
-    def _normaliser(self, state: _State) -> float:
-        return -0.5 * state.statistics.total_weight * float(np.log(2 * np.pi))
-
-    def _pseudo_squares(self, state: _State) -> float:
-        weight, linear = state.sites
-        return float(self.counts @ (linear**2 / weight))
-
-
-def _between(old: Site, new: Site, share: float) -> Site:
+def _between(old: Site, new: Site, share: float | Float[Array, " n"]) -> Site:
     return Site(*((1 - share) * a + share * b for a, b in zip(old, new, strict=True)))
 
 
-def _rounding(state: _State) -> float:
-    """What the objective may fall by without having fallen: its terms are sums of squares that nearly cancel."""
-    return 1e-12 * (abs(state.objective) + float(np.sum(state.sites.linear**2 / state.sites.weight)))
+def _posterior(rest: Site, sites: Site, counts: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Mean and variance of predictors of which the rest and their own sites speak."""
+    variance = 1.0 / (rest.weight + counts * sites.weight)
+    return variance * (rest.linear + counts * sites.linear), variance

@@ -96,6 +96,12 @@ class Likelihood(ABC):
     def mean_slope(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
         """E g'(η): how a value moves with η."""
 
+    def start(
+        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Around which N(m, v) to take the first sites, given what the prior predicts."""
+        return mean, variance
+
     def treated(self, treatment: Treatment) -> Likelihood:
         """The same likelihood with another treatment."""
         out = copy(self)
@@ -169,12 +175,16 @@ class QuadratureLikelihood(Likelihood):
     def slopes(
         self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        slope, weight, spread = np.zeros_like(mean), np.zeros_like(mean), np.sqrt(variance)
+        slope, tilt, bend, spread = np.zeros_like(mean), np.zeros_like(mean), np.zeros_like(mean), np.sqrt(variance)
         for node, share in zip(*hermite(), strict=True):
             first, second = self.derivatives(rewards, mean + node * spread)
             slope += share * first
-            weight -= share * second
-        return slope, weight
+            tilt -= share * node * first
+            bend -= share * second
+        # E f'' = E z f' / s (Stein). The right side is the derivative of the quadrature itself, and still of the right
+        # size where the nodes are too far apart to see the bend; without spread only the left one can be computed.
+        wide = spread > 1e-3
+        return slope, np.where(wide, tilt / np.where(wide, spread, 1.0), bend)
 
 
 def hermite() -> tuple[Float[Array, " q"], Float[Array, " q"]]:

@@ -72,10 +72,13 @@ class Bernoulli(QuadratureLikelihood):
         if self.expected == "probit":
             inner = self._shrunk(mean, variance)
             return expit(inner) * expit(-inner) / np.sqrt(1.0 + np.pi / 8.0 * variance)
-        spread, out = np.sqrt(variance), np.zeros_like(mean)
+        spread, tilt, bend = np.sqrt(variance), np.zeros_like(mean), np.zeros_like(mean)
         for node, share in zip(*hermite(), strict=True):
-            out += share * expit(mean + node * spread) * expit(-mean - node * spread)
-        return out
+            p = expit(mean + node * spread)
+            tilt += share * node * p
+            bend += share * p * (1.0 - p)
+        wide = spread > 1e-3
+        return np.where(wide, tilt / np.where(wide, spread, 1.0), bend)
 
     @staticmethod
     def _shrunk(mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._arrays import Array, as_scalar
-from manyarms.likelihoods.base import Likelihood
+from manyarms.likelihoods.base import Likelihood, Site
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ class Gaussian(Likelihood):
         self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         return (rewards - mean) / self.noise_std**2, np.full_like(mean, self.noise_std**-2)
+
+    def site(self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]) -> Site:
+        """The round as it is: its weight is never zero, whatever the unit of rewards."""
+        weight = np.full_like(mean, self.noise_std**-2)
+        return Site(weight, weight * rewards)
 
     def mean_reward(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
         return mean
