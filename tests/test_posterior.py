@@ -416,3 +416,21 @@ def test_singular_covariances_are_as_exact_as_others(recipe):
     if problem.largest_eigenvalue() < 1e6:
         found = errors(problem)
         assert max(found.values()) < 1e-10, found
+
+
+def test_an_action_is_the_same_whoever_is_asked_for_beside_it():
+    """One singular Σ_a among definite ones must not change the root that the others are used with."""
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(6, 3, 3))
+    covs = root @ root.swapaxes(1, 2) + 0.1 * np.eye(3)
+    covs[::2, 2, :] = covs[::2, :, 2] = 0.0
+    prior = ma.HierarchicalGaussian(np.zeros(2), 1.0, rng.normal(size=(6, 3, 2)), covs)
+    logs = ma.LoggedData(rng.normal(size=(40, 3)), rng.integers(0, 6, 40), rng.normal(size=40), n_actions=6)
+    for weights in (ma.fit(logs, prior).weights, ma.fit(logs, prior.marginal()).weights):
+        everyone, mass = np.arange(6), rng.normal(size=(6, 3))
+        alone = [weights.action_mean([a])[0] for a in everyone]
+        assert_allclose(weights.action_mean(everyone), alone, rtol=1e-12)
+        spread = [weights.action_cov([a])[0] for a in everyone]
+        assert_allclose(weights.action_cov(everyone), spread, rtol=1e-10, atol=1e-14)
+        for a in everyone:
+            assert_allclose(weights.variance_of(mass[[a]], everyone[[a]]), mass[a] @ spread[a] @ mass[a], rtol=1e-10)

@@ -70,6 +70,7 @@ from manyarms.learners import (
     Training,
 )
 from manyarms.likelihoods import Bernoulli, Gaussian, Hurdle, Likelihood, LogNormal, Poisson, StudentT
+from manyarms.nonlinear import NonlinearHierarchy, chain, fit_nonlinear, sample_posterior
 from manyarms.policies import EpsilonGreedy, Greedy, Logged, Pessimistic, Softmax, TablePolicy, Thompson, Uniform
 from manyarms.posterior import HurdlePosterior, RewardPosterior, fit
 from manyarms.prior_choice import (
@@ -87,12 +88,6 @@ from manyarms.prior_choice import (
 )
 
 __all__ = [
-    "DM",
-    "DR",
-    "IPS",
-    "MIPS",
-    "SNDR",
-    "SNIPS",
     "AveragedPosterior",
     "BalancedIPS",
     "Bernoulli",
@@ -101,7 +96,9 @@ __all__ = [
     "CategoryChecks",
     "Comparison",
     "CrossFit",
+    "DM",
     "DMLearner",
+    "DR",
     "DRLearner",
     "DRos",
     "EffectGroup",
@@ -116,6 +113,7 @@ __all__ = [
     "HierarchicalGaussian",
     "Hurdle",
     "HurdlePosterior",
+    "IPS",
     "IPSLearner",
     "LearnedPrior",
     "Likelihood",
@@ -125,8 +123,10 @@ __all__ = [
     "LogarithmicSmoothingLearner",
     "Logged",
     "LoggedData",
+    "MIPS",
     "MIPSLearner",
     "MixedEffects",
+    "NonlinearHierarchy",
     "Normal",
     "OffCEM",
     "Pessimistic",
@@ -138,6 +138,8 @@ __all__ = [
     "PriorComparison",
     "Replay",
     "RewardPosterior",
+    "SNDR",
+    "SNIPS",
     "SNIPSLearner",
     "Sensitivity",
     "Softmax",
@@ -153,6 +155,7 @@ __all__ = [
     "Uniform",
     "WeightedIPS",
     "__version__",
+    "chain",
     "check_categories",
     "check_prior",
     "compare",
@@ -160,9 +163,11 @@ __all__ = [
     "condition",
     "errors",
     "fit",
+    "fit_nonlinear",
     "learn_prior",
     "prior_sensitivity",
     "priors",
+    "sample_posterior",
     "slope",
     "support_by_category",
 ]

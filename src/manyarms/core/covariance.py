@@ -6,11 +6,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from manyarms._arrays import Array, as_floats, check_rows, frozen
 from manyarms.errors import CovarianceError, ShapeError
-from manyarms.linalg.factor import is_psd, is_symmetric, psd_root
+from manyarms.linalg.factor import eigen_root, is_psd, is_symmetric, psd_root
+from manyarms.linalg.groups import chunks
 
 
 class ActionCovariance:
@@ -96,7 +97,10 @@ class ActionCovariance:
     def scaled(self, factor: float) -> ActionCovariance:
         """Σ_a times a number that is not negative."""
         parts = {name: getattr(self, name) for name in ("variances", "shared", "each")}
-        return ActionCovariance(**{name: None if part is None else factor * part for name, part in parts.items()})
+        out = ActionCovariance(**{name: None if part is None else factor * part for name, part in parts.items()})
+        if self.each is not None and factor > 0:
+            out._definite = self._definite
+        return out
 
     def extended(self, extra: ActionCovariance | None, n_actions: int, n_new: int) -> ActionCovariance:
         """The covariances of these actions followed by those of `n_new` more; None repeats what all share."""
@@ -114,7 +118,32 @@ class ActionCovariance:
         return self.each[actions]
 
     def _root(self, actions: Int[Array, " m"]) -> Float[Array, "*m d d"]:
-        return self._shared_root if self.shared is not None else psd_root(self._each(actions))
+        if self.shared is not None:
+            return self._shared_root
+        matrices, definite = self._each(actions), self._definite[actions]
+        if definite.all():
+            return np.linalg.cholesky(matrices)
+        out = np.empty_like(matrices)
+        for which, root in ((definite, np.linalg.cholesky), (~definite, eigen_root)):
+            out[which] = root(matrices[which])
+        return out
+
+    @cached_property
+    def _definite(self) -> Bool[Array, " K"]:
+        """Which matrices have a Cholesky factor.
+
+        Decided once for each: what a posterior stores was made with one root, and must meet the same one later,
+        whatever other actions are asked for beside it.
+        """
+        assert self.each is not None
+        out = np.ones(len(self.each), dtype=bool)
+        for part in chunks(len(self.each), 4096):
+            try:
+                np.linalg.cholesky(self.each[part])
+            except np.linalg.LinAlgError:
+                values = np.linalg.eigvalsh(self.each[part])
+                out[part] = values[:, 0] > 1e-10 * values[:, -1]
+        return out
 
     @cached_property
     def _shared_root(self) -> Float[Array, "d d"]:

@@ -15,10 +15,15 @@ def psd_root(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]
     try:
         return np.linalg.cholesky(matrices)
     except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(matrices)
-        # A zero eigenvalue comes out as rounding of either sign; taken for real it would be a direction of its own.
-        floor = matrices.shape[-1] * np.finfo(float).eps * values.max(axis=-1, keepdims=True, initial=0.0)
-        return vectors * np.sqrt(np.where(values > floor, values, 0.0))[..., None, :]
+        return eigen_root(matrices)
+
+
+def eigen_root(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
+    """L with L Lᵀ = Σ from eigenvalues, for Σ that may be singular."""
+    values, vectors = np.linalg.eigh(matrices)
+    # A zero eigenvalue comes out as rounding of either sign; taken for real it would be a direction of its own.
+    floor = matrices.shape[-1] * np.finfo(float).eps * values.max(axis=-1, keepdims=True, initial=0.0)
+    return vectors * np.sqrt(np.where(values > floor, values, 0.0))[..., None, :]
 
 
 def is_symmetric(matrices: Float[Array, "k d d"]) -> np.ndarray:

@@ -1,0 +1,22 @@
+"""Hierarchies that are not linear: θ_a | ψ ~ N(f_a(ψ), Σ_a) for any smooth f_a.
+
+`fit_nonlinear` linearises f_a around the mode of ψ and solves in closed form there: fast, and local. `sample_posterior`
+draws from the posterior itself. `chain` builds hierarchies of several latent layers.
+"""
+
+from manyarms.nonlinear.chained import ChainedFunction, Layer, chain
+from manyarms.nonlinear.draws import PosteriorDraws
+from manyarms.nonlinear.fitting import NonlinearPosterior, fit_nonlinear
+from manyarms.nonlinear.hierarchy import NonlinearHierarchy
+from manyarms.nonlinear.sampling import sample_posterior
+
+__all__ = [
+    "ChainedFunction",
+    "Layer",
+    "NonlinearHierarchy",
+    "NonlinearPosterior",
+    "PosteriorDraws",
+    "chain",
+    "fit_nonlinear",
+    "sample_posterior",
+]
