@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint types layers unit format lock coverage setting-one benchmark learned-priors taxonomy \
-	real-priors estimators-at-scale clean
+	real-priors clicks clicks-at-scale estimators-at-scale clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,13 @@ real-priors: $(VENV)/.installed  ## priors on MovieLens and Jester; MANYARMS_DAT
 	$(RUN) studies/real_priors.py movielens $(MANYARMS_DATA)/ml-1m
 	$(RUN) studies/real_priors.py movielens-halves $(MANYARMS_DATA)/ml-1m
 	$(RUN) studies/real_priors.py jester $(MANYARMS_DATA)/jester
+
+clicks: $(VENV)/.installed-dev  ## clicks at 1, 5 and 20 %: every treatment beside an exact sampler (a quarter of an hour)
+	$(RUN) studies/clicks.py
+	$(RUN) studies/binary_setting_one.py
+
+clicks-at-scale: $(VENV)/.installed  ## 100,000 actions, a million rounds, 2 % clicks: time and memory
+	$(RUN) studies/clicks_at_scale.py
 
 estimators-at-scale: $(VENV)/.installed  ## every estimator at n = 100,000, K = 10,000: time and memory
 	$(RUN) studies/estimators_at_scale.py

@@ -180,7 +180,7 @@ def one_problem(rng: np.random.Generator, rate: float, n_sweeps: int) -> Result:
     """Draw, fit, sample, compare."""
     world_rng, policy_rng, draw_rng, chain_rng = split(rng, "world", "policy", "draws", "chains")
     problem = draw_problem(rate, world_rng)
-    fitted = {name: ma.fit(problem.logs, problem.prior, ma.Bernoulli(name)) for name in TREATMENTS}
+    fitted = {name: ma.fit(problem.logs, problem.prior, ma.Bernoulli(name, "quadrature")) for name in TREATMENTS}
     tables = policy_tables(problem, fitted["variational"], policy_rng)
     rewards = expit(problem.logs.contexts @ problem.theta.T)
     truth = {name: float((table * rewards).sum(axis=1).mean()) for name, table in tables.items()}

@@ -145,6 +145,10 @@ def test_update_is_near_a_fit_on_everything():
     assert other.posterior_std == pytest.approx(value.posterior_std, rel=0.1)
     assert updated.statistics.n_rounds == 600
     assert updated.log_evidence == pytest.approx(whole.log_evidence, abs=1.0)
+    again = updated.refit(logs)
+    assert again.statistics.n_rounds == 600
+    assert again.log_evidence == pytest.approx(whole.log_evidence, abs=1e-4)
+    assert_allclose(again.weights.action_mean(), whole.weights.action_mean(), atol=2e-3)
 
 
 def test_a_fit_that_was_cut_short_says_so():

@@ -130,7 +130,7 @@ class RewardPosterior(PolicyJudge):
         """The posterior given more logs: the same as a fit on all of them where the likelihood is Gaussian.
 
         Else the earlier rounds keep the Gaussian factors that stand in for them, found without the new rounds: a little
-        less exact than `fit` on all logs, which may start from this posterior (`start=`).
+        less exact than `refit` on all logs.
         """
         check_logs(logs, self.prior)
         added = absorb(self.weights, logs, self.likelihood)
@@ -149,6 +149,25 @@ class RewardPosterior(PolicyJudge):
             trace=added.trace,
             converged=added.converged,
             warnings=tuple(dict.fromkeys((*self.warnings, *added.warnings, *twice))),
+        )
+
+    def refit(self, logs: LoggedData) -> RewardPosterior:
+        """The posterior of all these logs and no others, started from this one: exact where `update` only comes near.
+
+        Args:
+            logs: All rounds, old and new.
+        """
+        check_logs(logs, self.prior)
+        found = absorb(self.prior, logs, self.likelihood, start=self.weights)
+        return replace(
+            self,
+            weights=found.weights,
+            statistics=found.statistics,
+            learned_from=(logs.fingerprint,),
+            warnings=found.warnings,
+            evidence_offset=found.evidence_offset,
+            trace=found.trace,
+            converged=found.converged,
         )
 
     def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> RewardPosterior:
