@@ -34,6 +34,11 @@ class LinearSoftmax(Softmax):
         self.rows_per_block = max(1, (1 << 21) // self.n_actions)
 
     @property
+    def is_linear(self) -> bool:
+        """Scores are xᵀ β_a."""
+        return True
+
+    @property
     def means(self) -> Float[Array, "K d"]:
         """β: what scores are made of."""
         return self.weights

@@ -26,16 +26,16 @@ class Pessimistic(ScoredPolicy):
 
     def __init__(self, posterior: RewardPosterior | HurdlePosterior, delta: float = 0.05):
         super().__init__(posterior)
-        self.radius = confidence_radius(self.weights.dim, delta)
+        self.radius = confidence_radius(self.single_weights.dim, delta)
         self.delta = delta
 
     def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        covariances = self.weights.action_cov
+        covariances = self.single_weights.action_cov
         if among is None:
             return best_lower_bounds(contexts, self.means, covariances, self.radius, k)
         found = best_lower_bounds(contexts, self.means[among], lambda m: covariances(among[m]), self.radius, k)
         return among[found]
 
     def pair_scores(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
-        norms = row_norms(contexts[pair_rows(pairs)], pairs.indices, self.weights.action_cov)
+        norms = row_norms(contexts[pair_rows(pairs)], pairs.indices, self.single_weights.action_cov)
         return pair_means(contexts, pairs, self.means) - self.radius * norms

@@ -45,8 +45,12 @@ class ScoredPolicy(Policy):
             return pair_means(contexts, pairs, self.means)
         return self.posterior.expected_reward(contexts[pair_rows(pairs)], pairs.indices)
 
+    def all_rewards(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
+        """E r(x_i, a) for all actions."""
+        return contexts @ self.means.T if self.is_linear else self.posterior.expected_reward(contexts)
+
     @property
-    def weights(self) -> HierarchicalGaussian:
+    def single_weights(self) -> HierarchicalGaussian:
         """The one set of weights that scores are made of."""
         if isinstance(self.posterior, HurdlePosterior):
             raise InputError(
@@ -58,7 +62,7 @@ class ScoredPolicy(Policy):
     @property
     def means(self) -> Float[Array, "K d"]:
         """E θ_a of every action."""
-        return self.weights.action_mean()
+        return self.single_weights.action_mean()
 
     @abstractmethod
     def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:

@@ -31,7 +31,7 @@ class Softmax(Greedy):
         n = len(contexts)
         if eligible is None:
             with np.errstate(over="ignore", invalid="ignore"):
-                p = self.posterior.expected_reward(contexts)
+                p = self.all_rewards(contexts)
                 p /= self.temperature
             check_overflow("scores", p)
             p -= p.max(axis=1, keepdims=True)
