@@ -20,11 +20,11 @@ class Bernoulli(QuadratureLikelihood):
 
     Args:
         treatment: "variational" (default): the Gaussian nearest to the posterior in the sense of the evidence lower
-            bound. "laplace": a Gaussian at the joint mode of ψ and θ; faster, and too sure where clicks are few.
+            bound. "laplace": a Gaussian at the joint mode of ψ and θ; faster, and too high where clicks are few.
             "paper": the maximum likelihood and curvature of each action on its own, regularised so that they exist; for
             reproduction only, since it drops the evidence of actions without a click (docs/likelihoods.md).
         expected: E g(η) by "quadrature" (default), or by the paper's "probit" formula g(m / √(1 + π v / 8)), which
-            lacks the square of the norm there: cheaper, and up to a tenth too high for rare clicks.
+            lacks the square of the norm there: cheaper, and a fifth too high at a click rate of 1 %.
     """
 
     treatment: Treatment = "variational"
