@@ -86,7 +86,7 @@ class PolicyJudge(ABC):
             An `Estimate`: `posterior_std` for these contexts, `std` for the population they were drawn from.
         """
         masses, rows = self.profile_parts(policy, contexts, eligible, weights)
-        return self._with_support(self._estimate(masses, rows, weights, groups, method=self.method), masses[0])
+        return self.judged(masses, rows, weights, groups, support=masses[0])
 
     def difference(
         self,
@@ -112,10 +112,8 @@ class PolicyJudge(ABC):
         """
         masses, rows = self.profile_parts(policy, contexts, eligible, weights)
         base_masses, base_rows = self.profile_parts(baseline, contexts, eligible, weights, "baseline")
-        found = self._estimate(
-            combined(masses, base_masses, -1.0), rows - base_rows, weights, groups, method=self.method
-        )
-        return self._with_support(found, masses[0])
+        gap = combined(masses, base_masses, -1.0)
+        return self.judged(gap, rows - base_rows, weights, groups, support=masses[0])
 
     def lift(
         self,
@@ -198,6 +196,12 @@ class PolicyJudge(ABC):
             shape=Empirical(around),
             posterior_shape=Empirical(draws),
         )
+
+    def judged(
+        self, masses: Masses, rows: Float[Array, " n"], weights: Any, groups: Any, *, support: FeatureMass
+    ) -> Estimate:
+        """The distribution of a value whose derivative and rows are known; `support` is what the policy chooses."""
+        return self._with_support(self._estimate(masses, rows, weights, groups, method=self.method), support)
 
     def _with_support(self, estimate: Estimate, mass: FeatureMass) -> Estimate:
         """The estimate with the share of the policy's choices that fall on actions never logged."""

@@ -102,9 +102,8 @@ class AveragedPosterior:
         self, policy: Policy, contexts: Any, *, eligible: Any = None, weights: Any = None, groups: Any = None
     ) -> Estimate:
         """The posterior of V(π), as `RewardPosterior.value`, averaged over priors."""
-        plain = self.posterior.value(policy, contexts, eligible=eligible, weights=weights, groups=groups)
-        mass, _ = self.posterior.profile(policy, contexts, eligible, weights)
-        return self._mixed(plain, mass)
+        mass, rows = self.posterior.profile(policy, contexts, eligible, weights)
+        return self._mixed(self.posterior.judged((mass,), rows, weights, groups, support=mass), mass)
 
     def difference(
         self,
@@ -117,10 +116,10 @@ class AveragedPosterior:
         groups: Any = None,
     ) -> Estimate:
         """The posterior of V(policy) - V(baseline), as `RewardPosterior.difference`, averaged over priors."""
-        plain = self.posterior.difference(policy, baseline, contexts, eligible=eligible, weights=weights, groups=groups)
-        mass, _ = self.posterior.profile(policy, contexts, eligible, weights)
-        base, _ = self.posterior.profile(baseline, contexts, eligible, weights, "baseline")
-        return self._mixed(plain, mass.plus(base, -1.0))
+        mass, rows = self.posterior.profile(policy, contexts, eligible, weights)
+        base, base_rows = self.posterior.profile(baseline, contexts, eligible, weights, "baseline")
+        gap = mass.plus(base, -1.0)
+        return self._mixed(self.posterior.judged((gap,), rows - base_rows, weights, groups, support=mass), gap)
 
     def lift(
         self,

@@ -40,7 +40,6 @@ class _Found:
     hyper: Hyperparameters
     eta: Float[Array, " s"]
     value: float
-    slope: Float[Array, " s"]
 
 
 def learn_prior(
@@ -161,7 +160,7 @@ def _search(
 ) -> tuple[_Found, list[float], bool]:
     """L-BFGS from the start given, after all scales were multiplied by the one number that suits the data best."""
     eta = hyper.start()
-    value, slope = evidence.at(hyper, eta, avoid_boundary=avoid_boundary)
+    value, _ = evidence.posterior(hyper, eta, avoid_boundary=avoid_boundary)
     trace = [value]
     if hyper.learn_noise and isinstance(evidence, ExactEvidence):
         rescaled = _within(_rescaled(evidence, hyper, eta), hyper.bounds())
@@ -175,8 +174,8 @@ def _search(
             report(len(trace) - 1, max_iterations)
 
         eta, iterations = _climb(evidence, hyper, eta, avoid_boundary, max_iterations, accepted)
-    value, slope = evidence.at(hyper, eta, avoid_boundary=avoid_boundary)
-    return _Found(hyper, eta, value, slope), trace, iterations < max_iterations
+    value, _ = evidence.posterior(hyper, eta, avoid_boundary=avoid_boundary)
+    return _Found(hyper, eta, value), trace, iterations < max_iterations
 
 
 def _climb(
@@ -261,8 +260,8 @@ def _zero(evidence: Evidence, found: _Found, max_iterations: int) -> tuple[_Foun
 def _polished(evidence: Evidence, hyper: Hyperparameters, eta: Float[Array, " s"], max_iterations: int) -> _Found:
     if hyper.size:
         eta, _ = _climb(evidence, hyper, eta, False, max_iterations, lambda value: None)
-    value, slope = evidence.at(hyper, eta, avoid_boundary=False)
-    return _Found(hyper, eta, value, slope)
+    value, _ = evidence.posterior(hyper, eta, avoid_boundary=False)
+    return _Found(hyper, eta, value)
 
 
 def _removable(evidence: Evidence, found: _Found) -> int | None:
