@@ -214,7 +214,7 @@ def test_a_write_that_fails_leaves_the_old_files_whole_and_nothing_else(broken, 
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, broken, fail)
+    monkeypatch.setattr(os, broken, fail)
     with pytest.raises(OSError, match="No space"):
         files.replace_files({tmp_path / name: b"new" for name in old})
     monkeypatch.undo()
@@ -232,7 +232,7 @@ def test_files_known_as_ours_stay_known_when_a_run_stops_half_way(tmp_path, monk
             raise OSError(28, "No space left on device")
         rename(source, target)
 
-    monkeypatch.setattr(files.os, "replace", stop_at_second_file)
+    monkeypatch.setattr(os, "replace", stop_at_second_file)
     with pytest.raises(OSError, match="No space"):
         files.write_ours(tmp_path, {"one": b"new one", "two": b"new two"})
     monkeypatch.undo()
@@ -259,7 +259,7 @@ def test_a_full_disk_is_one_line_too(tmp_path, monkeypatch):
     def full(_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     assert_one_line(invoke("demo", *SMALL, "--output", tmp_path), "No space left on device")
     assert os.listdir(tmp_path) == []
 

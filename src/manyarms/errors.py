@@ -10,7 +10,8 @@ ManyarmsError
 │   ├── ActionError                    an action outside 0 ... n_actions - 1
 │   ├── PropensityError                a probability outside its range, or rows that do not sum to 1
 │   ├── CovarianceError                not symmetric, or not positive semi-definite
-│   └── EligibilityError               a row with nothing to choose from, or ids that are not actions
+│   ├── EligibilityError               a row with nothing to choose from, or ids that are not actions
+│   └── DataFileError                  a data file is missing, damaged or not what its owner published
 ├── NumericalError                     finite input, yet the arithmetic overflowed; says where
 ├── TooLargeError                      an array was asked for that is larger than this library will form
 └── UndefinedLiftError                 a relative change against a baseline that may be zero
@@ -56,6 +57,10 @@ class CovarianceError(InputError):
 
 class EligibilityError(InputError):
     """An eligible set is empty, or names what is not an action."""
+
+
+class DataFileError(InputError):
+    """A data file is missing, damaged or not what its owner published."""
 
 
 class NumericalError(ManyarmsError, ArithmeticError):

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manyarms.errors import ManyarmsError
+from manyarms.cli.terminal import one_line_errors, spinner
 
 if TYPE_CHECKING:
     from manyarms.cli.comparison import Comparison
@@ -37,7 +35,7 @@ def demo(
     One that is yours, or that you have changed, is kept: the demo then stops,
     unless you pass --force.
     """
-    with _one_line_errors():
+    with one_line_errors():
         comparison = _run(output, seed, items, categories, rounds, force)
         from manyarms.cli.printing import figures, print_comparison  # noqa: PLC0415
 
@@ -52,45 +50,18 @@ def _run(output: Path, seed: int, items: int, categories: int, rounds: int, forc
     # Imported here, so that `manyarms --help` does not wait for what only the demo needs.
     import numpy as np  # noqa: PLC0415
 
+    from manyarms._files import parquet_bytes  # noqa: PLC0415
     from manyarms.cli.comparison import compare  # noqa: PLC0415
-    from manyarms.cli.files import parquet_bytes, refuse_foreign, write_ours  # noqa: PLC0415
+    from manyarms.cli.files import refuse_foreign, write_ours  # noqa: PLC0415
     from manyarms.cli.script import script_file  # noqa: PLC0415
     from manyarms.datasets.shop import Shop  # noqa: PLC0415
 
     if not force:
         refuse_foreign(output, FILES)
-    with _spinner("Making up a shop"):
+    with spinner("Making up a shop"):
         shop = Shop(n_items=items, n_categories=categories, n_rounds=rounds)
         log = shop.draw(np.random.default_rng(seed))
         contents = [parquet_bytes(log.logs_table), parquet_bytes(log.catalog_table), script_file().encode()]
         write_ours(output, dict(zip(FILES, contents, strict=True)))
-    with _spinner("Reading the log, fitting, comparing policies"):
+    with spinner("Reading the log, fitting, comparing policies"):
         return compare(output, log.environment)
-
-
-@contextmanager
-def _one_line_errors() -> Generator[None]:
-    """What a user can cause ends in one line on stderr and exit code 1; all else is a bug and keeps its traceback."""
-    try:
-        yield
-    except ManyarmsError as error:
-        _fail(str(error))
-    except OSError as error:
-        _fail(f"cannot use {error.filename}: {error.strerror}." if error.filename else str(error.strerror or error))
-
-
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"manyarms: error: {message}", err=True)
-    raise typer.Exit(1) from None
-
-
-@contextmanager
-def _spinner(doing: str) -> Generator[None]:
-    """A sign of life on a terminal; elsewhere nothing."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console  # noqa: PLC0415
-
-    with Console(stderr=True).status(f"{doing} ..."):
-        yield

@@ -54,7 +54,12 @@ def as_eligibility(value: Any, n_rows: int, n_actions: int) -> Eligibility | Non
         n_rows: How many contexts there are.
         n_actions: K.
     """
-    if value is None or isinstance(value, Eligibility):
+    if value is None:
+        return value
+    if isinstance(value, Eligibility):
+        # Longer ones would be read without complaint, as the sets of other rows.
+        if value.n_rows != n_rows:
+            raise ShapeError(f"eligible must have one row a context: {n_rows}; got {value.n_rows}.")
         return value
     if callable(value):
         return _Callable(value, n_rows, n_actions)

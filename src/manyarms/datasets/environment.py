@@ -1,12 +1,14 @@
-"""A world with known weights: it can be logged from, and it knows the value of every policy."""
+"""Worlds with known weights: they can be logged from, and they know the value of every policy."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.special import expit
 
 from manyarms._arrays import Array, as_actions, as_count, as_floats, as_matrix, as_scalar
 from manyarms._random import split
@@ -20,19 +22,29 @@ from manyarms.linalg.pairs import pair_rows
 DrawContexts = Callable[[np.random.Generator, int], Float[Array, "n d"]]
 
 
-class LinearEnvironment:
-    """Contexts x ~ ν; reward of action a in context x ~ N(xᵀ θ_a, σ²).
+class ScoredEnvironment(ABC):
+    """Contexts x ~ ν; the reward of action a in context x has a mean that rises with xᵀ θ_a.
 
     Args:
         weights: (K, d) the true θ.
-        noise_std: σ.
         draw_contexts: Called as draw_contexts(rng, n); returns (n, d) contexts.
     """
 
-    def __init__(self, weights: Any, noise_std: float, draw_contexts: DrawContexts):
+    def __init__(self, weights: Any, draw_contexts: DrawContexts):
         self.weights: Float[Array, "K d"] = as_floats("weights", weights, ndim=2)
-        self.noise_std = as_scalar("noise_std", noise_std, at_least=0.0)
         self._draw_contexts = draw_contexts
+
+    @abstractmethod
+    def expected_reward(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        """The mean reward, one action a row."""
+
+    @abstractmethod
+    def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> float:
+        """The true value of a policy on these contexts."""
+
+    @abstractmethod
+    def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
+        """Rewards with these means."""
 
     @property
     def n_actions(self) -> int:
@@ -53,22 +65,10 @@ class LinearEnvironment:
         contexts_rng, actions_rng, noise_rng = split(rng, "contexts", "actions", "noise")
         x = self.contexts(as_count("n", n, minimum=0), contexts_rng)
         actions = policy.sample(x, actions_rng)
-        rewards = self.expected_reward(x, actions) + self.noise_std * noise_rng.standard_normal(n)
+        rewards = self._draw_rewards(self.expected_reward(x, actions), noise_rng)
         # Thompson samples afresh, so its frozen probabilities are not those of its samples.
         propensities = policy.probability_of(x, actions) if policy.samples_have_probabilities else None
         return LoggedData(x, actions, rewards, propensities, self.n_actions, logging_policy=_free(policy))
-
-    def expected_reward(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
-        """xᵀ θ_a, one action a row."""
-        contexts = as_matrix("contexts", contexts, columns=self.dim)
-        actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(contexts))
-        return np.einsum("nd,nd->n", contexts, self.weights[actions])
-
-    def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> float:
-        """The true value of a policy on these contexts."""
-        if policy.n_actions != self.n_actions:
-            raise ShapeError(f"policy has {policy.n_actions} actions; the environment has {self.n_actions}.")
-        return float(policy.profile(contexts, self.weights, eligible=eligible)[1].mean())
 
     def optimal_policy(self) -> Policy:
         """Always the truly best action."""
@@ -77,6 +77,62 @@ class LinearEnvironment:
     def optimal_value(self, contexts: Any) -> float:
         """The value of the best policy there is."""
         return self.value(self.optimal_policy(), contexts)
+
+    def _scores(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        contexts = as_matrix("contexts", contexts, columns=self.dim)
+        actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(contexts))
+        return np.einsum("nd,nd->n", contexts, self.weights[actions])
+
+    def _check_policy(self, policy: Policy) -> None:
+        if policy.n_actions != self.n_actions:
+            raise ShapeError(f"policy has {policy.n_actions} actions; the environment has {self.n_actions}.")
+
+
+class LinearEnvironment(ScoredEnvironment):
+    """Contexts x ~ ν; reward of action a in context x ~ N(xᵀ θ_a, σ²).
+
+    Args:
+        weights: (K, d) the true θ.
+        noise_std: σ.
+        draw_contexts: Called as draw_contexts(rng, n); returns (n, d) contexts.
+    """
+
+    def __init__(self, weights: Any, noise_std: float, draw_contexts: DrawContexts):
+        super().__init__(weights, draw_contexts)
+        self.noise_std = as_scalar("noise_std", noise_std, at_least=0.0)
+
+    def expected_reward(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        return self._scores(contexts, actions)
+
+    def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> float:
+        self._check_policy(policy)
+        return float(policy.profile(contexts, self.weights, eligible=eligible)[1].mean())
+
+    def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
+        return expected + self.noise_std * rng.standard_normal(len(expected))
+
+
+class LogisticEnvironment(ScoredEnvironment):
+    """Contexts x ~ ν; reward of action a in context x is 1 with probability 1 / (1 + exp(-xᵀ θ_a)), and else 0.
+
+    Args:
+        weights: (K, d) the true θ.
+        draw_contexts: Called as draw_contexts(rng, n); returns (n, d) contexts.
+    """
+
+    def expected_reward(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        return expit(self._scores(contexts, actions))
+
+    def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> float:
+        self._check_policy(policy)
+        contexts = as_matrix("contexts", contexts, columns=self.dim)
+        total = 0.0
+        for rows, probabilities in policy.probability_chunks(contexts, eligible=eligible):
+            total += float((probabilities * expit(contexts[rows] @ self.weights.T)).sum())
+        return total / len(contexts)
+
+    def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
+        return (rng.random(len(expected)) < expected).astype(np.float64)
 
 
 class _Best(Policy):

@@ -12,8 +12,9 @@ from jaxtyping import Float, Int
 
 from manyarms._arrays import Array, as_count, as_floats, as_scalar, check_rows, frozen
 from manyarms._random import split
+from manyarms.datasets.files import cache_folder
 from manyarms.datasets.matrix import MatrixEnvironment, factorise
-from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
+from manyarms.errors import DataFileError, DataTypeError, InputError, RangeError, ShapeError
 
 NAME = "jester_data_1.parquet"
 
@@ -103,19 +104,21 @@ def _features(
     return np.column_stack([np.ones(len(ratings)), scores / spread])
 
 
-def load_jester(path: str | os.PathLike[str]) -> Float[Array, "users jokes"]:
+def load_jester(path: str | os.PathLike[str] | None = None) -> Float[Array, "users jokes"]:
     """Ratings of the users who rated every joke of the file: 7,200 by 100 in Jester dataset 1, from -10 to 10.
 
     Args:
-        path: A Parquet file with columns user, joke and rating, or a folder that holds it as jester_data_1.parquet.
+        path: A Parquet file with columns user, joke and rating, or a folder that holds it as jester_data_1.parquet;
+            the cache folder by default. There is no download: the owners publish spreadsheets.
 
     Returns:
         Rows in the order of user ids, columns in that of joke ids.
 
     Raises:
-        InputError: Naming the column, the first bad row and a way out; or what file is missing and where to get it.
+        DataFileError: The file is missing or damaged; says where to get it.
+        InputError: Naming the column, the first bad row and a way out.
     """
-    columns = _read_columns(_find(Path(path)))
+    columns = _read_columns(_find(cache_folder() if path is None else Path(path)))
     users, user_rows = np.unique(columns["user"], return_inverse=True)
     jokes, joke_rows = np.unique(columns["joke"], return_inverse=True)
     counts = np.zeros((len(users), len(jokes)), dtype=np.int64)
@@ -135,7 +138,7 @@ def _find(where: Path) -> Path:
     options = [where, where / NAME, where / "jester" / NAME]
     found = next((option for option in options if option.is_file()), None)
     if found is None:
-        raise InputError(f"{where} is no Parquet file and no folder that holds {NAME}. {WHERE}")
+        raise DataFileError(f"{where} is no Parquet file and no folder that holds {NAME}. {WHERE}")
     return found
 
 
@@ -147,7 +150,7 @@ def _read_columns(path: Path) -> dict[str, Array]:
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as damage:
-        raise InputError(f"{path} cannot be read as Parquet: {damage}. {WHERE}") from damage
+        raise DataFileError(f"{path} cannot be read as Parquet: {damage}. {WHERE}") from damage
     kinds = {"user": pa.types.is_integer, "joke": pa.types.is_integer, "rating": pa.types.is_floating}
     for name, fits in kinds.items():
         if name not in table.column_names:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
-import zipfile
-import zlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -18,10 +15,11 @@ from scipy import sparse
 from manyarms._arrays import Array, as_count, frozen
 from manyarms._random import split
 from manyarms.datasets.environment import LinearEnvironment
+from manyarms.datasets.files import MOVIELENS_1M, locate
 from manyarms.datasets.matrix import alignment, factorise
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 
-WHERE = 'Get "MovieLens 1M" (ml-1m.zip) from GroupLens, who offer it under Datasets, and pass the zip or its folder.'
+WHERE = MOVIELENS_1M.where
 
 COLUMNS = ("user", "movie", "rating", "time")
 
@@ -177,18 +175,21 @@ def movielens_factors(
     return MovieLensFactors(frozen(users), frozen(items[movies]), frozen(vectors[movies]), frozen(movies), genres)
 
 
-def load_movielens(path: str | os.PathLike[str]) -> MovieLens:
+def load_movielens(path: str | os.PathLike[str] | None = None, *, download: bool = False) -> MovieLens:
     """Read MovieLens 1M in its owners' format: ratings.dat and movies.dat, columns separated by `::`, in Latin-1.
 
     Args:
-        path: A folder that holds the two files, itself, in ml-1m/ or in ml-1m.zip; or the zip.
+        path: A folder that holds the two files, itself, in ml-1m/ or in ml-1m.zip; or the zip. By default the cache
+            folder.
+        download: Fetch the zip into the cache folder (6 MB, for research, not to be passed on) when it is not there.
 
     Raises:
-        InputError: Naming the file, the first bad line and a way out; or what file is missing and where to get it.
+        DataFileError: A file is missing or damaged; says where to get it.
+        InputError: Naming the file, the first bad line and a way out.
     """
-    where = Path(path)
-    numbers = _parse_ratings(_read(where, "ratings.dat"))
-    catalog = _parse_movies(_read(where, "movies.dat"))
+    archive = locate(MOVIELENS_1M, path, "ratings.dat", fetch=download)
+    numbers = _parse_ratings(archive.read("ratings.dat"))
+    catalog = _parse_movies(archive.read("movies.dat"))
     _check_ratings(numbers, np.fromiter(catalog, dtype=np.int64, count=len(catalog)))
     users, user_rows = np.unique(numbers["user"], return_inverse=True)
     movies, movie_rows = np.unique(numbers["movie"], return_inverse=True)
@@ -197,30 +198,6 @@ def load_movielens(path: str | os.PathLike[str]) -> MovieLens:
     stars = numbers["rating"].astype(np.float64)
     users, movies, user_rows, movie_rows, stars = map(frozen, (users, movies, user_rows, movie_rows, stars))
     return MovieLens(users, movies, user_rows, movie_rows, stars, list(titles), list(genres))
-
-
-def _read(where: Path, name: str) -> bytes:
-    """The bytes of one of the files, wherever it lies."""
-    try:
-        for folder in (where, where / "ml-1m"):
-            if (folder / name).is_file():
-                return (folder / name).read_bytes()
-        for packed in (where, where / "ml-1m.zip"):
-            if packed.is_file():
-                return _read_packed(packed, name)
-    except (OSError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error) as damage:
-        raise InputError(f"{name} cannot be read from {where}: {damage}. {WHERE}") from damage
-    if not where.exists():
-        raise InputError(f"{where} does not exist; {name} was expected there. {WHERE}")
-    raise InputError(f"{name} is not in {where}; it was expected there, in ml-1m/ or in ml-1m.zip. {WHERE}")
-
-
-def _read_packed(path: Path, name: str) -> bytes:
-    with zipfile.ZipFile(path) as archive:
-        member = next((m for m in (f"ml-1m/{name}", name) if m in archive.namelist()), None)
-        if member is None:
-            raise InputError(f"{path} holds no ml-1m/{name}. {WHERE}")
-        return archive.read(member)
 
 
 def _parse_ratings(data: bytes) -> dict[str, Int[Array, " n"]]:

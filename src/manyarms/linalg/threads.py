@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 def for_each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
     """Call `work` on every item, several at a time; each call must write to a place of its own."""
     todo = list(items)
-    workers = min(len(todo), _n_workers())
+    workers = 1 if _users.alone else min(len(todo), n_cores())
     # Also for one item alone: BLAS threads on a tile that fits the cache cost more than they save, and on a busy
     # machine they wait for one another.
     with one_blas_thread():
@@ -52,16 +52,25 @@ def one_blas_thread() -> Generator[None]:
 
 
 class _Users:
-    """How many are inside `one_blas_thread`, and what takes the setting back."""
+    """How many are inside `one_blas_thread`, what takes the setting back, and whether our own threads are off."""
 
     count = 0
     limiter: Any = None
+    alone = False
+    limit_for_good: Any = None
 
 
 _users, _lock = _Users(), Lock()
 
 
-def _n_workers() -> int:
+def stay_on_one_core() -> None:
+    """One thread for this process from now on, ours, BLAS's and OpenMP's: for one of several that share the cores."""
+    _users.alone = True
+    _users.limit_for_good = ThreadpoolController().limit(limits=1)
+
+
+def n_cores() -> int:
+    """How many cores this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 

@@ -1,0 +1,182 @@
+"""Open Bandit Dataset: clicks on fashion items that two policies showed in three places of a page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._arrays import Array, frozen
+from manyarms.core.data import LoggedData
+from manyarms.datasets.files import OPEN_BANDIT, locate
+from manyarms.datasets.tables import Columns, Kind, read_columns
+from manyarms.errors import ActionError, InputError, PropensityError, RangeError, ShapeError
+
+CAMPAIGNS, POLICIES = ("all", "men", "women"), ("random", "bts")
+
+N_POSITIONS = 3
+
+USER_FEATURES = tuple(f"user_feature_{k}" for k in range(4))
+
+LOG: dict[str, Kind] = {
+    "timestamp": "time",
+    "item_id": "integer",
+    "position": "integer",
+    "click": "integer",
+    "propensity_score": "number",
+    **dict.fromkeys(USER_FEATURES, "text"),
+}
+
+ITEM_FEATURES: dict[str, Kind] = {"item_feature_0": "number", **{f"item_feature_{k}": "text" for k in range(1, 4)}}
+
+
+@dataclass(frozen=True)
+class OpenBanditLog:
+    """At a time a user was shown item `items[actions[i]]` in one of three positions, and clicked on it or did not.
+
+    Rows are in the order of time. The policy chose with probability `propensities[i]`, given the position.
+
+    Attributes:
+        items: (K,) the owners' ids, ascending: 80 for "all", 34 for "men", 46 for "women".
+        item_features: Columns of what is known of each item, by name: a number, and three texts without meaning. The
+            texts group items, and the groups are the same in every log of a campaign; the texts are not.
+        actions: (n,) which item, as a row of `items`.
+        positions: (n,) 0 is the left one; the files count from 1.
+        clicks: (n,) 0 or 1.
+        propensities: (n,) in (0, 1].
+        user_levels: For each of the four features of users the texts that occur, ascending.
+        user_rows: (n, 4) which of these texts a round's user has.
+        timestamps: (n,) datetime64, UTC.
+    """
+
+    items: Int[Array, " K"]
+    item_features: dict[str, Array]
+    actions: Int[Array, " n"]
+    positions: Int[Array, " n"]
+    clicks: Int[Array, " n"]
+    propensities: Float[Array, " n"]
+    user_levels: tuple[tuple[str, ...], ...]
+    user_rows: Int[Array, "n 4"]
+    timestamps: Array
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    @property
+    def user_features(self) -> Array:
+        """(n, 4) texts; formed when asked for, since the whole log has millions of rows."""
+        columns = zip(self.user_levels, self.user_rows.T, strict=True)
+        return np.column_stack([np.array(levels, dtype=object)[rows] for levels, rows in columns])
+
+    def logged_data(self, features: str = "position", *, levels: Sequence[Sequence[str]] | None = None) -> LoggedData:
+        """The rounds with clicks as rewards and contexts of zeros and ones.
+
+        With "position" a context has three columns, a one in that of the position. With "position+user" there follow,
+        for each feature of users, as many columns as it has levels, a one in that of the user's. Every level has its
+        column, so each block sums to one: no intercept is needed, and least squares without a prior or a penalty would
+        not be unique.
+
+        Args:
+            features: What contexts tell, "position" or "position+user".
+            levels: The levels that have columns; those of this log by default. Two logs that are to share a model need
+                the same ones, and a small log may miss some: pass `merged_levels(one, other)` to both.
+        """
+        if features not in ("position", "position+user"):
+            raise InputError(f'features must be "position" or "position+user"; got {features!r}.')
+        blocks = [_one_hot(self.positions, N_POSITIONS)]
+        if features == "position+user":
+            wanted = self.user_levels if levels is None else [list(level) for level in levels]
+            if len(wanted) != len(USER_FEATURES):
+                raise ShapeError(f"levels must be {len(USER_FEATURES)} lists of texts; got {len(wanted)}.")
+            for k, known in enumerate(wanted):
+                column = _column_of(USER_FEATURES[k], self.user_levels[k], known)
+                blocks.append(_one_hot(column[self.user_rows[:, k]], len(known)))
+        return LoggedData(np.hstack(blocks), self.actions, self.clicks, self.propensities, len(self.items))
+
+
+def merged_levels(*logs: OpenBanditLog) -> tuple[tuple[str, ...], ...]:
+    """For each feature of users the texts that occur in any of the logs, ascending."""
+    return tuple(
+        tuple(sorted({text for log in logs for text in log.user_levels[k]})) for k in range(len(USER_FEATURES))
+    )
+
+
+def load_open_bandit(
+    path: str | os.PathLike[str] | None = None, *, campaign: str = "all", policy: str = "random", download: bool = False
+) -> OpenBanditLog:
+    """Read a log in its owners' format: {policy}/{campaign}/{campaign}.csv, with item_context.csv beside it.
+
+    Where these are not there but {policy}_{campaign}.parquet and {policy}_{campaign}_item_context.parquet, with the
+    same columns, are, those are read. Affinities between users and items are left out.
+
+    Args:
+        path: The zip, or a folder that holds it or its files; the cache folder by default. Nothing is unpacked.
+        campaign: "all", "men" or "women".
+        policy: "random" showed every item equally often; "bts" is a Thompson sampler.
+        download: Fetch the zip into the cache folder (413 MB) when it is not there.
+
+    Raises:
+        DataFileError: A file is missing or damaged; says where to get it.
+        InputError: Naming the file, the first bad line and a way out.
+    """
+    if campaign not in CAMPAIGNS or policy not in POLICIES:
+        raise InputError(
+            f"campaign must be one of {CAMPAIGNS} and policy one of {POLICIES}; got {campaign!r} and {policy!r}."
+        )
+    log_name, items_name = f"{policy}/{campaign}/{campaign}.csv", f"{policy}/{campaign}/item_context.csv"
+    archive = locate(OPEN_BANDIT, path, log_name, fetch=download)
+    flat = f"{policy}_{campaign}.parquet"
+    if not archive.has(log_name) and archive.has(flat):
+        log_name, items_name = flat, f"{policy}_{campaign}_item_context.parquet"
+    catalog = read_columns(archive, items_name, {"item_id": "integer", **ITEM_FEATURES})
+    items, order = np.unique(catalog.array("item_id"), return_index=True)
+    once = np.isin(np.arange(catalog.table.num_rows), order)
+    catalog.check("item_id", once, InputError, "must have each item once")
+    raw = {name: _raw(catalog, name)[order] for name in ITEM_FEATURES}
+    return _as_log(read_columns(archive, log_name, LOG), items, {name: frozen(column) for name, column in raw.items()})
+
+
+def _as_log(log: Columns, items: Int[Array, " K"], item_features: dict[str, Array]) -> OpenBanditLog:
+    columns = {name: log.array(name) for name in LOG if name not in USER_FEATURES}
+    item, position = columns["item_id"], columns["position"]
+    click, chance = columns["click"], columns["propensity_score"]
+    log.check("item_id", np.isin(item, items), ActionError, "must be in item_context")
+    log.check("position", (position >= 1) & (position <= N_POSITIONS), RangeError, f"must be 1 to {N_POSITIONS}")
+    log.check("click", (click == 0) | (click == 1), RangeError, "must be 0 or 1")
+    log.check("propensity_score", (chance > 0) & (chance <= 1), PropensityError, "must lie in (0, 1]")
+    levels, rows = zip(*(log.levels(name) for name in USER_FEATURES), strict=True)
+    # Splits by time take rows as they stand.
+    order = np.argsort(columns["timestamp"], kind="stable")
+    return OpenBanditLog(
+        items=frozen(items),
+        item_features=item_features,
+        actions=frozen(np.searchsorted(items, item)[order]),
+        positions=frozen(position[order] - 1),
+        clicks=frozen(click[order]),
+        propensities=frozen(chance[order]),
+        user_levels=levels,
+        user_rows=frozen(np.column_stack(rows)[order]),
+        timestamps=frozen(columns["timestamp"][order]),
+    )
+
+
+def _raw(catalog: Columns, name: str) -> Array:
+    return np.array(catalog.texts(name), dtype=object) if ITEM_FEATURES[name] == "text" else catalog.array(name)
+
+
+def _column_of(feature: str, levels: Sequence[str], known: Sequence[str]) -> Int[Array, " l"]:
+    """The column of each level of a log among the levels that have columns."""
+    column = {text: k for k, text in enumerate(known)}
+    unknown = [text for text in levels if text not in column]
+    if unknown:
+        raise InputError(f"levels of {feature} must have {unknown[0]!r} too. Pass merged_levels of all logs.")
+    return np.array([column[text] for text in levels])
+
+
+def _one_hot(rows: Int[Array, " n"], count: int) -> Float[Array, "n c"]:
+    table = np.zeros((len(rows), count))
+    table[np.arange(len(rows)), rows] = 1.0
+    return table
