@@ -8,6 +8,7 @@ import typer
 
 from manyarms._version import __version__
 from manyarms.cli.demo import demo
+from manyarms.cli.reproduce import reproduce
 
 app = typer.Typer(
     name="manyarms",
@@ -18,6 +19,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command(epilog="Example: manyarms demo --items 500 --categories 20 --rounds 5000 --json")(demo)
+
+app.command(epilog="Example: manyarms reproduce synthetic-opl movielens --quick --data my-data")(reproduce)
 
 
 def _print_version(asked: bool) -> bool:

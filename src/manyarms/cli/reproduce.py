@@ -1,0 +1,147 @@
+"""`manyarms reproduce`: the figures of the paper, and what becomes of its claims."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from manyarms.cli.terminal import fail, one_line_errors
+from manyarms.errors import DataFileError, InputError
+
+if TYPE_CHECKING:
+    from manyarms.experiments.figures import Figure, Size
+    from manyarms.report.reproduction import Reproduction
+
+INTERRUPTED = 130
+"""What a shell reports of a command that was stopped by Ctrl-C."""
+
+
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(metavar="FIGURE...", help="Figures by name; see --list.")] = None,
+    list_figures: Annotated[bool, typer.Option("--list", help="Show every figure with its claims, and stop.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Every figure.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="About a minute a figure on 2 cores; the default.")] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="50 instances or more; two hours for --all.")] = False,
+    instances: Annotated[int | None, typer.Option(min=2, help="So many instances instead.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for rows and figures.")] = Path("reproduction"),
+    page: Annotated[Path | None, typer.Option(help="Where the page goes; by default into the folder.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with ml-1m, kuairec, jester, obd; by default the cache.", envvar="MANYARMS_DATA"),
+    ] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch missing data from its owners.")] = False,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Your own method beside the others, as file.py:Class; may be repeated.")
+    ] = None,
+    redo: Annotated[
+        list[str] | None, typer.Option(help="Forget the rows of this method first; may be repeated.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")] = None,
+) -> None:
+    """Run the experiments of the paper: rows, figures, a verdict for each claim.
+
+    Every finished cell is on disk at once. A run that was stopped, or killed,
+    goes on where it was when the same command is given again; --paper goes on
+    from --quick.
+    """
+    with one_line_errors():
+        from manyarms.cli.reproduced import print_figure, print_list  # noqa: PLC0415
+        from manyarms.experiments.paper import figures  # noqa: PLC0415
+
+        known = figures(None if data is None else str(data))
+        if list_figures:
+            print_list(list(known.values()))
+            return
+        chosen = _choose(names or [], everything, known)
+        work = _prepare(out, _size(quick, paper, instances), method or [], redo or [], workers)
+        if download:
+            _download(chosen)
+        missing = _run_all(chosen, work, print_figure)
+        path = out / "reproduction.md" if page is None else page
+        shown = [figure for figure in chosen if figure.name not in missing]
+        what = "--all" if everything else " ".join(figure.name for figure in chosen)
+        work.write_page(shown, path, f"manyarms reproduce {what} --{work.size.name}")
+        typer.echo(f"Rows, figures and page: {out}, {path}")
+        if missing:
+            reasons = "".join(f"\n  {name}: {reason}" for name, reason in missing.items())
+            fail(f"not run for want of data: {', '.join(missing)}.{reasons}")
+        sys.stdout.flush()
+
+
+def _choose(names: list[str], everything: bool, known: dict[str, Figure]) -> list[Figure]:
+    from manyarms.experiments.loading import check_names  # noqa: PLC0415
+
+    check_names(names, known, "figure")
+    if everything:
+        return list(known.values())
+    if not names:
+        raise InputError("name a figure, or pass --all. `manyarms reproduce --list` shows them.")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def _size(quick: bool, paper: bool, instances: int | None) -> Size:
+    from manyarms.experiments.figures import PAPER_SIZE, QUICK  # noqa: PLC0415
+
+    if quick and paper:
+        raise InputError("--quick and --paper exclude each other.")
+    size = PAPER_SIZE if paper else QUICK
+    if instances is None:
+        return size
+    return replace(size, instances=instances, slow_instances=min(instances, size.slow_instances))
+
+
+def _prepare(out: Path, size: Size, methods: list[str], redo: list[str], workers: int | None) -> Reproduction:
+    from manyarms.experiments.loading import check_names, methods_by_name  # noqa: PLC0415
+    from manyarms.report.reproduction import Reproduction  # noqa: PLC0415
+
+    places = tuple(methods)
+    check_names(redo, methods_by_name(places), "method")
+    return Reproduction(out, size, places, tuple(redo), workers)
+
+
+def _download(chosen: list[Figure]) -> None:
+    """Into the cache folder, for the figures that need it."""
+    from manyarms.report.reproduction import fetch  # noqa: PLC0415
+
+    fetch(figure.data for figure in chosen if figure.data is not None)
+
+
+def _run_all(chosen: list[Figure], work: Reproduction, show: Callable[[Figure, Reproduction], None]) -> dict[str, str]:
+    """Figure after figure; those without data are left out when there are others, and named with the reason."""
+    missing: dict[str, str] = {}
+    for number, figure in enumerate(chosen, start=1):
+        try:
+            with _bar(f"{figure.name} ({number} of {len(chosen)})") as progress:
+                work.run(figure, progress)
+        except DataFileError as reason:
+            if len(chosen) == 1:
+                raise
+            missing[figure.name] = str(reason)
+            continue
+        except KeyboardInterrupt:
+            typer.echo("Stopped. What was finished is kept; the same command goes on from there.", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+        work.draw(figure)
+        show(figure, work)
+    return missing
+
+
+@contextmanager
+def _bar(what: str) -> Generator[Callable[[int, int], None]]:
+    """Cells done and the time left, on a terminal; elsewhere nothing."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

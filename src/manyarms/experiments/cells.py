@@ -1,0 +1,120 @@
+"""One cell of an experiment: a problem, a method, a task, a number of rounds and an instance; and what it gave."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+
+import numpy as np
+
+from manyarms.core.data import LoggedData
+from manyarms.core.estimate import Estimate
+from manyarms.core.policy import Policy
+from manyarms.experiments.methods import Method
+from manyarms.experiments.world import Kind, Problem, Task, World
+
+LEVEL = 0.95
+"""Of the intervals that rows hold."""
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """What is computed once, and found again by this key.
+
+    Attributes:
+        problem: The label of a problem.
+        kind: "ope" or "opl".
+        method: The name of a method.
+        n: Rounds in the log.
+        instance: Which draw of the problem, from 0.
+    """
+
+    problem: str
+    kind: Kind
+    method: str
+    n: int
+    instance: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a cell gave.
+
+    Attributes:
+        value: The estimate (ope), or the true value of the learned policy (opl).
+        truth: The true value of the target (ope), or of the best policy (opl).
+        low: The lower end of the method's own 95 % interval; None when it has none.
+        high: The upper end.
+        n_actions: K of the instance.
+        dim: Its d.
+        seconds: CPU time of the method. A measurement: it differs from run to run, all else does not.
+        peak_bytes: Memory at the height of it, beyond the task; measured for instance 0 only.
+    """
+
+    value: float
+    truth: float
+    low: float | None
+    high: float | None
+    n_actions: int
+    dim: int
+    seconds: float
+    peak_bytes: int | None
+
+
+def generator(*parts: object) -> np.random.Generator:
+    """A generator that depends on these words and numbers alone."""
+    digest = sha256("\x1f".join(map(str, parts)).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:16], "big"))
+
+
+@lru_cache(maxsize=2)
+def world_of(problem: Problem, instance: int) -> World:
+    """The instance: the same for all methods, tasks and numbers of rounds."""
+    return problem.draw(generator("world", problem.label, instance))
+
+
+@lru_cache(maxsize=2)
+def log_of(problem: Problem, instance: int, n: int) -> LoggedData:
+    """Its log: the same for all methods and tasks."""
+    return world_of(problem, instance).log(n, generator("log", problem.label, instance, n))
+
+
+def compute(problem: Problem, method: Method, kind: Kind, n: int, instance: int) -> Outcome:
+    """One cell, alone: it comes out the same in any order and company."""
+    world, logs = world_of(problem, instance), log_of(problem, instance, n)
+
+    eligible = world.eligible(logs)
+
+    def answer() -> Policy | Estimate:
+        rng = generator("method", problem.label, kind, method.name, n, instance)
+        task = Task(logs, world.known, eligible, rng)
+        return method.learn(task) if kind == "opl" else method.estimate(task, world.target_on(logs))
+
+    start = time.process_time()
+    found = answer()
+    seconds = time.process_time() - start
+    peak = _peak(answer) if instance == 0 else None
+    sizes = world.known.n_actions, world.known.dim
+    if isinstance(found, Policy):
+        return Outcome(world.value(found), world.best_value, None, None, *sizes, seconds, peak)
+    low, high = found.interval(LEVEL)
+    return Outcome(found.value, world.target_value, low, high, *sizes, seconds, peak)
+
+
+def score(kind: Kind, outcome: Outcome) -> float:
+    """Squared error (ope; less is better), or relative reward (opl; more is better)."""
+    return (outcome.value - outcome.truth) ** 2 if kind == "ope" else outcome.value / outcome.truth
+
+
+def _peak(work: Callable[[], object]) -> int:
+    """Bytes that a second run allocates at most; tracing would spoil the time of the first."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,118 @@
+"""What a figure is: panels of methods on problems, and the claims that go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from manyarms.experiments.claims import Claim, Finding, Table
+from manyarms.experiments.methods import METHODS, Method
+from manyarms.experiments.runner import Grid
+from manyarms.experiments.world import Kind, Problem
+
+ROUNDS = (100, 500, 1000, 2000, 5000, 10_000)
+"""n of the paper-size figures; the paper does not say which it used."""
+
+Measure = Literal["score", "coverage", "seconds"]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of a figure is run.
+
+    Attributes:
+        name: "quick" or "paper".
+        rounds: Which numbers of rounds; those of a panel that has its own are kept.
+        instances: For methods that take milliseconds.
+        slow_instances: For methods that learn by gradients.
+    """
+
+    name: str
+    rounds: tuple[int, ...]
+    instances: int
+    slow_instances: int
+
+
+QUICK = Size("quick", (100, 1000, 10_000), 10, 3)
+PAPER_SIZE = Size("paper", ROUNDS, 50, 10)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot: methods on a problem.
+
+    Attributes:
+        title: Above it.
+        problem: What is run.
+        kind: The task.
+        methods: Names of methods.
+        rounds: Its own numbers of rounds; None for those of the size.
+        many: How many times the instances of the size it takes for methods that take milliseconds: more where errors
+            have heavy tails, fewer where a cell is large.
+    """
+
+    title: str
+    problem: Problem
+    kind: Kind
+    methods: tuple[str, ...]
+    rounds: tuple[int, ...] | None = None
+    many: float = 1.0
+
+    def with_methods(self, extra: Iterable[Method]) -> Panel:
+        """The same, with methods of one's own beside."""
+        names = tuple(method.name for method in extra if method.offers(self.kind))
+        return replace(self, methods=self.methods + names)
+
+    def rounds_at(self, size: Size) -> tuple[int, ...]:
+        """The numbers of rounds that are run at this size."""
+        return size.rounds if self.rounds is None else self.rounds
+
+    def grids(self, size: Size, extra: Sequence[Method] = ()) -> list[Grid]:
+        """What has to be run for it."""
+        slow = {method.name for method in (*METHODS.values(), *extra) if method.slow} if self.kind == "opl" else set()
+        rounds = self.rounds_at(size)
+        few = tuple(name for name in self.methods if name in slow)
+        many = tuple(name for name in self.methods if name not in slow)
+        counts = {few: size.slow_instances, many: max(2, round(size.instances * self.many))}
+        return [Grid(self.problem, self.kind, names, rounds, count) for names, count in counts.items() if names]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the paper, or one beside it.
+
+    Attributes:
+        name: What the command line calls it.
+        title: What it shows.
+        where: Which figure of the paper this is; empty for those beyond it.
+        panels: Its plots.
+        claims: What the paper says of it.
+        axis: What runs along the horizontal axis: "n", or "n_actions".
+        measure: What is drawn: scores, the coverage of intervals, or CPU time.
+        note: The settings, and what is particular.
+        data: The folder of data that it needs, as "ml-1m"; None when it needs none.
+    """
+
+    name: str
+    title: str
+    where: str
+    panels: tuple[Panel, ...]
+    claims: tuple[Claim, ...] = ()
+    axis: Literal["n", "n_actions"] = "n"
+    measure: Measure = "score"
+    note: str = ""
+    data: str | None = None
+
+    def with_methods(self, extra: Sequence[Method]) -> Figure:
+        """The same, with methods of one's own in every panel."""
+        return replace(self, panels=tuple(panel.with_methods(extra) for panel in self.panels))
+
+    def findings(self, table: Table, size: Size) -> list[tuple[Claim, Finding]]:
+        """What the rows say of each claim, of what is run at this size."""
+        rounds = {n for panel in self.panels for n in panel.rounds_at(size)}
+        return [(claim, claim.find(table, rounds)) for claim in self.claims]
+
+    def grids(self, size: Size, extra: Sequence[Method] = ()) -> list[Grid]:
+        """What has to be run for it."""
+        return [grid for panel in self.with_methods(extra).panels for grid in panel.grids(size, extra)]

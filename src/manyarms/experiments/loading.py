@@ -1,0 +1,73 @@
+"""Methods by name, those of the library and those of the user."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+
+from manyarms.errors import InputError
+from manyarms.experiments.methods import METHODS, Method
+
+FORM = "Name it as file.py:Class or module:Class, Class being a subclass of manyarms.experiments.Method."
+
+
+@lru_cache(maxsize=8)
+def methods_by_name(extra: tuple[str, ...] = ()) -> dict[str, Method]:
+    """The library's methods and those that the user names; a name can be taken once only."""
+    found = dict(METHODS)
+    for place in extra:
+        method = load_method(place)
+        if method.name in found:
+            raise InputError(f"{place} is called {method.name!r}, which is taken. Give it another name.")
+        found[method.name] = method
+    return found
+
+
+def load_method(place: str) -> Method:
+    """An instance of the class at file.py:Class or module:Class: the user's own code, run since they asked for it."""
+    where, colon, name = place.rpartition(":")
+    if not colon or not where or not name:
+        raise InputError(f"{place!r} does not say which class is meant. {FORM}")
+    module = _load_file(Path(where)) if where.endswith(".py") else _load_module(where)
+    found = getattr(module, name, None)
+    if not isinstance(found, type) or not issubclass(found, Method):
+        raise InputError(f"{where} has no class {name} that is a Method. {FORM}")
+    method = found()
+    if not isinstance(getattr(method, "name", None), str) or not method.name:
+        raise InputError(f'{name} has no name: write `name = "..."` in the class.')
+    if not method.offers("ope") and not method.offers("opl"):
+        raise InputError(f"{name} has neither `estimate` nor `learn`, so there is nothing to run.")
+    return method
+
+
+def check_names(names: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Refuse names that do not exist, and say which do."""
+    options = list(known)
+    unknown = [name for name in names if name not in options]
+    if unknown:
+        raise InputError(f"there is no {what} {', '.join(unknown)}. There are: {', '.join(options)}.")
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise InputError(f"{path} is not a file. {FORM}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path} is no Python file. {FORM}")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(f"{path} cannot be imported: {type(error).__name__}: {error}.") from error
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        raise InputError(f"{name} cannot be imported: {type(error).__name__}: {error}. {FORM}") from error

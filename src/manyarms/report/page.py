@@ -1,0 +1,147 @@
+"""The page of a reproduction, in Markdown: claims, verdicts, figures, settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from manyarms._version import __version__
+from manyarms.experiments.claims import Claim, Comparison, Finding, Table
+from manyarms.experiments.figures import Figure, Size
+
+MARKS = {"holds": "✅ holds", "does not hold": "❌ does not hold", "undecided": "◽ undecided", "not run": "not run"}
+
+METHOD_OF_VERDICTS = """\
+Every comparison is paired: both methods see the same instances and the same logs. A claim **holds** when each of its
+comparisons is decided in its favour by a one-sided t-test at 5 %, **does not hold** when one of them is decided against
+it at 5 % shared among all (Bonferroni), and is **undecided** otherwise. In the tables + is decided for the claim,
+− against it, · open. Figures show means over instances with one standard error. MSE is the mean squared error of the
+estimated value of the target; the relative reward is the true value of the learned policy over that of the best one.
+"""
+
+
+def page(figures: Sequence[Figure], table: Table, size: Size, images: Path, beside: Path, command: str) -> str:
+    """Everything on one page.
+
+    Args:
+        figures: Those to show, in order.
+        table: Results.
+        size: What was asked for.
+        images: The folder that has the figures, as NAME.svg.
+        beside: Where the page will lie; links to images are relative to its folder.
+        command: What to run to get it again.
+    """
+    found = [(figure, claim, finding) for figure in figures for claim, finding in figure.findings(table, size)]
+    lines = [
+        "# The paper, reproduced",
+        "",
+        f"Written by `{command}` (manyarms {__version__}) from the rows beside the figures; edits are lost. The paper: "
+        "Aouali, Brunel, Rohde and Korba, *Bayesian Off-Policy Evaluation and Learning for Large Action Spaces*, "
+        "AISTATS 2025. Its figures are known to us by what its text says of them; each such claim is tested below.",
+        "",
+        METHOD_OF_VERDICTS,
+        "## Claims and verdicts",
+        "",
+        "| figure | claim | verdict | |",
+        "|---|---|---|---|",
+        *(
+            f"| [{figure.name}](#{figure.name}) | {_cell(claim.text)} | {MARKS[finding.verdict]} | {finding} |"
+            for figure, claim, finding in found
+        ),
+        "",
+    ]
+    for figure in figures:
+        claims = [(claim, finding) for other, claim, finding in found if other is figure]
+        lines += _section(figure, claims, table, size, images, beside)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(
+    figure: Figure, claims: list[tuple[Claim, Finding]], table: Table, size: Size, images: Path, beside: Path
+) -> list[str]:
+    link = Path(os.path.relpath(images / f"{figure.name}.svg", beside.parent)).as_posix()
+    lines = [
+        f"## {figure.name}",
+        "",
+        f"**{figure.title}.** " + (f"In the paper: {figure.where}." if figure.where else "Not in the paper."),
+        "",
+        f"![{figure.title}]({link})",
+        "",
+    ]
+    for claim, finding in claims:
+        lines += [f"**{MARKS[finding.verdict]}**: {claim.text} ({finding})", ""]
+        # Remarks were written on the paper-size run and are true of no other.
+        if claim.remark and size.name == "paper":
+            lines += [claim.remark, ""]
+        lines += [*_details("comparisons", _pivot(finding)), ""]
+    if figure.note:
+        lines += [f"*Settings.* {figure.note} {_instances(figure, table)}", ""]
+    lines += [*_details("time and memory of each method", _costs(figure, table)), ""]
+    return lines
+
+
+def _pivot(finding: Finding) -> list[str]:
+    """What is compared down, where across."""
+    rows = list(dict.fromkeys(comparison.what for comparison in finding.comparisons))
+    columns = list(dict.fromkeys(comparison.at for comparison in finding.comparisons))
+    cells = {(c.what, c.at): c for c in finding.comparisons}
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for row in rows:
+        shown = (_shown(cells.get((row, column)), finding) for column in columns)
+        lines.append(f"| {_cell(row)} | {' | '.join(shown)} |")
+    return lines
+
+
+def _shown(comparison: Comparison | None, finding: Finding) -> str:
+    if comparison is None or comparison.count < 2:
+        return ""
+    mark = "+" if comparison.p_value(ahead=True) < 0.05 else "−" if finding.is_against(comparison) else "·"
+    return f"{_cell(str(comparison))} {mark}"
+
+
+def _costs(figure: Figure, table: Table) -> list[str]:
+    lines = ["| | method | n | CPU time | memory |", "|---|---|---|---|---|"]
+    for panel in figure.panels:
+        for method in panel.methods:
+            n = max(table.rounds(panel.problem.label, panel.kind, method), default=None)
+            if n is None:
+                continue
+            outcomes = table.outcomes(panel.problem.label, panel.kind, method, n)
+            seconds = float(np.median([outcome.seconds for outcome in outcomes.values()]))
+            peak = max((o.peak_bytes for o in outcomes.values() if o.peak_bytes is not None), default=None)
+            memory = "" if peak is None else f"{peak / 1e6:.1f} MB"
+            lines.append(f"| {_cell(panel.title)} | {_cell(method)} | {n:,} | {_time(seconds)} | {memory} |")
+    return lines
+
+
+def _instances(figure: Figure, table: Table) -> str:
+    """How many instances the rows hold."""
+    counts = {
+        len(table.outcomes(panel.problem.label, panel.kind, method, n))
+        for panel in figure.panels
+        for method in panel.methods
+        for n in table.rounds(panel.problem.label, panel.kind, method)
+    }
+    if not counts:
+        return "Not run."
+    words = " and ".join(str(count) for count in sorted(counts, reverse=True))
+    return (
+        f"Instances: {words}, fewer for methods that learn by gradients." if len(counts) > 1 else f"Instances: {words}."
+    )
+
+
+def _details(summary: str, lines: Iterable[str]) -> list[str]:
+    """Folded away until asked for."""
+    return ["<details markdown>", f"<summary>{summary}</summary>", "", *lines, "", "</details>"]
+
+
+def _cell(text: str) -> str:
+    """Text that cannot end a cell of a table, nor start a tag."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")
+
+
+def _time(seconds: float) -> str:
+    return f"{1000 * seconds:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
