@@ -106,8 +106,11 @@ def compute(problem: Problem, method: Method, kind: Kind, n: int, instance: int)
 
 
 def score(kind: Kind, outcome: Outcome) -> float:
-    """Squared error (ope; less is better), or relative reward (opl; more is better)."""
-    return (outcome.value - outcome.truth) ** 2 if kind == "ope" else outcome.value / outcome.truth
+    """Squared error (ope; less is better), or relative reward (opl; more is better; NaN where the best is worth 0)."""
+    if kind == "ope":
+        error = outcome.value - outcome.truth
+        return error * error
+    return outcome.value / outcome.truth if outcome.truth else float("nan")
 
 
 def _peak(work: Callable[[], object]) -> int:

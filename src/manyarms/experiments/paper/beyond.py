@@ -15,9 +15,9 @@ COVERAGE = Figure(
     "How often 95 % intervals hold the true value",
     "",
     (
-        Panel("Target chosen before the log", PRIOR_TARGET, "ope", names(*PAPER, *BEYOND), many=4),
-        Panel("The same, clicks", CLICK_TARGET, "ope", names(*PAPER, CLICKS, DR_SDM), many=2),
-        Panel("The paper's target, half optimal", SETTING_ONE, "ope", names(*PAPER, *BEYOND), many=6),
+        Panel("Target chosen before the log", PRIOR_TARGET, "ope", names(*PAPER, *BEYOND), many=4.0),
+        Panel("The same, clicks", CLICK_TARGET, "ope", names(*PAPER, CLICKS, DR_SDM), many=2.0),
+        Panel("The paper's target, half optimal", SETTING_ONE, "ope", names(*PAPER, *BEYOND), many=6.0),
     ),
     (
         Claim(
@@ -52,7 +52,7 @@ COST = Figure(
     (
         Claim(
             "At d' = d sDM costs what DM (Bayes) costs: less than twice its time.",
-            tuple(Cheaper(p.label, "ope", SDM.name, DM_BAYES.name, 1000, f"K = {K}", 2) for K, p in COSTS.items()),
+            tuple(Cheaper(p.label, "ope", SDM.name, DM_BAYES.name, 1000, f"K = {K}", 2.0) for K, p in COSTS.items()),
         ),
         Claim(
             "sDM is cheaper than the joint posterior of all weights once there are many actions, from K = 30 on.",

@@ -45,7 +45,7 @@ MISSPECIFIED_PRIOR = Figure(
     "Wrong priors: uniform noise from [v, v + 0.5] on their means and covariances",
     'Appendix, "Robustness to Prior Misspecification"',
     tuple(
-        Panel(f"K = {K}", problem, "opl", names(SDM, DM_BAYES) + EVERYTHING + MEANS + COVARIANCES, many=2)
+        Panel(f"K = {K}", problem, "opl", names(SDM, DM_BAYES) + EVERYTHING + MEANS + COVARIANCES, many=2.0)
         for K, problem in WRONGLY_TOLD.items()
     ),
     (

@@ -48,8 +48,8 @@ def movielens(data: str | None) -> Figure:
         "MovieLens 1M",
         "Figure 2, MovieLens; Appendix, additional MovieLens experiments",
         (
-            Panel("Learning", problem, "opl", names(*PAPER, OWN_VARIANCES, PRIOR_ALONE, LEARNED, DR_SDM), many=4),
-            Panel("Judging", problem, "ope", names(*PAPER, OWN_VARIANCES, *BEYOND), many=2),
+            Panel("Learning", problem, "opl", names(*PAPER, OWN_VARIANCES, PRIOR_ALONE, LEARNED, DR_SDM), many=4.0),
+            Panel("Judging", problem, "ope", names(*PAPER, OWN_VARIANCES, *BEYOND), many=2.0),
         ),
         (
             Claim(
@@ -77,8 +77,8 @@ def movielens_epsilon_greedy(data: str | None) -> Figure:
         "MovieLens 1M, logged by a good policy",
         'Appendix, "Different Logging Policy: ε-Greedy"',
         (
-            Panel("Learning", problem, "opl", names(*PAPER, OWN_VARIANCES, PRIOR_ALONE, LEARNED, DR_SDM), many=2),
-            Panel("Judging", problem, "ope", names(*PAPER, OWN_VARIANCES, *BEYOND), many=2),
+            Panel("Learning", problem, "opl", names(*PAPER, OWN_VARIANCES, PRIOR_ALONE, LEARNED, DR_SDM), many=2.0),
+            Panel("Judging", problem, "ope", names(*PAPER, OWN_VARIANCES, *BEYOND), many=2.0),
         ),
         (
             Claim(
@@ -106,7 +106,7 @@ def movielens_halves(data: str | None) -> Figure:
         "MovieLens 1M, the prior from one half of the ratings and the truth from the other",
         "",
         (
-            Panel("Learning", problem, "opl", names(*DIRECT, OWN_VARIANCES, PRIOR_ALONE, LEARNED), many=2),
+            Panel("Learning", problem, "opl", names(*DIRECT, OWN_VARIANCES, PRIOR_ALONE, LEARNED), many=2.0),
             Panel("Judging", problem, "ope", names(*PAPER, OWN_VARIANCES, *BEYOND)),
         ),
         (

@@ -35,10 +35,10 @@ _REWARDS = {
 }
 _ERRORS = {
     "sDM": ((1.38, 0.15), (0.84, 0.06), (0.40, 0.03), (0.18, 0.02)),
-    "DM (Bayes)": ((82, 6), (58, 4), (9.6, 0.6), (1.05, 0.07)),
-    "DM (Freq)": ((102, 7), (85, 6), (26, 2), (1.85, 0.15)),
-    "IPS": ((1050, 362), (182, 74), (25, 5), (12.7, 3.9)),
-    "snIPS": ((97, 7), (54, 8), (8.4, 2.0), (3.1, 0.8)),
+    "DM (Bayes)": ((82.0, 6.0), (58.0, 4.0), (9.6, 0.6), (1.05, 0.07)),
+    "DM (Freq)": ((102.0, 7.0), (85.0, 6.0), (26.0, 2.0), (1.85, 0.15)),
+    "IPS": ((1050.0, 362.0), (182.0, 74.0), (25.0, 5.0), (12.7, 3.9)),
+    "snIPS": ((97.0, 7.0), (54.0, 8.0), (8.4, 2.0), (3.1, 0.8)),
 }
 
 
@@ -64,7 +64,7 @@ SYNTHETIC_OPL = Figure(
     "synthetic-opl",
     "Learning a policy, synthetic problems",
     "Figure 2, synthetic, OPL",
-    (Panel("K = 1000", SETTING_ONE, "opl", names(*PAPER, PESSIMISTIC, LEARNED, DR_SDM), many=6),),
+    (Panel("K = 1000", SETTING_ONE, "opl", names(*PAPER, PESSIMISTIC, LEARNED, DR_SDM), many=6.0),),
     (
         Claim("sDM learns a better policy than every baseline.", (Ahead(ONE, "opl", "sDM", RIVALS, ROUNDS),)),
         Claim(
@@ -91,7 +91,7 @@ SYNTHETIC_OPE = Figure(
     "synthetic-ope",
     "Judging a policy, synthetic problems",
     "Figure 2, synthetic, OPE",
-    (Panel("K = 1000", SETTING_ONE, "ope", names(*PAPER, *BEYOND), many=6),),
+    (Panel("K = 1000", SETTING_ONE, "ope", names(*PAPER, *BEYOND), many=6.0),),
     (
         Claim("sDM has a smaller squared error than every baseline.", (Ahead(ONE, "ope", "sDM", RIVALS, ROUNDS),)),
         Claim(
@@ -181,7 +181,7 @@ SCALING_K = Figure(
     "sDM and DM (Bayes) as the catalog grows, n = 1000",
     "Figure 3",
     tuple(
-        Panel(f"K = {K:,}", problem, "opl", names(*DIRECT[:2]), rounds=(1000,), many=1 if K < 100_000 else 0.4)
+        Panel(f"K = {K:,}", problem, "opl", names(*DIRECT[:2]), rounds=(1000,), many=1.0 if K < 100_000 else 0.4)
         for K, problem in SCALING.items()
     ),
     (
@@ -218,8 +218,8 @@ LOGGING_EPSILON_GREEDY = Figure(
     "A log by a good policy: the truly best action half the time",
     'Appendix, "Different Logging Policy: ε-Greedy"',
     (
-        Panel("Learning", GREEDY_LOGGED, "opl", names(*PAPER, LEARNED, DR_SDM), many=2),
-        Panel("Judging", GREEDY_LOGGED, "ope", names(*PAPER, *BEYOND), many=2),
+        Panel("Learning", GREEDY_LOGGED, "opl", names(*PAPER, LEARNED, DR_SDM), many=2.0),
+        Panel("Judging", GREEDY_LOGGED, "ope", names(*PAPER, *BEYOND), many=2.0),
     ),
     (
         Claim("sDM learns a better policy than every baseline.", (Ahead(EPSILON, "opl", "sDM", RIVALS, ROUNDS),)),

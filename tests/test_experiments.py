@@ -1,0 +1,534 @@
+"""Experiments: cells, the store, the runner, claims, methods of one's own."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from numpy.testing import assert_allclose
+from scipy import stats
+
+import manyarms as ma
+from manyarms.core.data import LoggedData
+from manyarms.datasets import SyntheticProblem
+from manyarms.errors import DataFileError, InputError
+from manyarms.experiments import (
+    METHODS,
+    Cell,
+    Grid,
+    Known,
+    Outcome,
+    Problem,
+    Store,
+    Synthetic,
+    World,
+    compute,
+    run,
+)
+from manyarms.experiments.cells import generator, log_of, score, world_of
+from manyarms.experiments.claims import Agrees, Ahead, BestAhead, Claim, Covers, MoreAt, Reference, Table, Widens
+from manyarms.experiments.figures import PAPER_SIZE, QUICK
+from manyarms.experiments.loading import check_names, load_method, methods_by_name
+from manyarms.experiments.paper import figures
+from manyarms.experiments.runner import CellError, outstanding
+from manyarms.experiments.store import COSTS, ROWS, BusyError, Journal
+
+SMALL = Synthetic(n_actions=20, latent_dim=3, dim=4)
+GRID = Grid(SMALL, "ope", ("sDM", "DM (Bayes)", "IPS", "DR"), (30, 60), 3)
+LEARN = Grid(SMALL, "opl", ("sDM", "snIPS"), (30,), 2)
+
+
+def outcome(value, truth=1.0, low=None, high=None, seconds=0.01):
+    return Outcome(value, truth, low, high, 20, 4, seconds, None)
+
+
+# ---------------------------------------------------------------- cells and the runner
+
+
+def test_a_cell_computed_alone_is_the_cell_of_the_run(tmp_path):
+    results = run([GRID, LEARN], Store(tmp_path), workers=2)
+    assert set(results) == {*GRID.cells(), *LEARN.cells()}
+    world_of.cache_clear()
+    log_of.cache_clear()
+    for cell in (Cell(SMALL.label, "ope", "DR", 60, 2), Cell(SMALL.label, "opl", "snIPS", 30, 1)):
+        alone = compute(SMALL, METHODS[cell.method], cell.kind, cell.n, cell.instance)
+        assert replace(alone, seconds=0.0) == replace(results[cell], seconds=0.0)
+
+
+def test_rows_are_the_same_bytes_whatever_the_order_and_the_number_of_processes(tmp_path):
+    run([LEARN, GRID], Store(tmp_path / "two"), workers=2)
+    store = Store(tmp_path / "one")
+    run([LEARN], store, workers=1)
+    run([replace(GRID, instances=1)], store, workers=1)
+    run([GRID], store, workers=1)
+    assert (tmp_path / "one" / ROWS).read_bytes() == (tmp_path / "two" / ROWS).read_bytes()
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == [".lock", COSTS, ROWS]
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    store, counts = Store(tmp_path), []
+    run([GRID], store, workers=1)
+    run([GRID, LEARN], store, workers=1, progress=lambda done, total: counts.append((done, total)))
+    n_new = len(list(LEARN.cells()))
+    assert counts[0] == (0, n_new) and counts[-1] == (n_new, n_new)
+    assert outstanding([GRID, LEARN], store.read()) == []
+
+
+def test_methods_share_instances_and_logs_and_instances_differ():
+    first, second = (log_of(SMALL, 0, 30) for _ in range(2))
+    assert first is second
+    other = SMALL.draw(generator("world", SMALL.label, 0)).log(30, generator("log", SMALL.label, 0, 30))
+    assert np.array_equal(first.rewards, other.rewards) and np.array_equal(first.actions, other.actions)
+    assert not np.array_equal(first.contexts, log_of(SMALL, 1, 30).contexts)
+
+
+def test_the_log_is_that_of_the_world_and_the_truth_that_of_enumeration():
+    world = world_of(SMALL, 3)
+    probabilities = world.target.probabilities(world.contexts)
+    expected = world.contexts @ world.environment.weights.T
+    assert_allclose(world.target_value, (probabilities * expected).sum(axis=1).mean())
+    assert_allclose(world.best_value, expected.max(axis=1).mean())
+    logs = world.log(4000, np.random.default_rng(0))
+    noise = logs.rewards - np.einsum("nd,nd->n", logs.contexts, world.environment.weights[logs.actions])
+    assert abs(noise.mean()) < 4 / np.sqrt(4000) and abs(noise.std() - 1) < 0.05
+    assert np.all(logs.propensities == 1 / 20)
+
+
+def test_the_epsilon_greedy_log_picks_the_best_action_half_the_time():
+    world = world_of(replace(SMALL, logging="epsilon-greedy"), 0)
+    logs = world.log(4000, np.random.default_rng(1))
+    best = (logs.contexts @ world.environment.weights.T).argmax(axis=1)
+    share = 0.5 + 0.5 / 20
+    assert abs((logs.actions == best).mean() - share) < 4 * np.sqrt(share * (1 - share) / 4000)
+    assert_allclose(logs.propensities[logs.actions == best], share)
+
+
+def test_binary_worlds_have_clicks_and_their_truth_is_that_of_enumeration():
+    world = world_of(replace(SMALL, binary=True), 0)
+    chance = 1 / (1 + np.exp(-(world.contexts @ world.environment.weights.T)))
+    assert_allclose(world.best_value, chance.max(axis=1).mean())
+    assert_allclose(world.target_value, 0.5 * chance.max(axis=1).mean() + 0.5 * chance.mean())
+    logs = world.log(3000, np.random.default_rng(0))
+    assert set(np.unique(logs.rewards)) == {0.0, 1.0}
+    expected = world.environment.expected_reward(logs.contexts, logs.actions)
+    assert abs((logs.rewards - expected).mean()) < 4 * 0.5 / np.sqrt(3000)
+
+
+def test_brute_force_on_all_weights_at_once_gives_the_answer_of_sdm():
+    for instance in range(3):
+        ours, brute = (compute(SMALL, METHODS[name], "ope", 60, instance) for name in ("sDM", "joint posterior"))
+        assert_allclose([ours.value, ours.low, ours.high], [brute.value, brute.low, brute.high], rtol=1e-9)
+
+
+# ---------------------------------------------------------------- wrong priors
+
+
+@pytest.mark.parametrize("level", [0.0, 0.5, 1.5])
+def test_wrong_priors_are_off_by_uniform_noise_and_stay_definite(level):
+    recipe = SyntheticProblem(n_actions=50, dim=10, latent_dim=8)
+    prior = recipe.draw_prior(np.random.default_rng(0))
+    wrong = recipe.misspecified(prior, level, rng=np.random.default_rng(1))
+    for right, off in ((prior.latent_mean, wrong.latent_mean), (prior.mixing.matrices, wrong.mixing.matrices)):
+        assert level <= (off - right).min() and (off - right).max() <= level + 0.5
+    latent = wrong.latent_cov
+    noise = latent - 3.0 * np.eye(8)
+    assert_allclose(latent, latent.T)
+    assert level - 1e-9 <= noise.min() and noise.max() <= level + 0.5 + 1e-9
+    spread = wrong.action_cov(np.arange(50)) - np.einsum(
+        "kdp,pq,keq->kde", wrong.mixing.matrices, latent, wrong.mixing.matrices
+    )
+    assert np.linalg.eigvalsh(spread).min() > 0.9e-3
+
+
+def test_means_and_covariances_can_be_wrong_apart_with_the_same_noise():
+    recipe = SyntheticProblem(n_actions=10, dim=3, latent_dim=2)
+    prior = recipe.draw_prior(np.random.default_rng(0))
+    both, means, covs = (
+        recipe.misspecified(prior, 1.0, means=m, covs=c, rng=np.random.default_rng(1))
+        for m, c in ((True, True), (True, False), (False, True))
+    )
+    assert np.array_equal(means.latent_mean, both.latent_mean) and np.array_equal(covs.latent_mean, prior.latent_mean)
+    assert_allclose(covs.latent_cov, both.latent_cov)
+    assert_allclose(means.latent_cov, prior.latent_cov)
+
+
+# ---------------------------------------------------------------- the store
+
+
+def test_a_torn_line_is_forgotten_and_all_whole_ones_are_kept(tmp_path):
+    journal = Journal(tmp_path)
+    cells = [Cell("p", "ope", "m", 10, i) for i in range(3)]
+    for i, cell in enumerate(cells):
+        journal.add(cell, outcome(0.1 * i))
+    journal.close()
+    (path,) = tmp_path.glob("journal-*")
+    whole = path.read_bytes()
+    for cut in range(len(whole.splitlines(keepends=True)[0]) * 2 + 1, len(whole) - 1, 17):
+        path.write_bytes(whole[:cut])
+        assert set(Store(tmp_path).read()) == set(cells[:2])
+    path.write_bytes(whole[:-1])
+    assert set(Store(tmp_path).read()) == set(cells)
+
+
+def test_values_come_back_from_disk_to_the_bit(tmp_path):
+    rng, store = np.random.default_rng(0), Store(tmp_path)
+    results = {
+        Cell("a, b", "ope", "sDM", 7, i): Outcome(
+            *map(float, rng.normal(size=4) * 10.0 ** rng.integers(-300, 300)), 5, 2, 0.1, None
+        )
+        for i in range(50)
+    } | {Cell("a, b", "opl", "sDM", 7, 0): Outcome(0.5, 1.0, None, None, 5, 2, 0.25, 123)}
+    store.write(results)
+    assert Store(tmp_path).read() == results
+    rows = pq.read_table(tmp_path / ROWS).to_pylist()
+    assert all(
+        row["score"] == score(row["kind"], results[Cell(*(row[k] for k in Cell.__dataclass_fields__))]) for row in rows
+    )
+
+
+def test_a_crash_between_writing_rows_and_dropping_journals_counts_nothing_twice(tmp_path):
+    journal = Journal(tmp_path)
+    cell = Cell("p", "ope", "m", 10, 0)
+    journal.add(cell, outcome(0.5))
+    journal.close()
+    store = Store(tmp_path)
+    store.write(store.read())
+    assert len(list(tmp_path.glob("journal-*"))) == 1
+    assert store.compact() == {cell: outcome(0.5)}
+    assert pq.read_table(tmp_path / ROWS).num_rows == 1
+
+
+@pytest.mark.parametrize("damage", ["half", "text", "columns"])
+def test_a_damaged_results_file_is_refused_by_name_and_left_alone(damage, tmp_path):
+    store = Store(tmp_path)
+    store.write({Cell("p", "ope", "m", 10, 0): outcome(0.5)})
+    path = tmp_path / ROWS
+    if damage == "columns":
+        pq.write_table(pq.read_table(path).drop_columns(["value"]), path)
+    else:
+        path.write_bytes(path.read_bytes()[:300] if damage == "half" else b"not parquet")
+    before = path.read_bytes()
+    with pytest.raises(DataFileError, match=r"rows\.parquet.*(Move it away)"):
+        store.compact()
+    assert path.read_bytes() == before
+
+
+def test_two_runs_in_one_folder_are_refused(tmp_path):
+    with Store(tmp_path).lock(), pytest.raises(BusyError, match="another run"):
+        run([GRID], Store(tmp_path), workers=1)
+
+
+# ---------------------------------------------------------------- failing methods, methods of one's own
+
+OWN = """
+import manyarms as ma
+from manyarms.experiments import Method
+
+class Mine(Method):
+    name = "mine"
+    def estimate(self, task, target):
+        return ma.IPS().estimate(target, task.logs)
+    def learn(self, task):
+        return ma.Uniform(task.logs.n_actions)
+
+class Broken(Method):
+    name = "broken"
+    def learn(self, task):
+        raise ZeroDivisionError("my mistake")
+
+class Taken(Method):
+    name = "sDM"
+    def learn(self, task): ...
+
+class Empty(Method):
+    name = "empty"
+
+class Nameless(Method):
+    def learn(self, task): ...
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    return path
+
+
+def test_a_method_of_ones_own_is_one_class_and_one_flag(own, tmp_path):
+    place = f"{own}:Mine"
+    grids = [Grid(SMALL, "ope", ("mine", "IPS"), (40,), 2), Grid(SMALL, "opl", ("mine",), (40,), 2)]
+    results = run(grids, Store(tmp_path / "out"), extra_methods=[place], workers=1)
+    for instance in range(2):
+        mine, ips = (results[Cell(SMALL.label, "ope", name, 40, instance)] for name in ("mine", "IPS"))
+        assert (mine.value, mine.low) == (ips.value, ips.low)
+        world = world_of(SMALL, instance)
+        assert results[Cell(SMALL.label, "opl", "mine", 40, instance)].value == world.value(ma.Uniform(20))
+
+
+def test_it_is_put_into_every_panel_that_it_can_be_in(own):
+    mine = load_method(f"{own}:Mine")
+    broken = load_method(f"{own}:Broken")
+    for figure in figures().values():
+        extended = figure.with_methods([mine, broken])
+        assert all("mine" in panel.methods for panel in extended.panels)
+        assert all(("broken" in panel.methods) == (panel.kind == "opl") for panel in extended.panels)
+
+
+def test_a_method_that_fails_is_named_with_its_cell_and_what_was_finished_stays(own, tmp_path):
+    grids = [Grid(SMALL, "opl", ("DM (Bayes)", "broken"), (40,), 1)]
+    with pytest.raises(CellError, match=r"broken failed on .*opl, n = 40, instance 0.*ZeroDivisionError: my mistake"):
+        run(grids, Store(tmp_path / "out"), extra_methods=[f"{own}:Broken"], workers=1)
+    assert [cell.method for cell in Store(tmp_path / "out").read()] == ["DM (Bayes)"]
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("{}:Taken", "'sDM', which is taken"),
+        ("{}:Empty", "neither"),
+        ("{}:Nameless", "no name"),
+        ("{}:Missing", "no class Missing"),
+        ("{}", "does not say which class"),
+        ("no-such-file.py:Mine", "not a file"),
+        ("no_such_module:Mine", "cannot be imported"),
+    ],
+)
+def test_a_method_that_cannot_be_used_is_refused_with_the_way_out(place, words, own):
+    with pytest.raises(InputError, match=words):
+        methods_by_name((place.format(own),))
+
+
+def test_unknown_names_are_told_which_exist():
+    with pytest.raises(InputError, match=r"no figure nonsense.*synthetic-opl"):
+        check_names(["nonsense"], figures(), "figure")
+
+
+# ---------------------------------------------------------------- claims
+
+
+def results_of(scores, kind="opl", problem="p", n=10):
+    return {
+        Cell(problem, kind, method, n, i): outcome(value if kind == "opl" else 1 + np.sqrt(value))
+        for method, values in scores.items()
+        for i, value in enumerate(values)
+    }
+
+
+def verdict(part, results, rounds=(10,)):
+    return Claim("", (part,)).find(Table(results), rounds).verdict
+
+
+def test_p_values_are_those_of_a_paired_t_test():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(0.6, 0.1, 12), rng.normal(0.5, 0.1, 12)
+    (comparison,) = Ahead("p", "opl", "a", ("b",), (10,)).comparisons(Table(results_of({"a": a, "b": b})))
+    assert_allclose(comparison.p_value(ahead=True), stats.ttest_rel(a, b, alternative="greater").pvalue)
+    assert_allclose(comparison.p_value(ahead=False), stats.ttest_rel(a, b, alternative="less").pvalue)
+    (squared,) = Ahead("p", "ope", "a", ("b",), (10,)).comparisons(Table(results_of({"a": a, "b": b}, "ope")))
+    assert_allclose(squared.p_value(ahead=True), stats.ttest_rel(a, b, alternative="less").pvalue)
+
+
+def test_verdicts():
+    rng = np.random.default_rng(1)
+    base = rng.normal(0.5, 0.1, 20)
+    noise = rng.normal(0, 0.01, 20)
+    scores = {
+        "ours": base,
+        "worse": base - 0.05 + noise,
+        "better": base + 0.05 + noise,
+        "same": base + noise - noise.mean(),
+    }
+    results = results_of(scores)
+
+    def against(*rivals):
+        return verdict(Ahead("p", "opl", "ours", rivals, (10,)), results)
+
+    assert against("worse") == "holds"
+    assert against("worse", "better") == "does not hold"
+    assert against("worse", "same") == "undecided"
+    assert against("worse", "unknown") == "not run"
+    assert against("ours") == "undecided"
+
+
+def test_a_claim_that_is_true_by_chance_only_is_seldom_called_decided():
+    rng, called = np.random.default_rng(2), []
+    for _ in range(400):
+        draws = rng.normal(size=(6, 10))
+        results = results_of({name: 0.5 + 0.01 * row for name, row in zip("abcdef", draws, strict=True)})
+        called.append(verdict(Ahead("p", "opl", "a", tuple("bcdef"), (10,)), results))
+    # Each at most 5 % by construction; rivals share method a, so that the two are far from independent.
+    assert called.count("holds") < 400 * 0.05 + 4 * np.sqrt(400 * 0.05)
+    assert called.count("does not hold") < 400 * 0.05 + 4 * np.sqrt(400 * 0.05)
+
+
+def test_only_rounds_that_were_to_be_run_count():
+    results = results_of({"a": [0.9, 0.8, 0.9], "b": [0.1, 0.2, 0.1]})
+    part = Ahead("p", "opl", "a", ("b",), (10, 20))
+    assert verdict(part, results, (10,)) == "holds"
+    assert verdict(part, results, (10, 20)) == "not run"
+    assert verdict(part, results, (20,)) == "not run"
+
+
+def test_a_growing_gap_is_told_from_a_steady_one():
+    rng = np.random.default_rng(3)
+
+    def gap(size, problem):
+        base = rng.normal(0.5, 0.1, 15)
+        return results_of({"a": base + size + rng.normal(0, 0.01, 15), "b": base}, problem=problem)
+
+    problems = (("small", "s"), ("large", "l"))
+    part = Widens(problems, "opl", "a", "b", 10)
+    assert verdict(part, gap(0.1, "s") | gap(0.3, "l")) == "holds"
+    assert verdict(part, gap(0.3, "s") | gap(0.1, "l")) == "does not hold"
+    assert verdict(part, gap(0.2, "s")) == "not run"
+    more = MoreAt("p", "opl", "a", "b", 10, 20)
+    here = results_of({"a": 0.9 + rng.normal(0, 0.01, 9), "b": np.full(9, 0.1)})
+    there = results_of({"a": 0.5 + rng.normal(0, 0.01, 9), "b": np.full(9, 0.1)}, n=20)
+    assert verdict(more, here | there, (10, 20)) == "holds"
+
+
+def test_the_best_of_some_is_what_counts():
+    results = results_of({"good": [0.9, 0.91, 0.9], "bad": [0.1, 0.1, 0.12], "other": [0.5, 0.5, 0.51]})
+    assert verdict(BestAhead("p", "opl", ("bad", "good"), ("other",), (10,)), results) == "holds"
+    assert verdict(BestAhead("p", "opl", ("bad",), ("other",), (10,)), results) == "does not hold"
+
+
+def test_agreement_with_references_is_within_two_joint_standard_errors():
+    values = np.array([0.4, 0.5, 0.6, 0.5])
+    error = values.std(ddof=1) / 2
+    results = results_of({"m": values})
+
+    def agrees(mean):
+        return verdict(Agrees((Reference("p", "opl", "m", 10, mean, 0.03),)), results)
+
+    joint = np.hypot(error, 0.03)
+    assert agrees(0.5 + 1.99 * joint) == "holds" and agrees(0.5 - 2.01 * joint) == "does not hold"
+
+
+def test_coverage_is_judged_against_its_own_error():
+    def held(n_inside, n):
+        return {Cell("p", "ope", "m", 10, i): outcome(0.0, 1.0, 0.0, 2.0 if i < n_inside else 0.5) for i in range(n)}
+
+    assert verdict(Covers("p", "m", (10,)), held(95, 100)) == "holds"
+    assert verdict(Covers("p", "m", (10,)), held(91, 100)) == "holds"
+    assert verdict(Covers("p", "m", (10,)), held(89, 100)) == "does not hold"
+
+
+# ---------------------------------------------------------------- the figures
+
+
+def test_figures_have_distinct_names_known_methods_and_claims_on_what_they_run():
+    for name, figure in figures().items():
+        assert name == figure.name
+        for size in (QUICK, PAPER_SIZE):
+            cells = {cell for grid in figure.grids(size) for cell in grid.cells()}
+            assert cells and {cell.method for cell in cells} <= set(METHODS)
+            everything = {cell: outcome(0.1, 1.0, 0.0, 1.0) for cell in cells}
+            for claim, finding in figure.findings(Table(everything), size):
+                assert finding.comparisons, f"{name}: {claim.text} rests on nothing at size {size.name}"
+                assert finding.verdict != "not run", f"{name}: {claim.text} needs what is not run at {size.name}"
+
+
+def test_every_method_of_every_synthetic_figure_runs():
+    done = set()
+    for figure in figures().values():
+        for panel in figure.panels:
+            if not isinstance(panel.problem, Synthetic):
+                continue
+            problem = replace(panel.problem, n_actions=15, dim=3, latent_dim=2)
+            for name in panel.methods:
+                if (problem, panel.kind, name) not in done:
+                    done.add((problem, panel.kind, name))
+                    found = compute(problem, METHODS[name], panel.kind, 40, 1)
+                    assert np.isfinite(score(panel.kind, found))
+    assert len(done) > 60
+
+
+@pytest.mark.skipif("MANYARMS_DATA" not in os.environ, reason="MANYARMS_DATA is not set")
+@pytest.mark.parametrize(
+    "name", ["movielens", "movielens-halves", "movielens-epsilon-greedy", "kuairec", "jester", "open-bandit", "digits"]
+)
+def test_every_method_of_every_figure_on_real_data_runs(name):
+    for panel in figures(os.environ["MANYARMS_DATA"])[name].panels:
+        for method in panel.methods:
+            found = compute(panel.problem, METHODS[method], panel.kind, 200, 1)
+            assert np.isfinite(score(panel.kind, found))
+
+
+@dataclass(frozen=True)
+class Coin(Problem):
+    """A problem of one's own, for the runner: two actions, no context."""
+
+    label: str = "coin"
+
+    def draw(self, rng):
+        return CoinWorld()
+
+
+class CoinWorld(World):
+    def __init__(self):
+        prior = ma.priors.independent(2, dim=1)
+        self.known = Known(prior, prior, 1.0, np.eye(2), prior, lambda: np.array([0, 1]))
+        self.target, self.target_value, self.best_value = ma.TablePolicy([1.0, 0.0]), 1.0, 2.0
+
+    def log(self, n, rng):
+        actions = rng.integers(2, size=n)
+        return LoggedData(np.ones((n, 1)), actions, actions + 1.0, np.full(n, 0.5), 2)
+
+    def value(self, policy):
+        return float(policy.probabilities(np.ones((1, 1)))[0] @ [1.0, 2.0])
+
+
+def test_a_problem_of_ones_own_needs_a_label_and_a_draw():
+    found = compute(Coin(), METHODS["sDM"], "opl", 50, 0)
+    assert (found.value, found.truth) == (2.0, 2.0)
+    assert isinstance(found.peak_bytes, int) and found.peak_bytes > 0
+    assert_allclose(compute(Coin(), METHODS["snIPS"], "ope", 500, 1).value, 1.0)
+
+
+# ---------------------------------------------------------------- the command, killed
+
+
+def manyarms(*arguments, **options):
+    command = [sys.executable, "-c", "from manyarms.cli import app; app()", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_run_that_is_killed_goes_on_and_ends_with_the_rows_of_one_that_was_not(tmp_path):
+    figure = ["reproduce", "digits", "--quick", "--instances", "2", "--workers", "2"]
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    deadline = time.monotonic() + 120
+    with manyarms(*figure, "--out", killed) as process:
+        while sum(len(path.read_bytes().splitlines()) for path in killed.glob("journal-*")) < 15:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        process.kill()
+    journals = list(killed.glob("journal-*"))
+    assert journals and not (killed / ROWS).exists()
+    workers = [int(path.name.split("-")[1]) for path in journals]
+    deadline = time.monotonic() + 20
+    while any(alive(pid) for pid in workers):
+        assert time.monotonic() < deadline, "a worker outlived its parent"
+        time.sleep(0.05)
+    kept = Store(killed).read()
+    assert len(kept) >= 15
+    for folder in (killed, whole):
+        output, errors = manyarms(*figure, "--out", folder).communicate(timeout=300)
+        assert "digits" in output and errors == ""
+    assert (killed / ROWS).read_bytes() == (whole / ROWS).read_bytes()
+    after = Store(killed).read()
+    assert all(after[cell] == kept[cell] for cell in kept), "a finished cell was computed again"
+    assert {path.suffix for path in whole.iterdir()} >= {".svg", ".png", ".md", ".parquet"}
