@@ -6,7 +6,7 @@ RUN := $(BIN)/python
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers unit format lock coverage setting-one benchmark learned-priors taxonomy \
+.PHONY: help demo test lint types layers unit format lock coverage reproduce benchmark learned-priors taxonomy \
 	real-priors clicks clicks-at-scale estimators-at-scale clean
 
 help:  ## list the targets
@@ -37,8 +37,9 @@ format: $(VENV)/.installed-dev  ## let ruff mend what it can
 coverage: $(VENV)/.installed  ## 2,000 simulated problems: do 95 % intervals cover? (minutes)
 	$(RUN) studies/coverage.py
 
-setting-one: $(VENV)/.installed  ## the paper's synthetic setting, 50 instances (minutes)
-	$(RUN) studies/setting_one.py
+reproduce: $(VENV)/.installed  ## every figure of the paper into docs/reproduction.md; MANYARMS_DATA names the data (hours)
+	@test -n "$(MANYARMS_DATA)" || { echo "set MANYARMS_DATA to a folder with ml-1m/, kuairec/, jester/ and obd/"; exit 1; }
+	$(BIN)/manyarms reproduce --all --paper --out docs/reproduction --page docs/reproduction.md
 
 benchmark: $(VENV)/.installed  ## a million actions: time and memory
 	$(RUN) studies/large_catalog.py

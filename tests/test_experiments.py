@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import small_data
 from numpy.testing import assert_allclose
 from scipy import stats
 
@@ -35,6 +36,7 @@ from manyarms.experiments.claims import Agrees, Ahead, BestAhead, Claim, Covers,
 from manyarms.experiments.figures import PAPER_SIZE, QUICK
 from manyarms.experiments.loading import check_names, load_method, methods_by_name
 from manyarms.experiments.paper import figures
+from manyarms.experiments.paper.synthetic import SMALL_ERRORS, SMALL_REWARDS
 from manyarms.experiments.runner import CellError, outstanding
 from manyarms.experiments.store import COSTS, ROWS, BusyError, Journal
 
@@ -420,6 +422,17 @@ def test_coverage_is_judged_against_its_own_error():
     assert verdict(Covers("p", "m", (10,)), held(89, 100)) == "does not hold"
 
 
+def test_the_smaller_catalog_agrees_with_an_independent_implementation():
+    """Few instances: means within four joint standard errors."""
+    problem = Synthetic(n_actions=100)
+    for reference in SMALL_REWARDS + SMALL_ERRORS:
+        assert reference.problem == problem.label
+        found = [compute(problem, METHODS[reference.method], reference.kind, 1000, i) for i in range(12)]
+        values = [score(reference.kind, outcome) for outcome in found]
+        joint = np.hypot(reference.error, np.std(values, ddof=1) / np.sqrt(len(values)))
+        assert np.mean(values) == pytest.approx(reference.mean, abs=4 * joint), reference
+
+
 # ---------------------------------------------------------------- the figures
 
 
@@ -450,15 +463,33 @@ def test_every_method_of_every_synthetic_figure_runs():
     assert len(done) > 60
 
 
-@pytest.mark.skipif("MANYARMS_DATA" not in os.environ, reason="MANYARMS_DATA is not set")
-@pytest.mark.parametrize(
-    "name", ["movielens", "movielens-halves", "movielens-epsilon-greedy", "kuairec", "jester", "open-bandit", "digits"]
-)
-def test_every_method_of_every_figure_on_real_data_runs(name):
-    for panel in figures(os.environ["MANYARMS_DATA"])[name].panels:
+REAL = ["movielens", "movielens-halves", "movielens-epsilon-greedy", "kuairec", "jester", "open-bandit", "digits"]
+
+
+@pytest.fixture(scope="module")
+def made_up(tmp_path_factory):
+    return small_data.write_all(tmp_path_factory.mktemp("data"), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("where", ["made-up", "real"])
+def test_every_method_of_every_figure_on_data_runs(name, where, request):
+    if where == "real" and "MANYARMS_DATA" not in os.environ:
+        pytest.skip("MANYARMS_DATA is not set")
+    data = os.environ["MANYARMS_DATA"] if where == "real" else str(request.getfixturevalue("made_up"))
+    for panel in figures(data)[name].panels:
         for method in panel.methods:
             found = compute(panel.problem, METHODS[method], panel.kind, 200, 1)
             assert np.isfinite(score(panel.kind, found))
+
+
+def test_kuairec_is_called_partial_only_when_it_is(made_up, tmp_path):
+    whole = figures(str(made_up))["kuairec"]
+    assert "partial" not in whole.panels[0].problem.label and "PARTIAL" not in whole.note
+    (tmp_path / "kuairec").mkdir()
+    (tmp_path / "kuairec" / "small_matrix_subsample_watch_ratio.parquet").touch()
+    part = figures(str(tmp_path))["kuairec"]
+    assert "partial" in part.panels[0].problem.label and "PARTIAL" in part.note
 
 
 @dataclass(frozen=True)
