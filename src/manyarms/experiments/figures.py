@@ -50,6 +50,7 @@ class Panel:
         rounds: Its own numbers of rounds; None for those of the size.
         many: How many times the instances of the size it takes for methods that take milliseconds: more where errors
             have heavy tails, fewer where a cell is large.
+        many_slow: The same for methods that learn by gradients.
     """
 
     title: str
@@ -58,6 +59,7 @@ class Panel:
     methods: tuple[str, ...]
     rounds: tuple[int, ...] | None = None
     many: float = 1.0
+    many_slow: float = 1.0
 
     def with_methods(self, extra: Iterable[Method]) -> Panel:
         """The same, with methods of one's own beside."""
@@ -74,7 +76,8 @@ class Panel:
         rounds = self.rounds_at(size)
         few = tuple(name for name in self.methods if name in slow)
         many = tuple(name for name in self.methods if name not in slow)
-        counts = {few: size.slow_instances, many: max(2, round(size.instances * self.many))}
+        fast, slowly = size.instances * self.many, size.slow_instances * self.many_slow
+        counts = {few: max(1, round(slowly)), many: max(2, round(fast))}
         return [Grid(self.problem, self.kind, names, rounds, count) for names, count in counts.items() if names]
 
 
