@@ -32,13 +32,25 @@ from manyarms.experiments import (
     run,
 )
 from manyarms.experiments.cells import generator, log_of, score, world_of
-from manyarms.experiments.claims import Agrees, Ahead, BestAhead, Claim, Covers, MoreAt, Reference, Table, Widens
+from manyarms.experiments.claims import Claim
 from manyarms.experiments.figures import PAPER_SIZE, QUICK
 from manyarms.experiments.loading import check_names, load_method, methods_by_name
 from manyarms.experiments.paper import figures
 from manyarms.experiments.paper.synthetic import SMALL_ERRORS, SMALL_REWARDS
+from manyarms.experiments.parts import (
+    Agrees,
+    Ahead,
+    BestAhead,
+    Covers,
+    MoreAt,
+    NearTruth,
+    Reference,
+    Widens,
+    above_zero,
+)
 from manyarms.experiments.runner import CellError, outstanding
 from manyarms.experiments.store import COSTS, ROWS, BusyError, Journal
+from manyarms.experiments.table import Table
 
 SMALL = Synthetic(n_actions=20, latent_dim=3, dim=4)
 GRID = Grid(SMALL, "ope", ("sDM", "DM (Bayes)", "IPS", "DR"), (30, 60), 3)
@@ -46,7 +58,7 @@ LEARN = Grid(SMALL, "opl", ("sDM", "snIPS"), (30,), 2)
 
 
 def outcome(value, truth=1.0, low=None, high=None, seconds=0.01):
-    return Outcome(value, truth, low, high, 20, 4, seconds, None)
+    return Outcome(value, truth, low, high, 20, 4, 0.0, seconds, None)
 
 
 # ---------------------------------------------------------------- cells and the runner
@@ -170,21 +182,62 @@ def test_a_torn_line_is_forgotten_and_all_whole_ones_are_kept(tmp_path):
     journal.close()
     (path,) = tmp_path.glob("journal-*")
     whole = path.read_bytes()
-    for cut in range(len(whole.splitlines(keepends=True)[0]) * 2 + 1, len(whole) - 1, 17):
+    for cut in range(whole.rindex(b"\n", 0, -1) + 1, len(whole) - 1, 17):
         path.write_bytes(whole[:cut])
         assert set(Store(tmp_path).read()) == set(cells[:2])
     path.write_bytes(whole[:-1])
     assert set(Store(tmp_path).read()) == set(cells)
 
 
+def test_what_a_full_disk_tears_costs_one_cell(tmp_path, monkeypatch):
+    write, journal = os.write, Journal(tmp_path)
+    cells = [Cell("p", "ope", "m", 10, i) for i in range(3)]
+    journal.add(cells[0], outcome(0.1))
+
+    def half(file, line):
+        write(file, line[: len(line) // 2])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", half)
+    with pytest.raises(OSError, match="No space"):
+        journal.add(cells[1], outcome(0.2))
+    monkeypatch.setattr(os, "write", lambda file, line: write(file, line[:7]))
+    journal.add(cells[2], outcome(0.3))
+    journal.close()
+    assert set(Store(tmp_path).read()) == {cells[0], cells[2]}
+
+
+def test_rows_of_another_version_are_refused_and_not_mixed(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    store.write({Cell("p", "ope", "m", 10, 0): outcome(0.5)})
+    journal = Journal(tmp_path)
+    journal.add(Cell("p", "ope", "m", 10, 1), outcome(0.5))
+    journal.close()
+    monkeypatch.setattr("manyarms.experiments.store.RECIPE", 99)
+    with pytest.raises(DataFileError, match=r"rows\.parquet is of another version"):
+        store.read()
+    (tmp_path / ROWS).unlink()
+    with pytest.raises(DataFileError, match=r"journal-.* is of another version"):
+        store.read()
+
+
+def test_what_was_forgotten_does_not_come_back(tmp_path):
+    journal = Journal(tmp_path)
+    for method in ("kept", "gone"):
+        journal.add(Cell("p", "ope", method, 10, 0), outcome(0.5))
+    journal.close()
+    assert {cell.method for cell in Store(tmp_path).compact(drop=["gone"])} == {"kept"}
+    assert {cell.method for cell in Store(tmp_path).read()} == {"kept"}
+
+
 def test_values_come_back_from_disk_to_the_bit(tmp_path):
     rng, store = np.random.default_rng(0), Store(tmp_path)
     results = {
         Cell("a, b", "ope", "sDM", 7, i): Outcome(
-            *map(float, rng.normal(size=4) * 10.0 ** rng.integers(-300, 300)), 5, 2, 0.1, None
+            *map(float, rng.normal(size=4) * 10.0 ** rng.integers(-300, 300)), 5, 2, 0.5, 0.1, None
         )
         for i in range(50)
-    } | {Cell("a, b", "opl", "sDM", 7, 0): Outcome(0.5, 1.0, None, None, 5, 2, 0.25, 123)}
+    } | {Cell("a, b", "opl", "sDM", 7, 0): Outcome(0.5, 1.0, None, None, 5, 2, 0.0, 0.25, 123)}
     store.write(results)
     assert Store(tmp_path).read() == results
     rows = pq.read_table(tmp_path / ROWS).to_pylist()
@@ -282,6 +335,72 @@ def test_it_is_put_into_every_panel_that_it_can_be_in(own):
         assert all(("broken" in panel.methods) == (panel.kind == "opl") for panel in extended.panels)
 
 
+BAD = """
+import numpy as np
+import manyarms as ma
+from manyarms.experiments import Method
+
+class Exits(Method):
+    name = "exits"
+    def learn(self, task):
+        raise SystemExit(0)
+
+class Swaps(Method):
+    name = "swaps"
+    def estimate(self, task, target):
+        return ma.Uniform(20)
+
+class Number(Method):
+    name = "number"
+    def estimate(self, task, target):
+        return 3.0
+
+class Nan(Method):
+    name = "nan"
+    def estimate(self, task, target):
+        return ma.Estimate(float("nan"), 1.0)
+
+class Single(Method):
+    name = "single"
+    def estimate(self, task, target):
+        return ma.Estimate(np.float32(0.5), np.float32(0.25))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("Exits", "opl", "SystemExit"),
+        ("Swaps", "ope", "must be an ma.Estimate; got Uniform"),
+        ("Number", "ope", "must be an ma.Estimate; got float"),
+        ("Nan", "ope", "is nan"),
+    ],
+)
+def test_an_answer_of_the_wrong_kind_is_never_a_row(name, kind, words, tmp_path):
+    (tmp_path / "bad.py").write_text(BAD)
+    grids = [Grid(SMALL, kind, (name.lower(),), (40,), 1)]
+    with pytest.raises(CellError, match=words):
+        run(grids, Store(tmp_path / "out"), extra_methods=[f"{tmp_path}/bad.py:{name}"], workers=1)
+    assert Store(tmp_path / "out").read() == {}
+
+
+def test_numbers_of_any_width_become_rows(tmp_path):
+    (tmp_path / "bad.py").write_text(BAD)
+    grids = [Grid(SMALL, "ope", ("single",), (40,), 1)]
+    (found,) = run(grids, Store(tmp_path / "out"), extra_methods=[f"{tmp_path}/bad.py:Single"], workers=1).values()
+    assert found.value == 0.5
+
+
+def test_a_file_of_ones_own_may_use_dataclasses_neighbours_and_any_name(tmp_path):
+    (tmp_path / "neighbour.py").write_text("NAME = 'mine'")
+    (tmp_path / "json.py").write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom neighbour import NAME\n"
+        "from manyarms.experiments import Method\n@dataclass\nclass Mine(Method):\n    name: str = NAME\n"
+        "    def learn(self, task): ...\n"
+    )
+    assert load_method(f"{tmp_path}/json.py:Mine").name == "mine"
+
+
 def test_a_method_that_fails_is_named_with_its_cell_and_what_was_finished_stays(own, tmp_path):
     grids = [Grid(SMALL, "opl", ("DM (Bayes)", "broken"), (40,), 1)]
     with pytest.raises(CellError, match=r"broken failed on .*opl, n = 40, instance 0.*ZeroDivisionError: my mistake"):
@@ -330,10 +449,10 @@ def test_p_values_are_those_of_a_paired_t_test():
     rng = np.random.default_rng(0)
     a, b = rng.normal(0.6, 0.1, 12), rng.normal(0.5, 0.1, 12)
     (comparison,) = Ahead("p", "opl", "a", ("b",), (10,)).comparisons(Table(results_of({"a": a, "b": b})))
-    assert_allclose(comparison.p_value(ahead=True), stats.ttest_rel(a, b, alternative="greater").pvalue)
-    assert_allclose(comparison.p_value(ahead=False), stats.ttest_rel(a, b, alternative="less").pvalue)
+    assert_allclose(comparison.p_for, stats.ttest_rel(a, b, alternative="greater").pvalue)
+    assert_allclose(comparison.p_against, stats.ttest_rel(a, b, alternative="less").pvalue)
     (squared,) = Ahead("p", "ope", "a", ("b",), (10,)).comparisons(Table(results_of({"a": a, "b": b}, "ope")))
-    assert_allclose(squared.p_value(ahead=True), stats.ttest_rel(a, b, alternative="less").pvalue)
+    assert_allclose(squared.p_for, stats.ttest_rel(a, b, alternative="less").pvalue)
 
 
 def test_verdicts():
@@ -402,24 +521,81 @@ def test_the_best_of_some_is_what_counts():
 
 
 def test_agreement_with_references_is_within_two_joint_standard_errors():
-    values = np.array([0.4, 0.5, 0.6, 0.5])
-    error = values.std(ddof=1) / 2
+    values = np.tile([0.4, 0.5, 0.6, 0.5], 5)
     results = results_of({"m": values})
+    joint = np.hypot(values.std(ddof=1) / np.sqrt(20), 0.03)
 
-    def agrees(mean):
-        return verdict(Agrees((Reference("p", "opl", "m", 10, mean, 0.03),)), results)
+    def agrees(distance, of=results):
+        return verdict(Agrees((Reference("p", "opl", "m", 10, 0.5 + distance * joint, 0.03),)), of)
 
-    joint = np.hypot(error, 0.03)
-    assert agrees(0.5 + 1.99 * joint) == "holds" and agrees(0.5 - 2.01 * joint) == "does not hold"
+    assert agrees(1.99) == agrees(-1.99) == "holds"
+    assert agrees(2.01) == "does not hold"  # 4.4 % two-sided, of one comparison
+    assert agrees(0.0, results_of({"m": values[:8]})) == "undecided", "too few instances to say anything"
+
+
+def test_of_many_references_one_may_be_beyond_two_standard_errors_without_refuting_all():
+    rng, called = np.random.default_rng(4), []
+    for _ in range(200):
+        results = results_of({str(m): rng.normal(0.5, 0.1, 25) for m in range(16)})
+        references = tuple(Reference("p", "opl", str(m), 10, 0.5, 0.0) for m in range(16))
+        called.append(verdict(Agrees(references), results))
+    assert called.count("does not hold") < 200 * 0.05 + 4 * np.sqrt(200 * 0.05)
+    assert called.count("undecided") > 20
 
 
 def test_coverage_is_judged_against_its_own_error():
     def held(n_inside, n):
         return {Cell("p", "ope", "m", 10, i): outcome(0.0, 1.0, 0.0, 2.0 if i < n_inside else 0.5) for i in range(n)}
 
-    assert verdict(Covers("p", "m", (10,)), held(95, 100)) == "holds"
-    assert verdict(Covers("p", "m", (10,)), held(91, 100)) == "holds"
-    assert verdict(Covers("p", "m", (10,)), held(89, 100)) == "does not hold"
+    assert verdict(Covers("p", "m", (10,)), held(190, 200)) == "holds"
+    assert verdict(Covers("p", "m", (10,)), held(184, 200)) == "holds"
+    assert verdict(Covers("p", "m", (10,)), held(178, 200)) == "does not hold"
+    assert verdict(Covers("p", "m", (10,)), held(19, 20)) == "undecided", "too few instances to say anything"
+
+
+def test_an_estimate_so_vague_that_it_cannot_be_wrong_is_not_called_right():
+    def near(value, half):
+        cells = {Cell("p", "ope", "m", 10, i): outcome(value, 0.004, value - half, value + half) for i in range(5)}
+        return verdict(NearTruth("p", ("m",), 10), cells)
+
+    assert near(0.0045, 0.002) == "holds"
+    assert near(50.0, 510.0) == "undecided"
+    assert near(0.02, 0.002) == "does not hold"
+
+
+def test_a_difference_too_small_to_matter_is_a_tie_and_not_a_finding():
+    rng = np.random.default_rng(6)
+    noise = rng.normal(0, 1e-5, 30)
+    assert above_zero("", 10, noise, margin=1e-3).tie and not above_zero("", 10, noise).tie
+    assert not above_zero("", 10, noise * 1e3, margin=1e-3).tie, "an error this large leaves it open"
+    base = rng.normal(0.5, 0.1, 30)
+    scores = {"ours": base, "worse": base - 0.1 + noise, "same": base + 2 * noise, "hair": base + 4e-4 + noise}
+    results = results_of(scores)
+    assert verdict(Ahead("p", "opl", "ours", ("worse", "same", "hair"), (10,)), results) == "holds"
+    assert verdict(Ahead("p", "opl", "ours", ("hair",), (10,)), results) == "undecided", "ties alone show nothing"
+    assert verdict(Ahead("p", "ope", "ours", ("hair",), (10,)), results_of(scores, "ope")) == "holds", "no ties there"
+
+
+def test_the_best_of_several_equals_is_not_called_better():
+    rng, called = np.random.default_rng(7), []
+    for _ in range(300):
+        results = results_of({name: rng.normal(0.5, 0.1, 10) for name in "abcd"})
+        called.append(verdict(BestAhead("p", "opl", ("a", "b", "c"), ("d",), (10,)), results))
+    assert called.count("holds") < 300 * 0.05 + 4 * np.sqrt(300 * 0.05)
+
+
+def test_gains_at_two_numbers_of_rounds_are_paired_by_instance():
+    here = {Cell("p", "opl", m, 10, i): outcome(0.5 + 0.1 * i * (m == "a")) for m in "ab" for i in range(1, 10)}
+    there = {Cell("p", "opl", m, 20, i): outcome(0.5 + 0.1 * i * (m == "a")) for m in "ab" for i in range(9)}
+    (comparison,) = MoreAt("p", "opl", "a", "b", 10, 20).comparisons(Table(here | there))
+    assert comparison.count == 8 and comparison.p_for == comparison.p_against == 1.0
+
+
+def test_only_the_cells_of_a_figure_count_in_its_verdict():
+    results = results_of({"a": [0.9] * 6, "b": [0.1, 0.1, 0.1, 0.95, 0.99, 0.99]})
+    part = Ahead("p", "opl", "a", ("b",), (10,))
+    first = [cell for cell in results if cell.instance < 3]
+    assert Claim("", (part,)).find(Table(results, first), (10,)).comparisons[0].count == 3
 
 
 def test_the_smaller_catalog_agrees_with_an_independent_implementation():
@@ -543,7 +719,7 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_the_rows_of_one_that_was_not
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     deadline = time.monotonic() + 120
     with manyarms(*figure, "--out", killed) as process:
-        while sum(len(path.read_bytes().splitlines()) for path in killed.glob("journal-*")) < 15:
+        while sum(len(path.read_bytes().split()) for path in killed.glob("journal-*")) < 500:
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
         process.kill()

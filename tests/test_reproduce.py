@@ -50,7 +50,7 @@ def test_a_figure_comes_with_rows_drawing_page_and_verdicts_and_a_second_run_com
     assert (out / "cost.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert b"<svg" in (out / "cost.svg").read_bytes()
     page = (out / "reproduction.md").read_text()
-    assert "manyarms reproduce cost --quick" in page and str(tmp_path) not in page
+    assert "manyarms reproduce cost --quick --instances 3`" in page and str(tmp_path) not in page
     assert "](cost.svg)" in page and r"guess \| &lt;b>bold" in page and "<b>" not in page
     for claim in figures()["cost"].claims:
         assert claim.text in first.stdout and claim.text in page
@@ -79,7 +79,8 @@ def test_what_cannot_be_run_is_refused_with_the_way_out(tmp_path):
     refused(reproduce("cost", "--method", "nowhere.py:Mine"), "nowhere.py")
     refused(reproduce("movielens", "--instances", 2), "ml-1m.zip", "GroupLens", "cache")
     refused(reproduce("jester", "--instances", 2, "--data", tmp_path), "jester_data_1.parquet", "Berkeley")
-    refused(reproduce("jester", "--download"), "jester", "no file")
+    refused(reproduce("jester", "--download"), "jester_data_1.parquet")
+    refused(reproduce("cost", "--page", tmp_path), "--page", "folder")
     (tmp_path / "reproduction" / "rows.parquet").write_bytes(b"half")
     refused(reproduce("cost"), "rows.parquet", "Move it away")
 

@@ -365,16 +365,14 @@ def test_a_watched_world_is_made_of_real_scores_and_factors_of_the_others(scores
     environment = world.environment
     assert_array_equal(world.items, np.arange(1, 30))  # video 0 is not known beforehand
     assert world.categories == [(video % 4, 7) for video in world.items]
-    assert (environment.n_actions, environment.dim) == (29, 5)
+    assert (environment.n_actions, environment.dim) == (29, 4)
     assert len(environment.test_users) == 20
 
     U, s, Vt = np.linalg.svd(prior.toarray())
     x, v = environment.features, world.item_vectors
-    assert_array_equal(x[:, 0], 1.0)
-    assert_array_equal(v[:, 0], 0.0)
     assert_allclose(np.square(x).mean(axis=0), 1.0, rtol=1e-10)
     assert_allclose(x @ v.T, ((U[:, :4] * s[:4]) @ Vt[:4])[:, world.items], atol=1e-10)
-    assert_allclose(np.abs(x[:, 1:]), np.abs(U[:, :4]) * np.sqrt(50), atol=1e-8)
+    assert_allclose(np.abs(x), np.abs(U[:, :4]) * np.sqrt(50), atol=1e-8)
 
     logs = environment.log(ma.Uniform(29), 2000, rng(35))
     assert_array_equal(logs.rewards, rewards.toarray()[logs.groups, world.items[logs.actions]])

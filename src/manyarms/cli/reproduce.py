@@ -59,14 +59,16 @@ def reproduce(
             print_list(list(known.values()))
             return
         chosen = _choose(names or [], everything, known)
+        if page is not None and page.is_dir():
+            raise InputError(f"--page must name a file; {page} is a folder.")
         work = _prepare(out, _size(quick, paper, instances), method or [], redo or [], workers)
         if download:
-            _download(chosen)
+            _download(chosen, data)
         missing = _run_all(chosen, work, print_figure)
         path = out / "reproduction.md" if page is None else page
         shown = [figure for figure in chosen if figure.name not in missing]
         what = "--all" if everything else " ".join(figure.name for figure in chosen)
-        work.write_page(shown, path, f"manyarms reproduce {what} --{work.size.name}")
+        work.write_page(shown, path, f"manyarms reproduce {what} {work.size.flags}")
         typer.echo(f"Rows, figures and page: {out}, {path}")
         if missing:
             reasons = "".join(f"\n  {name}: {reason}" for name, reason in missing.items())
@@ -93,23 +95,20 @@ def _size(quick: bool, paper: bool, instances: int | None) -> Size:
     size = PAPER_SIZE if paper else QUICK
     if instances is None:
         return size
-    return replace(size, instances=instances, slow_instances=min(instances, size.slow_instances))
+    return replace(size, instances=instances, slow_instances=min(instances, size.slow_instances), exact=True)
 
 
 def _prepare(out: Path, size: Size, methods: list[str], redo: list[str], workers: int | None) -> Reproduction:
-    from manyarms.experiments.loading import check_names, methods_by_name  # noqa: PLC0415
     from manyarms.report.reproduction import Reproduction  # noqa: PLC0415
 
-    places = tuple(methods)
-    check_names(redo, methods_by_name(places), "method")
-    return Reproduction(out, size, places, tuple(redo), workers)
+    return Reproduction(out, size, tuple(methods), tuple(redo), workers)
 
 
-def _download(chosen: list[Figure]) -> None:
-    """Into the cache folder, for the figures that need it."""
+def _download(chosen: list[Figure], folder: Path | None) -> None:
+    """What the figures need, where they will look for it."""
     from manyarms.report.reproduction import fetch  # noqa: PLC0415
 
-    fetch(figure.data for figure in chosen if figure.data is not None)
+    fetch((figure.data for figure in chosen if figure.data is not None), folder)
 
 
 def _run_all(chosen: list[Figure], work: Reproduction, show: Callable[[Figure, Reproduction], None]) -> dict[str, str]:

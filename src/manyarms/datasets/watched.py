@@ -24,14 +24,14 @@ class WatchedWorld:
 
     Two matrices of scores share users and videos. One is known beforehand, and its factorisation x_uᵀ θ_a of low rank
     gives contexts and what may be believed of the videos; the other has the rewards, which are not modelled. A context
-    is an intercept and the user's factors, each of unit root mean square over the users who come by.
+    is the user's factors, each of unit root mean square over the users who come by.
 
     Attributes:
         environment: The truth: only videos that a user has a score of may be chosen for that user.
         users: (u,) who may come by, as rows of the matrices: those with a reward.
         items: (K,) which videos the actions are, as columns of the matrices: those with a score in both.
         item_vectors: (K, d) what is known of the actions beforehand: x_uᵀ item_vectors[a] is the rank-r approximation
-            of the prior scores, 0 at the intercept.
+            of the prior scores.
         categories: The category ids of each action.
     """
 
@@ -67,7 +67,7 @@ def watched_world(
             without any only help the factorisation.
         prior_matrix: (users, videos) scores known beforehand, SciPy sparse.
         categories: The category ids of each video.
-        rank: r, how many factors a context has beside the intercept.
+        rank: r, how many factors a context has.
         test_share: The share of users that policies are judged on.
         rng: Draws the users to judge on.
     """
@@ -127,8 +127,7 @@ def _scaled_factors(
     if spread.min() <= 1e-12 * spread.max():
         raise RangeError(f"rank must be at most that of the rows of prior_matrix that have rewards; got {rank}.")
     scale = np.sqrt(spread)
-    ones, zeros = np.ones(len(rows)), np.zeros(len(items))
-    return np.column_stack([ones, users[rows] / scale]), np.column_stack([zeros, items * scale])
+    return users[rows] / scale, items * scale
 
 
 def _as_scores(name: str, matrix: Any) -> sparse.csr_array:

@@ -11,11 +11,16 @@ from hashlib import sha256
 
 import numpy as np
 
+from manyarms._arrays import as_instance
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Estimate
 from manyarms.core.policy import Policy
+from manyarms.errors import NonFiniteError
 from manyarms.experiments.methods import Method
 from manyarms.experiments.world import Kind, Problem, Task, World
+
+RECIPE = 1
+"""Raised whenever cells come to mean something else: rows of two recipes are not mixed."""
 
 LEVEL = 0.95
 """Of the intervals that rows hold."""
@@ -51,6 +56,7 @@ class Outcome:
         high: The upper end.
         n_actions: K of the instance.
         dim: Its d.
+        truth_error: The standard error of `truth`, where that was itself measured; else 0.
         seconds: CPU time of the method. A measurement: it differs from run to run, all else does not.
         peak_bytes: Memory at the height of it, beyond the task; measured for instance 0 only.
     """
@@ -61,6 +67,7 @@ class Outcome:
     high: float | None
     n_actions: int
     dim: int
+    truth_error: float
     seconds: float
     peak_bytes: int | None
 
@@ -99,10 +106,21 @@ def compute(problem: Problem, method: Method, kind: Kind, n: int, instance: int)
     seconds = time.process_time() - start
     peak = _peak(answer) if instance == 0 else None
     sizes = world.known.n_actions, world.known.dim
-    if isinstance(found, Policy):
-        return Outcome(world.value(found), world.best_value, None, None, *sizes, seconds, peak)
-    low, high = found.interval(LEVEL)
-    return Outcome(found.value, world.target_value, low, high, *sizes, seconds, peak)
+    if kind == "opl":
+        policy = as_instance(f"what {method.name} learned", found, Policy, "a policy")
+        value = finite(f"the value of what {method.name} learned", world.value(policy))
+        return Outcome(value, world.best_value, None, None, *sizes, 0.0, seconds, peak)
+    estimate = as_instance(f"what {method.name} estimated", found, Estimate, "an ma.Estimate")
+    value = finite(f"what {method.name} estimated", estimate.value)
+    low, high = (float(end) for end in estimate.interval(LEVEL))
+    return Outcome(value, world.target_value, low, high, *sizes, world.target_error, seconds, peak)
+
+
+def finite(name: str, value: float) -> float:
+    """A plain number that rows can hold."""
+    if not np.isfinite(value):
+        raise NonFiniteError(f"{name} is {value}.")
+    return float(value)
 
 
 def score(kind: Kind, outcome: Outcome) -> float:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from manyarms.experiments.claims import Claim, Finding, Table
+from manyarms.experiments.claims import Claim, Finding
 from manyarms.experiments.methods import METHODS, Method
 from manyarms.experiments.runner import Grid
+from manyarms.experiments.table import Table
 from manyarms.experiments.world import Kind, Problem
 
 ROUNDS = (100, 500, 1000, 2000, 5000, 10_000)
@@ -26,12 +27,24 @@ class Size:
         rounds: Which numbers of rounds; those of a panel that has its own are kept.
         instances: For methods that take milliseconds.
         slow_instances: For methods that learn by gradients.
+        exact: Whether all panels take just so many instances, whatever their `many` says.
     """
 
     name: str
     rounds: tuple[int, ...]
     instances: int
     slow_instances: int
+    exact: bool = False
+
+    @property
+    def is_paper(self) -> bool:
+        """Whether it is the size of the published run."""
+        return self.name == "paper" and not self.exact
+
+    @property
+    def flags(self) -> str:
+        """What to pass on the command line for it."""
+        return f"--{self.name}" + (f" --instances {self.instances}" if self.exact else "")
 
 
 QUICK = Size("quick", (100, 1000, 10_000), 10, 3)
@@ -76,8 +89,8 @@ class Panel:
         rounds = self.rounds_at(size)
         few = tuple(name for name in self.methods if name in slow)
         many = tuple(name for name in self.methods if name not in slow)
-        fast, slowly = size.instances * self.many, size.slow_instances * self.many_slow
-        counts = {few: max(1, round(slowly)), many: max(2, round(fast))}
+        fast, slowly = (1.0, 1.0) if size.exact else (self.many, self.many_slow)
+        counts = {few: max(2, round(size.slow_instances * slowly)), many: max(2, round(size.instances * fast))}
         return [Grid(self.problem, self.kind, names, rounds, count) for names, count in counts.items() if names]
 
 

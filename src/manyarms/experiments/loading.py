@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -36,7 +37,10 @@ def load_method(place: str) -> Method:
     found = getattr(module, name, None)
     if not isinstance(found, type) or not issubclass(found, Method):
         raise InputError(f"{where} has no class {name} that is a Method. {FORM}")
-    method = found()
+    try:
+        method = found()
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{name}() failed: {type(error).__name__}: {error}. It must need no arguments.") from error
     if not isinstance(getattr(method, "name", None), str) or not method.name:
         raise InputError(f'{name} has no name: write `name = "..."` in the class.')
     if not method.offers("ope") and not method.offers("opl"):
@@ -49,19 +53,24 @@ def check_names(names: Iterable[str], known: Iterable[str], what: str) -> None:
     options = list(known)
     unknown = [name for name in names if name not in options]
     if unknown:
-        raise InputError(f"there is no {what} {', '.join(unknown)}. There are: {', '.join(options)}.")
+        raise InputError(f"there is no {what} {'; '.join(unknown)}. There are: {'; '.join(options)}.")
 
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise InputError(f"{path} is not a file. {FORM}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    # A name of its own: the file may be called as a module is that something else imports.
+    name = f"manyarms_method_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InputError(f"{path} is no Python file. {FORM}")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    # As for a script: what lies beside the file can be imported from it.
+    sys.path.append(str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{path} cannot be imported: {type(error).__name__}: {error}.") from error
     return module
 
@@ -69,5 +78,5 @@ def _load_file(path: Path) -> ModuleType:
 def _load_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{name} cannot be imported: {type(error).__name__}: {error}. {FORM}") from error

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import sparse
 
 from manyarms._arrays import Array
 from manyarms._random import split
@@ -28,9 +29,11 @@ from manyarms.datasets import (
     split_cells,
     watched_world,
 )
+from manyarms.errors import DataFileError
 from manyarms.experiments.cells import generator
 from manyarms.experiments.synthetic import Logging, ScoredWorld, clusters_of, greedy_by
 from manyarms.experiments.world import Known, Problem, World
+from manyarms.linalg.pairs import shape_of
 from manyarms.policies import EpsilonGreedy, Uniform
 from manyarms.priors import from_categories, from_embeddings, from_tags, independent
 
@@ -73,7 +76,7 @@ def known_by_vectors(
     """What the paper's recipe makes of vectors of the actions in the space of θ.
 
     sDM: a Gaussian mixture of them, μ and Σ its means and variances, w_a the memberships, Σ_a the mean variance. DM
-    (Bayes): their mean and variance. MIPS: the likeliest component; PC: the vectors.
+    (Bayes): their mean and variance. MIPS: as many k-means clusters; PC: the vectors.
     """
     seed = int(rng.integers(1 << 62))
     prior, own = (
@@ -87,7 +90,7 @@ def known_by_vectors(
         vectors=vectors,
         learnable=learnable,
         make_clusters=lambda: clusters_of(vectors, np.random.default_rng(seed), N_COMPONENTS),
-        other_priors={"own variances": own},
+        make_other_priors=lambda: {"own variances": own},
     )
 
 
@@ -153,11 +156,13 @@ class KuaiRecProblem(Problem):
         cells_rng, world_rng, known_rng = split(rng, "cells", "world", "known")
         data = _kuairec(self.data)
         small = data.matrix(data.small)
-        prior, rewards = split_cells(small, cells_rng) if data.big is None else (data.matrix(data.big), small)
+        prior, rewards = split_cells(small, cells_rng) if data.partial else (_big(data), small)
         world = watched_world(rewards, prior, data.categories, rank=self.rank, rng=world_rng)
         topics = np.array([categories[0] if categories else -1 for categories in world.categories])
         learnable = from_categories(topics, dim=world.environment.dim, shared_std=1.0)
-        known = known_by_vectors(world.item_vectors, float(prior.data.std()), learnable, known_rng)
+        # Cells that are not stored count as zero in the factorisation: bring its products to the scale of rewards.
+        vectors = world.item_vectors * (np.prod(shape_of(prior)) / prior.nnz)
+        known = known_by_vectors(vectors, float(prior.data.std()), learnable, known_rng)
         _, clusters = np.unique(topics, return_inverse=True)
         return MatrixWorld(world.environment, with_clusters(known, clusters), self.target)
 
@@ -165,6 +170,12 @@ class KuaiRecProblem(Problem):
 @lru_cache(maxsize=1)
 def _kuairec(data: str | None) -> KuaiRec:
     return load_kuairec(data_path(data, "kuairec"))
+
+
+def _big(data: KuaiRec) -> sparse.csr_array:
+    if data.big is None:
+        raise DataFileError("big_matrix.csv is missing beside small_matrix.csv; vectors of users and videos need it.")
+    return data.matrix(data.big)
 
 
 @dataclass(frozen=True)
@@ -225,7 +236,7 @@ def with_clusters(known: Known, clusters: Int[Array, " K"]) -> Known:
     """The same, with clusters that are given."""
     return Known(
         known.prior, known.unstructured, known.noise_std, known.vectors, known.learnable,
-        lambda: clusters.astype(np.int64), known.other_priors,
+        lambda: clusters.astype(np.int64), known.make_other_priors,
     )  # fmt: skip
 
 

@@ -39,7 +39,8 @@ class OpenBanditWorld(World):
         half = rng.permutation(len(bts)) < len(bts) // 2
         self._logs = random.logged_data("position")
         self._shares = _shares(bts, half, self._logs.dim)
-        self.target_value = float(bts.clicks[~half].mean())
+        rest = bts.clicks[~half]
+        self.target_value, self.target_error = float(rest.mean()), float(rest.std() / np.sqrt(len(rest)))
         self.best_value = float("nan")
         groups = random.item_features["item_feature_1"]
         _, clusters = np.unique(groups.astype(str), return_inverse=True)

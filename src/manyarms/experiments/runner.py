@@ -173,7 +173,7 @@ def _do(work: Work) -> None:
     for cell in work.cells:
         try:
             outcome = compute(work.problem, methods[cell.method], cell.kind, cell.n, cell.instance)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # The cause may not travel between processes; its words do.
             raise CellError(
                 f"{cell.method} failed on {cell.problem!r} ({cell.kind}, n = {cell.n}, instance {cell.instance}): "

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from manyarms._files import parquet_bytes, replace_files
 from manyarms.errors import DataFileError, ManyarmsError
-from manyarms.experiments.cells import Cell, Outcome, score
+from manyarms.experiments.cells import RECIPE, Cell, Outcome, score
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,8 @@ KEY = ("problem", "kind", "method", "n", "instance")
 MEASURED = ("seconds", "peak_bytes")
 """What a run measures of itself, and no two runs alike."""
 
-FOUND = ("value", "truth", "low", "high", "n_actions", "dim")
+FOUND = ("value", "truth", "low", "high", "n_actions", "dim", "truth_error")
+RECIPE_KEY = "manyarms.recipe"
 
 Results = dict[Cell, Outcome]
 
@@ -53,8 +54,11 @@ class Journal:
 
     def add(self, cell: Cell, outcome: Outcome) -> None:
         """On disk when this returns. A line torn by a crash is known by its checksum."""
-        text = json.dumps(asdict(cell) | asdict(outcome), allow_nan=True).encode()
-        os.write(self._file, b"%08x %s\n" % (zlib.crc32(text), text))
+        text = json.dumps({"recipe": RECIPE} | asdict(cell) | asdict(outcome)).encode()
+        # It begins with a new line, so that one torn by a full disk does not spoil the next.
+        line = b"\n%08x %s\n" % (zlib.crc32(text), text)
+        while line:
+            line = line[os.write(self._file, line) :]
         os.fsync(self._file)
 
     def close(self) -> None:
@@ -105,16 +109,19 @@ class Store:
         """
         journals, dropped = self._journals(), set(drop)
         found = self.read()
-        kept = {cell: found[cell] for cell in sorted(found) if cell.method not in dropped}
-        if journals or len(kept) < len(found):
-            self.write(kept)
+        if journals:
+            self.write(found)
         for path in journals:
             path.unlink()
+        # Only when no journal is left: a crash in between would bring back what was forgotten.
+        kept = {cell: outcome for cell, outcome in found.items() if cell.method not in dropped}
+        if len(kept) < len(found):
+            self.write(kept)
         return kept
 
     def write(self, results: Mapping[Cell, Outcome]) -> None:
         """Replace both files."""
-        table = _table(results)
+        table = _table(results).replace_schema_metadata({RECIPE_KEY: str(RECIPE)})
         costs = table.select([*KEY, *MEASURED])
         contents = {ROWS: table.drop_columns(list(MEASURED)), COSTS: costs}
         replace_files({self.folder / name: parquet_bytes(part) for name, part in contents.items()})
@@ -142,6 +149,9 @@ class Store:
             table = pq.read_table(path)
         except (OSError, pa.ArrowException) as damage:
             raise DataFileError(f"{path} cannot be read as Parquet: {damage}. {way_out}") from damage
+        recipe = (table.schema.metadata or {}).get(RECIPE_KEY.encode())
+        if recipe != str(RECIPE).encode():
+            raise DataFileError(f"{path} is of another version: its rows mean something else. {way_out}")
         missing = [column for column in columns if column not in table.column_names]
         if missing:
             raise DataFileError(f"{path} has no column {', '.join(missing)}: not a file of results. {way_out}")
@@ -149,12 +159,14 @@ class Store:
 
 
 def _read_journal(path: Path) -> Results:
-    """Whole lines; a torn one can only be the last, and its cell is computed again."""
+    """Whole lines; the cell of a torn one is computed again."""
     found: Results = {}
     for line in path.read_bytes().split(b"\n"):
         checksum, _, text = line.partition(b" ")
         if checksum == b"%08x" % zlib.crc32(text) and text:
             row = json.loads(text)
+            if row.get("recipe") != RECIPE:
+                raise DataFileError(f"{path} is of another version: its rows mean something else. Move it away.")
             found[_cell(row)] = _outcome(row)
     return found
 
@@ -166,6 +178,7 @@ def _table(results: Mapping[Cell, Outcome]) -> pa.Table:
         "problem": pa.string(), "kind": pa.string(), "method": pa.string(), "n": pa.int32(), "instance": pa.int32(),
         "n_actions": pa.int32(), "dim": pa.int32(), "score": pa.float64(),
         "value": pa.float64(), "truth": pa.float64(), "low": pa.float64(), "high": pa.float64(),
+        "truth_error": pa.float64(),
         "seconds": pa.float64(), "peak_bytes": pa.int64(),
     }  # fmt: skip
     rows = [

@@ -79,7 +79,6 @@ class Synthetic(Problem):
         dim: d.
         logging: Uniform, or half the time the truly best action.
         binary: Clicks instead of Gaussian rewards; linear-Gaussian methods are then misspecified.
-        wrong_priors: Whether wrong priors are drawn as well.
         target: "best" picks the truly best action half the time, so that it knows θ; "prior" the best one by the prior
             means, as a policy that was chosen before the log.
     """
@@ -89,7 +88,6 @@ class Synthetic(Problem):
     dim: int = 10
     logging: Logging = "uniform"
     binary: bool = False
-    wrong_priors: bool = False
     target: Literal["best", "prior"] = "best"
 
     @property
@@ -110,7 +108,7 @@ class Synthetic(Problem):
             vectors=prior.action_mean(),
             learnable=prior,
             make_clusters=lambda: clusters_of(prior.action_mean(), cluster_rng),
-            other_priors=wrong_priors(recipe, prior, wrong_rng) if self.wrong_priors else {},
+            make_other_priors=lambda: wrong_priors(recipe, prior, wrong_rng),
         )
         world = recipe.draw_environment(prior, world_rng)
         target = EpsilonGreedy(greedy_by(prior.action_mean()), 0.5) if self.target == "prior" else None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._arrays import Array
+from manyarms._arrays import Array, frozen
 from manyarms.core.data import LoggedData
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.policy import Policy
@@ -22,7 +22,9 @@ Kind = Literal["ope", "opl"]
 
 @dataclass(frozen=True)
 class Known:
-    """What methods may know before they see a log; none of it is the truth of the instance.
+    """What methods may know before they see a log.
+
+    On MovieLens, as in the paper, `vectors` are the true weights: what a method makes of them is its own affair.
 
     Attributes:
         prior: The structured prior of sDM.
@@ -31,7 +33,7 @@ class Known:
         vectors: (K, e) a vector for each action, for policy convolution.
         learnable: The structure that a prior is learned in, from the log alone.
         make_clusters: Gives `clusters`; called when a method first asks for them.
-        other_priors: Further priors by name: variants, wrong ones.
+        make_other_priors: Gives `other_priors`; called when a method first asks for them.
     """
 
     prior: HierarchicalGaussian
@@ -40,12 +42,17 @@ class Known:
     vectors: Float[Array, "K e"]
     learnable: HierarchicalGaussian
     make_clusters: Callable[[], Int[Array, " K"]]
-    other_priors: Mapping[str, HierarchicalGaussian] = field(default_factory=dict[str, HierarchicalGaussian])
+    make_other_priors: Callable[[], Mapping[str, HierarchicalGaussian]] = dict[str, HierarchicalGaussian]
 
     @cached_property
     def clusters(self) -> Int[Array, " K"]:
         """(K,) a cluster for each action, for MIPS and OffCEM."""
-        return self.make_clusters()
+        return frozen(self.make_clusters())
+
+    @cached_property
+    def other_priors(self) -> Mapping[str, HierarchicalGaussian]:
+        """Further priors by name: variants, wrong ones."""
+        return self.make_other_priors()
 
     @property
     def n_actions(self) -> int:
@@ -82,12 +89,14 @@ class World(ABC):
         known: What methods may know.
         target: The policy whose value is asked for in off-policy evaluation.
         target_value: Its true value.
+        target_error: The standard error of that, where it was itself measured.
         best_value: The value of the best policy there is.
     """
 
     known: Known
     target: Policy
     target_value: float
+    target_error: float = 0.0
     best_value: float
 
     @abstractmethod

@@ -15,9 +15,8 @@ from jaxtyping import Float
 from manyarms._arrays import Array
 from manyarms._files import replace_files
 from manyarms.experiments.cells import LEVEL, Outcome, score
-from manyarms.experiments.claims import Table, covered
 from manyarms.experiments.figures import Figure, Measure, Panel
-from manyarms.experiments.methods import METHODS
+from manyarms.experiments.table import Table, covered
 from manyarms.experiments.world import Kind
 from manyarms.report.palette import LITERAL, WIDTH, Style, in_order, legend, legend_width, look, plain, styles
 
@@ -57,18 +56,17 @@ class Point:
         return self.mean - bar, self.mean + bar
 
 
-def aggregate(figure: Figure, table: Table, methods_shown: Sequence[str] | None = None) -> list[Point]:
+def aggregate(figure: Figure, table: Table) -> list[Point]:
     """The numbers of a figure: a point for each panel, method and place on the axis that has rows.
 
     Args:
         figure: What is to be drawn.
         table: Results.
-        methods_shown: See `draw`.
     """
-    return [point for panel in figure.panels for point in _points(figure, panel, table, methods_shown)]
+    return [point for panel in figure.panels for point in _points(figure, panel, table)]
 
 
-def draw(figure: Figure, table: Table, methods_shown: Sequence[str] | None = None) -> Drawing:
+def draw(figure: Figure, table: Table) -> Drawing:
     """Lines through means over instances, one for each method: a plot for each panel, or one plot over all K.
 
     A log axis has no place for zero: a point at zero lies on the lower edge, an error bar across zero ends there. A
@@ -77,12 +75,10 @@ def draw(figure: Figure, table: Table, methods_shown: Sequence[str] | None = Non
     Args:
         figure: What is to be drawn.
         table: Results; of its rows those that the panels name.
-        methods_shown: Only these of the panels' methods; methods of one's own among them are drawn in every panel that
-            has rows of theirs, whether the panel names them or not. None for all methods that the panels name.
     """
     import altair as alt  # noqa: PLC0415  slow to import
 
-    plots = _plots(figure, table, methods_shown)
+    plots = _plots(figure, table)
     looks = styles(point.method for plot in plots for point in plot.points)
     beside = len(plots) == 1 and legend_width(looks) <= 220
     row = min(len(plots), COLUMNS)
@@ -124,14 +120,14 @@ class _Plot:
     points: list[Point]
 
 
-def _plots(figure: Figure, table: Table, shown: Sequence[str] | None) -> list[_Plot]:
+def _plots(figure: Figure, table: Table) -> list[_Plot]:
     if figure.axis == "n":
-        return [_Plot(panel.title, panel.kind, _points(figure, panel, table, shown)) for panel in figure.panels]
-    return [_Plot("", figure.panels[0].kind, aggregate(figure, table, shown))]
+        return [_Plot(panel.title, panel.kind, _points(figure, panel, table)) for panel in figure.panels]
+    return [_Plot("", figure.panels[0].kind, aggregate(figure, table))]
 
 
-def _points(figure: Figure, panel: Panel, table: Table, shown: Sequence[str] | None) -> list[Point]:
-    methods = _methods(panel, shown)
+def _points(figure: Figure, panel: Panel, table: Table) -> list[Point]:
+    methods = in_order(panel.methods)
     label, kind = panel.problem.label, panel.kind
     run = {n for method in methods for n in table.rounds(label, kind, method)}
     rounds = sorted(run if panel.rounds is None else run & set(panel.rounds))
@@ -144,13 +140,6 @@ def _points(figure: Figure, panel: Panel, table: Table, shown: Sequence[str] | N
                 x = n if figure.axis == "n" else outcomes[0].n_actions
                 found.append(_point(figure.measure, panel.title, method, x, values))
     return found
-
-
-def _methods(panel: Panel, shown: Sequence[str] | None) -> list[str]:
-    if shown is None:
-        return in_order(panel.methods)
-    own = [name for name in shown if name not in METHODS]
-    return in_order([*(name for name in panel.methods if name in shown), *own])
 
 
 def _values(measure: Measure, kind: Kind, outcomes: Iterable[Outcome]) -> Float[Array, " m"]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from manyarms.experiments.claims import Cheaper, Claim, Covers
+from manyarms.experiments.claims import Claim
 from manyarms.experiments.figures import Figure, Panel
 from manyarms.experiments.methods import BEYOND, CLICKS, DM_BAYES, DR_SDM, JOINT, LEARNED, PAPER, SDM
 from manyarms.experiments.paper.settings import BASELINES, ROUNDS, SETTING, SETTING_ONE, names
+from manyarms.experiments.parts import Cheaper, Covers
 from manyarms.experiments.synthetic import Synthetic
 
 PRIOR_TARGET = Synthetic(target="prior")
