@@ -36,6 +36,13 @@ MOVIELENS = (
     "MIPS: 5 clusters, PC: 10 neighbours of the same vectors. sDM (learned prior): effects of genres, learned from "
     "the log."
 )
+UNDERESTIMATED = (
+    "It does at n = 100. Then others catch up: MIPS from n = 500 on, DM (Freq), snIPS, IPS and DR by n = 10,000. What is "
+    "left of sDM's error is bias: it puts the target about 0.8 below its value of 1.3, since the target picks the truly "
+    "best movie of a thousand, an outlier that a mixture of five Gaussians does not expect, and shrinks. Variances of "
+    "their own for the movies halve the squared error at n = 10,000. For learning only the order of movies matters, and "
+    "there sDM is ahead of all baselines."
+)
 KNOWS = (
     "The prior is fitted to the true weights themselves, so its greedy policy without any data is a line of its own."
 )
@@ -44,12 +51,8 @@ KNOWS = (
 def movielens(data: str | None) -> Figure:
     """The paper's recipe."""
     problem = MovieLensProblem(data)
-    more = Claim(
-        "Beyond the paper: a log makes sDM better than its prior alone.",
-        (Ahead(problem.label, "opl", "sDM", names(PRIOR_ALONE), ROUNDS),),
-    )
     where = "Figure 2, MovieLens; Appendix, additional MovieLens experiments"
-    return _on_movielens("movielens", "MovieLens 1M", where, problem, (more,), KNOWS, 4.0)
+    return _on_movielens("movielens", "MovieLens 1M", where, problem, (), KNOWS, 4.0, UNDERESTIMATED)
 
 
 def movielens_epsilon_greedy(data: str | None) -> Figure:
@@ -72,7 +75,14 @@ def movielens_halves(data: str | None) -> Figure:
 
 
 def _on_movielens(
-    name: str, title: str, where: str, problem: MovieLensProblem, more: tuple[Claim, ...], note: str, many: float
+    name: str,
+    title: str,
+    where: str,
+    problem: MovieLensProblem,
+    more: tuple[Claim, ...],
+    note: str,
+    many: float,
+    remark: str = "",
 ) -> Figure:
     learners = PAPER if where else DIRECT
     shown = (*learners, OWN_VARIANCES, PRIOR_ALONE, LEARNED, *((DR_SDM,) if where else ()))
@@ -91,6 +101,7 @@ def _on_movielens(
             Claim(
                 "sDM has a smaller squared error than every baseline.",
                 (Ahead(problem.label, "ope", "sDM", RIVALS, ROUNDS),),
+                remark=remark,
             ),
             *more,
         ),
