@@ -810,3 +810,11 @@ def test_the_owners_csv_gives_what_the_flat_file_gives(tmp_path):
     for name in ("actions", "positions", "clicks", "propensities", "user_rows", "timestamps"):
         assert_array_equal(getattr(flat, name), getattr(owners, name))
     assert flat.user_levels == owners.user_levels
+
+
+def test_a_file_that_cannot_be_taken_apart_is_a_typed_error(tmp_path):
+    long = "\n".join(f"{i},{i},1,1,t,d,0.0,1.0" for i in range(20_000))
+    for damage in (f'{NAMES}{long}\n"1,2,3\n{long}', f"{NAMES}{long}\n1,x".replace("\n", "\r")):
+        folder = kuairec_at(tmp_path / str(len(damage)), "folder", {**KUAIREC_FILES, "small_matrix.csv": damage})
+        with pytest.raises(InputError, match=r"small_matrix\.csv"):
+            load_kuairec(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import lzma
 import os
 import socket
 import sys
@@ -27,7 +28,7 @@ PIECE = 1 << 20
 STALE_S = 3600.0
 """A draft that nobody has written to for so long was left by a run that was killed."""
 
-DAMAGE = (OSError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error)
+DAMAGE = (OSError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 """What reading raises when a file is damaged, encrypted or out of reach."""
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv as plain_csv
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -105,7 +106,7 @@ def _read_csv(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> pa.Tabl
 
     with archive.open(name) as file:
         header = file.readline().decode("utf-8-sig", errors="replace")
-    _check_names(name, next(plain_csv.reader([header]), []), kinds, archive.source.where)
+    _check_names(name, next(_readable(plain_csv.reader([header])), []), kinds, archive.source.where)
     convert = csv.ConvertOptions(include_columns=list(kinds), column_types=_arrow_types(kinds))
     # An empty line is refused rather than skipped, so that row i is line i + 2.
     parse = csv.ParseOptions(ignore_empty_lines=False)
@@ -165,7 +166,7 @@ def _refuse_line(archive: Archive, name: str, kinds: Mapping[str, Kind], problem
     """The fast reader does not say which line it stumbled over: look for it."""
     where = archive.source.where
     with archive.open(name) as file, io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as text:
-        lines = plain_csv.reader(text)
+        lines = _readable(plain_csv.reader(text))
         header = next(lines, [])
         for line, fields in enumerate(lines, start=2):
             if len(fields) != len(header):
@@ -179,6 +180,12 @@ def _refuse_line(archive: Archive, name: str, kinds: Mapping[str, Kind], problem
                         f"column {column} of {name} must be {kind}; line {line} has {value[:60]!r}. {where}"
                     )
     raise DataFileError(f"{name} in {archive.path} cannot be read: {problem}. {where}") from problem
+
+
+def _readable(lines: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Lines up to the first that cannot be taken apart: a quote that is never closed, line ends of an old Macintosh."""
+    with contextlib.suppress(plain_csv.Error):
+        yield from lines
 
 
 def _reads_as(kind: Kind, value: str) -> bool:

@@ -37,11 +37,11 @@ MOVIELENS = (
     "the log."
 )
 UNDERESTIMATED = (
-    "It does at n = 100. Then others catch up: MIPS from n = 500 on, DM (Freq), snIPS, IPS and DR by n = 10,000. What is "
-    "left of sDM's error is bias: it puts the target about 0.8 below its value of 1.3, since the target picks the truly "
-    "best movie of a thousand, an outlier that a mixture of five Gaussians does not expect, and shrinks. Variances of "
-    "their own for the movies halve the squared error at n = 10,000. For learning only the order of movies matters, and "
-    "there sDM is ahead of all baselines."
+    "It does at n = 100. Then others catch up: MIPS from n = 500 on, DM (Freq), snIPS, IPS and DR by n = 10,000. "
+    "What is left of sDM's error is bias: it puts the target about 0.8 below its value of 1.3, since the target "
+    "picks the truly best movie of a thousand, an outlier that a mixture of five Gaussians does not expect, and "
+    "shrinks. Variances of their own for the movies halve the squared error at n = 10,000. For learning only the "
+    "order of movies matters, and there sDM is ahead of all baselines."
 )
 KNOWS = (
     "The prior is fitted to the true weights themselves, so its greedy policy without any data is a line of its own."

@@ -245,8 +245,8 @@ LOGGING_EPSILON_GREEDY = Figure(
             "IPS learns a better policy than DR and snIPS.",
             (Ahead(EPSILON, "opl", "IPS", names(DR_, SNIPS_), ROUNDS),),
             remark=(
-                "At n = 5,000 and 10,000 it does. At n = 100 DR is better, and in between they cannot all be told apart "
-                "with 10 instances."
+                "At n = 5,000 and 10,000 it does. At n = 100 DR is better, and in between they cannot all be told "
+                "apart with 10 instances."
             ),
         ),
         Claim("sDM has a smaller squared error than every baseline.", (Ahead(EPSILON, "ope", "sDM", RIVALS, ROUNDS),)),
