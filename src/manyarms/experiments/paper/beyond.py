@@ -16,7 +16,7 @@ COVERAGE = Figure(
     "How often 95 % intervals hold the true value",
     "",
     (
-        Panel("Target chosen before the log", PRIOR_TARGET, "ope", names(*PAPER, *BEYOND), many=4.0),
+        Panel("Target chosen before the log", PRIOR_TARGET, "ope", names(*PAPER, *BEYOND), many=2.0),
         Panel("The same, clicks", CLICK_TARGET, "ope", names(*PAPER, CLICKS, DR_SDM), many=2.0),
         Panel("The paper's target, half optimal", SETTING_ONE, "ope", names(*PAPER, *BEYOND), many=6.0),
     ),

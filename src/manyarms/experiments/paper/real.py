@@ -64,7 +64,7 @@ def movielens_epsilon_greedy(data: str | None) -> Figure:
     )
     title, where = "MovieLens 1M, logged by a good policy", 'Appendix, "Different Logging Policy: ε-Greedy"'
     note = f"The log picks the truly best movie half the time, and so does the target. {KNOWS}"
-    return _on_movielens("movielens-epsilon-greedy", title, where, problem, (more,), note, 2.0)
+    return _on_movielens("movielens-epsilon-greedy", title, where, problem, (more,), note, 1.0)
 
 
 def movielens_halves(data: str | None) -> Figure:
@@ -94,7 +94,7 @@ def _on_movielens(
         where,
         (
             Panel("Learning", problem, "opl", names(*shown), many=many),
-            Panel("Judging", problem, "ope", names(*PAPER, OWN_VARIANCES, *BEYOND), many=2.0 if where else 1.0),
+            Panel("Judging", problem, "ope", names(*PAPER, OWN_VARIANCES, *BEYOND), many=max(1.0, many / 2)),
         ),
         (
             Claim(f"sDM learns a better policy than {learned}.", (best,)),

@@ -132,7 +132,7 @@ GRID_OPL = Figure(
     "grid-opl",
     "Learning a policy, by number of actions and latent dimension",
     'Appendix, "relative reward ... on synthetic problems with varying n, K and d\'"',
-    tuple(Panel(at, problem, "opl", names(*DIRECT, LEARNED), many=4.0) for at, problem in NAMED_GRID.items()),
+    tuple(Panel(at, problem, "opl", names(*DIRECT), many=4.0) for at, problem in NAMED_GRID.items()),
     (
         Claim(
             "sDM is ahead of DM (Bayes) and DM (Freq) for every K and d'.",
