@@ -358,6 +358,42 @@ def test_few_actions_are_warned_about():
     assert any("only 5 actions" in text for text in averaged.value(ma.Uniform(5), logs.contexts).warnings)
 
 
+def test_heavy_tails_report_the_scale_that_was_learned():
+    rng = np.random.default_rng(10)
+    prior = ma.priors.independent(30, dim=1)
+    logs = draw_logs(rng, prior, 0.0, 600)
+    logs = logs.with_rewards(logs.rewards + 0.5 * rng.standard_t(4.0, size=600))
+    learned = ma.learn_prior(logs, prior, ma.StudentT())
+    found = learned.parameters[0]
+    assert (found.name, found.value) == ("scale", learned.likelihood.scale)
+    assert found.value == pytest.approx(0.5, rel=0.2)
+    assert f"{found.value:.4g} ± " in str(learned).splitlines()[1]
+
+
+def test_a_hurdle_is_learned_in_the_two_parts_that_its_error_names():
+    rng = np.random.default_rng(11)
+    prior = ma.priors.independent(20, dim=1)
+    logs = draw_logs(rng, prior, 1.0, 400)
+    logs = logs.with_rewards(np.where(rng.random(400) < 0.4, np.exp(logs.rewards), 0.0))
+    first = ma.learn_prior(logs.with_rewards((logs.rewards != 0).astype(float)), prior, ma.Bernoulli())
+    second = ma.learn_prior(logs.take(np.flatnonzero(logs.rewards)), prior, ma.LogNormal())
+    both = ma.fit(logs, (first.prior, second.prior), ma.Hurdle(first.likelihood, second.likelihood))
+    assert both.log_evidence == pytest.approx(first.log_evidence + second.log_evidence, abs=1e-3)
+
+
+@pytest.mark.parametrize("likelihood, event", [(ma.Bernoulli(), "click"), (ma.Poisson(), "event")])
+def test_logs_without_an_event_ask_for_a_mean_and_its_recipe_sets_one(likelihood, event):
+    rng = np.random.default_rng(12)
+    prior = ma.priors.from_categories(np.arange(20) % 4, dim=2)
+    logs = draw_logs(rng, prior, 1.0, 50)
+    none = logs.with_rewards(np.zeros(50))
+    with pytest.raises(InputError, match=f"no {event} yet in 50 rounds.*use ma.fit"):
+        ma.learn_prior(none, prior, likelihood)
+    low = prior + ma.priors.independent(20, mean=[-4.6, 0.0], cov=0.0)
+    assert_allclose(low.action_mean() - prior.action_mean(), np.tile([-4.6, 0.0], (20, 1)))
+    assert_allclose(low.action_cov([3]), prior.action_cov([3]))
+
+
 def test_bad_input_is_refused_with_a_way_out():
     jaxtyping.config.update("jaxtyping_disable", True)
     try:
@@ -376,6 +412,7 @@ def check_bad_input():
     for call, words in (
         (lambda: ma.learn_prior(flat, prior), r"all rewards are equal \(3\)"),
         (lambda: ma.learn_prior(empty, prior), "no rounds"),
+        (lambda: ma.learn_prior(logs, prior, ma.Hurdle()), "learn or compare them apart.*ma.fit"),
         (lambda: ma.learn_prior(logs, posterior.weights), "posterior cannot be learned"),
         (lambda: ma.learn_prior(logs, prior, effect_cov="round"), "effect_cov must be"),
         (lambda: ma.learn_prior(logs, prior, effect_cov={"tag": "scale"}), "'coarse', 'fine'.$"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from problems import make_problem, recipes
 from scipy import integrate, stats
+from scipy.special import expit
 
 import manyarms as ma
 from manyarms import errors, priors
@@ -65,6 +66,25 @@ def draw_logs(rng, prior, noise_std, n_rounds, **options):
     actions = rng.integers(prior.n_actions, size=n_rounds)
     rewards = np.einsum("nd,nd->n", contexts, theta[actions]) + noise_std * rng.normal(size=n_rounds)
     return ma.LoggedData(contexts, actions, rewards, n_actions=prior.n_actions, **options)
+
+
+def draw_events(rng, prior, likelihood, n_rounds, shift=0.0):
+    """Clicks, counts, amounts or heavy tails from the prior itself, but for a shift of all predictors."""
+    theta = prior.sample(rng)[0]
+    contexts = np.column_stack([np.ones(n_rounds), rng.normal(size=(n_rounds, prior.dim - 1))])
+    actions = rng.integers(prior.n_actions, size=n_rounds)
+    eta = np.einsum("nd,nd->n", contexts, theta[actions]) + shift
+    draw = {
+        "Bernoulli": lambda: (rng.random(n_rounds) < expit(eta)).astype(float),
+        "Poisson": lambda: rng.poisson(np.exp(eta)).astype(float),
+        "LogNormal": lambda: np.exp(eta + rng.normal(size=n_rounds)),
+        "StudentT": lambda: eta + rng.standard_t(4.0, size=n_rounds),
+    }
+    return ma.LoggedData(contexts, actions, draw[type(likelihood).__name__](), n_actions=prior.n_actions)
+
+
+CATEGORIES = np.arange(40) % 5
+BY_CATEGORY = priors.from_categories(CATEGORIES, dim=2, effect_std=1.0, action_std=0.5)
 
 
 # Comparing.
@@ -221,6 +241,16 @@ def test_fractional_weights_are_no_counts_and_contradict_nothing():
     assert check_prior(ma.fit(logs, prior)).prior is not None
 
 
+def test_the_treatment_of_the_paper_has_no_evidence_to_be_ranked_by():
+    logs = draw_events(np.random.default_rng(1), BY_CATEGORY, ma.Bernoulli(), 400)
+    candidates = {"alike": BY_CATEGORY, "apart": priors.independent(40, dim=2)}
+    found = compare_priors(logs, candidates, ma.Bernoulli("paper"))
+    assert [(row.log_evidence, row.evidence_difference) for row in found] == [(None, None)] * 2
+    assert "no evidence" in str(found)
+    usual = compare_priors(logs, candidates, ma.Bernoulli())
+    assert max(row.evidence_difference for row in usual) == 0.0
+
+
 def test_tables_fit_and_progress_counts_every_fit():
     rng = np.random.default_rng(8)
     prior = priors.from_categories(np.arange(300) % 60, dim=1)
@@ -373,6 +403,36 @@ def test_a_fit_in_steps_is_as_sensitive_as_one_of_all_rounds():
     assert one.misfit.value == pytest.approx(other.misfit.value)
 
 
+@pytest.mark.parametrize("with_baseline", [False, True])
+@pytest.mark.parametrize("likelihood", [ma.Bernoulli(), ma.Poisson(), ma.StudentT(), ma.LogNormal()])
+def test_sensitivity_of_other_rewards_is_that_of_refits(likelihood, with_baseline):
+    """Power of the prior: covariances divided; of the likelihood: weights times it. Values as `value` has them."""
+    rng = np.random.default_rng(3)
+    logs = draw_events(rng, BY_CATEGORY, likelihood, 300)
+    posterior = ma.fit(logs, BY_CATEGORY, likelihood)
+    policy, baseline = ma.Greedy(posterior), ma.Uniform(40) if with_baseline else None
+    x = logs.contexts[:50]
+
+    def value(prior_power=1.0, likelihood_power=1.0):
+        prior = priors.from_categories(
+            CATEGORIES, dim=2, effect_std=prior_power**-0.5, action_std=0.5 * prior_power**-0.5
+        )
+        weighted = ma.LoggedData(
+            logs.contexts, logs.actions, logs.rewards, n_actions=40, weights=np.full(300, likelihood_power)
+        )
+        found = ma.fit(weighted, prior, likelihood, tolerance=1e-10, max_iterations=1000)
+        return found.value(policy, x) if baseline is None else found.difference(policy, baseline, x)
+
+    found, plain = prior_sensitivity(posterior, policy, x, baseline=baseline, logs=logs), value()
+    assert (found.value, found.std) == (pytest.approx(plain.value), pytest.approx(plain.posterior_std))
+    for component, name in ((found.prior, "prior_power"), (found.likelihood, "likelihood_power")):
+        near = sum(distance(plain, value(**{name: alpha})) for alpha in (1.01, 1 / 1.01))
+        assert component.sensitivity == pytest.approx(near / (2 * np.log2(1.01)), rel=0.01)
+        double = value(**{name: 2.0})
+        assert component.move == pytest.approx((double.value - plain.value) / plain.posterior_std, rel=1e-3, abs=1e-4)
+        assert component.std_ratio == pytest.approx(double.posterior_std / plain.posterior_std, rel=1e-4)
+
+
 # Checking prior and noise.
 
 
@@ -451,6 +511,34 @@ def test_a_contradicted_prior_or_noise_is_reported_in_words():
     assert "rewards vary more" in warnings(prior, 0.2)[0]
     assert ": 0.4952 would fit" in warnings(prior, 0.2)[0]
     assert "mend the noise first" in warnings(priors.independent(100, cov=0.05, dim=2), 0.2)[1]
+
+
+@pytest.mark.parametrize("likelihood", [ma.Bernoulli(), ma.Bernoulli("laplace"), ma.Poisson(), ma.StudentT()])
+@pytest.mark.parametrize("n_rounds", [100, 1000])
+def test_the_mean_of_a_prior_is_checked_where_rewards_are_not_gaussian(likelihood, n_rounds):
+    """Under the truth it warns of nothing; a prior that expects 50 % clicks is told of 1 %."""
+    rng = np.random.default_rng(18)
+    found = [check_prior(ma.fit(draw_events(rng, BY_CATEGORY, likelihood, n_rounds), BY_CATEGORY, likelihood))
+             for _ in range(40)]  # fmt: skip
+    assert not any(each.warnings for each in found)
+    # The larger of two coordinates, so each p-value is at most uniform.
+    assert stats.kstest([each.mean.p_value for each in found], "uniform", alternative="greater").pvalue > 0.01
+    assert "not checked under" in str(found[0])
+    off = ma.fit(draw_events(rng, BY_CATEGORY, likelihood, n_rounds, shift=-4.6), BY_CATEGORY, likelihood)
+    (warning,) = check_prior(off).warnings
+    assert "context column 0" in warning
+    assert "below the mean of the prior" in warning
+    assert warning in off.value(ma.Uniform(40), np.ones((3, 2))).warnings
+
+
+def test_a_check_that_was_not_made_says_so():
+    logs = draw_events(np.random.default_rng(2), BY_CATEGORY, ma.Bernoulli(), 100)
+    found = check_prior(ma.fit(logs, BY_CATEGORY, ma.Bernoulli("paper")))
+    assert str(found).splitlines() == [
+        'noise and spread: not checked under the treatment "paper"', "nothing was checked",
+    ]  # fmt: skip
+    half = ma.LoggedData(logs.contexts, logs.actions, logs.rewards, n_actions=40, weights=np.full(100, 0.5))
+    assert "not checked where weights of rounds are no counts" in str(check_prior(ma.fit(half, BY_CATEGORY)))
 
 
 def test_a_small_error_is_no_warning_however_much_data_there_are():
@@ -543,6 +631,55 @@ def test_only_the_category_that_is_off_is_flagged():
     assert {row.category for row in found.rows[:2]} == {3, 7}
 
 
+@pytest.mark.parametrize("likelihood", [ma.Bernoulli(), ma.Poisson(), ma.LogNormal()])
+@pytest.mark.parametrize("n_rounds", [100, 1000])
+def test_categories_of_clicks_counts_and_amounts_are_rarely_flagged_under_the_truth(likelihood, n_rounds):
+    rng = np.random.default_rng(19)
+    flagged, prior_z, held_out_z = 0, [], []
+    for _ in range(40):
+        train, test = draw_events(rng, BY_CATEGORY, likelihood, n_rounds).split(0.7, rng=rng)
+        posterior = ma.fit(train, BY_CATEGORY, likelihood)
+        checks = check_categories(posterior, train, CATEGORIES)
+        flagged += bool(checks.flagged)
+        prior_z += [row.prior_z for row in checks]
+        held_out_z += [row.posterior_z for row in check_categories(posterior, test, CATEGORIES)]
+    assert flagged <= 6  # 2 are expected at most
+    for z in (prior_z, held_out_z):
+        assert abs(np.mean(z)) < 4 / np.sqrt(len(z))
+        assert 0.75 < np.std(z) < 1.25
+
+
+@pytest.mark.parametrize("likelihood", [ma.Bernoulli(), ma.Poisson(), ma.LogNormal()])
+def test_only_the_category_whose_events_are_off_is_flagged(likelihood):
+    rng = np.random.default_rng(20)
+    prior = priors.independent(40, cov=0.04, dim=2)
+    logs = draw_events(rng, prior, likelihood, 3000)
+    wrong = (CATEGORIES == 3)[logs.actions]
+    rewards = np.where(wrong, draw_events(rng, prior, likelihood, 3000, shift=1.0).rewards, logs.rewards)
+    logs = logs.with_rewards(rewards)
+    found = check_categories(ma.fit(logs, prior, likelihood), logs, CATEGORIES)
+    assert [row.category for row in found.flagged] == [3]
+    assert "prior mean" in found.flagged[0].flags
+
+
+def test_one_action_and_one_context_have_the_exact_predictive_of_clicks():
+    """P(sum <= y) by adaptive quadrature over the one predictor that there is."""
+    prior = priors.independent(1, mean=-3.0, cov=4.0, dim=1)
+    logs = ma.LoggedData(np.ones((30, 1)), np.zeros(30, int), np.repeat([1.0, 0.0], [12, 18]))
+    (row,) = check_categories(ma.fit(logs, prior, ma.Bernoulli()), logs, ["it"])
+
+    def tail(p):
+        def inside(eta):
+            return p(expit(eta)) * stats.norm.pdf(eta, -3.0, 2.0)
+
+        return integrate.quad(inside, -25.0, 20.0, points=[-3.0, 0.0], limit=200)[0]
+
+    above = tail(lambda p: stats.binom.sf(11, 30, p))
+    strictly = tail(lambda p: stats.binom.sf(12, 30, p))
+    assert row.prior_z == pytest.approx(stats.norm.isf((above + strictly) / 2), rel=1e-3)
+    assert row.prior_mean == pytest.approx(tail(lambda p: p), rel=1e-3)
+
+
 def test_thousands_of_categories_take_seconds():
     rng = np.random.default_rng(17)
     categories = np.arange(9000) % 3000
@@ -558,7 +695,30 @@ def test_thousands_of_categories_take_seconds():
 LOGS = ma.LoggedData(np.ones((6, 2)), [0, 0, 1, 1, 2, 2], np.arange(6.0), n_actions=3)
 PRIOR = priors.independent(3, dim=2)
 POSTERIOR = ma.fit(LOGS, PRIOR)
+CLICKS = LOGS.with_rewards(np.array([0.0, 1.0, 0.0, 0.0, 1.0, 0.0]))
+CLICKED, HEAVY = ma.fit(CLICKS, PRIOR, ma.Bernoulli()), ma.fit(LOGS, PRIOR, ma.StudentT())
 BAD = {
+    "two likelihoods": (lambda: compare_priors(LOGS, [PRIOR], ma.Hurdle()), errors.DataTypeError, "compare them apart"),
+    "clicks without their logs": (
+        lambda: prior_sensitivity(CLICKED, ma.Uniform(3), LOGS.contexts),
+        errors.InputError,
+        "under Bernoulli the posterior must be fitted anew.*pass all rounds of the fit as logs=",
+    ),
+    "clicks with other logs": (
+        lambda: prior_sensitivity(CLICKED, ma.Uniform(3), LOGS.contexts, logs=CLICKS.take(slice(0, 4))),
+        errors.InputError,
+        "fitted to 6 rounds; logs has 4",
+    ),
+    "categories of heavy tails": (
+        lambda: check_categories(HEAVY, LOGS, [0, 1, 2]),
+        errors.InputError,
+        "cannot be checked under StudentT",
+    ),
+    "categories of clicks that are none": (
+        lambda: check_categories(CLICKED, LOGS, [0, 1, 2]),
+        errors.RangeError,
+        "must be 0 or 1",
+    ),
     "no priors": (lambda: compare_priors(LOGS, []), errors.InputError, "at least one prior"),
     "one bare prior": (lambda: compare_priors(LOGS, PRIOR), errors.DataTypeError, "list, or a mapping"),
     "no prior at all": (lambda: compare_priors(LOGS, {"x": 3}), errors.DataTypeError, "prior 'x' must be.*got int"),

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import chdtr, chdtrc, ndtr
+from scipy.special import chdtr, chdtrc
 
 from manyarms._arrays import Array, as_instance, as_scalar
 from manyarms.core.catalog import as_column, encode
 from manyarms.core.data import LoggedData
 from manyarms.core.fingerprint import any_shared
-from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.errors import InputError, ShapeError
-from manyarms.linalg.groups import group_by, sum_by
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.misfit import CLOSE, PriorCheck
 from manyarms.posterior.reward import check_logs
+from manyarms.prior_choice.predictive import Outcome, Sums, outcome_of, sum_rounds
 from manyarms.priors.building import metadata, with_missing
 
 
 def check_prior(posterior: RewardPosterior) -> PriorCheck:
-    """Whether the logs contradict prior or noise, exactly and for free.
+    """Whether the logs contradict prior or noise: for free, and exactly where rewards are Gaussian.
 
     Under both, the centred rewards are N(0, V) and rᵀ V⁻¹ r is χ² with one degree for each round. It falls into two
     independent parts. What no weights could explain, the residual of a least-squares fit action by action, is χ² with
@@ -35,6 +34,11 @@ def check_prior(posterior: RewardPosterior) -> PriorCheck:
     A warning needs p < 0.001 and a ratio outside 0.8 ... 1.25. Weights of rounds are counts: weight 2 is the round
     twice. Where their sum leaves no degrees, as with weights far below one, the noise is not checked. A prior that
     `learn_prior` has learned from the same logs has a ratio near one by construction: this check is for the others.
+
+    Clicks, counts and heavy tails have no such sum of squares: noise and spread are then not checked, and the result
+    says so. What is checked is the mean of the prior, by a score test in every coordinate, as normal as the posterior
+    is: a prior of mean zero, which expects 50 % clicks, is contradicted by logs with 1 %. A warning needs p < 0.001 and
+    a shift of more than half the spread of an action. `check_categories` has the rates themselves.
 
     Args:
         posterior: Of `fit` or `update`.
@@ -58,12 +62,14 @@ class CategoryCheck:
         category: Its label.
         n_rounds: Its rounds, by their weights.
         n_actions: How many of its actions were logged.
-        observed: The mean reward.
+        observed: The mean reward; under `LogNormal` that of log rewards.
         prior_mean: What the prior expects of it.
-        prior_z: The difference in standard deviations of the prior predictive.
+        prior_z: The difference in standard deviations of the prior predictive; for clicks and counts the normal score
+            of the probability to lie below.
         posterior_mean: What the posterior expects of it.
-        posterior_z: The difference in standard deviations of the posterior predictive.
-        dispersion: Mean squared residual over its expectation; NaN where nothing is left to vary.
+        posterior_z: As `prior_z`, under the posterior.
+        dispersion: Mean squared residual over its expectation; NaN where nothing is left to vary, and for clicks, whose
+            spread is that of their mean.
         p_value: The smallest of its tests', before any correction.
         flags: The tests that it fails, of "prior mean", "posterior mean" and "dispersion".
     """
@@ -149,10 +155,12 @@ def check_categories(
 
     The sum of a category's rewards is Gaussian, so its z-score is exact. Under the prior: the rewards that prior and
     noise expect at these contexts and actions. Under the posterior: rewards replicated there. On the rounds of the fit
-    itself the latter is cautious, since the posterior has been moved towards them; on held-out rounds it is exact. The
+    itself the latter is cautious, since the posterior has been moved towards them; on held-out rounds it is exact. Log-
+    normal rewards are checked on the log scale. Clicks and counts: p-values are tails of a binomial or Poisson sum
+    whose rate is as uncertain as the weights (`prior_choice.predictive`), which small categories need. The
     dispersion compares squared residuals (r - φᵀθ̂_a)² with their expectation, σ² + φᵀ Cov θ_a φ on held-out rounds and
     σ² less that on the rounds of the fit; it is tested on the latter, against χ² with Σ (1 - φᵀ Cov θ_a φ / σ²) degrees
-    of freedom, which spreads no less.
+    of freedom, which spreads no less, where rewards are Gaussian; that of counts is shown and not tested.
 
     A category is flagged when the p-value of a test, times the number of all tests, is below 1 - `level`; for the
     dispersion it must also lie outside 0.8 ... 1.25. Weights of rounds are counts: weight 2 is the round twice.
@@ -165,6 +173,9 @@ def check_categories(
         level: With this probability a model that is right gets no flag at all.
         held_out: Whether the posterior has not seen these rounds; by default found out from where they came from. Those
             of a fit from bare `Statistics` cannot be traced and count as not seen.
+
+    Raises:
+        InputError: For `StudentT`: the mean of heavy-tailed rewards is that of a few rounds, and no test of it holds.
 
     Example:
         >>> import numpy as np
@@ -187,76 +198,36 @@ def check_categories(
     codes, labels, _ = with_missing(encode("categories", column))
     if held_out is None:
         held_out = not any_shared(posterior.learned_from, (logs.fingerprint,))
-    sums = _sums(posterior, logs, codes, len(labels))
+    outcome = outcome_of(posterior.likelihood)
+    outcome.likelihood.check(logs.rewards)
+    sums = sum_rounds(posterior, logs, codes, len(labels), outcome)
     present = np.flatnonzero(sums.weight > 0)
     if len(present) == 0:
         raise InputError("there are no rounds to check categories on.")
-    columns, p_values = _columns(posterior, sums, present, held_out)
+    columns, p_values = _columns(outcome, sums, present, held_out)
     return CategoryChecks(_judged(columns, p_values, [labels[i] for i in present], level), level, held_out)
 
 
-class _Sums(NamedTuple):
-    """By category: Σ w, Σ w r, Σ w (r - r̂)² and Σ w φᵀ Cov θ_a φ; and the feature mass of every logged action."""
-
-    weight: Float[Array, " c"]
-    reward: Float[Array, " c"]
-    residual_sq: Float[Array, " c"]
-    variance: Float[Array, " c"]
-    actions: Int[Array, " m"]
-    mass: Float[Array, "m d"]
-    owner: Int[Array, " m"]
-    """The category of each of these actions."""
-
-
-def _sums(posterior: RewardPosterior, logs: LoggedData, codes: Int[Array, " K"], n: int) -> _Sums:
-    totals = np.zeros((4, n))
-    actions, masses = [np.empty(0, dtype=np.int64)], [np.empty((0, logs.dim))]
-    for batch in logs.batches():
-        w = np.ones(len(batch)) if batch.weights is None else batch.weights
-        residual = batch.rewards - posterior.expected_reward(batch.contexts, batch.actions)
-        variance = posterior.reward_std(batch.contexts, batch.actions) ** 2
-        mine = codes[batch.actions]
-        columns = (w, w * batch.rewards, w * residual**2, w * variance)
-        totals += [np.bincount(mine, weights=column, minlength=n) for column in columns]
-        kept = w > 0
-        ids, mass = sum_by(batch.actions[kept], (w[:, None] * batch.contexts)[kept])
-        actions.append(ids)
-        masses.append(mass)
-    ids, mass = sum_by(np.concatenate(actions), np.concatenate(masses))
-    weight, reward, residual_sq, variance = totals
-    return _Sums(weight, reward, residual_sq, variance, ids, mass, codes[ids])
-
-
 def _columns(
-    posterior: RewardPosterior, sums: _Sums, present: Int[Array, " c"], held_out: bool
+    outcome: Outcome, sums: Sums, present: Int[Array, " c"], held_out: bool
 ) -> tuple[dict[str, Array], Float[Array, "t c"]]:
     """The table, and the p-values of each test."""
-    noise = posterior.likelihood.noise_std**2
-    weight, reward, residual_sq, variance = (np.asarray(column)[present] for column in sums[:4])
-    n_actions = np.bincount(sums.owner, minlength=len(sums.weight))[present]
+    weight, reward, residual_sq, noise, variance = (
+        column[present] for column in (sums.weight, sums.reward, sums.residual_sq, sums.noise, sums.variance)
+    )
+    n_actions = np.bincount(sums.posterior.owner, minlength=len(sums.weight))[present]
     columns, p_values = {"n_rounds": weight, "n_actions": n_actions, "observed": reward / weight}, list[Array]()
-    for name, weights in (("prior", posterior.prior), ("posterior", posterior.weights)):
-        mean, spread = _predicted(weights, sums)
-        z = (reward - mean) / np.sqrt(spread + weight * noise)
-        columns |= {f"{name}_mean": mean / weight, f"{name}_z": z}
-        p_values.append(2 * ndtr(-np.abs(z)))
-    expected = weight * noise + (variance if held_out else -variance)
-    some = expected > 1e-9 * weight * noise
+    for name, forecast in (("prior", sums.prior), ("posterior", sums.posterior)):
+        z, p_value = outcome.compare(reward, weight, forecast, present)
+        columns |= {f"{name}_mean": forecast.total[present] / weight, f"{name}_z": z}
+        p_values.append(p_value)
+    expected = noise + (variance if held_out else -variance)
+    some = expected > 1e-9 * noise
     columns["dispersion"] = np.divide(residual_sq, expected, out=np.full(len(present), np.nan), where=some)
-    if not held_out:
-        p_values.append(np.where(some, _chi_square_p(residual_sq / noise, expected / noise), 1.0))
+    if outcome.is_gaussian and not held_out:
+        unit = np.divide(noise, weight)
+        p_values.append(np.where(some, _chi_square_p(residual_sq / unit, expected / unit), 1.0))
     return columns, np.array(p_values)
-
-
-def _predicted(weights: HierarchicalGaussian, sums: _Sums) -> tuple[Float[Array, " c"], Float[Array, " c"]]:
-    """Mean and variance of Σ w φᵀθ_a over the rounds of each category that has any."""
-    means = np.einsum("md,md->m", sums.mass, weights.action_mean(sums.actions))
-    groups = group_by(sums.owner)
-    variance = np.empty(len(groups.keys))
-    for i, (start, count) in enumerate(zip(groups.starts, groups.counts, strict=True)):
-        mine = groups.order[start : start + count]
-        variance[i] = weights.variance_of(sums.mass[mine], sums.actions[mine])
-    return np.add.reduceat(means[groups.order], groups.starts), variance
 
 
 def _chi_square_p(value: Float[Array, " c"], degrees: Float[Array, " c"]) -> Float[Array, " c"]:

@@ -18,12 +18,12 @@ from manyarms.core.fingerprint import any_shared
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.statistics import Statistics
 from manyarms.errors import DataTypeError, InputError, ManyarmsError
-from manyarms.likelihoods import Gaussian, Likelihood
+from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.judge import mean_variance
 from manyarms.posterior.reward import check_logs
 from manyarms.prior_choice.checks import shorten
-from manyarms.prior_choice.learn import learn_prior, relearn
+from manyarms.prior_choice.learn import learn_prior, one_likelihood, relearn
 from manyarms.prior_choice.learned import LearnedPrior
 
 Verdict = Literal["best", "undecided", "worse"]
@@ -35,7 +35,8 @@ class PriorScore:
 
     Attributes:
         name: As given.
-        log_evidence: log p(rewards) of all rounds; at its maximum where something was learned.
+        log_evidence: log p(rewards) of all rounds; at its maximum where something was learned. None for the treatment
+            "paper", which has none.
         evidence_difference: That less the best of all.
         held_out: The log score: the mean over rounds of the log density of a reward, given the other folds.
         difference: That less the best of all, paired on the rounds.
@@ -46,8 +47,8 @@ class PriorScore:
     """
 
     name: str
-    log_evidence: float
-    evidence_difference: float
+    log_evidence: float | None
+    evidence_difference: float | None
     held_out: float
     difference: float
     error: float | None
@@ -102,10 +103,11 @@ class PriorComparison:
             f"{'to best ± s.e.':>19}  verdict"
         ]
         for row in self.rows:
-            apart = "-" if row.verdict == "best" else f"{row.difference:.3g} ± {_number(row.error)}"
+            apart = "-" if row.verdict == "best" else f"{row.difference:.3g} ± {_number(row.error, '.2g')}"
             lines.append(
-                f"{shorten(row.name, wide):<{wide}}  {row.n_learned:>7}  {row.log_evidence:>12.6g}  "
-                f"{row.evidence_difference:>9.4g}  {row.held_out:>9.5g}  {apart:>19}  {row.verdict}"
+                f"{shorten(row.name, wide):<{wide}}  {row.n_learned:>7}  "
+                f"{_number(row.log_evidence, '.6g'):>12}  {_number(row.evidence_difference, '.4g'):>9}  "
+                f"{row.held_out:>9.5g}  {apart:>19}  {row.verdict}"
             )
         lines.append(f"held-out: mean log score of a round, {self.n_folds} folds, {self.n_rounds:,.10g} rounds")
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
@@ -162,8 +164,7 @@ def compare_priors(
         'by category'
     """
     logs = as_instance("logs", logs, LoggedData, "a LoggedData")
-    likelihood = Gaussian() if likelihood is None else likelihood
-    likelihood = as_instance("likelihood", likelihood, Likelihood, "a likelihood, as in ma.Gaussian(1.0)")
+    likelihood = one_likelihood(likelihood)
     named = _named(priors)
     for name, prior in named.items():
         with _naming(name):
@@ -247,7 +248,7 @@ class _Candidate:
     prior: HierarchicalGaussian
     likelihood: Likelihood
     learned: LearnedPrior | None
-    log_evidence: float
+    log_evidence: float | None
 
     @property
     def n_learned(self) -> int:
@@ -307,14 +308,18 @@ def _candidate(
                 found = learn_prior(rounds.without(None, candidate), prior, likelihood)
                 candidate = _Candidate(name, found.prior, found.likelihood, found, 0.0)
         fitted = candidate.fit(rounds.without(None, candidate))
-        # Sums of transformed rewards do not know the Jacobian of the transform.
-        offset = (
-            0.0
-            if fitted.evidence_offset
-            else candidate.likelihood.log_jacobian(rounds.logs.rewards, rounds.logs.weights)
-        )
+        evidence = _evidence(fitted, rounds.logs)
     tick()
-    return _Candidate(name, fitted.prior, fitted.likelihood, candidate.learned, fitted.log_evidence + offset)
+    return _Candidate(name, fitted.prior, fitted.likelihood, candidate.learned, evidence)
+
+
+def _evidence(fitted: RewardPosterior, logs: LoggedData) -> float | None:
+    if fitted.likelihood.treatment == "paper":
+        # That of the pseudo-rewards says nothing of the rewards.
+        return None
+    # Sums of transformed rewards do not know the Jacobian of the transform.
+    offset = 0.0 if fitted.evidence_offset else fitted.likelihood.log_jacobian(logs.rewards, logs.weights)
+    return fitted.log_evidence + offset
 
 
 def _log_score(posterior: RewardPosterior, logs: LoggedData) -> Float[Array, " n"]:
@@ -330,7 +335,8 @@ def _compared(
 ) -> PriorComparison:
     counts = np.ones(len(logs)) if logs.weights is None else logs.weights
     held_out = np.average(scores, axis=1, weights=counts)
-    best, highest = int(np.argmax(held_out)), max(c.log_evidence for c in candidates)
+    best = int(np.argmax(held_out))
+    highest = max((c.log_evidence for c in candidates if c.log_evidence is not None), default=0.0)
     rows = list[PriorScore]()
     for i in np.argsort(-held_out, kind="stable"):
         candidate, paired = candidates[i], scores[i] - scores[best]
@@ -342,7 +348,7 @@ def _compared(
             PriorScore(
                 candidate.name,
                 candidate.log_evidence,
-                candidate.log_evidence - highest,
+                None if candidate.log_evidence is None else candidate.log_evidence - highest,
                 float(held_out[i]),
                 difference,
                 error,
@@ -351,12 +357,14 @@ def _compared(
                 candidate.likelihood.dispersion,
             )
         )
-    learned = any(row.n_learned for row in rows)
-    return PriorComparison(tuple(rows), float(counts.sum()), n_folds, (_MAXIMISED,) if learned else ())
+    notes = [_MAXIMISED] if any(row.n_learned for row in rows) else []
+    notes += [_NO_EVIDENCE] if any(row.log_evidence is None for row in rows) else []
+    return PriorComparison(tuple(rows), float(counts.sum()), n_folds, tuple(notes))
 
 
-def _number(error: float | None) -> str:
-    return "?" if error is None else f"{error:.2g}"
+def _number(number: float | None, form: str) -> str:
+    return "?" if number is None else f"{number:{form}}"
 
 
 _MAXIMISED = "evidence of a learned prior is at its maximum; for its held-out score it was learned anew"
+_NO_EVIDENCE = 'the treatment "paper" has no evidence; its priors are compared by held-out score alone'

@@ -15,9 +15,9 @@ from manyarms._progress import Progress, reporter
 from manyarms.core.data import LoggedData
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.statistics import Statistics
-from manyarms.errors import InputError, NumericalError
+from manyarms.errors import DataTypeError, InputError, NumericalError
 from manyarms.inference.condition import check_sizes
-from manyarms.likelihoods import Gaussian, Likelihood
+from manyarms.likelihoods import Bernoulli, Gaussian, Hurdle, Likelihood, Poisson
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.reward import check_logs
 from manyarms.prior_choice.hyperparameters import Choice, Hyperparameters, Means
@@ -87,9 +87,8 @@ def learn_prior(
     prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
     if prior.observed.groups:
         raise InputError("a posterior cannot be learned as a prior: pass the prior that it came from, and all logs.")
-    likelihood = Gaussian() if likelihood is None else likelihood
-    likelihood = as_instance("likelihood", likelihood, Likelihood, "a likelihood, as in ma.Gaussian(1.0)")
-    _check_rewards(logs, prior)
+    likelihood = one_likelihood(likelihood)
+    _check_rewards(logs, prior, likelihood)
     evidence = evidence_of(logs, likelihood, prior.n_actions)
     if not evidence.total_weight > 0:
         raise InputError("no rounds to learn a prior from; use fit(), which gives the prior back.")
@@ -143,16 +142,35 @@ def _result(
     )  # fmt: skip
 
 
-def _check_rewards(logs: LoggedData | Statistics, prior: HierarchicalGaussian) -> None:
+def one_likelihood(likelihood: Any) -> Likelihood:
+    """What was passed as a likelihood, `Gaussian(1.0)` for None; a hurdle is two."""
+    if isinstance(likelihood, Hurdle):
+        raise DataTypeError(
+            "a Hurdle is two likelihoods, each with a prior of its own: learn or compare them apart. Whether there is "
+            "a reward: ma.Bernoulli() on logs.with_rewards((logs.rewards != 0).astype(float)). How much: "
+            "ma.LogNormal() on logs.take(np.flatnonzero(logs.rewards)). Then pass both to "
+            "ma.fit(logs, (first.prior, second.prior), ma.Hurdle(first.likelihood, second.likelihood))."
+        )
+    likelihood = Gaussian() if likelihood is None else likelihood
+    return as_instance("likelihood", likelihood, Likelihood, "a likelihood, as in ma.Gaussian(1.0)")
+
+
+def _check_rewards(logs: LoggedData | Statistics, prior: HierarchicalGaussian, likelihood: Likelihood) -> None:
     if isinstance(logs, Statistics):
         check_sizes(prior, logs)
         return
     check_logs(logs, prior)
     counted = logs.rewards if logs.weights is None else logs.rewards[logs.weights > 0]
-    if len(counted) and (counted == counted[0]).all():
+    if not len(counted) or not (counted == counted[0]).all():
+        return
+    if counted[0] == 0 and isinstance(likelihood, Bernoulli | Poisson):
+        event = "click" if isinstance(likelihood, Bernoulli) else "event"
         raise InputError(
-            f"all rewards are equal ({counted[0]:g}): they say nothing of noise or spread. Check the column."
+            f"there was no {event} yet in {len(counted):,} rounds: how far actions spread cannot be learned. Set the "
+            "mean of the prior by hand, as in prior + ma.priors.independent(n_actions, mean=[-4.6, 0.0], cov=0.0) for "
+            f"{'1 % clicks' if event == 'click' else 'one event in 100 rounds'} at a column of ones, and use ma.fit."
         )
+    raise InputError(f"all rewards are equal ({counted[0]:g}): they say nothing of noise or spread. Check the column.")
 
 
 def _search(

@@ -24,7 +24,7 @@ class Parameter:
 
     Attributes:
         name: What it is.
-        value: A standard deviation, or a coordinate of a mean.
+        value: A standard deviation (or the scale of heavy tails), or a coordinate of a mean.
         error: Its standard error: relative (that of the logarithm) for a standard deviation, absolute for a mean. None
             where there is none, as for one at zero.
     """
@@ -113,10 +113,10 @@ class LearnedPrior:
         """Everything that was learned, with standard errors by Laplace's approximation."""
         hyper, eta = self.hyper, self.eta
         found = list[Parameter]()
-        if hyper.learn_noise:
-            found.append(
-                Parameter("noise std", self.likelihood.noise_std, self._error(slice(0, 1), np.ones((1, 1)))[0])
-            )
+        dispersion, name = self.likelihood.dispersion, self.likelihood.dispersion_name
+        if hyper.learn_noise and dispersion is not None and name is not None:
+            error = self._error(slice(0, 1), np.ones((1, 1)))[0]
+            found.append(Parameter(name.replace("_", " "), dispersion, error))
         for spread, part in zip(hyper.spreads, hyper.spread_parts, strict=True):
             if spread is None:
                 continue

@@ -1,8 +1,9 @@
-"""How far the value of a policy hangs on the prior: power-scaling, exact in this family."""
+"""How far the value of a policy hangs on the prior: power-scaling, exact in this family for Gaussian rewards."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -11,12 +12,16 @@ from jaxtyping import Float
 from scipy.special import ndtr
 
 from manyarms._arrays import Array, as_instance
+from manyarms.core.data import LoggedData
 from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.latent import BlockFactor
 from manyarms.core.mass import FeatureMass
 from manyarms.core.policy import Policy
+from manyarms.errors import InputError
 from manyarms.inference.condition import condition_on
-from manyarms.posterior import RewardPosterior
-from manyarms.posterior.misfit import Misfit
+from manyarms.posterior import RewardPosterior, fit
+from manyarms.posterior.misfit import MeanShift, Misfit
+from manyarms.posterior.reward import check_logs
 
 _Normal: TypeAlias = tuple[float, float]
 """Mean and standard deviation."""
@@ -56,7 +61,7 @@ class Sensitivity:
         std: Its posterior standard deviation, on the contexts given.
         prior: What raising the prior to a power does.
         likelihood: What raising the likelihood to a power does.
-        misfit: Of the logs as a whole under the prior, as in `check_prior`; None when nothing was logged.
+        misfit: What `check_prior` says of the logs as a whole under the prior; None when nothing was checked.
         decided: The prior leaves no doubt about it: no data can move it, and no power of the prior either.
     """
 
@@ -64,7 +69,7 @@ class Sensitivity:
     std: float
     prior: Scaled
     likelihood: Scaled
-    misfit: Misfit | None
+    misfit: Misfit | MeanShift | None
     decided: bool = False
 
     @property
@@ -113,6 +118,7 @@ def prior_sensitivity(
     baseline: Policy | None = None,
     eligible: Any = None,
     weights: Any = None,
+    logs: LoggedData | None = None,
 ) -> Sensitivity:
     """How the posterior of V(π) moves when the prior, or the likelihood, counts a little more or less.
 
@@ -133,6 +139,10 @@ def prior_sensitivity(
 
     The policy is held as it is. Costs four solves over seen actions, whatever the number of rounds.
 
+    Where rewards are not Gaussian the likelihood to the power α is every round with α times its weight, and the
+    posterior is found anew: seven fits, which need the logs. The distance is then that of the normal distributions of
+    the delta method. For log-normal rewards the posteriors are exact, and g stays as it is: only weights are judged.
+
     Args:
         posterior: A fitted posterior. One fitted in steps is judged against its first prior, with all rounds since.
         policy: Any policy on the same actions.
@@ -140,8 +150,14 @@ def prior_sensitivity(
         baseline: The policy to compare with; then it is about V(policy) - V(baseline).
         eligible: Which actions may be chosen where; None for all.
         weights: (n,) how often each context counts; None for once.
+        logs: All rounds of the fit, where rewards are not Gaussian; their logarithms are under `LogNormal`.
+
+    Raises:
+        InputError: When rewards are not Gaussian and there are no logs, or other logs than those of the fit.
     """
     posterior = as_instance("posterior", posterior, RewardPosterior, "what fit() returned")
+    if not (posterior.is_linear and posterior.likelihood.treatment == "exact"):
+        return _by_refits(posterior, _refit(posterior, logs), policy, baseline, (contexts, eligible, weights))
     mass, _ = posterior.profile(policy, contexts, eligible, weights)
     if baseline is not None:
         other, _ = posterior.profile(baseline, contexts, eligible, weights, "baseline")
@@ -149,13 +165,98 @@ def prior_sensitivity(
     value, std = _moments(posterior.weights, mass)
     if not std > 0:
         still = Scaled(0.0, 0.0, 1.0)
-        return Sensitivity(value, 0.0, still, still, posterior.check.prior, decided=bool(mass.vectors.any()))
+        return Sensitivity(value, 0.0, still, still, posterior.check.against_prior, decided=bool(mass.vectors.any()))
     less, more, half, double = (_moments(_powered(posterior, a), mass) for a in (1 / STEP, STEP, 0.5, 2.0))
     # Prior to the power α is likelihood to the power 1 / α and then everything to the power α, which leaves the mean
     # where it is and divides the variance by α: the same four solves serve both.
     prior = [(mean, spread / a**0.5) for a, (mean, spread) in ((1 / STEP, more), (STEP, less), (2.0, half))]
     likelihood = _scaled(value, std, less, more, double)
-    return Sensitivity(value, std, _scaled(value, std, *prior), likelihood, posterior.check.prior)
+    return Sensitivity(value, std, _scaled(value, std, *prior), likelihood, posterior.check.against_prior)
+
+
+def _by_refits(
+    posterior: RewardPosterior,
+    refit: Callable[[float, float], RewardPosterior],
+    policy: Policy,
+    baseline: Policy | None,
+    where: tuple[Any, Any, Any],
+) -> Sensitivity:
+    """From the values of posteriors under powers of prior and likelihood, whatever the likelihood."""
+    contexts, eligible, weights = where
+
+    def moments(prior_power: float, likelihood_power: float) -> _Normal:
+        found = refit(prior_power, likelihood_power)
+        if baseline is None:
+            estimate = found.value(policy, contexts, eligible=eligible, weights=weights)
+        else:
+            estimate = found.difference(policy, baseline, contexts, eligible=eligible, weights=weights)
+        assert estimate.posterior_std is not None
+        return estimate.value, estimate.posterior_std
+
+    value, std = moments(1.0, 1.0)
+    against = posterior.check.against_prior
+    if not std > 0:
+        still = Scaled(0.0, 0.0, 1.0)
+        return Sensitivity(value, 0.0, still, still, against, decided=baseline is None or value != 0.0)
+    powers = (1 / STEP, STEP, 2.0)
+    prior = _scaled(value, std, *(moments(a, 1.0) for a in powers))
+    return Sensitivity(value, std, prior, _scaled(value, std, *(moments(1.0, a) for a in powers)), against)
+
+
+def _refit(posterior: RewardPosterior, logs: LoggedData | None) -> Callable[[float, float], RewardPosterior]:
+    """The posterior under a power of the prior and one of the likelihood."""
+    if posterior.likelihood.treatment == "exact":
+
+        def solve(prior_power: float, likelihood_power: float) -> RewardPosterior:
+            observed = posterior.weights.observed.rescaled(likelihood_power**-0.5, 0.0)
+            return replace(posterior, weights=condition_on(_narrowed(posterior.weights.base, prior_power), observed))
+
+        return solve
+    kind, rounds = type(posterior.likelihood).__name__, _same_rounds(posterior, logs)
+    counts = np.ones(len(rounds)) if rounds.weights is None else rounds.weights
+    start = posterior
+
+    def again(prior_power: float, likelihood_power: float) -> RewardPosterior:
+        powered = LoggedData(
+            rounds.contexts, rounds.actions, rounds.rewards, n_actions=rounds.n_actions,
+            weights=counts * likelihood_power,
+        )  # fmt: skip
+        # Slopes are differences over a step of one per cent: a fit must be closer than the usual tolerance.
+        found = fit(
+            powered, _narrowed(posterior.prior, prior_power), posterior.likelihood, start=start,
+            max_iterations=1000, tolerance=1e-11,
+        )  # fmt: skip
+        if not found.converged:
+            raise InputError(f"the {kind} posterior under another power of prior or likelihood did not converge.")
+        return found
+
+    start = again(1.0, 1.0)
+    return again
+
+
+def _same_rounds(posterior: RewardPosterior, logs: LoggedData | None) -> LoggedData:
+    """The rounds of the fit, or an error that says what is missing."""
+    if logs is None:
+        raise InputError(
+            f"under {type(posterior.likelihood).__name__} the posterior must be fitted anew for every power of the "
+            "likelihood, and it keeps no rounds: pass all rounds of the fit as logs=."
+        )
+    if posterior.prior.observed.groups:
+        raise InputError("the prior of this posterior is a posterior itself. Fit all rounds on the first prior.")
+    logs = check_logs(logs, posterior.prior)
+    n_rounds = len(logs) if logs.weights is None else int(np.count_nonzero(logs.weights))
+    if n_rounds != posterior.statistics.n_rounds:
+        raise InputError(
+            f"the posterior was fitted to {posterior.statistics.n_rounds:,} rounds; logs has {n_rounds:,}. "
+            "Pass all rounds of the fit, and no others."
+        )
+    return logs
+
+
+def _narrowed(prior: HierarchicalGaussian, alpha: float) -> HierarchicalGaussian:
+    """The prior to the power α: every covariance divided by α."""
+    factor, cov = BlockFactor(prior.prior_factor.blocks / alpha**0.5), prior.action_covariance.scaled(1.0 / alpha)
+    return prior.with_parts(prior.latent_mean, factor, cov, prior.offset)
 
 
 def _powered(posterior: RewardPosterior, alpha: float) -> HierarchicalGaussian:
