@@ -127,6 +127,10 @@ class LoggedData:
         part._rows = self.rows[rows]
         return part
 
+    def counted(self) -> LoggedData:
+        """The rounds whose weight is not zero."""
+        return self if self.weights is None or self.weights.all() else self.take(np.flatnonzero(self.weights))
+
     def with_rewards(self, rewards: Float[Array, " n"]) -> LoggedData:
         """The same rounds with other rewards, such as whether there was one at all."""
         other = self.take(slice(None))
@@ -168,12 +172,13 @@ class LoggedData:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Which rows of which log these are; see `core.fingerprint`."""
+        """Which rows of which log these are, whatever reward is looked at; see `core.fingerprint`."""
         return Fingerprint.of_rows(self._source._digest, len(self._source), self._rows)
 
     @cached_property
     def _digest(self) -> str:
-        return digest(self.contexts, self.actions, self.rewards)
+        # Not the rewards: a policy learned from the clicks of some rounds has seen them when judged on their spend.
+        return digest(self.contexts, self.actions)
 
     def batches(self, size: int = 1 << 20) -> Iterator[LoggedData]:
         """The rounds in order, `size` at a time: how everything here consumes logs."""

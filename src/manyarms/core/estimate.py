@@ -58,8 +58,8 @@ class Estimate:
     method: Method = "exact"
     diagnostics: Mapping[str, float] = field(default_factory=dict[str, float])
     warnings: tuple[str, ...] = ()
-    shape: Shape | None = None
-    posterior_shape: Shape | None = None
+    shape: Shape | None = field(default=None, repr=False)
+    posterior_shape: Shape | None = field(default=None, repr=False)
 
     def interval(
         self, level: float = 0.95, *, of: Literal["population", "contexts"] = "population"

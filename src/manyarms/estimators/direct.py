@@ -11,7 +11,7 @@ from manyarms.core.estimate import Estimate
 from manyarms.core.policy import Policy
 from manyarms.estimators.base import check_target
 from manyarms.estimators.diagnostics import Thresholds, judge
-from manyarms.posterior import RewardPosterior
+from manyarms.posterior.judge import PolicyJudge
 
 
 class DM:
@@ -25,8 +25,8 @@ class DM:
         thresholds: When to warn.
     """
 
-    def __init__(self, posterior: RewardPosterior, *, name: str = "DM", thresholds: Thresholds | None = None):
-        self.posterior = as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
+    def __init__(self, posterior: PolicyJudge, *, name: str = "DM", thresholds: Thresholds | None = None):
+        self.posterior = as_instance("posterior", posterior, PolicyJudge, "what ma.fit returned")
         self.name = name
         self.thresholds = Thresholds() if thresholds is None else thresholds
 

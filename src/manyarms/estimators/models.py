@@ -17,8 +17,9 @@ from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.policy import Policy
 from manyarms.errors import DataTypeError, InputError, ShapeError
 from manyarms.estimators.base import Estimator, Options
-from manyarms.likelihoods import Gaussian
-from manyarms.posterior import RewardPosterior, fit
+from manyarms.likelihoods import Hurdle, Likelihood
+from manyarms.likelihoods.gaussian import as_likelihood
+from manyarms.posterior import HurdlePosterior, RewardPosterior, fit
 
 
 class RewardModel(ABC):
@@ -34,13 +35,13 @@ class RewardModel(ABC):
 class FittedModel(RewardModel):
     """The means of a posterior."""
 
-    def __init__(self, posterior: RewardPosterior):
+    def __init__(self, posterior: RewardPosterior | HurdlePosterior):
         self.posterior = posterior
         self.learned_from = posterior.learned_from
 
     def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        check_model_size(self.posterior.weights, logs)
-        _, expected = self.posterior.profile(policy, logs.contexts, eligible, None)
+        check_model_size(self.posterior, logs)
+        _, expected = self.posterior.profile_parts(policy, logs.contexts, eligible, None)
         return self.posterior.expected_reward(logs.contexts, logs.actions), expected
 
 
@@ -48,7 +49,8 @@ class CrossFit(RewardModel):
     """A reward model that never predicts a round it was fitted on: fitted once for each fold, without it.
 
     Args:
-        prior: What to fit: structured (sDM), `prior.marginal()` (DM Bayes) or `priors.ridge` (DM Freq).
+        prior: What to fit: structured (sDM), `prior.marginal()` (DM Bayes) or `priors.ridge` (DM Freq). With a `Hurdle`
+            a pair, or one for both.
         likelihood: How rewards arise.
         n_folds: Into how many folds the rounds fall; whole groups when the logs have them.
         rng: A NumPy generator; folds are drawn once, from its state when this is made.
@@ -56,16 +58,22 @@ class CrossFit(RewardModel):
 
     def __init__(
         self,
-        prior: HierarchicalGaussian,
-        likelihood: Gaussian | None = None,
+        prior: HierarchicalGaussian | tuple[HierarchicalGaussian, HierarchicalGaussian],
+        likelihood: Likelihood | Hurdle | None = None,
         *,
         n_folds: int = 5,
         rng: np.random.Generator,
     ):
-        self.prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
-        self.likelihood = Gaussian() if likelihood is None else likelihood
+        self.likelihood = likelihood if isinstance(likelihood, Hurdle) else as_likelihood(likelihood)
+        pair = prior if isinstance(self.likelihood, Hurdle) and isinstance(prior, tuple) else (prior,)
+        self._priors = tuple(as_instance("prior", one, HierarchicalGaussian, "a HierarchicalGaussian") for one in pair)
         self.n_folds = as_count("n_folds", n_folds, minimum=2)
         self._seed = int(as_generator(rng).integers(0, 1 << 63))
+
+    @property
+    def prior(self) -> HierarchicalGaussian:
+        """What is fitted; of a pair, whether there is a reward."""
+        return self._priors[0]
 
     def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         if callable(eligible):
@@ -80,9 +88,12 @@ class CrossFit(RewardModel):
             at_logged[rows], expected[rows] = model.predict(policy.take(rows), logs.take(rows), part)
         return at_logged, expected
 
-    def without(self, logs: LoggedData, left_out: Array) -> RewardPosterior:
+    def without(self, logs: LoggedData, left_out: Array) -> RewardPosterior | HurdlePosterior:
         """The model fitted on all rounds but those left out."""
-        return fit(logs.take(np.flatnonzero(~left_out)), self.prior, self.likelihood)
+        kept = logs.take(np.flatnonzero(~left_out))
+        if isinstance(self.likelihood, Hurdle):
+            return fit(kept, (self.prior, self._priors[-1]), self.likelihood)
+        return fit(kept, self.prior, self.likelihood)
 
     def folds(self, logs: LoggedData) -> Array:
         """The fold of every round; rounds of one group are in one fold."""
@@ -125,14 +136,14 @@ def as_model(value: Any) -> RewardModel:
     """Check what a user passed as a reward model."""
     if isinstance(value, RewardModel):
         return value
-    if isinstance(value, RewardPosterior):
+    if isinstance(value, RewardPosterior | HurdlePosterior):
         return FittedModel(value)
     raise DataTypeError(
         f"a reward model is what ma.fit returned, or ma.CrossFit(prior, ...); got {type(value).__name__}."
     )
 
 
-def check_model_size(weights: HierarchicalGaussian, logs: LoggedData) -> None:
+def check_model_size(weights: HierarchicalGaussian | RewardPosterior | HurdlePosterior, logs: LoggedData) -> None:
     """Refuse a reward model that was made for other logs."""
     if (weights.n_actions, weights.dim) != (logs.n_actions, logs.dim):
         raise ShapeError(

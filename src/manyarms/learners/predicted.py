@@ -11,6 +11,7 @@ from manyarms._arrays import Array
 from manyarms.core.data import LoggedData
 from manyarms.errors import DataTypeError
 from manyarms.estimators.models import CrossFit, FittedModel, RewardModel, check_model_size
+from manyarms.posterior import HurdlePosterior, RewardPosterior
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,12 @@ class Predicted:
     def by(cls, model: RewardModel, logs: LoggedData) -> Predicted:
         """What a model predicts for these rounds; a `CrossFit` is fitted here, once, and not at every step."""
         if isinstance(model, FittedModel):
-            check_model_size(model.posterior.weights, logs)
-            return cls(model.posterior.weights.action_mean()[None], np.zeros(len(logs), dtype=np.int64))
+            check_model_size(model.posterior, logs)
+            return cls(_linear_means(model.posterior)[None], np.zeros(len(logs), dtype=np.int64))
         if isinstance(model, CrossFit):
             check_model_size(model.prior, logs)
             folds = model.folds(logs)
-            fitted = [model.without(logs, folds == fold).weights.action_mean() for fold in range(model.n_folds)]
+            fitted = [_linear_means(model.without(logs, folds == fold)) for fold in range(model.n_folds)]
             return cls(np.stack(fitted), folds)
         raise DataTypeError(
             f"a learner needs r̂ for every action: pass what ma.fit returned or a CrossFit; got {type(model).__name__}."
@@ -57,3 +58,10 @@ class Predicted:
     def of_logged(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         """r̂(x_i, a_i)."""
         return np.einsum("nd,nd->n", contexts, self.means[self.folds, actions])
+
+
+def _linear_means(posterior: RewardPosterior | HurdlePosterior) -> Float[Array, "K d"]:
+    """θ̂ of a model whose rewards are xᵀ θ_a."""
+    if isinstance(posterior, HurdlePosterior) or not posterior.is_linear:
+        raise DataTypeError("a learner needs a model with r̂(x, a) = xᵀ θ̂_a: fit it with Gaussian or StudentT rewards.")
+    return posterior.weights.action_mean()

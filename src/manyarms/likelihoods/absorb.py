@@ -52,22 +52,23 @@ def absorb(
     progress: Progress = False,
 ) -> Absorbed:
     """The posterior of a prior (an earlier posterior is allowed) given logged rounds."""
+    likelihood.check(logs.rewards, logs.weights)
+    logs = logs.counted()
     if likelihood.treatment == "exact":
         statistics = likelihood.statistics(logs, prior.n_actions)
         return Absorbed(
             condition(prior, statistics, likelihood.noise_std),
             statistics,
             likelihood.log_jacobian(logs.rewards, logs.weights),
+            warnings=likelihood.warnings,
         )
-    likelihood.check(logs.rewards)
-    if logs.weights is not None and not logs.weights.all():
-        logs = logs.take(np.flatnonzero(logs.weights))
     options: dict[str, Any] = {"max_iterations": max_iterations, "tolerance": tolerance, "progress": progress}
     if likelihood.treatment == "paper":
         return _by_action(prior, logs, likelihood, options)
     found = approximate(prior, logs, likelihood, start=start, **options)
     offset = found.log_evidence - (found.weights.log_evidence - prior.log_evidence)
-    return Absorbed(found.weights, found.statistics, offset, found.trace, found.converged, _warnings(found))
+    warnings = (*_warnings(found), *likelihood.warnings)
+    return Absorbed(found.weights, found.statistics, offset, found.trace, found.converged, warnings)
 
 
 def _by_action(
@@ -92,7 +93,13 @@ def _by_action(
 def _warnings(found: Approximation) -> tuple[str, ...]:
     if found.converged:
         return ()
-    return (f"the fit had not converged after {len(found.trace) - 1} steps; raise max_iterations",)
+    steps = len(found.trace) - 1
+    if found.stuck:
+        return (
+            f"the fit stopped after {steps} steps, before it converged: no step raised the objective any further. "
+            "Scale contexts to about one, or narrow the prior",
+        )
+    return (f"the fit had not converged after {steps} steps; raise max_iterations",)
 
 
 _PAPER = (

@@ -44,6 +44,7 @@ class Approximation:
         log_evidence: The evidence lower bound, or Laplace's approximation of the evidence.
         trace: The objective after each step; it never falls.
         converged: Whether the last step changed next to nothing.
+        stuck: Whether it stopped because no step raised the objective, though it had not come to rest.
     """
 
     weights: HierarchicalGaussian
@@ -54,6 +55,7 @@ class Approximation:
     log_evidence: float
     trace: tuple[float, ...]
     converged: bool
+    stuck: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def approximate(
     loop = _Loop(prior, logs, likelihood)
     sites = start if isinstance(start, Site) else loop.target_from(prior if start is None else start)
     state = loop.state(sites)
-    trace, converged = [state.objective], False
+    trace, converged, stuck = [state.objective], False, False
     with reporter(progress, max_iterations, "fitting") as report:
         while not converged and len(trace) <= max_iterations:
             target, step = loop.target(state), 1.0
@@ -107,6 +109,7 @@ def approximate(
             if not gain >= -state.rounding:
                 # No step along this direction helps: as good as it gets in floating point, or the arithmetic is lost.
                 converged = abs(gain) < tolerance
+                stuck = not converged
                 break
             state = trial
             trace.append(max(state.objective, trace[-1]))
@@ -121,6 +124,7 @@ def approximate(
         loop.log_evidence(state),
         tuple(trace),
         converged,
+        stuck,
     )
 
 

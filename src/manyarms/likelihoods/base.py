@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from copy import copy
 from typing import Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
-from manyarms._arrays import Array
+from manyarms._arrays import Array, check_rows
 from manyarms.core.data import LoggedData
 from manyarms.core.statistics import Statistics
+from manyarms.errors import RangeError
 
 Treatment = Literal["exact", "variational", "laplace", "paper"]
 
@@ -32,12 +34,26 @@ class Likelihood(ABC):
         is_linear: Whether g(η) = η.
         noise_std: Of the rewards around η where that is Gaussian; 1 for others, whose sites carry their own weights.
         dispersion_name: Which argument says how far rewards lie from their expectation; None when none does.
+        must: What holds of the rewards it allows, as in "must be 0 or 1".
+        way_out: What to use for others.
     """
 
     treatment: Treatment
     is_linear: bool = False
     noise_std: float = 1.0
     dispersion_name: str | None = None
+    must: str = "must be numbers"
+    way_out: str = ""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is known to be wrong with a posterior under it, in plain words."""
+        return ()
+
+    @property
+    def mean_is_exact(self) -> bool:
+        """Whether `mean_reward` is E g(η) itself, and not a formula that comes near it."""
+        return True
 
     @property
     def dispersion(self) -> float | None:
@@ -69,9 +85,28 @@ class Likelihood(ABC):
     ) -> Float[Array, " n"]:
         """log E p(r | η) for η ~ N(m, v): the log density of a reward that was held out."""
 
-    @abstractmethod
-    def check(self, rewards: Float[Array, " n"]) -> None:
-        """Refuse rewards that this likelihood cannot produce, naming the first row."""
+    def allows(self, rewards: Float[Array, " n"]) -> Bool[Array, " n"]:
+        """Which rewards this likelihood can produce; by default any number."""
+        return np.ones(len(rewards), dtype=bool)
+
+    def check(
+        self, rewards: Float[Array, " n"], weights: Float[Array, " n"] | None = None, way_out: str | None = None
+    ) -> None:
+        """Refuse rewards that this likelihood cannot produce, naming the first row.
+
+        Args:
+            rewards: As they were logged.
+            weights: How often each counts; those of weight zero may be anything.
+            way_out: What the caller can do about it, where that is not what `self.way_out` says.
+        """
+        check_rows(
+            "rewards", rewards, lambda r: self.allows(r) if weights is None else self.allows(r) | (weights == 0),
+            RangeError, self.must, self.way_out if way_out is None else way_out,
+        )  # fmt: skip
+
+    def log_density(self, rewards: Float[Array, " n"], predictor: Float[Array, " n"]) -> Float[Array, " n"]:
+        """log p(r | η)."""
+        return self.expected_log_density(rewards, predictor, np.zeros_like(predictor))
 
     @abstractmethod
     def expected_log_density(
@@ -126,9 +161,10 @@ class Likelihood(ABC):
 
     def statistics(self, logs: LoggedData, n_actions: int) -> Statistics:
         """The sufficient statistics of logged rounds, one pass over their batches; for exact likelihoods."""
+        self.check(logs.rewards, logs.weights)
+        logs = logs.counted()
         total = Statistics.empty(n_actions, logs.dim)
         for batch in logs.batches():
-            self.check(batch.rewards)
             response = self.response(batch.rewards)
             total += Statistics.of_rounds(batch.contexts, batch.actions, response, n_actions, batch.weights)
         return total
@@ -142,49 +178,59 @@ class Likelihood(ABC):
 
 
 class QuadratureLikelihood(Likelihood):
-    """A likelihood given by log p and its two derivatives by η; expectations by Gauss-Hermite quadrature."""
+    """A likelihood given by log p and its two derivatives by η; expectations by quadrature."""
 
     @abstractmethod
-    def log_density(self, rewards: Float[Array, "..."], predictor: Float[Array, "..."]) -> Float[Array, "..."]:
+    def log_density(self, rewards: Float[Array, " n"], predictor: Float[Array, " n"]) -> Float[Array, " n"]:
         """log p(r | η)."""
 
     @abstractmethod
     def derivatives(
-        self, rewards: Float[Array, "..."], predictor: Float[Array, "..."]
-    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        self, rewards: Float[Array, " n"], predictor: Float[Array, " n"]
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """The first and the second derivative of log p by η."""
 
     def expected_log_density(
         self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
     ) -> Float[Array, " n"]:
         out, spread = np.zeros_like(mean), np.sqrt(variance)
-        for node, share in zip(*hermite(), strict=True):
-            out += share * self.log_density(rewards, mean + node * spread)
+        for rows, node, share in _nodes(spread):
+            out[rows] += share * self.log_density(rewards[rows], mean[rows] + node * spread[rows])
         return out
 
     def log_predictive(
         self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
     ) -> Float[Array, " n"]:
-        spread = np.sqrt(variance)
-        terms = [
-            np.log(share) + self.log_density(rewards, mean + node * spread)
-            for node, share in zip(*hermite(), strict=True)
-        ]
-        return np.logaddexp.reduce(terms, axis=0)
+        out, spread = np.full_like(mean, -np.inf), np.sqrt(variance)
+        for rows, node, share in _nodes(spread):
+            found = self.log_density(rewards[rows], mean[rows] + node * spread[rows])
+            out[rows] = np.logaddexp(out[rows], np.log(share) + found)
+        return out
 
     def slopes(
         self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         slope, tilt, bend, spread = np.zeros_like(mean), np.zeros_like(mean), np.zeros_like(mean), np.sqrt(variance)
-        for node, share in zip(*hermite(), strict=True):
-            first, second = self.derivatives(rewards, mean + node * spread)
-            slope += share * first
-            tilt -= share * node * first
-            bend -= share * second
+        for rows, node, share in _nodes(spread):
+            first, second = self.derivatives(rewards[rows], mean[rows] + node * spread[rows])
+            slope[rows] += share * first
+            tilt[rows] -= share * node * first
+            bend[rows] -= share * second
         # E f'' = E z f' / s (Stein). The right side is the derivative of the quadrature itself, and still of the right
         # size where the nodes are too far apart to see the bend; without spread only the left one can be computed.
         wide = spread > 1e-3
         return slope, np.where(wide, tilt / np.where(wide, spread, 1.0), bend)
+
+
+def _nodes(spread: Float[Array, " n"]) -> Iterator[tuple[slice | Int[Array, " m"], float, float]]:
+    """Which rows, a node and its share: Gauss-Hermite where η is narrow, and where it is wide nodes close enough."""
+    wide = spread > NARROW
+    rules = [(slice(None), hermite())] if not wide.any() else [
+        (np.flatnonzero(~wide), hermite()), (np.flatnonzero(wide), (_GRID, _GRID_SHARES)),
+    ]  # fmt: skip
+    for rows, rule in rules:
+        for node, share in zip(*rule, strict=True):
+            yield rows, float(node), float(share)
 
 
 def hermite() -> tuple[Float[Array, " q"], Float[Array, " q"]]:
@@ -194,4 +240,9 @@ def hermite() -> tuple[Float[Array, " q"], Float[Array, " q"]]:
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 _SHARES = _WEIGHTS / _WEIGHTS.sum()
+# The trapezoid rule: its error falls with e^(-2π² / h) where f is smooth over a distance of π, as logistic curves are.
+_GRID = np.linspace(-12.0, 12.0, 321)
+_GRID_SHARES = np.exp(-0.5 * _GRID**2) / np.exp(-0.5 * _GRID**2).sum()
+NARROW = 1.5
+"""The standard deviation of η up to which `hermite` has six digits of a logistic curve."""
 LEAST_WEIGHT = 1e-10

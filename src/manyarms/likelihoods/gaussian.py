@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_scalar
+from manyarms._arrays import Array, as_instance, as_scalar
+from manyarms.errors import DataTypeError
 from manyarms.likelihoods.base import Likelihood, Site
 
 
@@ -26,9 +28,6 @@ class Gaussian(Likelihood):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "noise_std", as_scalar("noise_std", self.noise_std, above=0.0, below=1e150))
-
-    def check(self, rewards: Float[Array, " n"]) -> None:
-        """Any number will do."""
 
     def expected_log_density(
         self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
@@ -57,3 +56,11 @@ class Gaussian(Likelihood):
 
     def mean_slope(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
         return np.ones_like(mean)
+
+
+def as_likelihood(value: Any) -> Likelihood:
+    """What a user passed as `likelihood`; None is a noise of one."""
+    if isinstance(value, type):
+        raise DataTypeError(f"likelihood must be one, not the class {value.__name__}: pass {value.__name__}().")
+    given = Gaussian() if value is None else value
+    return as_instance("likelihood", given, Likelihood, "a likelihood, as in ma.Gaussian(1.0)")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from manyarms._arrays import Array, as_scalar, check_rows
-from manyarms.errors import RangeError
+from manyarms._arrays import Array, as_scalar
 from manyarms.likelihoods.base import Likelihood
 
 
@@ -26,15 +25,14 @@ class LogNormal(Likelihood):
     noise_std: float = 1.0
     treatment = "exact"
     dispersion_name = "noise_std"
+    must = "must be above zero under LogNormal"
+    way_out = "Use Hurdle(Bernoulli(), LogNormal()) for amounts that may be zero, Gaussian for other numbers."
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "noise_std", as_scalar("noise_std", self.noise_std, above=0.0, below=1e150))
 
-    def check(self, rewards: Float[Array, " n"]) -> None:
-        check_rows(
-            "rewards", rewards, lambda r: r > 0, RangeError, "must be above zero under LogNormal",
-            "Use Hurdle(Bernoulli(), LogNormal()) for amounts that may be zero, Gaussian for other numbers.",
-        )  # fmt: skip
+    def allows(self, rewards: Float[Array, " n"]) -> Bool[Array, " n"]:
+        return rewards > 0
 
     def response(self, rewards: Float[Array, " n"]) -> Float[Array, " n"]:
         return np.log(rewards)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from scipy.special import gammaln, wrightomega
 
-from manyarms._arrays import Array, check_rows
-from manyarms.errors import InputError, RangeError
+from manyarms._arrays import Array
+from manyarms.errors import InputError
 from manyarms.likelihoods.base import Likelihood, Treatment, hermite
 
 
@@ -27,17 +27,15 @@ class Poisson(Likelihood):
     """
 
     treatment: Treatment = "variational"
+    must = "must be counts 0, 1, 2, ... up to 2^53 under Poisson"
+    way_out = "Use LogNormal for positive amounts, Hurdle for amounts with many zeros, Gaussian for other numbers."
 
     def __post_init__(self) -> None:
         if self.treatment not in ("variational", "laplace"):
             raise InputError(f"treatment must be one of 'variational', 'laplace'; got {self.treatment!r}.")
 
-    def check(self, rewards: Float[Array, " n"]) -> None:
-        check_rows(
-            "rewards", rewards, lambda r: (r >= 0) & (r == np.floor(r)) & (r <= _LARGEST_COUNT), RangeError,
-            "must be counts 0, 1, 2, ... up to 2^53 under Poisson",
-            "Use LogNormal for positive amounts, Hurdle for amounts with many zeros, Gaussian for other numbers.",
-        )  # fmt: skip
+    def allows(self, rewards: Float[Array, " n"]) -> Bool[Array, " n"]:
+        return (rewards >= 0) & (rewards == np.floor(rewards)) & (rewards <= _LARGEST_COUNT)
 
     def start(
         self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]

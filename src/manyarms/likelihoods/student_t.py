@@ -12,6 +12,9 @@ from manyarms._arrays import Array, as_scalar
 from manyarms.errors import InputError
 from manyarms.likelihoods.base import Likelihood, Site, Treatment
 
+FEW_DEGREES = 3.0
+"""Up to which the bound makes intervals so narrow that every estimate must say so."""
+
 
 @dataclass(frozen=True)
 class StudentT(Likelihood):
@@ -20,8 +23,12 @@ class StudentT(Likelihood):
     The log density is convex in the squared residual s = (r - η)², so its mean is at least its value at
     E s = (r - m)² + v (Jensen). That bound, the best over factors τ and θ, stands for the expectation; it is exact at
     v = 0. Its site is a Gaussian round whose weight w = (ν + 1) / (νσ² + E s) is what is expected of τ / σ²: far rounds
-    weigh little, every step is one of EM, and the bound never falls. As with all such products, intervals are a little
-    too narrow. The posterior may have several modes where outliers agree with one another; this is one of them.
+    weigh little, every step is one of EM, and the bound never falls. The posterior may have several modes where
+    outliers agree with one another; this is one of them.
+
+    As with all such products, intervals are too narrow: the posterior standard deviation of a value was 0.77 of a
+    sampler's at ν = 1.5, 0.86 at ν = 3 and 0.90 at ν = 6. At ν up to 3 every estimate says so; `sample_posterior`
+    has the right ones.
 
     Args:
         scale: σ, above zero; for ν > 2 the standard deviation of a reward is σ √(ν / (ν - 2)).
@@ -42,8 +49,14 @@ class StudentT(Likelihood):
         if self.treatment not in ("variational", "laplace"):
             raise InputError(f"treatment must be one of 'variational', 'laplace'; got {self.treatment!r}.")
 
-    def check(self, rewards: Float[Array, " n"]) -> None:
-        """Any number will do."""
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        if self.degrees > FEW_DEGREES:
+            return ()
+        return (
+            f"StudentT with {self.degrees:g} degrees makes intervals too narrow, by a seventh at 3 and a quarter at "
+            "1.5 degrees: sample_posterior has the right ones",
+        )
 
     def expected_log_density(
         self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]

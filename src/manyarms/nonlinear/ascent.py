@@ -9,19 +9,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_instance
+from manyarms._arrays import Array
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.observed import Observed
 from manyarms.errors import NonFiniteError
 from manyarms.inference.condition import solve
 from manyarms.inference.latent import LatentPosterior
 from manyarms.inference.roots import observe
-from manyarms.likelihoods import Gaussian, Likelihood
+from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.absorb import absorb
 from manyarms.likelihoods.approximate import approximate
 from manyarms.likelihoods.base import Site
@@ -134,17 +133,11 @@ class ByRounds(Ascent):
         return self.seen.rows_of(state.sites)
 
 
-def as_likelihood(value: Any) -> Likelihood:
-    """What a user passed as `likelihood`."""
-    given = Gaussian() if value is None else value
-    return as_instance("likelihood", given, Likelihood, "a likelihood, as in ma.Gaussian(1.0)")
-
-
 def ascent_for(seen: Seen, likelihood: Likelihood, tolerance: float) -> Ascent:
     """What to climb under a likelihood, whose rewards are checked here."""
     if likelihood.treatment == "exact":
         return ByRows(seen, observe(likelihood.statistics(seen.logs, seen.n_actions), likelihood.noise_std))
-    likelihood.check(seen.logs.rewards)
+    likelihood.check(seen.logs.rewards, seen.logs.weights)
     if likelihood.treatment == "paper":
         # Each action's own maximum of the likelihood: no prior enters, so these rows never change.
         independent = seen.given(np.zeros((seen.n_actions, seen.hierarchy.dim)))

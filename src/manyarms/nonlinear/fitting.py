@@ -12,10 +12,11 @@ from manyarms._arrays import Array, as_count, as_floats, as_instance, as_scalar
 from manyarms._progress import Progress, reporter
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Method
-from manyarms.errors import ShapeError
+from manyarms.errors import InputError, ShapeError
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.absorb import absorb
-from manyarms.nonlinear.ascent import Climb, as_likelihood, ascent_for, climb
+from manyarms.likelihoods.gaussian import as_likelihood
+from manyarms.nonlinear.ascent import Climb, ascent_for, climb
 from manyarms.nonlinear.hierarchy import NonlinearHierarchy, check_rounds
 from manyarms.nonlinear.seen import Seen
 from manyarms.posterior.reward import RewardPosterior
@@ -29,15 +30,17 @@ class NonlinearPosterior(RewardPosterior):
     """What `fit_nonlinear` returns: a `RewardPosterior` of the linear hierarchy that touches the given one at its mode.
 
     `weights` and `prior` are over all actions, so policies, `value` and `difference` work as ever. `update` and
-    `with_actions` keep the linearisation; fit again, with `start=` this posterior, to move it.
+    `with_actions` keep the linearisation; `refit` moves it.
 
     Attributes:
         latent_mode: ψ at the mode, where f_a was linearised.
         mode_objectives: The objective that every start ended with, best first.
+        hierarchy: What was linearised.
     """
 
     latent_mode: Float[Array, " p"] = field(default_factory=lambda: np.zeros(0))
     mode_objectives: tuple[float, ...] = ()
+    hierarchy: NonlinearHierarchy | None = None
 
     def __repr__(self) -> str:
         return "Nonlinear" + super().__repr__().removeprefix("Reward")
@@ -46,6 +49,19 @@ class NonlinearPosterior(RewardPosterior):
     def method(self) -> Method:
         # Values are linear in θ, but the posterior of θ is exact only up to the linearisation.
         return "delta"
+
+    def refit(self, logs: LoggedData) -> NonlinearPosterior:
+        """The posterior of all these logs and no others, linearised anew on the way up from this mode.
+
+        Args:
+            logs: All rounds, old and new.
+        """
+        if self.hierarchy is None or self.hierarchy.n_actions != self.n_actions:
+            raise InputError(
+                "this posterior has actions that its hierarchy does not know: make a hierarchy with all of them, and "
+                "fit_nonlinear(logs, hierarchy, likelihood, start=posterior)."
+            )
+        return fit_nonlinear(logs, self.hierarchy, self.likelihood, start=self)
 
 
 def fit_nonlinear(
@@ -90,6 +106,7 @@ def fit_nonlinear(
     hierarchy = as_instance("hierarchy", hierarchy, NonlinearHierarchy, "a NonlinearHierarchy")
     likelihood = as_likelihood(likelihood)
     check_rounds(logs, hierarchy)
+    likelihood.check(logs.rewards, logs.weights)
     max_iterations = as_count("max_iterations", max_iterations)
     tolerance = as_scalar("tolerance", tolerance, above=0.0)
     seen = Seen(hierarchy, logs)
@@ -102,8 +119,7 @@ def fit_nonlinear(
     mode = seen.latent(best.state.white)
     prior = hierarchy.linearised(mode)
     inner = min(tolerance, 1e-6)
-    kept = logs if logs.weights is None else logs.take(np.flatnonzero(logs.weights))
-    found = absorb(prior, kept, likelihood, start=best.state.sites, tolerance=inner)
+    found = absorb(prior, logs.counted(), likelihood, start=best.state.sites, tolerance=inner)
     return NonlinearPosterior(
         found.weights,
         prior,
@@ -116,6 +132,7 @@ def fit_nonlinear(
         best.converged and found.converged,
         latent_mode=mode,
         mode_objectives=tuple(climb.state.objective for climb in climbs),
+        hierarchy=hierarchy,
     )
 
 

@@ -16,7 +16,6 @@ from jaxtyping import Bool, Float
 
 from manyarms._arrays import Array
 from manyarms.likelihoods import Likelihood
-from manyarms.likelihoods.base import QuadratureLikelihood
 from manyarms.nonlinear.ascent import Ascent, ByRows, Climb, ascent_for, climb
 from manyarms.nonlinear.conditional import Conditional
 from manyarms.nonlinear.seen import Seen
@@ -241,10 +240,7 @@ class Blocked(Kernel):
         """log p(r | η), minus infinity where it cannot be computed."""
         rewards = self._rewards[rounds]
         with np.errstate(over="ignore", invalid="ignore"):
-            if isinstance(self._likelihood, QuadratureLikelihood):
-                found = self._likelihood.log_density(rewards, eta)
-            else:
-                found = self._likelihood.expected_log_density(rewards, eta, np.zeros_like(eta))
+            found = self._likelihood.log_density(rewards, eta)
         return np.where(np.isnan(found), -np.inf, found)
 
     def _log_ratio(self, eta: Float[Array, " q"], rounds: Any = slice(None)) -> Float[Array, " q"]:

@@ -12,7 +12,7 @@ from manyarms.core.data import LoggedData
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.errors import TooLargeError
 from manyarms.likelihoods import Likelihood
-from manyarms.nonlinear.ascent import as_likelihood
+from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.nonlinear.draws import MAX_KEPT, PosteriorDraws
 from manyarms.nonlinear.hierarchy import NonlinearHierarchy, as_hierarchy, check_rounds
 from manyarms.nonlinear.kernels import Kernel, kernel_for
@@ -57,6 +57,7 @@ def sample_posterior(
     """
     hierarchy, likelihood = as_hierarchy(prior), as_likelihood(likelihood)
     check_rounds(logs, hierarchy)
+    likelihood.check(logs.rewards, logs.weights)
     n_chains, thin = as_count("n_chains", n_chains), as_count("thin", thin)
     warmup, length = as_count("warmup", warmup, minimum=0), -(-as_count("n_draws", n_draws) // n_chains)
     noise_rng, *rngs = split(rng, "noise", *(f"chain {number}" for number in range(n_chains)))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_instance
+from manyarms._arrays import Array, as_instance, as_matrix
 from manyarms.core.choices import Choices, RowError
 from manyarms.core.data import LoggedData
 from manyarms.core.policy import Policy
+from manyarms.errors import ShapeError
 
 
 class Logged(Policy):
@@ -26,6 +29,15 @@ class Logged(Policy):
         self._logged = logs.actions
         self.n_actions = logs.n_actions
         self.n_rows = len(logs)
+
+    def _check_contexts(self, contexts: Any) -> Float[Array, "n d"]:
+        x = as_matrix("contexts", contexts)
+        if len(x) != self.n_rows:
+            raise ShapeError(
+                f"Logged repeats the actions of the {self.n_rows} rows of its log, and there are {len(x)} contexts. "
+                "Judge on logs.contexts, or on part.contexts with Logged(part) for part = logs.take(rows)."
+            )
+        return x
 
     def take(self, rows: slice | Int[Array, " m"]) -> Logged:
         part = object.__new__(Logged)

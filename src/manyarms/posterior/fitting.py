@@ -9,12 +9,13 @@ from manyarms._progress import Progress
 from manyarms.core.data import LoggedData
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.statistics import Statistics
-from manyarms.errors import InputError
+from manyarms.errors import InputError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Gaussian, Hurdle, Likelihood
 from manyarms.likelihoods.absorb import absorb
 from manyarms.likelihoods.approximate import MAX_ITERATIONS
-from manyarms.posterior.hurdle import HurdlePosterior, split_rounds
+from manyarms.likelihoods.gaussian import as_likelihood
+from manyarms.posterior.hurdle import HurdlePosterior, check_amounts, split_rounds
 from manyarms.posterior.reward import RewardPosterior, check_logs
 
 
@@ -74,12 +75,12 @@ def fit(
     if isinstance(likelihood, Hurdle):
         return _fit_hurdle(logs, prior, likelihood, start, options)
     prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
-    likelihood = Gaussian() if likelihood is None else likelihood
-    likelihood = as_instance("likelihood", likelihood, Likelihood, "a likelihood, as in ma.Gaussian(1.0)")
+    likelihood = as_likelihood(likelihood)
     if isinstance(logs, Statistics):
-        if likelihood.treatment != "exact":
+        if not isinstance(likelihood, Gaussian):
             raise InputError(
-                f"{type(likelihood).__name__} needs the rounds themselves, again and again: pass LoggedData."
+                f"{type(likelihood).__name__} needs the rounds themselves, and statistics are of rewards as they are: "
+                "pass LoggedData."
             )
         return RewardPosterior(condition(prior, logs, likelihood.noise_std), prior, logs, likelihood)
     check_logs(logs, prior)
@@ -87,7 +88,7 @@ def fit(
         prior,
         logs,
         likelihood,
-        start=None if start is None else as_instance("start", start, RewardPosterior, "what fit() returned").weights,
+        start=_as_start(start, prior),
         **options,
     )
     return RewardPosterior(
@@ -103,9 +104,23 @@ def fit(
     )
 
 
+def _as_start(value: Any, prior: HierarchicalGaussian) -> HierarchicalGaussian | None:
+    """The weights of an earlier posterior that fits the prior."""
+    if value is None:
+        return None
+    weights = as_instance("start", value, RewardPosterior, "what fit() returned").weights
+    if (weights.n_actions, weights.dim) != (prior.n_actions, prior.dim):
+        raise ShapeError(
+            f"start has {weights.n_actions} actions in {weights.dim} dimensions; the prior has {prior.n_actions} in "
+            f"{prior.dim}. Grow it with start.with_actions(), or leave start out."
+        )
+    return weights
+
+
 def _fit_hurdle(logs: Any, prior: Any, likelihood: Hurdle, start: Any, options: dict[str, Any]) -> HurdlePosterior:
     """Both parts, each from its own rounds."""
     logs = as_instance("logs", logs, LoggedData, "a LoggedData; a hurdle needs the rounds themselves")
+    check_amounts(logs, likelihood.amount)
     pair = prior if isinstance(prior, tuple) else (prior, prior)
     if len(pair) != 2:
         raise InputError(f"prior must be one, or a pair for a hurdle; got {len(pair)}.")

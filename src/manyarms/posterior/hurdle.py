@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_actions, as_instance, as_matrix
+from manyarms._arrays import Array, as_actions, as_instance, as_matrix, check_overflow
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Method
 from manyarms.core.fingerprint import Fingerprint
@@ -78,8 +78,24 @@ class HurdlePosterior(PolicyJudge):
         return "delta"
 
     @property
+    def converged(self) -> bool:
+        """Whether the steps of both parts came to an end."""
+        return self.occurs.converged and self.amount.converged
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with either part, in plain words."""
+        return tuple(dict.fromkeys((*self.occurs.warnings, *self.amount.warnings, *self._unknown)))
+
+    @property
     def all_warnings(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.occurs.all_warnings, *self.amount.all_warnings)))
+        return tuple(dict.fromkeys((*self.occurs.all_warnings, *self.amount.all_warnings, *self._unknown)))
+
+    @property
+    def _unknown(self) -> tuple[str, ...]:
+        said = {"whether there is a reward": self.occurs, "how much a reward is": self.amount}
+        empty = [what for what, part in said.items() if len(part.weights.observed.actions) == 0]
+        return tuple(f"no round says {what}: there the prior alone decides" for what in empty)
 
     @cached_property
     def predictor(self) -> ProductPredictor:
@@ -91,12 +107,17 @@ class HurdlePosterior(PolicyJudge):
         return self.occurs.expected_reward(contexts, actions) * self.amount.expected_reward(contexts, actions)
 
     def reward_std(self, contexts: Any, actions: Any) -> Float[Array, " n"]:
-        """Posterior standard deviation of r(x_i, a_i), one action a row, by the delta method."""
+        """Posterior standard deviation of r(x_i, a_i), one action a row.
+
+        Var pq = q² Var p + p² Var q + Var p Var q, the parts being independent; each of theirs by the delta method.
+        """
         x = as_matrix("contexts", contexts, columns=self.dim)
         actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(x))
         first, second = (part.expected_reward(x, actions) for part in (self.occurs, self.amount))
         spread = [part.reward_std(x, actions) for part in (self.occurs, self.amount)]
-        return np.hypot(spread[0] * second, spread[1] * first)
+        with np.errstate(over="ignore", invalid="ignore"):
+            std = np.hypot(np.hypot(spread[0] * second, spread[1] * first), spread[0] * spread[1])
+        return check_overflow("reward_std", std)
 
     def profile_parts(
         self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
@@ -109,8 +130,38 @@ class HurdlePosterior(PolicyJudge):
 
     def update(self, logs: LoggedData) -> HurdlePosterior:
         """The posterior given more logs, part by part."""
+        check_amounts(logs, self.amount.likelihood)
         occurs, amount = split_rounds(logs)
         return replace(self, occurs=self.occurs.update(occurs), amount=self.amount.update(amount))
+
+    def refit(self, logs: LoggedData) -> HurdlePosterior:
+        """The posterior of all these logs and no others, part by part, started from this one.
+
+        Args:
+            logs: All rounds, old and new.
+        """
+        check_amounts(logs, self.amount.likelihood)
+        occurs, amount = split_rounds(logs)
+        return replace(self, occurs=self.occurs.refit(occurs), amount=self.amount.refit(amount))
+
+    def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> HurdlePosterior:
+        """New actions after the existing ones, the same in both parts; see `RewardPosterior.with_actions`.
+
+        Where the parts differ: `dataclasses.replace(posterior, occurs=..., amount=...)` with new actions in each.
+        """
+        occurs, amount = (part.with_actions(mixing, action_cov, offset) for part in (self.occurs, self.amount))
+        return replace(self, occurs=occurs, amount=amount)
+
+
+def check_amounts(logs: LoggedData, amount: Likelihood) -> None:
+    """Refuse rewards that are neither zero nor an amount, by the rows of the log as it was given."""
+    logs = as_instance("logs", logs, LoggedData, "a LoggedData")
+    # Every likelihood allows a reward of one.
+    amount.check(
+        np.where(logs.rewards == 0, 1.0, logs.rewards),
+        logs.weights,
+        "A hurdle's rewards are zero or an amount: choose another amount, as in Hurdle(Bernoulli(), Gaussian(1.0)).",
+    )
 
 
 def split_rounds(logs: LoggedData) -> tuple[LoggedData, LoggedData]:

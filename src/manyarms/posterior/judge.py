@@ -17,10 +17,12 @@ from manyarms.core.mass import FeatureMass
 from manyarms.core.policy import Policy, row_weights
 from manyarms.errors import UndefinedLiftError
 from manyarms.likelihoods import Likelihood
+from manyarms.linalg.groups import chunks
 from manyarms.posterior.draws import Empirical, Factor, draw_values
 
 Masses: TypeAlias = tuple[FeatureMass, ...]
-"""How a value moves with the weights of every action, one mass for each part of the posterior."""
+"""How a value moves with the weights of every action: one mass for each part of the posterior, and for two parts whose
+rewards multiply a last one, a matrix for each action as a row: the second derivative by the weights of both."""
 
 
 class Part(NamedTuple):
@@ -70,7 +72,8 @@ class PolicyJudge(ABC):
         V(π) | data ~ N(Σ_a m_aᵀ θ̂_a, Σ_a m_aᵀ S_a m_a + ‖Fᵀ Σ_a (T_a W_a)ᵀ m_a‖²) with m_a the policy's feature
         mass: it costs the actions that the policy can choose, and no K x K matrix. Where rewards are not linear the
         mean is still that of V(π), and its variance the delta method's: the same formula with the derivative of V(π) by
-        every θ_a in the place of m_a (`method="delta"`); `value_draws` has the whole distribution.
+        every θ_a in the place of m_a (`method="delta"`); `value_draws` has the whole distribution. Where two rewards
+        multiply, as in a hurdle, the variance of the product of their errors is counted too.
 
         Among its diagnostics: `unsupported_mass`, the share of choices on actions never logged; `prior_share`, the
         share of the prior's variance that the data left (1: the answer is the prior's, 0: it is the data's).
@@ -88,6 +91,7 @@ class PolicyJudge(ABC):
         masses, rows = self.profile_parts(policy, contexts, eligible, weights)
         return self.judged(masses, rows, weights, groups, support=masses[0])
 
+    @np.errstate(over="ignore", invalid="ignore")
     def difference(
         self,
         policy: Policy,
@@ -115,6 +119,7 @@ class PolicyJudge(ABC):
         gap = combined(masses, base_masses, -1.0)
         return self.judged(gap, rows - base_rows, weights, groups, support=masses[0])
 
+    @np.errstate(over="ignore", invalid="ignore")
     def lift(
         self,
         policy: Policy,
@@ -162,7 +167,9 @@ class PolicyJudge(ABC):
         """The posterior of V(π), or of V(policy) - V(baseline), by draws of all weights: its shape, not only moments.
 
         Worth its cost (each draw looks at every pair that may be chosen) where rewards are not linear and the posterior
-        is wide: intervals are then skewed, as for a rare click.
+        is wide: intervals are then skewed, as for a rare click. `value` stays the exact mean, that of `value()`, where
+        there is a formula for it; `monte_carlo_std` among the diagnostics is the error of the mean of the draws, and a
+        warning tells when it hangs on a single one.
 
         Args:
             policy: Any policy on the same actions.
@@ -184,15 +191,21 @@ class PolicyJudge(ABC):
         n_draws = as_count("n_draws", n_draws, minimum=2)
         context_rng, *rngs = split(as_generator(rng), "contexts", *(str(i) for i in range(len(self.factors))))
         factors = [Factor.draw(*one, n_draws, own) for one, own in zip(self.factors, rngs, strict=True)]
-        draws = draw_values(factors, terms, x, eligible, weights)
+        with np.errstate(over="ignore", invalid="ignore"):
+            draws = check_overflow("values under single draws", draw_values(factors, terms, x, eligible, weights))
+            spread = float(draws.std(ddof=1))
+        check_overflow("the spread of the draws", np.array([spread]))
+        exact = all(likelihood.mean_is_exact for _, likelihood in self.factors)
         # What other contexts would have given: independent of the weights, and near enough normal.
         around = draws + (plain.context_std or 0.0) * context_rng.standard_normal(len(draws))
         return replace(
             plain,
-            value=float(draws.mean()),
-            std=float(np.sqrt(draws.var(ddof=1) + (plain.context_std or 0.0) ** 2)),
-            posterior_std=float(draws.std(ddof=1)),
+            value=plain.value if exact else float(draws.mean()),
+            std=float(np.hypot(spread, plain.context_std or 0.0)),
+            posterior_std=spread,
             method="draws",
+            diagnostics={**plain.diagnostics, "monte_carlo_std": spread / np.sqrt(n_draws)},
+            warnings=(*plain.warnings, *_dominated(draws)),
             shape=Empirical(around),
             posterior_shape=Empirical(draws),
         )
@@ -205,19 +218,21 @@ class PolicyJudge(ABC):
 
     def _with_support(self, estimate: Estimate, mass: FeatureMass) -> Estimate:
         """The estimate with the share of the policy's choices that fall on actions never logged."""
-        unseen = ~np.isin(mass.actions, self.parts[0].weights.observed.actions)
+        unseen = np.zeros(len(mass.actions), dtype=bool)
+        for part in self.parts:
+            unseen |= ~np.isin(mass.actions, part.weights.observed.actions)
         size = np.abs(mass.probability)
         share = float(size[unseen].sum() / max(size.sum(), np.finfo(float).tiny))
         warnings = estimate.warnings
         if share > MUCH_UNSUPPORTED:
-            warnings += (f"{share:.0%} of the policy's choices fall on actions never logged: there the prior decides",)
+            what = "never logged" if len(self.parts) == 1 else "never logged, or never with a reward"
+            warnings += (f"{share:.0%} of the policy's choices fall on actions {what}: there the prior decides",)
         return replace(estimate, warnings=warnings, diagnostics={**estimate.diagnostics, "unsupported_mass": share})
 
     def _prior_share(self, masses: Masses, posterior: float) -> float:
         """The share of the prior's variance that the data left: 1 when the answer is the prior's, 0 when the data's."""
-        before = sum(
-            part.prior.variance_of(mass.vectors, mass.actions) for part, mass in zip(self.parts, masses, strict=True)
-        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            before = _variance([part.prior for part in self.parts], masses)
         return min(1.0, posterior / before) if before > 0 else 1.0
 
     def _estimate(
@@ -225,10 +240,7 @@ class PolicyJudge(ABC):
     ) -> Estimate:
         counts = row_weights(weights, len(rows))
         with np.errstate(over="ignore", invalid="ignore"):
-            posterior = sum(
-                part.weights.variance_of(mass.vectors, mass.actions)
-                for part, mass in zip(self.parts, masses, strict=True)
-            )
+            posterior = _variance([part.weights for part in self.parts], masses)
             n, value = float(counts.sum()), float(np.average(rows, weights=counts))
             context = mean_variance(rows - value, counts, groups)
         check_overflow("the value and its variance", np.array([value, posterior, context or 0.0]))
@@ -254,6 +266,44 @@ def combined(first: Masses, second: Masses, factor: float) -> Masses:
     return tuple(one.plus(other, factor) for one, other in zip(first, second, strict=True))
 
 
+def _variance(weights: list[HierarchicalGaussian], masses: Masses) -> float:
+    """Of Σ_a m_aᵀ θ_a summed over independent parts, and of Σ_a θ_aᵀ M_a θ'_a where there is a mass of products."""
+    total = sum(own.variance_of(mass.vectors, mass.actions) for own, mass in zip(weights, masses, strict=False))
+    return total + (_product_variance(weights[0], weights[1], masses[-1]) if len(masses) > len(weights) else 0.0)
+
+
+def _product_variance(first: HierarchicalGaussian, second: HierarchicalGaussian, mass: FeatureMass) -> float:
+    """Σ_ab tr(M_aᵀ Cov(θ_a, θ_b) M_b Cov(θ'_b, θ'_a)): over all pairs of the actions that matter most, a = b of others.
+
+    So of more than MAX_PAIRED actions, what the lesser ones share with others is left out.
+    """
+    order = np.argsort(-np.linalg.norm(mass.vectors, axis=1), kind="stable")
+    most, rest = order[:MAX_PAIRED], order[MAX_PAIRED:]
+    left, right = np.concatenate([np.repeat(most, len(most)), rest]), np.concatenate([np.tile(most, len(most)), rest])
+    total = 0.0
+    for part in chunks(len(left), max(1, _NUMBERS // first.dim**2)):
+        a, b = left[part], right[part]
+        covs = [own.cross_cov(mass.actions[a], mass.actions[b]) for own in (first, second)]
+        M, N = (mass.vectors[rows].reshape(-1, first.dim, first.dim) for rows in (a, b))
+        total += float(np.sum((M.swapaxes(1, 2) @ covs[0] @ N) * covs[1]))
+    return total
+
+
+def _dominated(draws: Float[Array, " s"]) -> tuple[str, ...]:
+    squares = (draws - draws.mean()) ** 2
+    if not squares.max() > max(DOMINATES, 12.0 / len(draws)) * squares.sum():
+        return ()
+    return (
+        f"one of {len(draws)} draws makes {squares.max() / squares.sum():.0%} of their variance: the tail is too heavy "
+        "for so few, and std and the upper end of intervals may be far off. Narrow the prior, or draw more",
+    )
+
+
+MAX_PAIRED = 128
+"""How many actions are paired with one another for the variance of a product."""
+_NUMBERS = 1 << 20
+DOMINATES = 0.2
+"""A draw with a larger share of the variance of all is warned about; a normal sample of 200 has about a twentieth."""
 MUCH_UNSUPPORTED = 0.25
 """A policy with a larger share of its choices on actions never logged is warned about."""
 

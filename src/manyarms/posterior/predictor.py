@@ -33,6 +33,8 @@ class Rewards(NamedTuple):
 
     expected: Array
     slopes: tuple[Array, ...]
+    curve: Array | None = None
+    """The second derivative by the predictors of both parts, where there are two."""
 
 
 class RewardField(ABC):
@@ -74,18 +76,21 @@ class RewardField(ABC):
     ) -> tuple[tuple[FeatureMass, ...], Float[Array, " n"]]:
         """Σ_a π(a | x_i) E r(x_i, a) row by row, and the derivative of its mean by every θ_a, as feature masses.
 
-        The derivative is mean_i π(a | x_i) slope φ(x_i): so the delta method is the formula of linear rewards.
+        The derivative is mean_i π(a | x_i) slope φ(x_i): so the delta method is the formula of linear rewards. Of two
+        parts whose rewards multiply, a last mass has the second derivative by both, mean_i π slope slope' φ φᵀ.
         """
         if len(contexts) == 0:
             raise ShapeError("contexts must have at least one row: a mean over none is undefined.")
         counts, total = row_weights(weights, len(contexts)), _Totals(self.n_parts, self.n_actions, self.dim)
         rows = np.zeros(len(contexts))
-        for part, x, choices in policy.blocks(contexts, eligible):
-            if choices.named is not None and choices.named.nnz:
-                self._add_named(choices.named, x, counts[part], rows[part], total)
-            if choices.everywhere is not None or choices.dense is not None:
-                self._add_spread(choices, x, counts[part], rows[part], total)
-        return total.mean(float(counts.sum())), rows
+        # An overflow is reported when the sums are used.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part, x, choices in policy.blocks(contexts, eligible):
+                if choices.named is not None and choices.named.nnz:
+                    self._add_named(choices.named, x, counts[part], rows[part], total)
+                if choices.everywhere is not None or choices.dense is not None:
+                    self._add_spread(choices, x, counts[part], rows[part], total)
+            return total.mean(float(counts.sum())), rows
 
     def _add_named(
         self,
@@ -102,6 +107,9 @@ class RewardField(ABC):
             rows += np.bincount(mine, share * found.expected, minlength=len(rows))
             share = share * counts[mine]
             total.add(actions, [(share * slope)[:, None] * x[mine] for slope in found.slopes], share)
+            if total.products is not None and found.curve is not None:
+                squares = np.einsum("pi,pj->pij", (share * found.curve)[:, None] * x[mine], x[mine])
+                np.add.at(total.products, actions, squares.reshape(len(mine), -1))
 
     def _add_spread(
         self,
@@ -123,6 +131,9 @@ class RewardField(ABC):
                 rows[part] += np.sum(share * found.expected, axis=1)
                 share *= counts[part, None]
                 total.add_all(columns, [(share * slope).T @ x[part] for slope in found.slopes], share.sum(axis=0))
+                if total.products is not None and found.curve is not None:
+                    squares = np.einsum("ni,nj->nij", x[part], x[part]).reshape(len(x[part]), -1)
+                    total.products[columns] += (share * found.curve).T @ squares
 
 
 class Predictor(RewardField):
@@ -203,14 +214,16 @@ class ProductPredictor(RewardField):
 
 def _product(one: Rewards, other: Rewards) -> Rewards:
     slopes = (one.slopes[0] * other.expected, one.expected * other.slopes[0])
-    return Rewards(one.expected * other.expected, slopes)
+    return Rewards(one.expected * other.expected, slopes, one.slopes[0] * other.slopes[0])
 
 
 class _Totals:
-    """Sums by action; (K, d) numbers a part, as a policy may choose any action."""
+    """Sums by action; (K, d) numbers a part, as a policy may choose any action, and (K, d²) for products of two."""
 
     def __init__(self, n_parts: int, n_actions: int, dim: int):
         self._vectors, self._share = np.zeros((n_parts, n_actions, dim)), np.zeros(n_actions)
+        small = n_parts == 2 and n_actions * dim**2 <= MAX_FORMS
+        self.products = np.zeros((n_actions, dim**2)) if small else None
 
     def add(self, actions: Int[Array, " p"], vectors: list[Array], share: Float[Array, " p"]) -> None:
         for total, mine in zip(self._vectors, vectors, strict=True):
@@ -225,7 +238,8 @@ class _Totals:
     def mean(self, total: float) -> tuple[FeatureMass, ...]:
         actions = np.flatnonzero(self._share)
         share = self._share[actions] / total
-        return tuple(FeatureMass(actions, vectors[actions] / total, share) for vectors in self._vectors)
+        sums = [*self._vectors, *([] if self.products is None else [self.products])]
+        return tuple(FeatureMass(actions, vectors[actions] / total, share) for vectors in sums)
 
 
 _PAIRS = 1 << 15

@@ -23,7 +23,7 @@ from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.absorb import absorb
 from manyarms.linalg.quadratic import row_norms
 from manyarms.posterior.judge import Masses, Part, PolicyJudge
-from manyarms.posterior.misfit import PriorCheck, check_misfit
+from manyarms.posterior.misfit import PriorCheck, check_mean, check_misfit
 from manyarms.posterior.predictor import Predictor
 
 
@@ -65,16 +65,18 @@ class RewardPosterior(PolicyJudge):
         """Whether the rewards contradict prior or noise; see `check_prior`."""
         # A prior that is a posterior itself does not say how many rounds are behind it.
         known = not self.prior.observed.groups
-        if self.likelihood.treatment != "exact" or not self.statistics.counted:
-            # Pseudo-rewards fit by construction, and under fractional weights the misfit is no χ².
-            return PriorCheck(None, None)
+        if self.likelihood.treatment != "exact":
+            return check_mean(self.weights, self.likelihood)
+        if not self.statistics.counted:
+            # The misfit is no χ² then.
+            return PriorCheck(None, None, unchecked="where weights of rounds are no counts")
         return check_misfit(self.weights, self.likelihood.noise_std, self.statistics.total_weight if known else None)
 
     @property
     def log_evidence(self) -> float:
         """log p(rewards | contexts, actions) under the prior, all rounds so far.
 
-        Where the posterior is approximate: the evidence lower bound, or Laplace's approximation.
+        Where the posterior is approximate: the evidence lower bound or Laplace's approximation; neither once updated.
 
         Sums keep Σ r², so its error is about 1e-16 Σ r² / σ²: centre rewards that lie far from zero on the scale of σ.
         """
@@ -124,13 +126,14 @@ class RewardPosterior(PolicyJudge):
             if self.likelihood.is_linear:
                 return std
             mean = np.einsum("nd,nd->n", x, self.weights.action_mean()[actions])
-            return std * self.likelihood.mean_slope(mean, std**2)
+            return check_overflow("reward_std", std * self.likelihood.mean_slope(mean, std**2))
 
     def update(self, logs: LoggedData) -> RewardPosterior:
         """The posterior given more logs: the same as a fit on all of them where the likelihood is Gaussian.
 
-        Else the earlier rounds keep the Gaussian factors that stand in for them, found without the new rounds: a little
-        less exact than `refit` on all logs.
+        Else the earlier rounds keep the Gaussian factors that stand in for them, found without the new rounds. The gap
+        to a fit on everything adds up over many small batches, to a posterior standard deviation where rewards are rare
+        (docs/likelihoods.md): `refit` on all logs every so often. `log_evidence` is then no bound.
         """
         check_logs(logs, self.prior)
         added = absorb(self.weights, logs, self.likelihood)
@@ -147,7 +150,8 @@ class RewardPosterior(PolicyJudge):
             learned_from=(*self.learned_from, logs.fingerprint),
             evidence_offset=self.evidence_offset + added.evidence_offset,
             trace=added.trace,
-            converged=added.converged,
+            # Rounds of a fit that was cut short keep what it made of them.
+            converged=self.converged and added.converged,
             warnings=tuple(dict.fromkeys((*self.warnings, *added.warnings, *twice))),
         )
 
