@@ -23,6 +23,7 @@ from manyarms.core.catalog import Catalog
 from manyarms.core.data import LoggedData
 from manyarms.core.effects import EffectGroup
 from manyarms.core.estimate import Estimate
+from manyarms.core.features import FeatureMap
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mixing import MixedEffects
 from manyarms.core.policy import Policy
@@ -70,6 +71,8 @@ from manyarms.learners import (
     Training,
 )
 from manyarms.likelihoods import Bernoulli, Gaussian, Hurdle, Likelihood, LogNormal, Poisson, StudentT
+from manyarms.logs.read import read_logs
+from manyarms.logs.stream import LogStream
 from manyarms.nonlinear import NonlinearHierarchy, chain, fit_nonlinear, sample_posterior
 from manyarms.policies import EpsilonGreedy, Greedy, Logged, Pessimistic, Softmax, TablePolicy, Thompson, Uniform
 from manyarms.posterior import HurdlePosterior, RewardPosterior, fit
@@ -112,6 +115,7 @@ __all__ = [
     "EstimatedLogging",
     "Estimator",
     "ExponentialSmoothing",
+    "FeatureMap",
     "Gaussian",
     "Greedy",
     "HierarchicalGaussian",
@@ -122,6 +126,7 @@ __all__ = [
     "Likelihood",
     "LinearSoftmax",
     "LogNormal",
+    "LogStream",
     "LogarithmicSmoothing",
     "LogarithmicSmoothingLearner",
     "Logged",
@@ -167,6 +172,7 @@ __all__ = [
     "learn_prior",
     "prior_sensitivity",
     "priors",
+    "read_logs",
     "sample_posterior",
     "slope",
     "support_by_category",

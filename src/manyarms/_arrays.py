@@ -5,7 +5,9 @@ Every public constructor and method calls these once; what lies behind trusts it
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +17,24 @@ from manyarms.errors import ActionError, DataTypeError, NonFiniteError, Numerica
 
 Array = np.ndarray
 Kind = TypeVar("Kind")
+
+
+_first_row: ContextVar[int] = ContextVar("first_row", default=0)
+
+
+@contextmanager
+def rows_from(first: int) -> Generator[None]:
+    """Errors raised inside count rows from `first`: the batch at hand is a part of something longer."""
+    token = _first_row.set(first)
+    try:
+        yield
+    finally:
+        _first_row.reset(token)
+
+
+def row_number(row: Any) -> int:
+    """The number of a row of the batch at hand, in the whole."""
+    return int(row) + _first_row.get()
 
 
 def frozen(array: Array) -> Array:
@@ -147,7 +167,8 @@ def check_rows(
     if fine.all():
         return
     where = np.unravel_index(int(np.argmin(fine)), fine.shape)
-    place = "" if array.ndim == 0 else f"row {where[0]} has " if array.ndim == 1 else f"row {where[0]} holds "
+    row = row_number(where[0]) if array.ndim else 0
+    place = "" if array.ndim == 0 else f"row {row} has " if array.ndim == 1 else f"row {row} holds "
     raise error(f"{name} {must}; {place}{array[where]!s}. {way_out}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Set
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -81,6 +81,10 @@ class Catalog:
                 f"ids must be among the {len(self):,} of the catalog; row {row} has {values[row]!r}. "
                 "Put it into the Catalog, or drop such rows."
             ) from None
+
+    def find(self, ids: Sequence[Hashable]) -> Int[Array, " n"]:
+        """The action number of every id given, -1 where the catalog does not list it."""
+        return np.fromiter((self._numbers.get(one, -1) for one in ids), dtype=np.int64, count=len(ids))
 
 
 # What users pass, checked: the same for a catalog and for the builders of priors.

@@ -1,0 +1,77 @@
+"""Columns of Arrow tables as arrays, every value that cannot be used named by column and row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._arrays import Array, row_number
+from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Level = str | int | bool
+"""What a category can be called."""
+
+
+def column_of(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray:
+    """A column by name, without missing values."""
+    import pyarrow as pa  # noqa: PLC0415  slow to import, and only tables need it
+
+    if name not in table.schema.names:
+        raise InputError(f"there is no column {name!r}; there are {', '.join(table.schema.names)}.")
+    column = table.column(name)
+    column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    if column.null_count:
+        row = row_number(column.is_null().to_pylist().index(True))
+        raise NonFiniteError(f'column {name} is missing in row {row}. Fill it, or pass missing="drop".')
+    return column
+
+
+def numbers_of(name: str, column: pa.ChunkedArray) -> Float[Array, " n"]:
+    """Numbers as float64, all finite."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        values = column.cast(pa.float64()).to_numpy()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+        raise DataTypeError(f"column {name} must hold numbers; its type is {column.type}.") from problem
+    fine = np.isfinite(values)
+    if not fine.all():
+        row = int(np.argmin(fine))
+        raise NonFiniteError(
+            f'column {name} has {values[row]} in row {row_number(row)}. Fill it, or pass missing="drop".'
+        )
+    return values
+
+
+def codes_of(column: pa.ChunkedArray) -> tuple[Array, list[Level]]:
+    """Each row's place among the distinct values, and these."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    coded = column.combine_chunks() if not isinstance(column, pa.Array) else column
+    if not pa.types.is_dictionary(coded.type):
+        coded = coded.dictionary_encode()
+    return coded.indices.to_numpy(zero_copy_only=False), coded.dictionary.to_pylist()
+
+
+def lists_of(name: str, column: pa.ChunkedArray, size: int) -> Float[Array, "n k"]:
+    """Lists of one length as rows."""
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import compute  # noqa: PLC0415
+
+    lengths = compute.call_function("list_value_length", [column]).to_numpy()
+    wrong = np.flatnonzero(lengths != size)
+    if len(wrong):
+        raise ShapeError(
+            f"column {name} must hold {size} numbers a row; row {row_number(wrong[0])} has {lengths[wrong[0]]}."
+        )
+    flat = compute.call_function("list_flatten", [column])
+    flat = flat if isinstance(flat, pa.ChunkedArray) else pa.chunked_array([flat])
+    if flat.null_count:
+        place = flat.is_null().to_pylist().index(True)
+        raise NonFiniteError(f"column {name} has a missing number in row {row_number(place // size)}.")
+    return numbers_of(name, flat).reshape(len(column), size)

@@ -1,0 +1,132 @@
+"""The door for logs that are tables or files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from manyarms._arrays import as_count, as_instance, rows_from
+from manyarms.core.catalog import Catalog
+from manyarms.core.columns import codes_of, column_of, numbers_of
+from manyarms.core.data import LoggedData
+from manyarms.core.features import FeatureMap
+from manyarms.errors import InputError
+from manyarms.logs.learning import learn_features
+from manyarms.logs.rounds import Age, Missing, Reading, Roles, Unknown, complete
+from manyarms.logs.sources import Source, TableSource, as_source
+from manyarms.logs.stream import BATCH, LogStream
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def read_logs(
+    logs: Any,
+    context: Sequence[str],
+    action: str,
+    reward: str,
+    propensity: str | None = None,
+    catalog: Catalog | None = None,
+    *,
+    weight: str | None = None,
+    group: str | None = None,
+    time: str | None = None,
+    features: FeatureMap | None = None,
+    categorical: Sequence[str] = (),
+    max_levels: int = 100,
+    n_actions: int | None = None,
+    missing: Missing = "refuse",
+    unknown: Unknown = "refuse",
+    half_life: timedelta | None = None,
+    maturity: timedelta | None = None,
+    now: datetime | None = None,
+) -> LoggedData | LogStream:
+    """Rounds from a table (`LoggedData`), or from files and batches, which are read as they are needed (`LogStream`).
+
+    Columns are mapped by name. Context columns become features: numbers are standardised, texts one-hot with an
+    "(other)", lists of numbers taken as they are, and a column of ones comes first; what is learned for that from these
+    rows, in one pass, is the `FeatureMap` that the posterior keeps.
+
+    Args:
+        logs: A table of pandas, Polars or Arrow; a Parquet, CSV or Arrow file, a folder or a glob; or Arrow batches.
+        context: Names of context columns.
+        action: The column of action ids.
+        reward: The column of rewards.
+        propensity: The column of the logging policy's probabilities, if there is one.
+        catalog: All actions by id. Without one, ids are action numbers, or texts that are numbered in their order.
+        weight: A column that says how often a row counts.
+        group: A column of users or sessions.
+        time: A column of times; needed for `half_life` and `maturity`.
+        features: A map learned before, to be used again; None to learn one here.
+        categorical: Context columns of whole numbers that are categories.
+        max_levels: Levels of a category with a feature of their own at most.
+        n_actions: K, when ids are action numbers; by default one more than the largest.
+        missing: "refuse" a row that lacks a value, or "drop" it; what is dropped is counted.
+        unknown: "refuse" an action that is not in the catalog, or "drop" its rows.
+        half_life: A round this old counts half.
+        maturity: Rounds younger than this are left out, since their rewards may still come in.
+        now: What ages are counted from; by default the time of this call.
+
+    Raises:
+        InputError: Naming the column, the row and a way out.
+    """
+    source = as_source(logs)
+    roles = Roles(tuple(context), action, reward, propensity, weight, group, time)
+    source.need(roles.columns)
+    for name, value in (("missing", missing), ("unknown", unknown)):
+        if value not in ("refuse", "drop"):
+            raise InputError(f'{name} must be "refuse" or "drop"; got {value!r}.')
+    age = _age(roles, half_life, maturity, now)
+    if features is None:
+        rows = _complete_rows(source, roles, missing)
+        features = learn_features(rows, roles.context, categorical=categorical, max_levels=max_levels)
+    elif as_instance("features", features, FeatureMap, "a FeatureMap").columns != roles.context:
+        raise InputError(f"features reads the columns {features.columns}; context names {roles.context}.")
+    if catalog is None:
+        catalog, n_actions = _numbered(source, roles, missing, n_actions)
+    else:
+        catalog = as_instance("catalog", catalog, Catalog, "a Catalog")
+        n_actions = catalog.n_actions
+    stream = LogStream(source, Reading(roles, features, n_actions, catalog, missing, unknown, age))
+    return stream.collect() if isinstance(source, TableSource) else stream
+
+
+def _complete_rows(source: Source, roles: Roles, missing: Missing) -> Iterator[pa.Table]:
+    first = 0
+    for batch in source.batches(roles.columns, BATCH):
+        with rows_from(first):
+            yield complete(batch, roles.columns, missing)[0]
+        first += batch.num_rows
+
+
+def _numbered(source: Source, roles: Roles, missing: Missing, n_actions: int | None) -> tuple[Catalog | None, int]:
+    """Ids that are action numbers count themselves; texts are numbered in their order."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if n_actions is not None:
+        return None, as_count("n_actions", n_actions)
+    largest, texts = -1, set[Any]()
+    for table in _complete_rows(source, roles, missing):
+        column = column_of(table, roles.action)
+        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+            largest = max(largest, int(numbers_of(roles.action, column).max(initial=-1)))
+        else:
+            texts.update(codes_of(column)[1])
+    if texts:
+        catalog = Catalog(sorted(texts, key=str))
+        return catalog, catalog.n_actions
+    if largest < 0:
+        raise InputError("there are no rows, so it is not known how many actions there are; pass catalog=.")
+    return None, largest + 1
+
+
+def _age(roles: Roles, half_life: timedelta | None, maturity: timedelta | None, now: datetime | None) -> Age | None:
+    if half_life is None and maturity is None:
+        return None
+    if roles.time is None:
+        raise InputError("half_life and maturity need to know when a round was: pass time=.")
+    for name, span in (("half_life", half_life), ("maturity", maturity)):
+        if span is not None and span.total_seconds() <= 0:
+            raise InputError(f"{name} must be a positive timedelta; got {span!r}.")
+    return Age(now or datetime.now().astimezone(), half_life, maturity)

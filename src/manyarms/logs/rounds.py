@@ -1,0 +1,227 @@
+"""From the columns of a table to logged rounds: roles, ids, missing values, time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from manyarms._arrays import Array, as_actions, row_number
+from manyarms.core.catalog import Catalog
+from manyarms.core.columns import codes_of, column_of, numbers_of
+from manyarms.core.data import LoggedData
+from manyarms.core.features import FeatureMap
+from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Missing = Literal["refuse", "drop"]
+Unknown = Literal["refuse", "drop"]
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column is what.
+
+    Attributes:
+        context: What is known before an action is chosen.
+        action: The id of the action.
+        reward: What came back.
+        propensity: The logging policy's probability of the action, if it was logged.
+        weight: How often a row counts.
+        group: The user or session.
+        time: When it was.
+    """
+
+    context: tuple[str, ...]
+    action: str
+    reward: str
+    propensity: str | None = None
+    weight: str | None = None
+    group: str | None = None
+    time: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All of them, each once."""
+        single = (self.action, self.reward, self.propensity, self.weight, self.group, self.time)
+        return tuple(dict.fromkeys([*self.context, *(name for name in single if name is not None)]))
+
+
+@dataclass(frozen=True)
+class Age:
+    """What the age of a round does to it.
+
+    Attributes:
+        now: What ages are counted from.
+        half_life: A round this old counts half, one twice as old a quarter; None for no such decay.
+        maturity: Younger rounds are left out, since their rewards may still come in; None for none.
+    """
+
+    now: datetime
+    half_life: timedelta | None = None
+    maturity: timedelta | None = None
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Rows that were left out, by reason.
+
+    Attributes:
+        missing: Some value was missing.
+        unknown: The action is not in the catalog.
+        immature: Too young.
+    """
+
+    missing: int = 0
+    unknown: int = 0
+    immature: int = 0
+
+    def __add__(self, other: Dropped) -> Dropped:
+        return Dropped(self.missing + other.missing, self.unknown + other.unknown, self.immature + other.immature)
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.missing + self.unknown + self.immature
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the rows of a table become rounds; plain data, so that it travels to other processes.
+
+    Attributes:
+        roles: Which column is what.
+        features: From context columns to φ(x).
+        n_actions: K.
+        catalog: From ids to action numbers; None when the column holds action numbers.
+        missing: What to do with a row that lacks a value.
+        unknown: What to do with an action that is not in the catalog.
+        age: What the age of a round does to it; None for nothing.
+    """
+
+    roles: Roles
+    features: FeatureMap
+    n_actions: int
+    catalog: Catalog | None = None
+    missing: Missing = "refuse"
+    unknown: Unknown = "refuse"
+    age: Age | None = None
+
+    def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, Dropped]:
+        """The rounds of a batch, and how many rows were left out."""
+        table, missing = complete(batch, self.roles.columns, self.missing)
+        decay, mature = self._aged(table)
+        actions, known = self._actions(table)
+        kept = known & mature
+        dropped = Dropped(missing, int((~known & mature).sum()), int((~mature).sum()))
+        if not kept.all():
+            table, actions, decay = table.filter(kept), actions[kept], None if decay is None else decay[kept]
+        return self._logged(table, actions, decay), dropped
+
+    def _logged(self, table: pa.Table, actions: Int[Array, " n"], decay: Float[Array, " n"] | None) -> LoggedData:
+        roles = self.roles
+        weights = self._numbers(table, roles.weight)
+        if decay is not None:
+            weights = decay if weights is None else weights * decay
+        return LoggedData(
+            self.features(table),
+            actions,
+            numbers_of(roles.reward, column_of(table, roles.reward)),
+            self._numbers(table, roles.propensity),
+            self.n_actions,
+            weights=weights,
+            groups=None if roles.group is None else _groups(roles.group, column_of(table, roles.group)),
+        )
+
+    @staticmethod
+    def _numbers(table: pa.Table, name: str | None) -> Float[Array, " n"] | None:
+        return None if name is None else numbers_of(name, column_of(table, name))
+
+    def _actions(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"]]:
+        """Action numbers, and which rows have one."""
+        name = self.roles.action
+        column = column_of(table, name)
+        if self.catalog is None:
+            found = as_actions(name, numbers_of(name, column))
+            known = found < self.n_actions
+        else:
+            codes, ids = codes_of(column)
+            numbers = self.catalog.find(ids)
+            found = numbers[codes] if len(ids) else np.empty(0, dtype=np.int64)
+            known = found >= 0
+        if self.unknown == "refuse" and not known.all():
+            row = int(np.argmin(known))
+            raise ActionError(
+                f"row {row_number(row)} has {column[row].as_py()!r} in column {name}, which is not in the catalog of "
+                f'{self.n_actions:,} actions. Put it there, or pass unknown="drop".'
+            )
+        return found, known
+
+    def _aged(self, table: pa.Table) -> tuple[Float[Array, " n"] | None, Bool[Array, " n"]]:
+        """By how much less each row counts, and which are old enough."""
+        everyone = np.ones(table.num_rows, dtype=bool)
+        if self.age is None or self.roles.time is None:
+            return None, everyone
+        age = _ages(self.roles.time, column_of(table, self.roles.time), self.age.now)
+        mature = everyone if self.age.maturity is None else age >= self.age.maturity.total_seconds()
+        if self.age.half_life is None:
+            return None, mature
+        return np.exp2(-np.maximum(age, 0.0) / self.age.half_life.total_seconds()), mature
+
+
+def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) -> tuple[pa.Table, int]:
+    """Rows that lack nothing, and how many do; NaN counts as missing."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    table = pa.Table.from_batches([batch]).select(list(columns))
+    fine = np.ones(table.num_rows, dtype=bool)
+    for name in columns:
+        fine &= _present(table.column(name))
+    if fine.all():
+        return table, 0
+    if missing == "refuse":
+        row = int(np.argmin(fine))
+        name = next(name for name in columns if not _present(table.column(name).slice(row, 1)).all())
+        raise NonFiniteError(f'column {name} is missing in row {row_number(row)}. Fill it in, or pass missing="drop".')
+    return table.filter(fine), int((~fine).sum())
+
+
+def _present(column: pa.ChunkedArray) -> Bool[Array, " n"]:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if pa.types.is_floating(column.type):
+        return ~np.isnan(column.to_numpy())
+    return np.ones(len(column), dtype=bool) if column.null_count == 0 else column.is_valid().to_numpy()
+
+
+def _groups(name: str, column: pa.ChunkedArray) -> Int[Array, " n"]:
+    """Ids of users or sessions as integers: texts by a digest, so that batches and machines agree without a list."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if pa.types.is_integer(column.type):
+        return column.to_numpy()
+    from hashlib import blake2b  # noqa: PLC0415
+
+    codes, distinct = codes_of(column)
+    digests = [int.from_bytes(blake2b(str(one).encode(), digest_size=7).digest(), "big") for one in distinct]
+    return np.array(digests, dtype=np.int64)[codes] if digests else np.empty(0, dtype=np.int64)
+
+
+def _ages(name: str, column: pa.ChunkedArray, now: datetime) -> Float[Array, " n"]:
+    """In seconds, counted back from `now`."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
+        raise DataTypeError(f"column {name} must hold times; its type is {column.type}.")
+    zone = getattr(column.type, "tz", None)
+    if (zone is None) != (now.tzinfo is None):
+        raise InputError(f"column {name} and now must both have a time zone, or neither.")
+    moments = column.cast(pa.timestamp("us", tz=zone)).to_numpy().astype("datetime64[us]")
+    plain = now.astimezone(UTC).replace(tzinfo=None) if now.tzinfo else now
+    return (np.datetime64(plain, "us") - moments) / np.timedelta64(1, "s")

@@ -1,0 +1,93 @@
+"""Logs bigger than memory: read batch by batch, again for every pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from manyarms._arrays import as_count, rows_from
+from manyarms.core.catalog import Catalog
+from manyarms.core.data import LoggedData
+from manyarms.core.features import FeatureMap
+from manyarms.errors import InputError
+from manyarms.logs.rounds import Dropped, Reading
+from manyarms.logs.sources import Source
+
+BATCH = 1 << 18
+"""Rows that are read at a time unless something else is asked for: a few tens of megabytes."""
+
+
+class LogStream:
+    """Rounds that are read when they are needed. What consumes logs by `batches()` takes it in place of `LoggedData`.
+
+    Args:
+        source: Where rows come from.
+        reading: How they become rounds.
+    """
+
+    def __init__(self, source: Source, reading: Reading):
+        self.source, self.reading = source, reading
+        self._dropped: Dropped | None = None
+
+    @property
+    def n_actions(self) -> int:
+        """K."""
+        return self.reading.n_actions
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return self.reading.features.dim
+
+    @property
+    def features(self) -> FeatureMap:
+        """From context columns to φ(x)."""
+        return self.reading.features
+
+    @property
+    def catalog(self) -> Catalog | None:
+        """From ids to action numbers."""
+        return self.reading.catalog
+
+    @property
+    def dropped(self) -> Dropped:
+        """How many rows were left out, and why; known after a pass over all of them."""
+        if self._dropped is None:
+            raise InputError("rows that are left out are counted while reading: go through batches() to the end first.")
+        return self._dropped
+
+    def __repr__(self) -> str:
+        return f"LogStream({self.n_actions:,} actions, d={self.dim}, context {', '.join(self.features.columns)})"
+
+    def batches(self, size: int = BATCH) -> Iterator[LoggedData]:
+        """The rounds in order, at most `size` at a time. Errors raised on the way count rows from the first of all."""
+        first, dropped = 0, Dropped()
+        for batch in self.source.batches(self.reading.roles.columns, as_count("size", size)):
+            with rows_from(first):
+                rounds, left_out = self.reading.rounds(batch)
+                dropped += left_out
+                if len(rounds):
+                    yield rounds
+            first += batch.num_rows
+        self._dropped = dropped
+
+    def collect(self) -> LoggedData:
+        """All rounds in memory at once."""
+        return joined(list(self.batches()), self)
+
+
+def joined(parts: list[LoggedData], stream: LogStream) -> LoggedData:
+    """Several logs of one stream as one."""
+    import numpy as np  # noqa: PLC0415
+
+    if not parts:
+        return LoggedData(
+            np.empty((0, stream.dim)), np.empty(0, dtype=np.int64), np.empty(0), n_actions=stream.n_actions
+        )
+    columns = {
+        name: None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
+        for name in ("contexts", "actions", "rewards", "propensities", "weights", "groups")
+    }
+    return LoggedData(
+        columns["contexts"], columns["actions"], columns["rewards"], columns["propensities"], stream.n_actions,
+        weights=columns["weights"], groups=columns["groups"],
+    )  # fmt: skip

@@ -1,0 +1,274 @@
+"""Logs from tables and files: roles, features, ids, missing values, time, errors with global row numbers."""
+
+import gzip
+from datetime import UTC, datetime, timedelta
+
+import jaxtyping
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import manyarms as ma
+from manyarms.core.features import Categorical, Embedding, FeatureMap, Numeric
+from manyarms.errors import ActionError, DataFileError, DataTypeError, InputError, NonFiniteError
+from manyarms.logs.learning import learn_features
+from manyarms.logs.rounds import Dropped
+from manyarms.logs.sources import as_source
+
+N = 300
+ROLES = {"context": ["age", "city"], "action": "item", "reward": "click"}
+
+
+def table(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "age": rng.normal(40, 12, n),
+            "city": rng.choice(["Oslo", "Riga", "Turin"], n, p=[0.2, 0.5, 0.3]),
+            "item": rng.choice([f"i{k:02d}" for k in range(12)], n),
+            "click": rng.integers(0, 2, n),
+            "p": rng.uniform(0.1, 1, n),
+            "user": rng.integers(0, 40, n),
+            "at": [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=int(h)) for h in rng.integers(0, 240, n)],
+        }
+    )
+
+
+def columns_of(logs):
+    return [logs.contexts, logs.actions, logs.rewards, logs.propensities, logs.weights, logs.groups]
+
+
+def assert_same(first, second):
+    for one, other in zip(columns_of(first), columns_of(second), strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+def written(kind, folder):
+    whole = table().drop_columns(["at"])
+    parts = [whole.slice(i * 100, 100) for i in range(3)]
+    if kind == "parquet":
+        for i, part in enumerate(parts):
+            pq.write_table(part, folder / f"part-{i}.parquet", row_group_size=30)
+    elif kind == "csv":
+        for i, part in enumerate(parts):
+            pa.csv.write_csv(part, folder / f"part-{i}.csv")
+    elif kind == "csv.gz":
+        pa.csv.write_csv(whole, folder / "all.csv")
+        (folder / "all.csv.gz").write_bytes(gzip.compress((folder / "all.csv").read_bytes()))
+        (folder / "all.csv").unlink()
+    else:
+        with pa.OSFile(str(folder / "all.arrow"), "wb") as sink, pa.ipc.new_file(sink, whole.schema) as writer:
+            writer.write_table(whole)
+    (folder / "_SUCCESS").touch()
+    return folder
+
+
+# ---------------------------------------------------------------- sources
+
+
+@pytest.fixture
+def own_errors():
+    """Our own checks speak, rather than those of the types."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "lazy", "batches", "function", "reader", "list of files"])
+def test_tables_and_batches_of_every_kind_give_the_same_rounds(kind, tmp_path):
+    whole = table()
+    pq.write_table(whole, tmp_path / "one.parquet")
+    given = {
+        "pandas": whole.to_pandas,
+        "polars": lambda: pl.from_arrow(whole),
+        "lazy": lambda: pl.from_arrow(whole).lazy(),
+        "batches": lambda: whole.to_batches(max_chunksize=70),
+        "function": lambda: lambda: iter(whole.to_batches(max_chunksize=70)),
+        "reader": lambda: whole.to_reader(max_chunksize=70),
+        "list of files": lambda: [tmp_path / "one.parquet"],
+    }[kind]()
+    expected = ma.read_logs(whole, **ROLES, propensity="p", group="user")
+    features, catalog = _known(whole)
+    found = ma.read_logs(given, **ROLES, propensity="p", group="user", features=features, catalog=catalog)
+    assert_same(found if isinstance(found, ma.LoggedData) else found.collect(), expected)
+    assert isinstance(found, ma.LoggedData) == (kind in ("pandas", "polars", "lazy"))
+
+
+def _known(whole):
+    return learn_features([whole], ROLES["context"]), ma.Catalog(sorted(set(whole["item"].to_pylist())))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "csv.gz", "arrow"])
+@pytest.mark.parametrize("how", ["folder", "glob"])
+def test_files_of_every_kind_give_the_rounds_of_the_table(kind, how, tmp_path):
+    folder = written(kind, tmp_path)
+    stream = ma.read_logs(folder if how == "folder" else str(folder / "*.*[a-z]"), **ROLES)
+    assert_same(stream.collect(), ma.read_logs(table(), **ROLES))
+    for size in (1, 37, 1000):
+        batches = list(stream.batches(size))
+        assert max(len(batch) for batch in batches) <= size
+        assert_array_equal(np.concatenate([batch.rewards for batch in batches]), stream.collect().rewards)
+
+
+def test_columns_in_the_names_of_folders_are_columns(tmp_path):
+    whole = table().drop_columns(["at"])
+    for day in (1, 2):
+        (tmp_path / f"day={day}").mkdir()
+        pq.write_table(whole.slice(100 * day, 100), tmp_path / f"day={day}" / "x.parquet")
+    logs = ma.read_logs(tmp_path, context=["age", "day"], action="item", reward="click").collect()
+    assert_array_equal(np.sign(logs.contexts[:, 2]), np.repeat([-1.0, 1.0], 100))
+
+
+def test_an_iterator_is_read_once_and_then_refused(tmp_path):
+    whole = table()
+    features, catalog = _known(whole)
+    stream = ma.read_logs(iter(whole.to_batches(max_chunksize=50)), **ROLES, features=features, catalog=catalog)
+    assert len(stream.collect()) == N
+    with pytest.raises(InputError, match="read once only"):
+        stream.collect()
+
+
+# ---------------------------------------------------------------- features
+
+
+def test_features_are_standardised_one_hot_and_embedded_as_pandas_would():
+    whole = table().append_column("emb", pa.array([[float(i), 1.0] for i in range(N)]))
+    phi = learn_features(whole.to_batches(max_chunksize=33), ["age", "city", "emb"])
+    frame = whole.to_pandas()
+    age = (frame["age"] - frame["age"].mean()) / frame["age"].std(ddof=0)
+    one_hot = pd.get_dummies(frame["city"]).astype(float)
+    expected = np.column_stack([np.ones(N), age, one_hot, np.zeros(N), np.stack(frame["emb"])])
+    assert_allclose(phi(whole), expected, rtol=1e-12, atol=1e-12)
+    assert phi.names == (
+        "(intercept)", "age", "city=Oslo", "city=Riga", "city=Turin", "city=(other)", "emb[0]", "emb[1]",
+    )  # fmt: skip
+
+
+def test_what_is_learned_does_not_depend_on_batches_or_their_order():
+    whole = table()
+    first = learn_features([whole], ["age", "city"])
+    second = learn_features(list(reversed(whole.to_batches(max_chunksize=7))), ["age", "city"])
+    assert_allclose(first(whole), second(whole), rtol=1e-12, atol=1e-12)
+
+
+def test_numbers_far_from_zero_keep_their_digits():
+    far = pa.table({"x": 1e9 + np.arange(1000.0)})
+    (x,) = learn_features(far.to_batches(max_chunksize=9), ["x"], intercept=False)(far).T
+    assert_allclose(x, (np.arange(1000) - 499.5) / np.arange(1000).std(), rtol=1e-9)
+
+
+def test_rare_levels_share_one_feature_and_new_ones_join_them():
+    cities = pa.table({"city": ["a"] * 5 + ["b"] * 4 + ["c", "d"]})
+    phi = learn_features([cities], ["city"], max_levels=2, intercept=False)
+    assert phi.names == ("city=a", "city=b", "city=(other)")
+    assert_array_equal(phi(pa.table({"city": ["d", "b", "never seen"]})), [[0, 0, 1], [0, 1, 0], [0, 0, 1]])
+
+
+def test_whole_numbers_are_categories_when_they_are_named():
+    years = pa.table({"year": [1999, 2001, 1999]})
+    assert isinstance(learn_features([years], ["year"]).features[0], Numeric)
+    assert learn_features([years], ["year"], categorical=["year"]).features[0] == Categorical("year", (1999, 2001))
+
+
+def test_a_map_comes_back_from_json():
+    phi = FeatureMap([Numeric("a", 1.5, 2.5), Categorical("b", ("x", "y")), Embedding("c", 3)], intercept=False)
+    assert FeatureMap.from_json(phi.as_json()) == phi
+    for damage in ({}, {"features": [{"kind": "code", "column": "a"}], "intercept": True}, {"features": 3}):
+        with pytest.raises(InputError, match="no feature map"):
+            FeatureMap.from_json(damage)
+
+
+# ---------------------------------------------------------------- missing values, ids, time
+
+
+def test_rows_that_lack_a_value_are_refused_by_their_number_in_the_whole_or_dropped_and_counted(tmp_path):
+    whole = table().drop_columns(["at"])
+    age, city = whole["age"].to_pylist(), whole["city"].to_pylist()
+    age[150], age[20], city[222] = float("nan"), None, None
+    whole = whole.set_column(0, "age", pa.array(age)).set_column(1, "city", pa.array(city))
+    for i in range(3):
+        pq.write_table(whole.slice(100 * i, 100), tmp_path / f"{i}.parquet", row_group_size=10)
+    with pytest.raises(NonFiniteError, match="column age is missing in row 20"):
+        ma.read_logs(tmp_path, **ROLES)
+    stream = ma.read_logs(tmp_path, **ROLES, missing="drop")
+    assert len(stream.collect()) == N - 3 and stream.dropped == Dropped(missing=3)
+    keep = np.setdiff1d(np.arange(N), [20, 150, 222])
+    assert_same(stream.collect(), ma.read_logs(whole.take(keep), **ROLES))
+
+
+def test_an_unknown_action_is_refused_by_its_number_in_the_whole_or_dropped_and_counted(tmp_path):
+    folder, items = written("parquet", tmp_path), table()["item"].to_pylist()
+    catalog = ma.Catalog([item for item in sorted(set(items)) if item != "i07"] + ["never logged"])
+    stream = ma.read_logs(folder, **ROLES, catalog=catalog)
+    with pytest.raises(ActionError, match=f"row {items.index('i07')} has 'i07'"):
+        stream.collect()
+    stream = ma.read_logs(folder, **ROLES, catalog=catalog, unknown="drop")
+    logs = stream.collect()
+    assert logs.n_actions == 12 and stream.dropped == Dropped(unknown=items.count("i07"))
+    assert [catalog.ids[a] for a in logs.actions] == [item for item in items if item != "i07"]
+
+
+def test_a_bad_value_deep_in_a_folder_is_named_by_its_number_in_the_whole(tmp_path):
+    whole = table().drop_columns(["at"])
+    p = whole["p"].to_pylist()
+    p[273] = 1.5
+    whole = whole.set_column(4, "p", pa.array(p))
+    for i in range(3):
+        pq.write_table(whole.slice(100 * i, 100), tmp_path / f"{i}.parquet", row_group_size=10)
+    stream = ma.read_logs(tmp_path, **ROLES, propensity="p")
+    with pytest.raises(InputError, match=r"propensities must lie in \(0, 1\]; row 273 has 1.5"):
+        stream.collect()
+
+
+def test_old_rounds_count_less_and_young_ones_not_yet():
+    whole, now = table(), datetime(2024, 1, 11, tzinfo=UTC)
+    logs = ma.read_logs(whole, **ROLES, time="at", half_life=timedelta(days=2), maturity=timedelta(days=1), now=now)
+    age = np.array([(now - at).total_seconds() / 86400 for at in whole["at"].to_pylist()])
+    assert len(logs) == (age >= 1).sum() < N
+    assert_allclose(logs.weights, 0.5 ** (age[age >= 1] / 2))
+
+
+# ---------------------------------------------------------------- refused
+
+
+def test_what_cannot_be_read_is_refused_with_a_way_out(tmp_path, own_errors):
+    def refused(words, *arguments, error=InputError, **options):
+        with pytest.raises(error, match=words):
+            ma.read_logs(*arguments, **{**ROLES, **options})
+
+    refused("no column 'height'; there are age, city", table(), context=["age", "height"])
+    refused("comes twice", table(), context=["age", "age"])
+    refused("needs|need to know when", table(), half_life=timedelta(days=1))
+    refused("time zone", table(), time="at", half_life=timedelta(days=1), now=datetime(2024, 1, 1))
+    refused('missing must be "refuse" or "drop"', table(), missing="ignore")
+    refused("type timestamp.*hour of a time", table(), context=["at"], error=DataTypeError)
+    refused("there is no file or folder", tmp_path / "nowhere.parquet", error=DataFileError)
+    refused("nothing matches", str(tmp_path / "*.parquet"), error=DataFileError)
+    refused("holds no file that ends in", tmp_path, error=DataFileError)
+    refused("no rows|no batches", [], error=InputError)
+    refused("must be a path, a table", 3, error=DataTypeError)
+    (tmp_path / "x.xlsx").touch()
+    refused("must end in one of", tmp_path / "x.xlsx", error=DataFileError)
+
+
+def test_a_file_at_fault_is_named(tmp_path):
+    folder = written("parquet", tmp_path)
+    whole = (folder / "part-1.parquet").read_bytes()
+    (folder / "part-1.parquet").write_bytes(whole[:-100])
+    with pytest.raises(DataFileError, match=r"part-1\.parquet cannot be read"):
+        ma.read_logs(folder, **ROLES)
+    mixed = table().drop_columns(["at"]).slice(0, 5)
+    pq.write_table(mixed.set_column(0, "age", pa.array(["old"] * 5)), folder / "part-1.parquet")
+    with pytest.raises(DataFileError, match=r"part-1\.parquet cannot be read.*same types"):
+        ma.read_logs(folder, **ROLES)
+
+
+def test_sources_say_what_columns_they_have(tmp_path):
+    assert as_source(written("csv", tmp_path)).columns == ["age", "city", "item", "click", "p", "user"]
