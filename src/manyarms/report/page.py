@@ -28,8 +28,8 @@ the claim, − against it, = a tie, · open.
 
 Figures show means over instances with one standard error. MSE is the mean squared error of the estimated value of the
 target; the relative reward is the true value of the learned policy over that of the best one. Numbers of instances were
-set beforehand, with three exceptions: grid-opl was raised from 50 to 200 instances, and the gradient learners of
-misspecified-likelihood and movielens-epsilon-greedy from 10 to 30, after a first look had left comparisons open.
+set beforehand, with two exceptions: grid-opl was raised from 50 to 200 instances, and the gradient learners of
+misspecified-likelihood from 10 to 30, after a first look had left one comparison of each open.
 """
 
 

@@ -58,16 +58,12 @@ def movielens(data: str | None) -> Figure:
 def movielens_epsilon_greedy(data: str | None) -> Figure:
     """The same, logged by a good policy."""
     problem = MovieLensProblem(data, logging="epsilon-greedy")
-    more = Claim(
-        "IPS learns a better policy than DR and snIPS.",
-        (Ahead(problem.label, "opl", "IPS", names(DR_, SNIPS_), ROUNDS),),
-    )
     title, where = "MovieLens 1M, logged by a good policy", 'Appendix, "Different Logging Policy: ε-Greedy"'
     note = (
         "The log picks the truly best movie half the time, and so does the target: judging is then a mean of rewards, "
         f"for all estimators that weigh. {KNOWS}"
     )
-    return _on_movielens("movielens-epsilon-greedy", title, where, problem, (more,), note, 1.0, 3.0)
+    return _on_movielens("movielens-epsilon-greedy", title, where, problem, (), note, 1.0)
 
 
 def movielens_halves(data: str | None) -> Figure:
@@ -91,7 +87,6 @@ def _on_movielens(
     more: tuple[Claim, ...],
     note: str,
     many: float,
-    many_slow: float = 1.0,
 ) -> Figure:
     learners = PAPER if where else DIRECT
     shown = (*learners, OWN_VARIANCES, PRIOR_ALONE, LEARNED, *((DR_SDM,) if where else ()))
@@ -102,7 +97,7 @@ def _on_movielens(
         title,
         where,
         (
-            Panel("Learning", problem, "opl", names(*shown), many=many, many_slow=many_slow),
+            Panel("Learning", problem, "opl", names(*shown), many=many),
             Panel("Judging", problem, "ope", names(*PAPER, OWN_VARIANCES, *BEYOND), many=max(1.0, many / 2)),
         ),
         (
