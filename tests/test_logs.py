@@ -272,3 +272,44 @@ def test_a_file_at_fault_is_named(tmp_path):
 
 def test_sources_say_what_columns_they_have(tmp_path):
     assert as_source(written("csv", tmp_path)).columns == ["age", "city", "item", "click", "p", "user"]
+
+
+# ---------------------------------------------------------------- fitting what does not fit into memory
+
+
+@pytest.mark.parametrize("likelihood", [ma.Gaussian(0.5), ma.LogNormal(0.5)])
+def test_a_stream_is_fitted_and_updated_to_what_the_rows_in_memory_give(likelihood, tmp_path):
+    folder = written("parquet", tmp_path)
+    whole = table().drop_columns(["at"])
+    roles = {**ROLES, "reward": "p"}
+    logs = ma.read_logs(whole, **roles)
+    prior = ma.priors.independent(12, dim=logs.dim)
+    expected = ma.fit(logs, prior, likelihood)
+    features, catalog = learn_features([whole], ROLES["context"]), ma.Catalog(sorted(set(whole["item"].to_pylist())))
+    days = [ma.read_logs(folder / f"part-{i}.parquet", **roles, features=features, catalog=catalog) for i in range(3)]
+    streamed = ma.fit(ma.read_logs(folder, **roles), prior, likelihood)
+    daily = ma.fit(days[0], prior, likelihood).update(days[1]).update(days[2])
+    for found in (streamed, daily):
+        assert_allclose(found.weights.action_mean(), expected.weights.action_mean(), rtol=1e-10, atol=1e-10)
+        assert_allclose(found.weights.action_cov([0, 5]), expected.weights.action_cov([0, 5]), rtol=1e-10, atol=1e-10)
+        assert_allclose(found.log_evidence, expected.log_evidence, rtol=1e-10)
+
+
+def test_a_reward_that_cannot_be_is_named_by_its_number_in_the_whole(tmp_path):
+    whole = table().drop_columns(["at"])
+    p = whole["p"].to_pylist()
+    p[241] = -1.0
+    for i in range(3):
+        part = whole.set_column(4, "p", pa.array(p)).slice(100 * i, 100)
+        pq.write_table(part, tmp_path / f"{i}.parquet", row_group_size=10)
+    stream = ma.read_logs(tmp_path, **{**ROLES, "reward": "p"})
+    with pytest.raises(InputError, match=r"row 241 has -1\.0"):
+        ma.fit(stream, ma.priors.independent(12, dim=stream.dim), ma.LogNormal(0.5))
+
+
+def test_passes_over_and_over_need_the_rounds_in_memory(tmp_path):
+    stream = ma.read_logs(written("parquet", tmp_path), **ROLES)
+    prior = ma.priors.independent(12, dim=stream.dim)
+    with pytest.raises(InputError, match=r"collect\(\)"):
+        ma.fit(stream, prior, ma.Bernoulli())
+    assert ma.fit(stream.collect(), prior, ma.Bernoulli()).converged

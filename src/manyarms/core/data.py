@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,12 +19,35 @@ from manyarms._arrays import (
     as_vector,
     check_rows,
     frozen,
+    row_number,
+    rows_from,
 )
 from manyarms._random import as_generator
 from manyarms.core.fingerprint import Fingerprint, digest
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, PropensityError, ShapeError
 from manyarms.linalg.groups import chunks
+
+
+@runtime_checkable
+class Logs(Protocol):
+    """Rounds that are consumed batch by batch: in memory (`LoggedData`) or read as they are needed (`LogStream`)."""
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        ...
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Which rounds these are; see `core.fingerprint`."""
+        ...
+
+    def batches(self, size: int = ...) -> Iterator[LoggedData]:
+        """The rounds in order, at most `size` at a time."""
+        ...
+
+    n_actions: int
 
 
 class LoggedData:
@@ -183,7 +206,8 @@ class LoggedData:
     def batches(self, size: int = 1 << 20) -> Iterator[LoggedData]:
         """The rounds in order, `size` at a time: how everything here consumes logs."""
         for rows in chunks(len(self), as_count("size", size)):
-            yield self.take(rows)
+            with rows_from(row_number(rows.start)):
+                yield self.take(rows)
 
 
 def as_empty_ids(actions: Any) -> Any:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from manyarms._progress import Progress
-from manyarms.core.data import LoggedData
+from manyarms.core.data import LoggedData, Logs
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mixing import DenseMixing
 from manyarms.core.statistics import Statistics
+from manyarms.errors import InputError
 from manyarms.inference import condition
 from manyarms.likelihoods.approximate import MAX_ITERATIONS, Approximation, approximate
 from manyarms.likelihoods.base import Likelihood, Site
@@ -43,7 +44,7 @@ class Absorbed:
 
 def absorb(
     prior: HierarchicalGaussian,
-    logs: LoggedData,
+    logs: Logs,
     likelihood: Likelihood,
     *,
     start: Site | HierarchicalGaussian | None = None,
@@ -52,16 +53,16 @@ def absorb(
     progress: Progress = False,
 ) -> Absorbed:
     """The posterior of a prior (an earlier posterior is allowed) given logged rounds."""
-    likelihood.check(logs.rewards, logs.weights)
-    logs = logs.counted()
     if likelihood.treatment == "exact":
         statistics = likelihood.statistics(logs, prior.n_actions)
-        return Absorbed(
-            condition(prior, statistics, likelihood.noise_std),
-            statistics,
-            likelihood.log_jacobian(logs.rewards, logs.weights),
-            warnings=likelihood.warnings,
+        weights = condition(prior, statistics, likelihood.noise_std)
+        return Absorbed(weights, statistics, _log_jacobian(likelihood, logs), warnings=likelihood.warnings)
+    if not isinstance(logs, LoggedData):
+        raise InputError(
+            f"{type(likelihood).__name__} needs the rounds in memory: pass logs.collect(), or fit a part of them."
         )
+    likelihood.check(logs.rewards, logs.weights)
+    logs = logs.counted()
     options: dict[str, Any] = {"max_iterations": max_iterations, "tolerance": tolerance, "progress": progress}
     if likelihood.treatment == "paper":
         return _by_action(prior, logs, likelihood, options)
@@ -69,6 +70,14 @@ def absorb(
     offset = found.log_evidence - (found.weights.log_evidence - prior.log_evidence)
     warnings = (*_warnings(found), *likelihood.warnings)
     return Absorbed(found.weights, found.statistics, offset, found.trace, found.converged, warnings)
+
+
+def _log_jacobian(likelihood: Likelihood, logs: Logs) -> float:
+    """Of all rounds; where it is zero by definition nothing is read for it."""
+    if type(likelihood).log_jacobian is Likelihood.log_jacobian:
+        return 0.0
+    counted = (batch.counted() for batch in logs.batches())
+    return sum((likelihood.log_jacobian(batch.rewards, batch.weights) for batch in counted), 0.0)
 
 
 def _by_action(

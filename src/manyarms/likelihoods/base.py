@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._arrays import Array, check_rows
-from manyarms.core.data import LoggedData
+from manyarms.core.data import Logs
 from manyarms.core.statistics import Statistics
 from manyarms.errors import RangeError
 
@@ -159,14 +159,14 @@ class Likelihood(ABC):
         """Σ log |d response / d reward|, each round as often as its weight says: it belongs to the evidence."""
         return 0.0
 
-    def statistics(self, logs: LoggedData, n_actions: int) -> Statistics:
+    def statistics(self, logs: Logs, n_actions: int) -> Statistics:
         """The sufficient statistics of logged rounds, one pass over their batches; for exact likelihoods."""
-        self.check(logs.rewards, logs.weights)
-        logs = logs.counted()
         total = Statistics.empty(n_actions, logs.dim)
         for batch in logs.batches():
-            response = self.response(batch.rewards)
-            total += Statistics.of_rounds(batch.contexts, batch.actions, response, n_actions, batch.weights)
+            self.check(batch.rewards, batch.weights)
+            counted = batch.counted()
+            response = self.response(counted.rewards)
+            total += Statistics.of_rounds(counted.contexts, counted.actions, response, n_actions, counted.weights)
         return total
 
     def site(self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]) -> Site:

@@ -31,6 +31,11 @@ class Source(ABC):
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
         """Some columns of all rows in order, at most `size` rows at a time."""
 
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """A text that tells these rows from others."""
+
     def need(self, columns: Iterable[str]) -> None:
         """Refuse when a column is missing, and say which there are."""
         missing = [name for name in columns if name not in self.columns]
@@ -51,6 +56,10 @@ class TableSource(Source):
     @property
     def columns(self) -> list[str]:
         return self.table.column_names
+
+    @property
+    def identity(self) -> str:
+        return f"table {id(self.table)}"
 
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
         yield from self.table.select(list(dict.fromkeys(columns))).to_batches(max_chunksize=size)
@@ -77,6 +86,10 @@ class BatchSource(Source):
     @property
     def columns(self) -> list[str]:
         return self._columns
+
+    @property
+    def identity(self) -> str:
+        return f"batches {id(self)}"
 
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
         if self._once and not self._held:
@@ -132,6 +145,11 @@ class FileSource(Source):
     @property
     def columns(self) -> list[str]:
         return self._dataset.schema.names
+
+    @property
+    def identity(self) -> str:
+        stats = ((file, file.stat()) for file in self.files)
+        return repr([(str(file.resolve()), stat.st_size, stat.st_mtime_ns) for file, stat in stats])
 
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415

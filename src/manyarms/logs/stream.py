@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 
 from manyarms._arrays import as_count, rows_from
 from manyarms.core.catalog import Catalog
 from manyarms.core.data import LoggedData
 from manyarms.core.features import FeatureMap
+from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import InputError
 from manyarms.logs.rounds import Dropped, Reading
 from manyarms.logs.sources import Source
@@ -26,12 +28,13 @@ class LogStream:
 
     def __init__(self, source: Source, reading: Reading):
         self.source, self.reading = source, reading
+        self.n_actions = reading.n_actions
         self._dropped: Dropped | None = None
 
     @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.reading.n_actions
+    def fingerprint(self) -> Fingerprint:
+        """Which rounds these are: all of these files as they are now."""
+        return Fingerprint(blake2b(self.source.identity.encode(), digest_size=16).hexdigest(), 1)
 
     @property
     def dim(self) -> int:

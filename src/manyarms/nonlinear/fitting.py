@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from manyarms._arrays import Array, as_count, as_floats, as_instance, as_scalar
 from manyarms._progress import Progress, reporter
-from manyarms.core.data import LoggedData
+from manyarms.core.data import LoggedData, Logs
 from manyarms.core.estimate import Method
 from manyarms.errors import InputError, ShapeError
 from manyarms.likelihoods import Likelihood
@@ -50,7 +50,7 @@ class NonlinearPosterior(RewardPosterior):
         # Values are linear in θ, but the posterior of θ is exact only up to the linearisation.
         return "delta"
 
-    def refit(self, logs: LoggedData) -> NonlinearPosterior:
+    def refit(self, logs: Logs) -> NonlinearPosterior:
         """The posterior of all these logs and no others, linearised anew on the way up from this mode.
 
         Args:
@@ -61,7 +61,8 @@ class NonlinearPosterior(RewardPosterior):
                 "this posterior has actions that its hierarchy does not know: make a hierarchy with all of them, and "
                 "fit_nonlinear(logs, hierarchy, likelihood, start=posterior)."
             )
-        return fit_nonlinear(logs, self.hierarchy, self.likelihood, start=self)
+        rounds = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
+        return fit_nonlinear(rounds, self.hierarchy, self.likelihood, start=self)
 
 
 def fit_nonlinear(

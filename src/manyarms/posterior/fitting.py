@@ -6,7 +6,7 @@ from typing import Any, overload
 
 from manyarms._arrays import as_count, as_instance, as_scalar
 from manyarms._progress import Progress
-from manyarms.core.data import LoggedData
+from manyarms.core.data import LoggedData, Logs
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.statistics import Statistics
 from manyarms.errors import InputError, ShapeError
@@ -16,12 +16,12 @@ from manyarms.likelihoods.absorb import absorb
 from manyarms.likelihoods.approximate import MAX_ITERATIONS
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.posterior.hurdle import HurdlePosterior, check_amounts, split_rounds
-from manyarms.posterior.reward import RewardPosterior, check_logs
+from manyarms.posterior.reward import RewardPosterior, as_logs
 
 
 @overload
 def fit(
-    logs: LoggedData | Statistics,
+    logs: Logs | Statistics,
     prior: HierarchicalGaussian,
     likelihood: Likelihood | None = None,
     *,
@@ -42,7 +42,7 @@ def fit(
     progress: Progress = False,
 ) -> HurdlePosterior: ...
 def fit(
-    logs: LoggedData | Statistics,
+    logs: Logs | Statistics,
     prior: HierarchicalGaussian | tuple[HierarchicalGaussian, HierarchicalGaussian],
     likelihood: Likelihood | Hurdle | None = None,
     *,
@@ -57,8 +57,8 @@ def fit(
     solves, until the approximation no longer improves.
 
     Args:
-        logs: Logged rounds; an empty log gives the prior back. Or their `Statistics`, added up over shards with `sum`,
-            for Gaussian rewards.
+        logs: Logged rounds; an empty log gives the prior back. For Gaussian rewards also a `LogStream` or `Statistics`,
+            added up over shards with `sum`.
         prior: Over all actions, seen or not; yesterday's `posterior.weights` is allowed. With a `Hurdle` a pair, of
             whether there is a reward and of how much it is, or one for both.
         likelihood: How rewards arise; by default `Gaussian(noise_std=1.0)`.
@@ -83,7 +83,7 @@ def fit(
                 "pass LoggedData."
             )
         return RewardPosterior(condition(prior, logs, likelihood.noise_std), prior, logs, likelihood)
-    check_logs(logs, prior)
+    logs = as_logs(logs, prior)
     found = absorb(
         prior,
         logs,

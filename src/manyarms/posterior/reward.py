@@ -10,14 +10,14 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._arrays import Array, as_actions, as_instance, as_matrix, check_overflow
-from manyarms.core.data import LoggedData
+from manyarms.core.data import LoggedData, Logs
 from manyarms.core.estimate import Method
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mass import FeatureMass
 from manyarms.core.policy import Policy
 from manyarms.core.statistics import Statistics
-from manyarms.errors import ShapeError
+from manyarms.errors import DataTypeError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.absorb import absorb
@@ -128,14 +128,14 @@ class RewardPosterior(PolicyJudge):
             mean = np.einsum("nd,nd->n", x, self.weights.action_mean()[actions])
             return check_overflow("reward_std", std * self.likelihood.mean_slope(mean, std**2))
 
-    def update(self, logs: LoggedData) -> RewardPosterior:
+    def update(self, logs: Logs) -> RewardPosterior:
         """The posterior given more logs: the same as a fit on all of them where the likelihood is Gaussian.
 
         Else the earlier rounds keep the Gaussian factors that stand in for them, found without the new rounds. The gap
         to a fit on everything adds up over many small batches, to a posterior standard deviation where rewards are rare
         (docs/likelihoods.md): `refit` on all logs every so often. `log_evidence` is then no bound.
         """
-        check_logs(logs, self.prior)
+        as_logs(logs, self.prior)
         added = absorb(self.weights, logs, self.likelihood)
         statistics = self.statistics + added.statistics
         weights = added.weights
@@ -155,13 +155,13 @@ class RewardPosterior(PolicyJudge):
             warnings=tuple(dict.fromkeys((*self.warnings, *added.warnings, *twice))),
         )
 
-    def refit(self, logs: LoggedData) -> RewardPosterior:
+    def refit(self, logs: Logs) -> RewardPosterior:
         """The posterior of all these logs and no others, started from this one: exact where `update` only comes near.
 
         Args:
             logs: All rounds, old and new.
         """
-        check_logs(logs, self.prior)
+        as_logs(logs, self.prior)
         found = absorb(self.prior, logs, self.likelihood, start=self.weights)
         return replace(
             self,
@@ -228,9 +228,16 @@ class RewardPosterior(PolicyJudge):
 _TWICE = "some rounds were counted twice: they were in an earlier fit or update"
 
 
-def check_logs(logs: LoggedData, prior: HierarchicalGaussian) -> LoggedData:
-    """Refuse logs that do not fit the prior, before any work is done."""
-    logs = as_instance("logs", logs, LoggedData, "a LoggedData")
+def check_logs(logs: Any, prior: HierarchicalGaussian) -> LoggedData:
+    """Rounds in memory that fit the prior, or an error before any work is done."""
+    as_logs(as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first"), prior)
+    return logs
+
+
+def as_logs(logs: Any, prior: HierarchicalGaussian) -> Logs:
+    """Rounds, in memory or not, that fit the prior, or an error before any work is done."""
+    if not isinstance(logs, Logs):
+        raise DataTypeError(f"logs must be a LoggedData, or what ma.read_logs gave; got {type(logs).__name__}.")
     if logs.dim != prior.dim:
         raise ShapeError(
             f"contexts of the logs have {logs.dim} columns; the prior's weights have dimension {prior.dim}. "
