@@ -11,13 +11,14 @@ from manyarms.experiments.synthetic import Synthetic
 
 PRIOR_TARGET = Synthetic(target="prior")
 CLICK_TARGET = Synthetic(target="prior", binary=True)
+CLICK_ROUNDS = (100, 1000, 5000)
 COVERAGE = Figure(
     "coverage",
     "How often 95 % intervals hold the true value",
     "",
     (
         Panel("Target chosen before the log", PRIOR_TARGET, "ope", names(*PAPER, *BEYOND), many=2.0),
-        Panel("The same, clicks", CLICK_TARGET, "ope", names(*PAPER, CLICKS, DR_SDM), many=2.0),
+        Panel("The same, clicks", CLICK_TARGET, "ope", names(*PAPER, CLICKS, DR_SDM), CLICK_ROUNDS, many=2.0),
         Panel("The paper's target, half optimal", SETTING_ONE, "ope", names(*PAPER, *BEYOND), many=6.0),
     ),
     (
@@ -30,7 +31,7 @@ COVERAGE = Figure(
         ),
         Claim(
             "On clicks, so do those of sDM with a Bernoulli likelihood.",
-            (Covers(CLICK_TARGET.label, CLICKS.name, ROUNDS),),
+            (Covers(CLICK_TARGET.label, CLICKS.name, CLICK_ROUNDS),),
         ),
         Claim("They hold the value of the paper's target too.", (Covers(SETTING_ONE.label, SDM.name, ROUNDS),)),
     ),
