@@ -50,7 +50,7 @@ from manyarms.experiments.parts import (
 )
 from manyarms.experiments.runner import CellError, outstanding
 from manyarms.experiments.store import COSTS, ROWS, BusyError, Journal
-from manyarms.experiments.table import Table
+from manyarms.experiments.table import Table, covered
 
 SMALL = Synthetic(n_actions=20, latent_dim=3, dim=4)
 GRID = Grid(SMALL, "ope", ("sDM", "DM (Bayes)", "IPS", "DR"), (30, 60), 3)
@@ -551,6 +551,25 @@ def test_coverage_is_judged_against_its_own_error():
     assert verdict(Covers("p", "m", (10,)), held(184, 200)) == "holds"
     assert verdict(Covers("p", "m", (10,)), held(178, 200)) == "does not hold"
     assert verdict(Covers("p", "m", (10,)), held(19, 20)) == "undecided", "too few instances to say anything"
+
+
+def test_a_truth_that_is_itself_a_sample_may_miss_by_its_own_error():
+    def held(truth_error):
+        sure = Outcome(0.0, 1.5, -1.0, 1.0, 20, 4, truth_error, 0.1, None)
+        return float(covered([sure])[0])
+
+    assert held(0.0) == 0.0
+    # 1.5 is beyond a half-width of 1, and within hypot(1, 1.96 * 0.6).
+    assert held(0.6) == 1.0 and held(0.5) == 0.0
+
+
+def test_the_error_of_the_truth_is_that_of_its_contexts():
+    for binary in (False, True):
+        world = world_of(replace(SMALL, binary=binary), 0)
+        expected = world.contexts @ world.environment.weights.T
+        expected = 1 / (1 + np.exp(-expected)) if binary else expected
+        by_context = (world.target.probabilities(world.contexts) * expected).sum(axis=1)
+        assert_allclose(world.target_error, by_context.std(ddof=1) / np.sqrt(len(by_context)))
 
 
 def test_an_estimate_so_vague_that_it_cannot_be_wrong_is_not_called_right():

@@ -43,6 +43,10 @@ class ScoredEnvironment(ABC):
         """The true value of a policy on these contexts."""
 
     @abstractmethod
+    def values(self, policy: Policy, contexts: Any) -> Float[Array, " n"]:
+        """The true value of a policy in each of these contexts."""
+
+    @abstractmethod
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
         """Rewards with these means."""
 
@@ -108,6 +112,10 @@ class LinearEnvironment(ScoredEnvironment):
         self._check_policy(policy)
         return float(policy.profile(contexts, self.weights, eligible=eligible)[1].mean())
 
+    def values(self, policy: Policy, contexts: Any) -> Float[Array, " n"]:
+        self._check_policy(policy)
+        return policy.profile(contexts, self.weights)[1]
+
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
         return expected + self.noise_std * rng.standard_normal(len(expected))
 
@@ -130,6 +138,13 @@ class LogisticEnvironment(ScoredEnvironment):
         for rows, probabilities in policy.probability_chunks(contexts, eligible=eligible):
             total += float((probabilities * expit(contexts[rows] @ self.weights.T)).sum())
         return total / len(contexts)
+
+    def values(self, policy: Policy, contexts: Any) -> Float[Array, " n"]:
+        self._check_policy(policy)
+        contexts, found = as_matrix("contexts", contexts, columns=self.dim), np.empty(len(contexts))
+        for rows, probabilities in policy.probability_chunks(contexts):
+            found[rows] = (probabilities * expit(contexts[rows] @ self.weights.T)).sum(axis=1)
+        return found
 
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
         return (rng.random(len(expected)) < expected).astype(np.float64)

@@ -56,7 +56,7 @@ class Outcome:
         high: The upper end.
         n_actions: K of the instance.
         dim: Its d.
-        truth_error: The standard error of `truth`, where that was itself measured; else 0.
+        truth_error: The standard error of `truth` in ope, where that was taken on a sample of contexts; else 0.
         seconds: CPU time of the method. A measurement: it differs from run to run, all else does not.
         peak_bytes: Memory at the height of it, beyond the task; measured for instance 0 only.
     """

@@ -61,6 +61,9 @@ class ScoredWorld(World):
         self.logging_policy = Uniform(environment.n_actions) if logging == "uniform" else half_best
         self.contexts = environment.contexts(N_TEST, rng)
         self.target_value, self.best_value = self.value(self.target), self.value(best)
+        # Intervals are for the population of contexts, and the truth is known on a sample of it.
+        spread = environment.values(self.target, self.contexts).std(ddof=1)
+        self.target_error = float(spread / np.sqrt(N_TEST))
 
     def log(self, n: int, rng: np.random.Generator) -> LoggedData:
         return self.environment.log(self.logging_policy, n, rng)

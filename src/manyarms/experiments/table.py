@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import ndtri
 
 from manyarms._arrays import Array
 from manyarms.experiments.cells import Cell, Outcome, score
@@ -51,5 +52,15 @@ class Table:
 
 
 def covered(outcomes: Iterable[Outcome]) -> Float[Array, " m"]:
-    """1 where a method's own interval holds the truth, 0 where it does not; instances without interval are left out."""
-    return np.array([float(o.low <= o.truth <= o.high) for o in outcomes if o.low is not None and o.high is not None])
+    """1 where a method's own interval holds the truth, 0 where it does not; instances without interval are left out.
+
+    A truth that was itself measured, on a sample of contexts, may miss by its own error: the half-width of the interval
+    and that error, at the same level, add up in squares.
+    """
+    ends = [(o.low, o.high, o.truth, o.truth_error) for o in outcomes if o.low is not None and o.high is not None]
+    return np.array([float(_holds(*one)) for one in ends])
+
+
+def _holds(low: float, high: float, truth: float, truth_error: float) -> bool:
+    middle, half = (low + high) / 2, (high - low) / 2
+    return abs(truth - middle) <= float(np.hypot(half, ndtri(0.975) * truth_error))
