@@ -442,7 +442,7 @@ def results_of(scores, kind="opl", problem="p", n=10):
 
 
 def verdict(part, results, rounds=(10,)):
-    return Claim("", (part,)).find(Table(results), rounds).verdict
+    return Claim("", (part,)).find(Table(results), {label: set(rounds) for label in part.labels}).verdict
 
 
 def test_p_values_are_those_of_a_paired_t_test():
@@ -614,7 +614,7 @@ def test_only_the_cells_of_a_figure_count_in_its_verdict():
     results = results_of({"a": [0.9] * 6, "b": [0.1, 0.1, 0.1, 0.95, 0.99, 0.99]})
     part = Ahead("p", "opl", "a", ("b",), (10,))
     first = [cell for cell in results if cell.instance < 3]
-    assert Claim("", (part,)).find(Table(results, first), (10,)).comparisons[0].count == 3
+    assert Claim("", (part,)).find(Table(results, first), {"p": {10}}).comparisons[0].count == 3
 
 
 def test_the_smaller_catalog_agrees_with_an_independent_implementation():

@@ -10,7 +10,7 @@ A claim is a list of comparisons (`experiments.parts`) that should all come out 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,8 +75,17 @@ class Claim:
     parts: Sequence[Part]
     remark: str = ""
 
-    def find(self, table: Table, rounds: Iterable[int]) -> Finding:
-        """What the rows say, of these numbers of rounds: those that were to be run."""
-        wanted = set(rounds)
-        comparisons = (comparison for part in self.parts for comparison in part.comparisons(table))
-        return Finding(tuple(comparison for comparison in comparisons if wanted.issuperset(comparison.rounds)))
+    def find(self, table: Table, rounds: Mapping[str, set[int]]) -> Finding:
+        """What the rows say.
+
+        Args:
+            table: Results.
+            rounds: The numbers of rounds that were to be run, by the label of a problem: no others count.
+        """
+        kept = [
+            comparison
+            for part in self.parts
+            for comparison in part.comparisons(table)
+            if all(rounds.get(label, set()).issuperset(comparison.rounds) for label in part.labels)
+        ]
+        return Finding(tuple(kept))

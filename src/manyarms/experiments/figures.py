@@ -126,7 +126,9 @@ class Figure:
 
     def findings(self, table: Table, size: Size) -> list[tuple[Claim, Finding]]:
         """What the rows say of each claim, of what is run at this size."""
-        rounds = {n for panel in self.panels for n in panel.rounds_at(size)}
+        rounds: dict[str, set[int]] = {}
+        for panel in self.panels:
+            rounds.setdefault(panel.problem.label, set()).update(panel.rounds_at(size))
         return [(claim, claim.find(table, rounds)) for claim in self.claims]
 
     def grids(self, size: Size, extra: Sequence[Method] = ()) -> list[Grid]:

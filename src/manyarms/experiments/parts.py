@@ -81,6 +81,11 @@ def _tested(blank: Comparison, mean: float, error: float, freedom: int | float, 
 class Part(ABC):
     """Something that rows can be asked."""
 
+    @property
+    @abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """The problems it is about."""
+
     @abstractmethod
     def comparisons(self, table: Table) -> list[Comparison]:
         """All that should come out in its favour."""
@@ -105,6 +110,10 @@ class Ahead(Part):
     rivals: tuple[str, ...]
     rounds: tuple[int, ...]
     where: str = ""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (self.problem,)
 
     def comparisons(self, table: Table) -> list[Comparison]:
         margin = MARGIN if self.kind == "opl" else 0.0
@@ -140,6 +149,10 @@ class BestAhead(Part):
     others: tuple[str, ...]
     rounds: tuple[int, ...]
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (self.problem,)
+
     def comparisons(self, table: Table) -> list[Comparison]:
         return [self._best(table, other, n) for other in self.others for n in self.rounds]
 
@@ -169,6 +182,10 @@ class Widens(Part):
     rival: str
     n: int
     where: str = ""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(label for _, label in self.problems)
 
     def comparisons(self, table: Table) -> list[Comparison]:
         gains = [
@@ -209,6 +226,10 @@ class MoreAt(Part):
     n: int
     than: int
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (self.problem,)
+
     def comparisons(self, table: Table) -> list[Comparison]:
         here, there = (table.gains(self.problem, self.kind, self.ours, self.rival, n) for n in (self.n, self.than))
         differences = [here[i] - there[i] for i in sorted(here.keys() & there.keys())]
@@ -239,6 +260,10 @@ class Cheaper(Part):
     at: str
     times: float = 1.0
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (self.problem,)
+
     def comparisons(self, table: Table) -> list[Comparison]:
         mine, theirs = (table.outcomes(self.problem, self.kind, name, self.n) for name in (self.ours, self.rival))
         pairs = [(mine[i].seconds, theirs[i].seconds) for i in sorted(mine.keys() & theirs.keys())]
@@ -265,6 +290,10 @@ class Covers(Part):
     problem: str
     method: str
     rounds: tuple[int, ...]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (self.problem,)
 
     def comparisons(self, table: Table) -> list[Comparison]:
         return [self._at(table, n) for n in self.rounds]
@@ -314,6 +343,10 @@ class Agrees(Part):
 
     references: tuple[Reference, ...]
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple({reference.problem for reference in self.references})
+
     def comparisons(self, table: Table) -> list[Comparison]:
         return [self._with(table, reference) for reference in self.references]
 
@@ -345,6 +378,10 @@ class NearTruth(Part):
     methods: tuple[str, ...]
     n: int
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (self.problem,)
+
     def comparisons(self, table: Table) -> list[Comparison]:
         return [self._of(method, table.outcomes(self.problem, "ope", method, self.n)) for method in self.methods]
 
@@ -375,6 +412,10 @@ class AboveLogged(Part):
     problem: str
     methods: tuple[str, ...]
     n: int
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (self.problem,)
 
     def comparisons(self, table: Table) -> list[Comparison]:
         logged = _own_error(table.outcomes(self.problem, "ope", "logged", self.n), lambda o: o.value)
