@@ -31,11 +31,12 @@ target; the relative reward is the true value of the learned policy over that of
 
 What was decided after results had been seen: the margin of a tie, and how agreement and coverage are judged; that
 coverage allows for the error of a truth taken on 2,000 contexts (without it sDM covers 74 % at n = 10,000); more
-instances for grid-opl (50 to 200) and for the gradient learners of misspecified-likelihood (10 to 30), each left open by
-one comparison; fewer, for want of time, for coverage, movielens-epsilon-greedy and movielens-halves, and three sizes of
-log for clicks in coverage. Three claims were taken off, all undecided then: on movielens-epsilon-greedy that sDM has the
-smallest squared error and that IPS beats DR and snIPS, which the paper's text says of learning and of synthetic problems
-only; and, our own, that on MovieLens a log of 100 rounds makes sDM better than its prior alone (-0.023 ± 0.013).
+instances for grid-opl (50 to 200) and for the gradient learners of misspecified-likelihood (10 to 30), each left
+open by one comparison; fewer, for want of time, for coverage, movielens-epsilon-greedy and movielens-halves, and
+three sizes of log for clicks in coverage. Three claims were taken off, all undecided then: on movielens-epsilon-
+greedy that sDM has the smallest squared error and that IPS beats DR and snIPS, which the paper's text says of
+learning and of synthetic problems only; and, our own, that on MovieLens a log of 100 rounds makes sDM better than
+its prior alone (-0.023 ± 0.013).
 """
 
 
