@@ -23,6 +23,8 @@ from manyarms._arrays import (
     rows_from,
 )
 from manyarms._random import as_generator
+from manyarms.core.catalog import Catalog
+from manyarms.core.features import FeatureMap
 from manyarms.core.fingerprint import Fingerprint, digest
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, PropensityError, ShapeError
@@ -49,6 +51,16 @@ class Logs(Protocol):
 
     n_actions: int
 
+    @property
+    def features(self) -> FeatureMap | None:
+        """From context columns to φ(x); None where contexts came as arrays."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog | None:
+        """From ids to action numbers; None where actions came as numbers."""
+        ...
+
 
 class LoggedData:
     """Rounds (x_i, a_i, r_i), i = 1 ... n, logged by some policy π_0; checked once, here, and read-only after.
@@ -65,6 +77,8 @@ class LoggedData:
         weights: (n,) non-negative; to a fit or an estimator, weight 2 says the same as the row twice.
         logging_policy: π_0 as a policy, if known, for estimators that need it for every action.
         groups: (n,) integer ids of users or sessions, if rounds come in clusters.
+        features: What contexts were made with, if that was a `FeatureMap`: a posterior of these rounds keeps it.
+        catalog: What actions are called, if they have ids.
 
     Raises:
         InputError: Naming the argument, the first bad row and a way out.
@@ -81,6 +95,8 @@ class LoggedData:
         weights: Any = None,
         logging_policy: Policy | None = None,
         groups: Any = None,
+        features: FeatureMap | None = None,
+        catalog: Catalog | None = None,
     ):
         self.contexts: Float[Array, "n d"] = as_matrix("contexts", contexts)
         n, d = self.contexts.shape
@@ -113,6 +129,12 @@ class LoggedData:
             )
         self.logging_policy = logging_policy
         self.groups = None if groups is None else as_actions("groups", groups, length=n)
+        self.features = None if features is None else as_instance("features", features, FeatureMap, "a FeatureMap")
+        if self.features is not None and self.features.dim != d:
+            raise ShapeError(f"features makes {self.features.dim} columns; contexts have {d}.")
+        self.catalog = None if catalog is None else as_instance("catalog", catalog, Catalog, "a Catalog")
+        if self.catalog is not None and self.catalog.n_actions != self.n_actions:
+            raise ShapeError(f"catalog has {self.catalog.n_actions} actions; n_actions is {self.n_actions}.")
         self._source: LoggedData = self
         self._rows: Int[Array, " n"] | None = None
 
@@ -144,7 +166,7 @@ class LoggedData:
         for name in ("contexts", "actions", "rewards", "propensities", "weights", "groups"):
             column = getattr(self, name)
             setattr(part, name, None if column is None else frozen(column[rows]))
-        part.n_actions = self.n_actions
+        part.n_actions, part.features, part.catalog = self.n_actions, self.features, self.catalog
         part.logging_policy = None if self.logging_policy is None else self.logging_policy.take(rows)
         part._source = self._source
         part._rows = self.rows[rows]

@@ -137,6 +137,8 @@ class Reading:
             self.n_actions,
             weights=weights,
             groups=None if roles.group is None else _groups(roles.group, column_of(table, roles.group)),
+            features=self.features,
+            catalog=self.catalog,
         )
 
     @staticmethod

@@ -84,13 +84,14 @@ def joined(parts: list[LoggedData], stream: LogStream) -> LoggedData:
 
     if not parts:
         return LoggedData(
-            np.empty((0, stream.dim)), np.empty(0, dtype=np.int64), np.empty(0), n_actions=stream.n_actions
-        )
+            np.empty((0, stream.dim)), np.empty(0, dtype=np.int64), np.empty(0), n_actions=stream.n_actions,
+            features=stream.features, catalog=stream.catalog,
+        )  # fmt: skip
     columns = {
         name: None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
         for name in ("contexts", "actions", "rewards", "propensities", "weights", "groups")
     }
     return LoggedData(
         columns["contexts"], columns["actions"], columns["rewards"], columns["propensities"], stream.n_actions,
-        weights=columns["weights"], groups=columns["groups"],
+        weights=columns["weights"], groups=columns["groups"], features=stream.features, catalog=stream.catalog,
     )  # fmt: skip

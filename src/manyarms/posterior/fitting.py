@@ -101,6 +101,8 @@ def fit(
         found.evidence_offset,
         found.trace,
         found.converged,
+        logs.features,
+        logs.catalog,
     )
 
 

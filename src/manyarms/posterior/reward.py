@@ -10,8 +10,10 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._arrays import Array, as_actions, as_instance, as_matrix, check_overflow
+from manyarms.core.catalog import Catalog
 from manyarms.core.data import LoggedData, Logs
 from manyarms.core.estimate import Method
+from manyarms.core.features import FeatureMap
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mass import FeatureMass
@@ -42,6 +44,8 @@ class RewardPosterior(PolicyJudge):
         evidence_offset: What the log evidence of the likelihood has beyond that of the Gaussian solve.
         trace: The objective after each step, where the likelihood needed several.
         converged: Whether these came to an end.
+        features: From context columns to φ(x), when the logs came with one: then contexts may be tables.
+        catalog: What actions are called, when the logs came with one.
     """
 
     weights: HierarchicalGaussian
@@ -53,6 +57,8 @@ class RewardPosterior(PolicyJudge):
     evidence_offset: float = 0.0
     trace: tuple[float, ...] = ()
     converged: bool = True
+    features: FeatureMap | None = None
+    catalog: Catalog | None = None
 
     def __repr__(self) -> str:
         return (
