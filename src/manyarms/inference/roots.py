@@ -6,7 +6,8 @@ import numpy as np
 
 from manyarms._arrays import frozen
 from manyarms.core.observed import Observed, RankGroup, group_rows, merge_groups
-from manyarms.core.statistics import Statistics, Sums
+from manyarms.core.statistics import Statistics
+from manyarms.core.sums import Sums
 from manyarms.errors import NumericalError
 from manyarms.linalg.factor import gram_root
 from manyarms.linalg.groups import chunks

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from manyarms._arrays import Array, check_rows
 from manyarms.core.data import Logs
-from manyarms.core.statistics import Statistics
+from manyarms.core.statistics import Statistics, StatisticsSum
 from manyarms.errors import RangeError
 
 Treatment = Literal["exact", "variational", "laplace", "paper"]
@@ -161,13 +161,12 @@ class Likelihood(ABC):
 
     def statistics(self, logs: Logs, n_actions: int) -> Statistics:
         """The sufficient statistics of logged rounds, one pass over their batches; for exact likelihoods."""
-        total = Statistics.empty(n_actions, logs.dim)
+        total = StatisticsSum(n_actions, logs.dim)
         for batch in logs.batches():
             self.check(batch.rewards, batch.weights)
             counted = batch.counted()
-            response = self.response(counted.rewards)
-            total += Statistics.of_rounds(counted.contexts, counted.actions, response, n_actions, counted.weights)
-        return total
+            total.add_rounds(counted.contexts, counted.actions, self.response(counted.rewards), counted.weights)
+        return total.total()
 
     def site(self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]) -> Site:
         """The Gaussian factor that stands in for p(r | η) around N(m, v)."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import sparse
 
 from manyarms._arrays import Array
 
@@ -31,25 +32,41 @@ class Groups(NamedTuple):
             members: Positions in `keys` of the groups wanted.
             limit: How many rows a block may hold; one group alone may exceed it.
         """
-        sizes = self.counts[members]
-        by_size = members[np.argsort(sizes, kind="stable")]
+        by_size = members[np.argsort(self.counts[members], kind="stable")]
         sizes = self.counts[by_size]
+        ends = np.cumsum(sizes)
+        # Rows in the order in which blocks want them, so that a block is a slice.
+        n_rows = int(ends[-1]) if len(ends) else 0
+        rows = self.order[np.repeat(self.starts[by_size] - ends + sizes, sizes) + np.arange(n_rows)]
         edges = np.flatnonzero(np.diff(sizes, prepend=-1, append=-1))
         for low, high in pairwise(edges):
             count = int(sizes[low])
             step = max(1, limit // count)
             for begin in range(low, high, step):
-                block = by_size[begin : min(begin + step, high)]
-                yield block, self.order[self.starts[block][:, None] + np.arange(count)]
+                end = min(begin + step, high)
+                yield by_size[begin:end], rows[ends[begin] - count : ends[end - 1]].reshape(-1, count)
 
 
 def group_by(keys: Int[Array, " n"]) -> Groups:
     """The rows of each distinct key."""
-    order = np.argsort(keys, kind="stable")
+    order = _sorted_order(keys)
     ordered = keys[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=-1))
     counts = np.diff(starts, append=len(keys))
     return Groups(ordered[starts], order, starts, counts)
+
+
+def _sorted_order(keys: Int[Array, " n"]) -> Int[Array, " n"]:
+    """A stable argsort; by counting where keys are small non-negative numbers, which takes a tenth of the time."""
+    n, bound = len(keys), int(keys.max(initial=0)) + 1
+    if n < _WORTH_COUNTING or bound > 4 * n or keys.min() < 0:
+        return np.argsort(keys, kind="stable")
+    # A matrix with a one in column i and row keys[i]: changing it from columns to rows sorts by counting.
+    ones = sparse.csc_array((np.ones(n, dtype=np.int8), keys, np.arange(n + 1)), shape=(bound, n))
+    return ones.tocsr().indices
+
+
+_WORTH_COUNTING = 1 << 12
 
 
 def sum_by(keys: Int[Array, " n"], values: Float[Array, "n ..."]) -> tuple[Int[Array, " g"], Float[Array, "g ..."]]:
