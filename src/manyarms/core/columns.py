@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, row_number
+from manyarms._arrays import Array, all_finite, row_number
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
 
 if TYPE_CHECKING:
@@ -33,19 +33,30 @@ def column_of(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray:
 
 def numbers_of(name: str, column: pa.ChunkedArray) -> Float[Array, " n"]:
     """Numbers as float64, all finite."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    try:
-        values = column.cast(pa.float64()).to_numpy()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
-        raise DataTypeError(f"column {name} must hold numbers; its type is {column.type}.") from problem
-    fine = np.isfinite(values)
-    if not fine.all():
-        row = int(np.argmin(fine))
+    values = unchecked_numbers_of(name, column)
+    if not all_finite(values):
+        row = int(np.argmin(np.isfinite(values)))
         raise NonFiniteError(
             f'column {name} has {values[row]} in row {row_number(row)}. Fill it, or pass missing="drop".'
         )
     return values
+
+
+def unchecked_numbers_of(name: str, column: pa.ChunkedArray) -> Float[Array, " n"]:
+    """Numbers as float64, for callers that look at all columns at once."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        return column.cast(pa.float64()).to_numpy()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+        raise DataTypeError(f"column {name} must hold numbers; its type is {column.type}.") from problem
+
+
+def whole_numbers_of(name: str, column: pa.ChunkedArray) -> Array:
+    """Numbers as they are, when they are whole by type; else as float64."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    return column.to_numpy() if pa.types.is_integer(column.type) else numbers_of(name, column)
 
 
 def codes_of(column: pa.ChunkedArray) -> tuple[Array, list[Level]]:

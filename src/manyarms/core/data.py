@@ -106,18 +106,8 @@ class LoggedData:
         self.n_actions = self._count_actions(actions, n_actions)
         self.actions: Int[Array, " n"] = as_actions("actions", actions, n_actions=self.n_actions, length=n)
         self.rewards: Float[Array, " n"] = as_vector("rewards", rewards, length=n)
-        self.propensities = None if propensities is None else as_vector("propensities", propensities, length=n)
-        if self.propensities is not None:
-            check_rows(
-                "propensities", self.propensities, lambda p: (p > 0) & (p <= 1), PropensityError,
-                "must lie in (0, 1]", "They are the logging policy's probabilities of the logged actions.",
-            )  # fmt: skip
-        self.weights = None if weights is None else as_vector("weights", weights, length=n)
-        if self.weights is not None:
-            check_rows(
-                "weights", self.weights, lambda w: w >= 0, InputError, "must not be negative",
-                "Weight 0 drops a row, weight 2 counts it twice.",
-            )  # fmt: skip
+        self.propensities = None if propensities is None else _as_propensities(propensities, n)
+        self.weights = None if weights is None else _as_weights(weights, n)
         if logging_policy is not None:
             as_instance("logging_policy", logging_policy, Policy, "a policy")
             if logging_policy.n_rows not in (None, n):
@@ -135,8 +125,34 @@ class LoggedData:
         self.catalog = None if catalog is None else as_instance("catalog", catalog, Catalog, "a Catalog")
         if self.catalog is not None and self.catalog.n_actions != self.n_actions:
             raise ShapeError(f"catalog has {self.catalog.n_actions} actions; n_actions is {self.n_actions}.")
-        self._source: LoggedData = self
+        # None when it is a log of its own: a reference to itself would keep batches alive long after their use.
+        self._source: LoggedData | None = None
         self._rows: Int[Array, " n"] | None = None
+
+    @classmethod
+    def checked(
+        cls,
+        contexts: Float[Array, "n d"],
+        actions: Int[Array, " n"],
+        rewards: Float[Array, " n"],
+        n_actions: int,
+        *,
+        propensities: Float[Array, " n"] | None = None,
+        weights: Float[Array, " n"] | None = None,
+        groups: Int[Array, " n"] | None = None,
+        features: FeatureMap | None = None,
+        catalog: Catalog | None = None,
+    ) -> LoggedData:
+        """Rounds of a table, whose columns were checked one by one when they were read; not for users."""
+        out = object.__new__(cls)
+        n = len(actions)
+        out.contexts, out.actions, out.rewards = frozen(contexts), frozen(actions), frozen(rewards)
+        out.n_actions, out.features, out.catalog = n_actions, features, catalog
+        out.propensities = None if propensities is None else _as_propensities(propensities, n)
+        out.weights = None if weights is None else _as_weights(weights, n)
+        out.groups = None if groups is None else frozen(groups)
+        out.logging_policy, out._source, out._rows = None, None, None
+        return out
 
     @staticmethod
     def _count_actions(actions: Any, n_actions: int | None) -> int:
@@ -168,7 +184,7 @@ class LoggedData:
             setattr(part, name, None if column is None else frozen(column[rows]))
         part.n_actions, part.features, part.catalog = self.n_actions, self.features, self.catalog
         part.logging_policy = None if self.logging_policy is None else self.logging_policy.take(rows)
-        part._source = self._source
+        part._source = self if self._source is None else self._source
         part._rows = self.rows[rows]
         return part
 
@@ -218,7 +234,8 @@ class LoggedData:
     @property
     def fingerprint(self) -> Fingerprint:
         """Which rows of which log these are, whatever reward is looked at; see `core.fingerprint`."""
-        return Fingerprint.of_rows(self._source._digest, len(self._source), self._rows)
+        source = self if self._source is None else self._source
+        return Fingerprint.of_rows(source._digest, len(source), self._rows)
 
     @cached_property
     def _digest(self) -> str:
@@ -230,6 +247,24 @@ class LoggedData:
         for rows in chunks(len(self), as_count("size", size)):
             with rows_from(row_number(rows.start)):
                 yield self.take(rows)
+
+
+def _as_propensities(value: Any, length: int) -> Float[Array, " n"]:
+    found = as_vector("propensities", value, length=length)
+    check_rows(
+        "propensities", found, lambda p: (p > 0) & (p <= 1), PropensityError,
+        "must lie in (0, 1]", "They are the logging policy's probabilities of the logged actions.",
+    )  # fmt: skip
+    return found
+
+
+def _as_weights(value: Any, length: int) -> Float[Array, " n"]:
+    found = as_vector("weights", value, length=length)
+    check_rows(
+        "weights", found, lambda w: w >= 0, InputError, "must not be negative",
+        "Weight 0 drops a row, weight 2 counts it twice.",
+    )  # fmt: skip
+    return found
 
 
 def as_empty_ids(actions: Any) -> Any:

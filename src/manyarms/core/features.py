@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array
-from manyarms.core.columns import Level, codes_of, column_of, lists_of, numbers_of
-from manyarms.errors import InputError, ShapeError
+from manyarms._arrays import Array, all_finite, row_number
+from manyarms.core.columns import Level, codes_of, column_of, lists_of, numbers_of, unchecked_numbers_of
+from manyarms.errors import InputError, NonFiniteError, ShapeError
+from manyarms.linalg.groups import chunks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,8 +39,12 @@ class Feature(ABC):
         """What its features are called."""
 
     @abstractmethod
-    def values(self, column: pa.ChunkedArray) -> Float[Array, "n k"]:
-        """The features of every row; there are no missing values."""
+    def read(self, column: pa.ChunkedArray) -> Array:
+        """What the features are made of, a row each; there are no missing values, but numbers may not be finite."""
+
+    @abstractmethod
+    def fill(self, out: Float[Array, "n k"], raw: Array) -> None:
+        """Write the features of some rows, given what `read` gave for them."""
 
     @abstractmethod
     def as_json(self) -> dict[str, Any]:
@@ -65,8 +70,13 @@ class Numeric(Feature):
     def names(self) -> tuple[str, ...]:
         return (self.column,)
 
-    def values(self, column: pa.ChunkedArray) -> Float[Array, "n k"]:
-        return ((numbers_of(self.column, column) - self.mean) / self.std)[:, None]
+    def read(self, column: pa.ChunkedArray) -> Array:
+        return unchecked_numbers_of(self.column, column)
+
+    def fill(self, out: Float[Array, "n k"], raw: Array) -> None:
+        np.subtract(raw, self.mean, out=out[:, 0])
+        if self.std != 1.0:
+            out /= self.std
 
     def as_json(self) -> dict[str, Any]:
         return {"column": self.column, "mean": self.mean, "std": self.std}
@@ -89,13 +99,14 @@ class Categorical(Feature):
     def names(self) -> tuple[str, ...]:
         return (*(f"{self.column}={level}" for level in self.levels), f"{self.column}={OTHER}")
 
-    def values(self, column: pa.ChunkedArray) -> Float[Array, "n k"]:
+    def read(self, column: pa.ChunkedArray) -> Array:
         places = {level: place for place, level in enumerate(self.levels)}
         codes, distinct = codes_of(column)
-        of_distinct = np.array([places.get(value, len(places)) for value in distinct], dtype=np.int64)
-        table = np.zeros((len(codes), len(places) + 1))
-        table[np.arange(len(codes)), of_distinct[codes]] = 1.0
-        return table
+        return np.array([places.get(value, len(places)) for value in distinct], dtype=np.int64)[codes]
+
+    def fill(self, out: Float[Array, "n k"], raw: Array) -> None:
+        out[...] = 0.0
+        out[np.arange(len(raw)), raw] = 1.0
 
     def as_json(self) -> dict[str, Any]:
         return {"column": self.column, "levels": list(self.levels)}
@@ -118,8 +129,11 @@ class Embedding(Feature):
     def names(self) -> tuple[str, ...]:
         return tuple(f"{self.column}[{place}]" for place in range(self.size))
 
-    def values(self, column: pa.ChunkedArray) -> Float[Array, "n k"]:
+    def read(self, column: pa.ChunkedArray) -> Array:
         return lists_of(self.column, column, self.size)
+
+    def fill(self, out: Float[Array, "n k"], raw: Array) -> None:
+        out[...] = raw
 
     def as_json(self) -> dict[str, Any]:
         return {"column": self.column, "size": self.size}
@@ -180,9 +194,26 @@ class FeatureMap:
         Raises:
             InputError: Naming the column, and the first row that is missing or not of its kind.
         """
-        blocks = [np.ones((table.num_rows, 1))] if self.intercept else []
-        blocks += [feature.values(column_of(table, feature.column)) for feature in self.features]
-        return np.hstack(blocks)
+        raw = [feature.read(column_of(table, feature.column)) for feature in self.features]
+        out = np.empty((table.num_rows, self.dim))
+        starts = np.cumsum([int(self.intercept), *(len(feature.names) for feature in self.features)])
+        # Columns become rows: some rows at a time, so that both stay in the cache.
+        for rows in chunks(len(out), 1 << 12):
+            if self.intercept:
+                out[rows, 0] = 1.0
+            for feature, part, start, stop in zip(self.features, raw, starts, starts[1:], strict=False):
+                feature.fill(out[rows, start:stop], part[rows])
+        if not all_finite(out):
+            self._refuse(table, out)
+        return out
+
+    def _refuse(self, table: pa.Table | pa.RecordBatch, out: Float[Array, "n d"]) -> None:
+        """Name the column and the row in which a feature is not finite."""
+        for feature in self.features:
+            if isinstance(feature, Numeric):
+                numbers_of(feature.column, column_of(table, feature.column))
+        row, place = np.argwhere(~np.isfinite(out))[0]
+        raise NonFiniteError(f"feature {self.names[place]} overflows in row {row_number(row)}. Rescale its column.")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FeatureMap) and self.as_json() == other.as_json()

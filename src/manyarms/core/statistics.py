@@ -94,7 +94,7 @@ class StatisticsSum:
 
     def __init__(self, n_actions: int, dim: int):
         self.n_actions, self.dim = n_actions, dim
-        self._sum = RoundSum(dim)
+        self._sum = RoundSum(n_actions, dim)
         self._n_rounds, self._total_weight, self._counted = 0, 0.0, True
 
     def add_rounds(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import local
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,7 +12,7 @@ from manyarms._arrays import Array, frozen
 from manyarms.linalg.groups import Groups, group_by
 from manyarms.linalg.threads import for_each
 
-BUFFER = 1 << 25
+BUFFER = 1<<25
 """How many numbers of rounds are held back before they are summed (256 MB).
 
 Sums are touched once for every buffer, so the more rounds of an action it holds, the fewer passes over memory.
@@ -72,16 +73,18 @@ class RoundSum:
     these were cut into batches.
 
     Args:
+        n_actions: K.
         dim: d.
     """
 
-    def __init__(self, dim: int):
+    def __init__(self, n_actions: int, dim: int):
         self._dim = dim
         self._capacity = max(1024, BUFFER // (dim + 1))
         self._actions, self._rounds = np.empty(0, dtype=np.int64), np.empty((0, dim + 1))
         self._filled = 0
-        self._few = Rows(np.empty(0, dtype=np.int64), np.empty((0, dim + 1)))
-        self._sums = _Table(dim + 1)
+        self._rare = 0
+        """How many rounds at the beginning of the buffer were left there because their actions are rare."""
+        self._sums = _Table(n_actions, dim + 1)
 
     def add(self, actions: Int[Array, " n"], *columns: Float[Array, "n ..."]) -> None:
         """Take in rounds; `columns` side by side are features and rewards, already in units of √w."""
@@ -107,71 +110,86 @@ class RoundSum:
     def total(self) -> tuple[Rows, Sums]:
         """All so far; the end of it, since the arrays are given away."""
         self._flush()
+        # Copies, since the buffer is far larger than what is left in it.
+        rows = Rows(frozen(self._actions[: self._rare].copy()), frozen(self._rounds[: self._rare].copy()))
         del self._actions, self._rounds
-        return Rows(frozen(self._few.actions), frozen(self._few.rounds)), self._sums.ascending()
+        return rows, self._sums.ascending()
 
     def _make_room(self, wanted: int) -> None:
         size = len(self._actions)
-        if self._filled == size == self._capacity:
+        if self._filled < size:
+            return
+        if size >= self._capacity:
             self._flush()
-        elif self._filled == size:
-            # A single batch gets just its size; memory that is never written to costs nothing.
-            size = min(self._capacity, wanted) if size == 0 else self._capacity
+        if 2 * self._filled > len(self._actions) or size < self._capacity:
+            # A single batch gets just its size. Memory that is never written to costs nothing.
+            size = min(self._capacity, wanted) if size == 0 else max(self._capacity, 4 * self._rare)
             held = self._actions, self._rounds
             self._actions, self._rounds = np.empty(size, dtype=np.int64), np.empty((size, self._dim + 1))
-            self._actions[: self._filled], self._rounds[: self._filled] = held
+            self._actions[: self._filled], self._rounds[: self._filled] = (part[: self._filled] for part in held)
 
     def _flush(self) -> None:
         """Sum what is in the buffer, but for the rounds of actions that are still rare."""
-        if self._filled == 0 and not np.isin(self._few.actions, self._sums.actions).any():
-            return
         actions, rounds = self._actions[: self._filled], self._rounds[: self._filled]
-        if len(self._few.actions):
-            # Rare actions have few rounds, so this copy is small beside the buffer once it has been full.
-            actions, rounds = np.concatenate([self._few.actions, actions]), np.concatenate([self._few.rounds, rounds])
         groups = group_by(actions)
         # An action that has sums has outgrown its rows.
         summed = (groups.counts >= self._dim) | np.isin(groups.keys, self._sums.actions, assume_unique=True)
-        kept = groups.order[np.repeat(~summed, groups.counts)]
-        few = Rows(actions[kept], rounds[kept])
         self._sum(rounds, groups, np.flatnonzero(summed))
-        self._few, self._filled = few, 0
+        kept = groups.order[np.repeat(~summed, groups.counts)]
+        self._filled = self._rare = len(kept)
+        self._actions[: self._rare], self._rounds[: self._rare] = actions[kept], rounds[kept]
 
     def _sum(self, rounds: Float[Array, "n e"], groups: Groups, members: Int[Array, " m"]) -> None:
         slots = np.empty(len(groups.keys), dtype=np.int64)
         slots[members] = self._sums.slots(groups.keys[members])
-        squares = self._sums.squares
+        squares, width = self._sums.squares, self._dim + 1
+        scratch = local()
 
         def work(block: tuple[Int[Array, " b"], Int[Array, "b c"]]) -> None:
             which, index = block
-            x = rounds.take(index, axis=0)
+            # Memory that each thread uses again: to ask for it anew takes longer than the products.
+            x = _scratch(scratch, "rounds", (*index.shape, width))
+            out = _scratch(scratch, "squares", (len(which), width, width))
+            np.take(rounds, index, axis=0, out=x, mode="clip")
             # An overflow is reported, with its action, when the sums are used.
             with np.errstate(over="ignore", invalid="ignore"):
-                squares[slots[which]] += x.swapaxes(1, 2) @ x
+                squares[slots[which]] += np.matmul(x.swapaxes(1, 2), x, out=out)
 
         for_each(work, groups.blocks(members, limit=BLOCK))
+
+
+def _scratch(owner: local, name: str, shape: tuple[int, ...]) -> Float[Array, "..."]:
+    """An array of this shape whose content is not needed any more."""
+    size = int(np.prod(shape))
+    held = getattr(owner, name, None)
+    if held is None or len(held) < size:
+        held = np.empty(size)
+        setattr(owner, name, held)
+    return held[:size].reshape(shape)
 
 
 class _Table:
     """Sums that stand where they first found a place, so that a new action moves none of them.
 
     Args:
+        n_actions: K.
         width: e.
     """
 
-    def __init__(self, width: int):
+    def __init__(self, n_actions: int, width: int):
         self.actions = np.empty(0, dtype=np.int64)
         """Ascending."""
         self.squares = np.empty((0, width, width))
         self._place = np.empty(0, dtype=np.int64)
+        self._n_actions = n_actions
 
     def slots(self, actions: Int[Array, " m"]) -> Int[Array, " m"]:
         """Where the sums of these ascending actions stand; new ones get a place."""
         fresh = actions[~np.isin(actions, self.actions, assume_unique=True)]
         if len(fresh):
-            self._grow(len(self.actions) + len(fresh))
             at = np.searchsorted(self.actions, fresh)
-            places = np.arange(len(self.actions), len(self.actions) + len(fresh))
+            self._make_room(len(self.actions) + len(fresh))
+            places = fresh if self._is_whole else np.arange(len(fresh)) + len(self.actions)
             self.actions, self._place = np.insert(self.actions, at, fresh), np.insert(self._place, at, places)
         return self._place[np.searchsorted(self.actions, actions)]
 
@@ -182,9 +200,19 @@ class _Table:
             return Sums(frozen(self.actions), frozen(self.squares[:m]))
         return Sums(frozen(self.actions), frozen(self.squares[self._place]))
 
-    def _grow(self, size: int) -> None:
-        if size > len(self.squares):
-            # Zeros that nobody writes to take no memory, so there may be some to spare.
-            held = self.squares
-            self.squares = np.zeros((size + size // 4, *held.shape[1:]))
+    @property
+    def _is_whole(self) -> bool:
+        """Whether every action of the catalog has its place already: its number."""
+        return len(self.squares) == self._n_actions
+
+    def _make_room(self, wanted: int) -> None:
+        if wanted <= len(self.squares):
+            return
+        # Zeros that nobody writes to take no memory, so there may be some to spare.
+        held, size = self.squares, min(self._n_actions, 2 * wanted)
+        self.squares = np.zeros((size, *held.shape[1:]))
+        if self._is_whole:
+            self.squares[self.actions] = held[self._place]
+            self._place = self.actions.copy()
+        else:
             self.squares[: len(held)] = held

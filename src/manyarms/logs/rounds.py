@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from manyarms._arrays import Array, as_actions, row_number
 from manyarms.core.catalog import Catalog
-from manyarms.core.columns import codes_of, column_of, numbers_of
+from manyarms.core.columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.core.data import LoggedData
 from manyarms.core.features import FeatureMap
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
@@ -129,12 +129,12 @@ class Reading:
         weights = self._numbers(table, roles.weight)
         if decay is not None:
             weights = decay if weights is None else weights * decay
-        return LoggedData(
+        return LoggedData.checked(
             self.features(table),
             actions,
             numbers_of(roles.reward, column_of(table, roles.reward)),
-            self._numbers(table, roles.propensity),
             self.n_actions,
+            propensities=self._numbers(table, roles.propensity),
             weights=weights,
             groups=None if roles.group is None else _groups(roles.group, column_of(table, roles.group)),
             features=self.features,
@@ -150,7 +150,7 @@ class Reading:
         name = self.roles.action
         column = column_of(table, name)
         if self.catalog is None:
-            found = as_actions(name, numbers_of(name, column))
+            found = as_actions(name, whole_numbers_of(name, column))
             known = found < self.n_actions
         else:
             codes, ids = codes_of(column)
@@ -182,6 +182,9 @@ def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) ->
     import pyarrow as pa  # noqa: PLC0415
 
     table = pa.Table.from_batches([batch]).select(list(columns))
+    if missing == "refuse" and not any(column.null_count for column in table.columns):
+        # Numbers are looked at one by one where they are used, and a NaN is refused there.
+        return table, 0
     fine = np.ones(table.num_rows, dtype=bool)
     for name in columns:
         fine &= _present(table.column(name))

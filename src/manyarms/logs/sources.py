@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".arrow": "ipc", ".feather": "ipc"}
 """By the ends of names; a folder holds files of one kind."""
 
+READ_AHEAD = {"batch_readahead": 1, "fragment_readahead": 1}
+"""Decoding goes on while a batch is worked on; more batches in advance take memory and save no time."""
+
 
 class Source(ABC):
     """Rows that can be read again and again, in the same order."""
@@ -137,7 +140,10 @@ class FileSource(Source):
         try:
             partitioning = ds.partitioning(flavor="hive") if base else None
             self._dataset = ds.dataset(
-                [str(file) for file in self.files], format=kind, partitioning=partitioning, partition_base_dir=base
+                [str(file) for file in self.files],
+                format=_reader(kind),
+                partitioning=partitioning,
+                partition_base_dir=base,
             )
         except (OSError, pa.ArrowException) as damage:
             raise DataFileError(f"{_culprit(self.files, kind)} cannot be read as {kind}: {damage}.") from damage
@@ -157,7 +163,7 @@ class FileSource(Source):
         names = list(dict.fromkeys(columns))
         for fragment in self._fragments():
             try:
-                scanner = fragment.scanner(schema=self._dataset.schema, columns=names, batch_size=size)
+                scanner = fragment.scanner(schema=self._dataset.schema, columns=names, batch_size=size, **READ_AHEAD)
                 yield from scanner.to_batches()
             except (OSError, pa.ArrowException) as damage:
                 # File by file, so that the one at fault can be named.
@@ -168,6 +174,13 @@ class FileSource(Source):
     def _fragments(self) -> list[ds.Fragment]:
         found = {fragment.path: fragment for fragment in self._dataset.get_fragments()}
         return [found[str(file)] for file in self.files]
+
+
+def give_back_memory() -> None:
+    """Arrow keeps what it has freed for the next batch; after the last one others need it more."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    pa.default_memory_pool().release_unused()
 
 
 def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of thing that holds rows
@@ -255,6 +268,16 @@ def _format(files: list[Path]) -> str:
     if len(kinds) > 1:
         raise DataFileError(f"files must be of one kind; there are {' and '.join(str(f) for f in kinds.values())}.")
     return str(next(iter(kinds)))
+
+
+def _reader(kind: str) -> Any:
+    import pyarrow.dataset as ds  # noqa: PLC0415
+
+    if kind != "parquet":
+        return kind
+    # Arrow would fetch all of a file in advance, as suits a store far away; then memory grows with the files.
+    options = ds.ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True)
+    return ds.ParquetFileFormat(default_fragment_scan_options=options)
 
 
 def _culprit(files: list[Path], kind: str) -> Path:

@@ -12,10 +12,10 @@ from manyarms.core.features import FeatureMap
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import InputError
 from manyarms.logs.rounds import Dropped, Reading
-from manyarms.logs.sources import Source
+from manyarms.logs.sources import Source, give_back_memory
 
-BATCH = 1 << 18
-"""Rows that are read at a time unless something else is asked for: a few tens of megabytes."""
+BATCH = 1 << 15
+"""Rows that are read at a time unless something else is asked for: a few megabytes, which are soon used again."""
 
 
 class LogStream:
@@ -72,6 +72,7 @@ class LogStream:
                     yield rounds
             first += batch.num_rows
         self._dropped = dropped
+        give_back_memory()
 
     def collect(self) -> LoggedData:
         """All rounds in memory at once."""
