@@ -12,7 +12,7 @@ from manyarms._arrays import Array, frozen
 from manyarms.linalg.groups import Groups, group_by
 from manyarms.linalg.threads import for_each
 
-BUFFER = 1<<25
+BUFFER = 1 << 25
 """How many numbers of rounds are held back before they are summed (256 MB).
 
 Sums are touched once for every buffer, so the more rounds of an action it holds, the fewer passes over memory.

@@ -12,10 +12,12 @@ from manyarms.core.data import LoggedData, Logs
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mixing import DenseMixing
 from manyarms.core.statistics import Statistics
+from manyarms.engines import LOCAL, Engine
 from manyarms.errors import InputError
 from manyarms.inference import condition
 from manyarms.likelihoods.approximate import MAX_ITERATIONS, Approximation, approximate
 from manyarms.likelihoods.base import Likelihood, Site
+from manyarms.likelihoods.counting import Count
 
 RIDGE = 1e-3
 """The penalty on ‖θ_a‖² under which the paper's per-action maximum likelihood exists."""
@@ -47,6 +49,7 @@ def absorb(
     logs: Logs,
     likelihood: Likelihood,
     *,
+    engine: Engine = LOCAL,
     start: Site | HierarchicalGaussian | None = None,
     max_iterations: int = MAX_ITERATIONS,
     tolerance: float = 1e-6,
@@ -54,30 +57,21 @@ def absorb(
 ) -> Absorbed:
     """The posterior of a prior (an earlier posterior is allowed) given logged rounds."""
     if likelihood.treatment == "exact":
-        statistics = likelihood.statistics(logs, prior.n_actions)
-        weights = condition(prior, statistics, likelihood.noise_std)
-        return Absorbed(weights, statistics, _log_jacobian(likelihood, logs), warnings=likelihood.warnings)
-    if not isinstance(logs, LoggedData):
-        raise InputError(
-            f"{type(likelihood).__name__} needs the rounds in memory: pass logs.collect(), or fit a part of them."
-        )
-    likelihood.check(logs.rewards, logs.weights)
-    logs = logs.counted()
+        counted = engine.total(logs, Count(likelihood, prior.n_actions, logs.dim))
+        weights = condition(prior, counted.statistics, likelihood.noise_std)
+        return Absorbed(weights, counted.statistics, float(counted.numbers[0]), warnings=likelihood.warnings)
     options: dict[str, Any] = {"max_iterations": max_iterations, "tolerance": tolerance, "progress": progress}
+    if isinstance(logs, LoggedData):
+        likelihood.check(logs.rewards, logs.weights)
+        logs = logs.counted()
     if likelihood.treatment == "paper":
+        if not isinstance(logs, LoggedData):
+            raise InputError('treatment "paper" needs the rounds in memory: pass logs.collect().')
         return _by_action(prior, logs, likelihood, options)
-    found = approximate(prior, logs, likelihood, start=start, **options)
+    found = approximate(prior, logs, likelihood, engine=engine, start=start, **options)
     offset = found.log_evidence - (found.weights.log_evidence - prior.log_evidence)
     warnings = (*_warnings(found), *likelihood.warnings)
     return Absorbed(found.weights, found.statistics, offset, found.trace, found.converged, warnings)
-
-
-def _log_jacobian(likelihood: Likelihood, logs: Logs) -> float:
-    """Of all rounds; where it is zero by definition nothing is read for it."""
-    if type(likelihood).log_jacobian is Likelihood.log_jacobian:
-        return 0.0
-    counted = (batch.counted() for batch in logs.batches())
-    return sum((likelihood.log_jacobian(batch.rewards, batch.weights) for batch in counted), 0.0)
 
 
 def _by_action(
@@ -92,6 +86,7 @@ def _by_action(
     found = approximate(flat, logs, likelihood.treated("laplace"), **options)
     seen, where = np.unique(logs.actions, return_inverse=True)
     peak = np.einsum("nd,nd->n", logs.contexts, found.weights.action_mean(seen)[where])
+    assert found.sites is not None
     counts = np.ones(len(logs)) if logs.weights is None else logs.weights
     statistics = Statistics.of_rounds(logs.contexts, logs.actions, peak, prior.n_actions, found.sites.weight * counts)
     warnings = (*_warnings(found), _PAPER)

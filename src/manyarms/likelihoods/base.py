@@ -12,8 +12,10 @@ from jaxtyping import Bool, Float, Int
 
 from manyarms._arrays import Array, check_rows
 from manyarms.core.data import Logs
-from manyarms.core.statistics import Statistics, StatisticsSum
+from manyarms.core.statistics import Statistics
+from manyarms.engines import Local
 from manyarms.errors import RangeError
+from manyarms.likelihoods.counting import Count
 
 Treatment = Literal["exact", "variational", "laplace", "paper"]
 
@@ -161,12 +163,7 @@ class Likelihood(ABC):
 
     def statistics(self, logs: Logs, n_actions: int) -> Statistics:
         """The sufficient statistics of logged rounds, one pass over their batches; for exact likelihoods."""
-        total = StatisticsSum(n_actions, logs.dim)
-        for batch in logs.batches():
-            self.check(batch.rewards, batch.weights)
-            counted = batch.counted()
-            total.add_rounds(counted.contexts, counted.actions, self.response(counted.rewards), counted.weights)
-        return total.total()
+        return Local().total(logs, Count(self, n_actions, logs.dim)).statistics
 
     def site(self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]) -> Site:
         """The Gaussian factor that stands in for p(r | η) around N(m, v)."""

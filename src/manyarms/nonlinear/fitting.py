@@ -12,6 +12,7 @@ from manyarms._arrays import Array, as_count, as_floats, as_instance, as_scalar
 from manyarms._progress import Progress, reporter
 from manyarms.core.data import LoggedData, Logs
 from manyarms.core.estimate import Method
+from manyarms.engines import Engine
 from manyarms.errors import InputError, ShapeError
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.absorb import absorb
@@ -50,11 +51,12 @@ class NonlinearPosterior(RewardPosterior):
         # Values are linear in θ, but the posterior of θ is exact only up to the linearisation.
         return "delta"
 
-    def refit(self, logs: Logs) -> NonlinearPosterior:
+    def refit(self, logs: Logs, *, engine: Engine | str | None = None) -> NonlinearPosterior:
         """The posterior of all these logs and no others, linearised anew on the way up from this mode.
 
         Args:
-            logs: All rounds, old and new.
+            logs: All rounds, old and new, in memory.
+            engine: None: rounds in memory stay where they are.
         """
         if self.hierarchy is None or self.hierarchy.n_actions != self.n_actions:
             raise InputError(

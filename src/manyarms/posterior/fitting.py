@@ -9,6 +9,7 @@ from manyarms._progress import Progress
 from manyarms.core.data import LoggedData, Logs
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.statistics import Statistics
+from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Gaussian, Hurdle, Likelihood
@@ -29,6 +30,7 @@ def fit(
     max_iterations: int = MAX_ITERATIONS,
     tolerance: float = 1e-6,
     progress: Progress = False,
+    engine: Engine | str | None = None,
 ) -> RewardPosterior: ...
 @overload
 def fit(
@@ -40,6 +42,7 @@ def fit(
     max_iterations: int = MAX_ITERATIONS,
     tolerance: float = 1e-6,
     progress: Progress = False,
+    engine: Engine | str | None = None,
 ) -> HurdlePosterior: ...
 def fit(
     logs: Logs | Statistics,
@@ -50,6 +53,7 @@ def fit(
     max_iterations: int = MAX_ITERATIONS,
     tolerance: float = 1e-6,
     progress: Progress = False,
+    engine: Engine | str | None = None,
 ) -> RewardPosterior | HurdlePosterior:
     """The posterior of all action weights given the logs.
 
@@ -57,8 +61,8 @@ def fit(
     solves, until the approximation no longer improves.
 
     Args:
-        logs: Logged rounds; an empty log gives the prior back. For Gaussian rewards also a `LogStream` or `Statistics`,
-            added up over shards with `sum`.
+        logs: Logged rounds, in memory or a `LogStream`; an empty log gives the prior back. For Gaussian rewards also
+            `Statistics`, added up over shards with `sum`.
         prior: Over all actions, seen or not; yesterday's `posterior.weights` is allowed. With a `Hurdle` a pair, of
             whether there is a reward and of how much it is, or one for both.
         likelihood: How rewards arise; by default `Gaussian(noise_std=1.0)`.
@@ -66,6 +70,8 @@ def fit(
         max_iterations: Steps at most; the posterior says when it had not converged.
         tolerance: Stop when a step raises the objective by less than this, in nats.
         progress: True shows how far it is; a function is called as progress(step, max_iterations).
+        engine: Where a `LogStream` is gone through: "local" (the default), "dask", "spark", or an engine with options
+            of its own. Logs in memory stay where they are.
     """
     options: dict[str, Any] = {
         "max_iterations": as_count("max_iterations", max_iterations),
@@ -88,6 +94,7 @@ def fit(
         prior,
         logs,
         likelihood,
+        engine=as_engine(engine),
         start=_as_start(start, prior),
         **options,
     )

@@ -19,6 +19,7 @@ from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mass import FeatureMass
 from manyarms.core.policy import Policy
 from manyarms.core.statistics import Statistics
+from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
@@ -134,15 +135,19 @@ class RewardPosterior(PolicyJudge):
             mean = np.einsum("nd,nd->n", x, self.weights.action_mean()[actions])
             return check_overflow("reward_std", std * self.likelihood.mean_slope(mean, std**2))
 
-    def update(self, logs: Logs) -> RewardPosterior:
+    def update(self, logs: Logs, *, engine: Engine | str | None = None) -> RewardPosterior:
         """The posterior given more logs: the same as a fit on all of them where the likelihood is Gaussian.
 
         Else the earlier rounds keep the Gaussian factors that stand in for them, found without the new rounds. The gap
         to a fit on everything adds up over many small batches, to a posterior standard deviation where rewards are rare
         (docs/likelihoods.md): `refit` on all logs every so often. `log_evidence` is then no bound.
+
+        Args:
+            logs: New rounds.
+            engine: As in `fit`.
         """
         as_logs(logs, self.prior)
-        added = absorb(self.weights, logs, self.likelihood)
+        added = absorb(self.weights, logs, self.likelihood, engine=as_engine(engine))
         statistics = self.statistics + added.statistics
         weights = added.weights
         twice = (_TWICE,) if any_shared(self.learned_from, (logs.fingerprint,)) else ()
@@ -161,14 +166,15 @@ class RewardPosterior(PolicyJudge):
             warnings=tuple(dict.fromkeys((*self.warnings, *added.warnings, *twice))),
         )
 
-    def refit(self, logs: Logs) -> RewardPosterior:
+    def refit(self, logs: Logs, *, engine: Engine | str | None = None) -> RewardPosterior:
         """The posterior of all these logs and no others, started from this one: exact where `update` only comes near.
 
         Args:
             logs: All rounds, old and new.
+            engine: As in `fit`.
         """
         as_logs(logs, self.prior)
-        found = absorb(self.prior, logs, self.likelihood, start=self.weights)
+        found = absorb(self.prior, logs, self.likelihood, engine=as_engine(engine), start=self.weights)
         return replace(
             self,
             weights=found.weights,

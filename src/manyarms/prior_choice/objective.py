@@ -149,30 +149,26 @@ class ApproximateEvidence(Evidence):
         self.evaluations += 1
         if self._likelihood.treatment == "laplace":
             return self._by_differences(hyper, eta, avoid_boundary)
-        prior, likelihood, found = self._solve(hyper, eta)
+        prior, found = self._solve(hyper, eta)
         moments = expect(prior, observe(found.statistics, 1.0), hyper.groups)
-        counts = 1.0 if self._logs.weights is None else self._logs.weights
-        noise = float(np.sum(counts * likelihood.dispersion_slope(self._logs.rewards, found.mean, found.variance)))
-        slope = hyper.gradient(eta, moments, noise)
+        slope = hyper.gradient(eta, moments, found.dispersion_slope)
         return _with_penalty(hyper, eta, found.log_evidence, slope, avoid_boundary)
 
     def posterior(
         self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
     ) -> tuple[float, HierarchicalGaussian]:
-        _, _, found = self._solve(hyper, eta)
+        _, found = self._solve(hyper, eta)
         return found.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), found.weights
 
     def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
         return fit(self._logs, prior, self._likelihood.with_dispersion(dispersion))
 
-    def _solve(
-        self, hyper: Hyperparameters, eta: Float[Array, " s"]
-    ) -> tuple[HierarchicalGaussian, Likelihood, Approximation]:
+    def _solve(self, hyper: Hyperparameters, eta: Float[Array, " s"]) -> tuple[HierarchicalGaussian, Approximation]:
         prior, dispersion = hyper.build(eta)
         likelihood = self._likelihood.with_dispersion(dispersion)
         found = approximate(prior, self._logs, likelihood, start=self._sites, tolerance=1e-9)
         self._sites = found.sites
-        return prior, likelihood, found
+        return prior, found
 
     def _by_differences(
         self, hyper: Hyperparameters, eta: Float[Array, " s"], avoid_boundary: bool
