@@ -105,7 +105,8 @@ class _Description:
         parts = {name: self._plain(name, value) for name, value in item.saved().items()}
         self.objects.append({"kind": kind, "parts": parts})
         self._alive.append(item)
-        return self._object_numbers.setdefault(id(item), len(self.objects) - 1)
+        self._object_numbers[id(item)] = number = len(self.objects) - 1
+        return number
 
     def _array(self, array: Array) -> int:
         memory = array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
