@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tracemalloc
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -715,6 +716,16 @@ def test_places_that_cannot_be_written_to_are_named(tmp_path, model):
         with pytest.raises(errors.ModelFileError, match=words):
             model.save(tmp_path / name)
     assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_threads_that_save_to_one_path_at_once_leave_a_whole_file(tmp_path):
+    models = [ma.LinearSoftmax(np.full((size, 3), float(size))) for size in (300, 500, 700, 900)]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(10):
+            list(pool.map(lambda model: model.save(tmp_path / "model"), models))
+            weights = ma.load(tmp_path / "model").weights
+            assert (weights == len(weights)).all()
+    assert os.listdir(tmp_path) == ["model"]
 
 
 def test_a_loaded_model_outlives_its_file(tmp_path, model):
