@@ -307,9 +307,34 @@ def test_a_reward_that_cannot_be_is_named_by_its_number_in_the_whole(tmp_path):
         ma.fit(stream, ma.priors.independent(12, dim=stream.dim), ma.LogNormal(0.5))
 
 
-def test_passes_over_and_over_need_the_rounds_in_memory(tmp_path):
-    stream = ma.read_logs(written("parquet", tmp_path), **ROLES)
-    prior = ma.priors.independent(12, dim=stream.dim)
-    with pytest.raises(InputError, match=r"collect\(\)"):
-        ma.fit(stream, prior, ma.Bernoulli())
-    assert ma.fit(stream.collect(), prior, ma.Bernoulli()).converged
+LIKELIHOODS = [ma.Bernoulli(), ma.Bernoulli(treatment="laplace"), ma.Poisson(), ma.StudentT(0.5)]
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
+def test_passes_over_a_stream_take_the_steps_that_rounds_in_memory_take(likelihood, tmp_path):
+    folder = written("parquet", tmp_path)
+    stream = ma.read_logs(folder, **ROLES)
+    prior = ma.priors.from_categories([i % 3 for i in range(12)], dim=stream.dim)
+    expected, found = ma.fit(stream.collect(), prior, likelihood), ma.fit(stream, prior, likelihood)
+    assert len(found.trace) == len(expected.trace) > 3
+    assert_allclose(found.trace, expected.trace, rtol=1e-10)
+    for one, other in ((found, expected), (found.update(stream), expected.update(stream.collect()))):
+        assert_allclose(one.weights.action_mean(), other.weights.action_mean(), rtol=1e-8, atol=1e-8)
+        assert_allclose(one.weights.action_cov([0, 5]), other.weights.action_cov([0, 5]), rtol=1e-8, atol=1e-8)
+        assert_allclose(one.log_evidence, other.log_evidence, rtol=1e-8)
+
+
+def test_a_stream_whose_full_steps_overshoot_comes_to_rest_where_rounds_in_memory_do(tmp_path):
+    # A round or two for each action and a prior far too wide: Newton's step for all at once goes too far.
+    rng = np.random.default_rng(3)
+    whole = pa.table({"item": np.arange(60) % 40, "n": rng.poisson(20.0, 60).astype(float), "x": np.ones(60)})
+    pq.write_table(whole, tmp_path / "counts.parquet", row_group_size=7)
+    stream = ma.read_logs(
+        tmp_path / "counts.parquet", ["x"], "item", "n", features=FeatureMap([Numeric("x")], intercept=False)
+    )
+    prior = ma.priors.independent(40, dim=1, mean=np.zeros(1), cov=100.0)
+    expected = ma.fit(stream.collect(), prior, ma.Poisson(), tolerance=1e-10)
+    found = ma.fit(stream, prior, ma.Poisson(), tolerance=1e-10)
+    assert found.converged
+    assert_allclose(found.log_evidence, expected.log_evidence, rtol=1e-9)
+    assert_allclose(found.weights.action_mean(), expected.weights.action_mean(), atol=1e-4)

@@ -71,6 +71,7 @@ from manyarms.learners import (
     Training,
 )
 from manyarms.likelihoods import Bernoulli, Gaussian, Hurdle, Likelihood, LogNormal, Poisson, StudentT
+from manyarms.loading import load
 from manyarms.logs.read import read_logs
 from manyarms.logs.stream import LogStream
 from manyarms.nonlinear import NonlinearHierarchy, chain, fit_nonlinear, sample_posterior
@@ -170,6 +171,7 @@ __all__ = [
     "fit",
     "fit_nonlinear",
     "learn_prior",
+    "load",
     "prior_sensitivity",
     "priors",
     "read_logs",

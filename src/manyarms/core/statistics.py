@@ -8,12 +8,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._arrays import Array
+from manyarms._saving import Saved
 from manyarms.core.sums import RoundSum, Rows, Sums
 from manyarms.errors import ShapeError
 
 
 @dataclass(frozen=True, eq=False)
-class Statistics:
+class Statistics(Saved):
     """Sufficient statistics of logged rounds, for the seen actions only.
 
     An action keeps its rounds while it has fewer than d of them, which is smaller and more accurate, and sums after.
@@ -30,6 +31,7 @@ class Statistics:
         counted: Whether all weights are whole numbers, so that they can be read as counts.
     """
 
+    saved_as = "statistics"
     n_actions: int
     dim: int
     n_rounds: int

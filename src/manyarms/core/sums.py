@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._arrays import Array, frozen
+from manyarms._saving import Saved
 from manyarms.linalg.groups import Groups, group_by
 from manyarms.linalg.threads import for_each
 
@@ -22,12 +23,13 @@ BLOCK = 1 << 13
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Saved):
     """Rounds kept as they are, sorted by action: every action here has fewer than d of them; e = d + 1 numbers each.
 
     A weight w is applied as √w to features and rewards, so that products carry w.
     """
 
+    saved_as = "rows"
     actions: Int[Array, " n"]
     rounds: Float[Array, "n e"]
     """Features, and the reward in the last column."""
@@ -44,9 +46,10 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Sums:
+class Sums(Saved):
     """Σ (φ, r)(φ, r)ᵀ of the actions with d rounds or more, ascending by action."""
 
+    saved_as = "sums"
     actions: Int[Array, " m"]
     squares: Float[Array, "m e e"]
 

@@ -23,6 +23,9 @@ class LinearSoftmax(Softmax):
         learned_from: Which rounds the weights were learned from; see `core.fingerprint`.
     """
 
+    saved_as = "linear softmax"
+    saved_fields = ("weights", "learned_from")
+
     def __init__(self, weights: Any, *, learned_from: tuple[Fingerprint, ...] = ()):
         # There is no posterior behind this one, so what the base class reads from it is set here.
         self.weights: Float[Array, "K d"] = as_floats("weights", weights, ndim=2)

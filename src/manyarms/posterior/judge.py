@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from manyarms._arrays import Array, as_actions, as_count, as_matrix, check_overflow
 from manyarms._random import as_generator, split
+from manyarms._saving import SavedModel
 from manyarms.core.estimate import Estimate, Method
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mass import FeatureMass
@@ -32,7 +33,7 @@ class Part(NamedTuple):
     prior: HierarchicalGaussian
 
 
-class PolicyJudge(ABC):
+class PolicyJudge(SavedModel, ABC):
     """What a posterior of rewards says of policies.
 
     Attributes:
