@@ -82,6 +82,10 @@ class Catalog:
                 "Put it into the Catalog, or drop such rows."
             ) from None
 
+    def begins_with(self, other: Catalog) -> bool:
+        """Whether the actions of another catalog come first here, in the same order: their numbers are the same."""
+        return self is other or _plain(self.ids)[: len(other)] == _plain(other.ids)
+
     def find(self, ids: Sequence[Hashable]) -> Int[Array, " n"]:
         """The action number of every id given, -1 where the catalog does not list it."""
         return np.fromiter((self._numbers.get(one, -1) for one in ids), dtype=np.int64, count=len(ids))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from manyarms.core.columns import table_of
 from manyarms.errors import DataFileError, DataTypeError, InputError
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of
         return BatchSource(iter(value))
     if callable(value) and not hasattr(value, "columns"):
         return BatchSource(cast(Callable[[], Iterable[Any]], value))
-    table = _framed(value)
+    table = table_of(value)
     if table is not None:
         return TableSource(table)
     if isinstance(value, Iterable):
@@ -194,18 +195,6 @@ def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of
     raise DataTypeError(
         f"logs must be a path, a table of pandas, Polars or Arrow, or Arrow batches; got {type(value).__name__}."
     )
-
-
-def _framed(value: Any) -> pa.Table | None:
-    """A data frame of any library as an Arrow table; None when it is no frame."""
-    import narwhals as nw  # noqa: PLC0415
-
-    try:
-        frame = nw.from_native(value)
-    except TypeError:
-        return None
-    frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
-    return frame.to_arrow()
 
 
 def _is_path(value: Any) -> bool:

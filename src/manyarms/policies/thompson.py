@@ -41,6 +41,7 @@ class Thompson(Policy):
         self.posterior = as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
         self.n_actions, self.dim = posterior.weights.n_actions, posterior.weights.dim
         self.learned_from = posterior.learned_from
+        self.features, self.catalog = posterior.features, posterior.catalog
         self.n_draws = as_count("n_draws", n_draws)
         latent_rng, action_rng = split(rng, "latent", "actions")
         self._latent = posterior.weights.draw_latent(latent_rng, self.n_draws)
