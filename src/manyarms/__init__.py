@@ -71,6 +71,7 @@ from manyarms.learners import (
     Training,
 )
 from manyarms.likelihoods import Bernoulli, Gaussian, Hurdle, Likelihood, LogNormal, Poisson, StudentT
+from manyarms.logs.catalogs import read_catalog
 from manyarms.logs.read import read_logs
 from manyarms.logs.stream import LogStream
 from manyarms.nonlinear import NonlinearHierarchy, chain, fit_nonlinear, sample_posterior
@@ -172,6 +173,7 @@ __all__ = [
     "learn_prior",
     "prior_sensitivity",
     "priors",
+    "read_catalog",
     "read_logs",
     "sample_posterior",
     "slope",
