@@ -59,6 +59,7 @@ from manyarms.estimators import (
     support_by_category,
 )
 from manyarms.inference import condition
+from manyarms.jobs import Evaluation, evaluate, score
 from manyarms.learners import (
     DMLearner,
     DRLearner,
@@ -115,6 +116,7 @@ __all__ = [
     "Estimate",
     "EstimatedLogging",
     "Estimator",
+    "Evaluation",
     "ExponentialSmoothing",
     "FeatureMap",
     "Gaussian",
@@ -168,6 +170,7 @@ __all__ = [
     "compare_priors",
     "condition",
     "errors",
+    "evaluate",
     "fit",
     "fit_nonlinear",
     "learn_prior",
@@ -176,6 +179,7 @@ __all__ = [
     "read_catalog",
     "read_logs",
     "sample_posterior",
+    "score",
     "slope",
     "support_by_category",
 ]

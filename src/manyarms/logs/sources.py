@@ -6,10 +6,12 @@ import glob
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from manyarms.core.columns import table_of
+from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import DataFileError, DataTypeError, InputError
 
 if TYPE_CHECKING:
@@ -36,6 +38,16 @@ class Source(ABC):
     @abstractmethod
     def identity(self) -> str:
         """A text that tells these rows from others."""
+
+    @property
+    def n_rows(self) -> int | None:
+        """How many rows there are, where that is known without reading them."""
+        return None
+
+    @property
+    def fingerprints(self) -> tuple[Fingerprint, ...]:
+        """Of each part of it that might come again elsewhere, as a file does in a folder that has grown."""
+        return (Fingerprint(blake2b(self.identity.encode(), digest_size=16).hexdigest(), 1),)
 
     def need(self, columns: Iterable[str]) -> None:
         """Refuse when a column is missing, and say which there are."""
@@ -166,6 +178,16 @@ class FileSource(Source):
                     f"{fragment.path} cannot be read: {damage}. All files must have the same columns of the same types."
                 ) from damage
 
+    @property
+    def n_rows(self) -> int | None:
+        # Other formats would have to be read for it.
+        return self._dataset.count_rows() if _format(self.files) == "parquet" else None
+
+    @property
+    def fingerprints(self) -> tuple[Fingerprint, ...]:
+        """Of each file, by its size and what it begins and ends with: a copy elsewhere is the same file."""
+        return tuple(Fingerprint(_content_digest(file), 1) for file in self.files)
+
     def _fragments(self) -> list[ds.Fragment]:
         found = {fragment.path: fragment for fragment in self._dataset.get_fragments()}
         return [found[str(file)] for file in self.files]
@@ -244,6 +266,20 @@ def _format(files: list[Path]) -> str:
     if len(kinds) > 1:
         raise DataFileError(f"files must be of one kind; there are {' and '.join(str(f) for f in kinds.values())}.")
     return str(next(iter(kinds)))
+
+
+def _content_digest(file: Path) -> str:
+    with open(file, "rb") as content:
+        size = content.seek(0, os.SEEK_END)
+        content.seek(0)
+        found = blake2b(str(size).encode() + content.read(_LOOK), digest_size=16)
+        content.seek(max(0, size - _LOOK))
+        found.update(content.read())
+    return found.hexdigest()
+
+
+_LOOK = 1 << 16
+"""How many bytes at either end tell files apart; that of Parquet ends with counts and extremes of every column."""
 
 
 def _culprit(files: list[Path], kind: str) -> Path:
