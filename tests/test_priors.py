@@ -13,7 +13,8 @@ from sklearn.mixture import GaussianMixture
 
 import manyarms as ma
 from manyarms import errors, priors
-from manyarms.core.catalog import MISSING, Catalog
+from manyarms.core.catalog import Catalog
+from manyarms.core.labels import MISSING
 from manyarms.priors import clustering
 
 SCALES = dict(effect_std=1.5, action_std=0.7)

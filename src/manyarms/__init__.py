@@ -72,6 +72,7 @@ from manyarms.learners import (
     Training,
 )
 from manyarms.likelihoods import Bernoulli, Gaussian, Hurdle, Likelihood, LogNormal, Poisson, StudentT
+from manyarms.loading import load
 from manyarms.logs.catalogs import read_catalog
 from manyarms.logs.read import read_logs
 from manyarms.logs.stream import LogStream
@@ -174,6 +175,7 @@ __all__ = [
     "fit",
     "fit_nonlinear",
     "learn_prior",
+    "load",
     "prior_sensitivity",
     "priors",
     "read_catalog",

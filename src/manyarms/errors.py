@@ -12,6 +12,7 @@ ManyarmsError
 │   ├── CovarianceError                not symmetric, or not positive semi-definite
 │   ├── EligibilityError               a row with nothing to choose from, or ids that are not actions
 │   └── DataFileError                  a data file is missing, damaged or not what its owner published
+│       └── ModelFileError             a model file is missing, damaged, too new, or could not be written
 ├── NumericalError                     finite input, yet the arithmetic overflowed; says where
 ├── TooLargeError                      an array was asked for that is larger than this library will form
 └── UndefinedLiftError                 a relative change against a baseline that may be zero
@@ -61,6 +62,10 @@ class EligibilityError(InputError):
 
 class DataFileError(InputError):
     """A data file is missing, damaged or not what its owner published."""
+
+
+class ModelFileError(DataFileError):
+    """A model file is missing, damaged, too new, or could not be written."""
 
 
 class NumericalError(ManyarmsError, ArithmeticError):

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._arrays import Array, _numeric, check_rows, frozen
+from manyarms._saving import Saved
+from manyarms.core.labels import Labels, Ragged, TagRow, is_missing, pack_labels, pack_rows, unpack_labels
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError, RangeError, ShapeError
-from manyarms.linalg.pairs import pair_rows
-
-MISSING = "(missing)"
-"""What an effect is called that stands in for metadata an action lacks. As a label it means the same as None."""
-
-TagRow: TypeAlias = tuple[Hashable, ...] | dict[Hashable, Any]
+from manyarms.linalg.pairs import csr_from_parts, csr_parts, pair_rows
 
 
-class Catalog:
+class Catalog(Saved):
     """Actions 0 ... K - 1 with their ids and metadata; checked once, here, and read-only after.
 
     Ids turn into action numbers here and nowhere else, so a catalog lists the actions never logged too. Arrays of the
@@ -46,29 +44,79 @@ class Catalog:
         array([2, 0, 2])
     """
 
+    saved_as = "catalog"
+
     def __init__(
         self, ids: Any, *, categories: Any = None, tags: Any = None, paths: Any = None, embeddings: Any = None
     ):
+        self._stored: dict[str, Any] = {}
         self.ids = as_column("ids", ids)
         self._numbers = _numbered(self.ids)
-        K = len(self.ids)
+        self.n_actions = K = len(self.ids)
         self.categories = None if categories is None else as_column("categories", categories, length=K)
         self.tags = None if tags is None else as_tags("tags", tags, length=K)
         self.paths = None if paths is None else as_paths("paths", paths, length=K)
         self.embeddings = None if embeddings is None else as_embeddings("embeddings", embeddings, length=K)
 
-    @property
-    def n_actions(self) -> int:
-        """K."""
-        return len(self.ids)
+    # What comes from a file stays there until it is asked for: a million words are a second's work.
+
+    @cached_property
+    def ids(self) -> Array:
+        """(K,) what actions are called."""
+        return frozen(unpack_labels(self._stored["ids"]))
+
+    @cached_property
+    def categories(self) -> Array | None:
+        """(K,) one label each, or None where there are no categories."""
+        return _unpacked(self._stored["categories"])
+
+    @cached_property
+    def tags(self) -> sparse.csr_array | tuple[TagRow, ...] | None:
+        """The tags of every action."""
+        stored = self._stored["tags"]
+        return csr_from_parts(stored) if isinstance(stored, tuple) else None if stored is None else stored.rows()
+
+    @cached_property
+    def paths(self) -> Array | tuple[tuple[Hashable, ...], ...] | None:
+        """Of every action the labels from the top of a taxonomy down."""
+        stored = self._stored["paths"]
+        if isinstance(stored, tuple):
+            flat, depth = stored
+            return frozen(unpack_labels(flat).reshape(-1, depth))
+        return None if stored is None else stored.rows()
+
+    @cached_property
+    def _numbers(self) -> dict[Any, int]:
+        # Ids were checked before they were saved.
+        return dict(zip(_plain(self.ids), range(self.n_actions), strict=True))
+
+    def saved(self) -> dict[str, Any]:
+        parts = {
+            "ids": lambda: pack_labels("ids", self.ids),
+            "categories": lambda: None if self.categories is None else pack_labels("categories", self.categories),
+            "tags": lambda: _packed_tags(self.tags),
+            "paths": lambda: _packed_paths(self.paths),
+        }
+        stored = {name: self._stored[name] if name in self._stored else part() for name, part in parts.items()}
+        return {**stored, "n_actions": self.n_actions, "embeddings": self.embeddings}
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> Catalog:
+        out = object.__new__(cls)
+        out.n_actions, out.embeddings = parts["n_actions"], parts["embeddings"]
+        out._stored = {name: parts[name] for name in ("ids", "categories", "tags", "paths")}
+        return out
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return self.n_actions
 
     def __repr__(self) -> str:
-        known = [name for name in ("categories", "tags", "paths", "embeddings") if getattr(self, name) is not None]
+        known = [name for name in ("categories", "tags", "paths", "embeddings") if self._has(name)]
         extra = f", with {', '.join(known)}" if known else ""
         return f"Catalog({len(self):,} actions{extra})"
+
+    def _has(self, name: str) -> bool:
+        return (self._stored.get(name) if name in self._stored else getattr(self, name)) is not None
 
     def numbers(self, ids: Any) -> Int[Array, " n"]:
         """The action number of every id given; an id that the catalog does not list is refused, naming its row."""
@@ -89,6 +137,24 @@ class Catalog:
     def find(self, ids: Sequence[Hashable]) -> Int[Array, " n"]:
         """The action number of every id given, -1 where the catalog does not list it."""
         return np.fromiter((self._numbers.get(one, -1) for one in ids), dtype=np.int64, count=len(ids))
+
+
+def _unpacked(stored: Labels | None) -> Array | None:
+    return None if stored is None else frozen(unpack_labels(stored))
+
+
+def _packed_tags(tags: sparse.csr_array | tuple[TagRow, ...] | None) -> Any:
+    if tags is None:
+        return None
+    return pack_rows("tags", tags) if isinstance(tags, tuple) else csr_parts(tags)
+
+
+def _packed_paths(paths: Array | tuple[tuple[Hashable, ...], ...] | None) -> tuple[Labels, int] | Ragged | None:
+    if paths is None:
+        return None
+    if isinstance(paths, tuple):
+        return pack_rows("paths", paths)
+    return pack_labels("paths", paths.reshape(-1)), paths.shape[1]
 
 
 # What users pass, checked: the same for a catalog and for the builders of priors.
@@ -200,18 +266,6 @@ def encode(name: str, column: Array, rows: Int[Array, " n"] | None = None) -> Co
     number = np.full(len(found), -1, dtype=np.int64)
     number[kept] = np.arange(len(kept))
     return Codes(number[raw], tuple(found[i] for i in kept))
-
-
-def is_missing(value: Any) -> bool:
-    """Whether a label says that there is none."""
-    if value is None or value is np.ma.masked or (isinstance(value, str) and value == MISSING):
-        return True
-    try:
-        return bool(value != value)  # noqa: PLR0124
-    except TypeError:  # pandas' NA compares to NA, which is neither true nor false
-        return True
-    except ValueError:  # an array: no label, and refused as such where labels are numbered
-        return False
 
 
 def _numbered(ids: Array) -> dict[Any, int]:

@@ -9,12 +9,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._arrays import Array, as_floats, check_rows, frozen
+from manyarms._saving import Saved
 from manyarms.errors import CovarianceError, ShapeError
 from manyarms.linalg.factor import eigen_root, is_psd, is_symmetric, psd_root
 from manyarms.linalg.groups import chunks
 
 
-class ActionCovariance:
+class ActionCovariance(Saved):
     """The same few products for every form of Σ_a, so that no caller needs to know which form it has.
 
     Exactly one of the three is set:
@@ -24,6 +25,8 @@ class ActionCovariance:
         shared: (d, d) when all actions have one full matrix.
         each: (K, d, d) when every action has its own.
     """
+
+    saved_as = "action covariance"
 
     def __init__(self, *, variances: Array | None = None, shared: Array | None = None, each: Array | None = None):
         self.variances = None if variances is None else frozen(variances)
@@ -55,6 +58,25 @@ class ActionCovariance:
             return cls(variances=np.diagonal(root) ** 2)
         out = cls(shared=root @ root.T)
         out._shared_root = frozen(root)
+        return out
+
+    def saved(self) -> dict[str, Any]:
+        # A posterior holds products with one root, and must meet the same one on a machine that rounds differently.
+        return {
+            "variances": self.variances,
+            "shared": self.shared,
+            "each": self.each,
+            "shared_root": None if self.shared is None else self._shared_root,
+            "definite": vars(self).get("_definite"),
+        }
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> ActionCovariance:
+        out = cls(variances=parts["variances"], shared=parts["shared"], each=parts["each"])
+        if parts["shared_root"] is not None:
+            out._shared_root = parts["shared_root"]
+        if parts["definite"] is not None:
+            out._definite = parts["definite"]
         return out
 
     def times_root(self, rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> Float[Array, "m r d"]:

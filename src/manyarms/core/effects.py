@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from manyarms._arrays import as_count
+from manyarms._saving import Saved
+from manyarms.core.labels import pack_labels, unpack_labels
 from manyarms.core.mixing import MixedEffects, Mixing
 from manyarms.errors import DataTypeError, ShapeError
 
 
 @dataclass(frozen=True)
-class EffectGroup:
+class EffectGroup(Saved):
     """Parts of ψ that are exchangeable: ψ_j ~ N(μ_g, Λ_g) for j = 1 ... count, independent.
 
     Attributes:
@@ -25,6 +27,7 @@ class EffectGroup:
         n_missing: How many actions lack the metadata of this group, and share an effect of their own instead.
     """
 
+    saved_as = "effects"
     name: str
     count: int
     part_dim: int
@@ -37,6 +40,16 @@ class EffectGroup:
         as_count("part_dim", self.part_dim)
         if self.labels is not None and len(self.labels) != self.count:
             raise ShapeError(f"{self.name} has {self.count} effects; got {len(self.labels)} labels.")
+
+    def saved(self) -> dict[str, Any]:
+        labels = None if self.labels is None else pack_labels(f"labels of {self.name}", self.labels)
+        return super().saved() | {"labels": labels}
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> EffectGroup:
+        if parts["labels"] is not None:
+            parts["labels"] = tuple(unpack_labels(parts["labels"]).tolist())
+        return cls(**parts)
 
     def __str__(self) -> str:
         actions = "action" if self.n_missing == 1 else "actions"

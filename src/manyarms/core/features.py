@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._arrays import Array
+from manyarms._saving import Saved
 from manyarms.core.columns import Level, codes_of, column_of, lists_of, numbers_of
 from manyarms.errors import InputError, ShapeError
 
@@ -128,7 +130,7 @@ class Embedding(Feature):
 KINDS: dict[str, Callable[..., Feature]] = {kind.kind: kind for kind in (Numeric, Categorical, Embedding)}
 
 
-class FeatureMap:
+class FeatureMap(Saved):
     """φ: the columns of a table to R^d. Numbers are standardised, categories one-hot, lists of numbers as they are.
 
     The same map is applied when fitting, evaluating and scoring, and travels with the model.
@@ -148,6 +150,8 @@ class FeatureMap:
         array([[ 1., -1.,  0.,  1.,  0.],
                [ 1.,  1.,  1.,  0.,  0.]])
     """
+
+    saved_as = "feature map"
 
     def __init__(self, features: Sequence[Feature], *, intercept: bool = True):
         self.features = tuple(features)
@@ -197,6 +201,14 @@ class FeatureMap:
         """All of it, as plain values."""
         features = [{"kind": feature.kind, **feature.as_json()} for feature in self.features]
         return {"intercept": self.intercept, "features": features}
+
+    def saved(self) -> dict[str, Any]:
+        # Numbers and levels of NumPy's types are as good as Python's own.
+        return {"json": json.dumps(self.as_json(), default=lambda value: value.item())}
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> FeatureMap:
+        return cls.from_json(json.loads(parts["json"]))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FeatureMap:

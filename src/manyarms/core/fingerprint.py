@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import Int
 
 from manyarms._arrays import Array
+from manyarms._saving import Saved
 
 
 @dataclass(frozen=True)
-class Fingerprint:
+class Fingerprint(Saved):
     """Which rows of which log.
 
     Attributes:
@@ -21,6 +22,7 @@ class Fingerprint:
         rows: Which of them, packed eight to a byte; None for all.
     """
 
+    saved_as = "fingerprint"
     origin: str
     n_rows: int
     rows: bytes | None = None

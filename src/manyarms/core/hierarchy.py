@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 
 from manyarms._arrays import Array, as_actions, as_count, as_floats, as_vector, check_overflow, frozen
 from manyarms._random import split
+from manyarms._saving import Saved
 from manyarms.core.covariance import ActionCovariance
 from manyarms.core.effects import EffectGroup, as_effects
 from manyarms.core.latent import BlockFactor, LatentFactor
@@ -19,7 +20,7 @@ from manyarms.core.observed import Observed, action_chunks
 from manyarms.errors import InputError, ShapeError
 
 
-class HierarchicalGaussian:
+class HierarchicalGaussian(Saved):
     """ψ ~ N(μ, Σ), and θ_a | ψ ~ N(W_a ψ + c_a, Σ_a), independent over actions given ψ (paper, eq. 4).
 
     Prior and posterior are both of this type. Given rows R_a θ_a + noise = ρ_a of the seen actions (noise of variance
@@ -48,6 +49,8 @@ class HierarchicalGaussian:
         >>> ma.HierarchicalGaussian(np.zeros(6), 1.0, ma.MixedEffects(np.eye(3)[category], dim=2), action_cov=0.1)
         HierarchicalGaussian(5 actions, d=2, latent_dim=6, effects: 3)
     """
+
+    saved_as = "hierarchical Gaussian"
 
     def __init__(
         self,
@@ -101,6 +104,17 @@ class HierarchicalGaussian:
         out.effects = self.effects
         out.latent_mean, out.latent_factor = frozen(latent_mean), latent_factor
         out._set_posterior(self.base, observed, gains, log_evidence, misfit, log_det)
+        return out
+
+    def saved(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in (*_STRUCTURE, *_LEARNED)} | {"base": self._base}
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> HierarchicalGaussian:
+        out = object.__new__(cls)
+        for name in _STRUCTURE:
+            setattr(out, name, parts[name])
+        out._set_posterior(parts["base"], *(parts[name] for name in _LEARNED))
         return out
 
     def __repr__(self) -> str:
@@ -351,6 +365,10 @@ class HierarchicalGaussian:
 
     def _checked(self, actions: Any) -> Int[Array, " m"]:
         return as_actions("actions", actions, n_actions=self.n_actions)
+
+
+_STRUCTURE = ("mixing", "latent_mean", "latent_factor", "action_covariance", "offset", "effects")
+_LEARNED = ("observed", "gains", "log_evidence", "misfit", "log_det")
 
 
 def _as_offset(value: Any, n_actions: int, dim: int) -> Array | None:

@@ -11,6 +11,7 @@ from scipy import sparse
 from scipy.linalg import block_diag
 
 from manyarms._arrays import Array, as_floats, check_rows, frozen
+from manyarms._saving import Saved
 from manyarms.core.covariance import as_covariances
 from manyarms.errors import CovarianceError, ShapeError, TooLargeError
 from manyarms.linalg.elimination import BlockCholesky
@@ -22,7 +23,7 @@ MAX_DENSE_LATENT = 8192
 """Largest latent dimension whose full covariance is formed (half a gigabyte)."""
 
 
-class LatentFactor(ABC):
+class LatentFactor(Saved, ABC):
     """F, whatever its form. "Effects" are consecutive parts of ψ of the length d of θ_a.
 
     Attributes:
@@ -67,6 +68,9 @@ class LatentFactor(ABC):
 
 class BlockFactor(LatentFactor):
     """F, block diagonal with J blocks of size b, J b = d'. A full covariance is one block; a diagonal one has b = 1."""
+
+    saved_as = "block factor"
+    saved_fields = ("blocks",)
 
     def __init__(self, blocks: Float[Array, "J b b"]):
         self.blocks = frozen(blocks)
@@ -173,6 +177,9 @@ class EliminatedFactor(LatentFactor):
         blocks: F₀, the factor of the prior of every effect.
         cholesky: C, with C Cᵀ the precision of ψ in units of its prior.
     """
+
+    saved_as = "eliminated factor"
+    saved_fields = ("blocks", "cholesky")
 
     def __init__(self, blocks: Float[Array, "J d d"], cholesky: BlockCholesky):
         self.blocks = frozen(blocks)

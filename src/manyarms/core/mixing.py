@@ -14,14 +14,15 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._arrays import Array, as_count, as_floats, frozen
+from manyarms._saving import Saved
 from manyarms.core.latent import BlockFactor, LatentFactor
 from manyarms.errors import DataTypeError, NonFiniteError, ShapeError, TooLargeError
 from manyarms.linalg.elimination import Plan
 from manyarms.linalg.groups import sum_by
-from manyarms.linalg.pairs import all_pairs, pair_rows, shape_of
+from manyarms.linalg.pairs import all_pairs, csr_from_parts, csr_parts, pair_rows, shape_of
 
 
-class Mixing(ABC):
+class Mixing(Saved, ABC):
     """W_a for every action.
 
     Attributes:
@@ -84,6 +85,9 @@ class Mixing(ABC):
 
 class DenseMixing(Mixing):
     """Any matrices W_a, as one (K, d, d') array; d' = 0 makes the actions independent."""
+
+    saved_as = "dense mixing"
+    saved_fields = ("matrices",)
 
     def __init__(self, matrices: Float[Array, "K d p"]):
         self.matrices = frozen(matrices)
@@ -150,15 +154,29 @@ class MixedEffects(Mixing):
         dim: d, the dimension of the features, of every effect and of θ_a.
     """
 
+    saved_as = "mixed effects"
+
     def __init__(self, weights: Any, dim: int):
-        self.weights = _as_csr("weights", weights)
-        self.n_actions, self.n_effects = shape_of(self.weights)
-        if self.n_actions == 0 or self.n_effects == 0:
-            raise ShapeError(f"weights must have at least one action and one effect; got shape {self.weights.shape}.")
-        self.dim = as_count("dim", dim)
-        self.latent_dim = self.n_effects * self.dim
+        matrix = _as_csr("weights", weights)
+        if 0 in shape_of(matrix):
+            raise ShapeError(f"weights must have at least one action and one effect; got shape {matrix.shape}.")
+        self._set(matrix, as_count("dim", dim))
+
+    def _set(self, weights: sparse.csr_array, dim: int) -> None:
+        self.weights, self.dim = weights, dim
+        self.n_actions, self.n_effects = shape_of(weights)
+        self.latent_dim = self.n_effects * dim
         # The plan of the last set of seen actions: learning a prior conditions on the same ones again and again.
         self._planned: tuple[Array, Plan] | None = None
+
+    def saved(self) -> dict[str, Any]:
+        return {"weights": csr_parts(self.weights), "dim": self.dim}
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> MixedEffects:
+        out = object.__new__(cls)
+        out._set(csr_from_parts(parts["weights"]), parts["dim"])
+        return out
 
     @cached_property
     def most_effects(self) -> int:

@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._arrays import Array, frozen
+from manyarms._saving import Saved
 from manyarms.linalg.factor import triangular
 from manyarms.linalg.groups import chunks, group_by
 
 
 @dataclass(frozen=True)
-class RankGroup:
+class RankGroup(Saved):
     """Seen actions that have r rows each."""
 
+    saved_as = "rank group"
     actions: Int[Array, " m"]
     """Their numbers, ascending."""
     root: Float[Array, "m r d"]
@@ -35,7 +38,7 @@ class RankGroup:
         return self.root.shape[1]
 
 
-class Observed:
+class Observed(Saved):
     """The rows of every seen action.
 
     Attributes:
@@ -44,17 +47,29 @@ class Observed:
         log_normaliser: -1/2 Σ log 2πσ² over all rounds.
     """
 
+    saved_as = "observed"
+    saved_fields = ("groups", "residual", "log_normaliser")
+
     def __init__(self, groups: tuple[RankGroup, ...], residual: float, log_normaliser: float):
         self.groups = groups
         self.residual = residual
         self.log_normaliser = log_normaliser
+
+    @property
+    def actions(self) -> Int[Array, " m"]:
+        """Every seen action, ascending."""
+        return self._index[0]
+
+    @cached_property
+    def _index(self) -> tuple[Int[Array, " m"], Int[Array, " m"], Int[Array, " m"]]:
+        """Every seen action, its group and its place there; made when first needed, so that files open at once."""
+        groups = self.groups
         ids = np.concatenate([g.actions for g in groups]) if groups else np.empty(0, np.int64)
         order = np.argsort(ids, kind="stable")
         sizes = [len(g.actions) for g in groups]
         owner = np.repeat(np.arange(len(groups)), sizes)
         place = np.concatenate([np.arange(size) for size in sizes]) if groups else np.empty(0, np.int64)
-        self.actions: Int[Array, " m"] = frozen(ids[order])
-        self._owner, self._place = owner[order], place[order]
+        return frozen(ids[order]), owner[order], place[order]
 
     @classmethod
     def empty(cls) -> Observed:
@@ -63,11 +78,12 @@ class Observed:
 
     def find(self, actions: Int[Array, " m"]) -> Iterator[tuple[int, Int[Array, " q"], Int[Array, " q"]]]:
         """Which of `actions` have been seen: (group number, positions in `actions`, positions in the group)."""
-        if len(self.actions) == 0:
+        known, owners, places = self._index
+        if len(known) == 0:
             return
-        slot = np.minimum(np.searchsorted(self.actions, actions), len(self.actions) - 1)
-        seen = np.flatnonzero(self.actions[slot] == actions)
-        owner, place = self._owner[slot[seen]], self._place[slot[seen]]
+        slot = np.minimum(np.searchsorted(known, actions), len(known) - 1)
+        seen = np.flatnonzero(known[slot] == actions)
+        owner, place = owners[slot[seen]], places[slot[seen]]
         for number in np.unique(owner):
             inside = owner == number
             yield int(number), seen[inside], place[inside]

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from manyarms._arrays import Array, as_actions, as_count, as_vector, check_rows
 from manyarms._random import as_generator
+from manyarms._saving import SavedModel
 from manyarms.core.catalog import Catalog
 from manyarms.core.choices import Choices, RowError
 from manyarms.core.contexts import as_contexts
@@ -23,7 +24,7 @@ from manyarms.errors import EligibilityError, InputError, ShapeError
 from manyarms.linalg.pairs import shape_of
 
 
-class Policy(ABC):
+class Policy(SavedModel, ABC):
     """A rule that picks one of K actions in a context.
 
     A new policy implements `choices`; everything else follows from it. One that is tied to particular rows (what was

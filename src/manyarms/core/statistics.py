@@ -8,26 +8,29 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._arrays import Array, frozen
+from manyarms._saving import Saved
 from manyarms.errors import ShapeError
 from manyarms.linalg.groups import Groups, group_by, sum_by
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Saved):
     """Rounds kept as they are, sorted by action: every action here has fewer than d of them.
 
     A weight w is applied as √w to features and rewards, so that products carry w.
     """
 
+    saved_as = "rows"
     actions: Int[Array, " n"]
     features: Float[Array, "n d"]
     rewards: Float[Array, " n"]
 
 
 @dataclass(frozen=True)
-class Sums:
+class Sums(Saved):
     """Σ φφᵀ, Σ φ r and Σ r² of the actions with d rounds or more, ascending by action."""
 
+    saved_as = "sums"
     actions: Int[Array, " m"]
     gram: Float[Array, "m d d"]
     moment: Float[Array, "m d"]
@@ -35,7 +38,7 @@ class Sums:
 
 
 @dataclass(frozen=True, eq=False)
-class Statistics:
+class Statistics(Saved):
     """Sufficient statistics of logged rounds, for the seen actions only.
 
     An action keeps its rounds while it has fewer than d of them, which is smaller and more accurate, and sums after.
@@ -52,6 +55,7 @@ class Statistics:
         counted: Whether all weights are whole numbers, so that they can be read as counts.
     """
 
+    saved_as = "statistics"
     n_actions: int
     dim: int
     n_rounds: int

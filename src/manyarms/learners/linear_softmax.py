@@ -27,6 +27,9 @@ class LinearSoftmax(Softmax):
         catalog: What actions are called, if they have ids.
     """
 
+    saved_as = "linear softmax"
+    saved_fields = ("weights", "learned_from", "features", "catalog")
+
     def __init__(
         self,
         weights: Any,

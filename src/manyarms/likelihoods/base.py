@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._arrays import Array, check_rows
+from manyarms._saving import Saved
 from manyarms.core.data import Logs
 from manyarms.core.statistics import Statistics
 from manyarms.errors import RangeError
@@ -25,7 +26,7 @@ class Site(NamedTuple):
     linear: Float[Array, " n"]
 
 
-class Likelihood(ABC):
+class Likelihood(Saved, ABC):
     """p(r | η), with E[r | η] = g(η) increasing in η.
 
     Attributes:

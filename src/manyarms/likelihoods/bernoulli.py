@@ -34,6 +34,7 @@ class Bernoulli(Likelihood):
             high by 10, 18, 33 and 55 % where the variance v of η is 0.25, 0.5, 1 and 2.
     """
 
+    saved_as = "bernoulli"
     treatment: Treatment = "variational"
     expected: Literal["quadrature", "probit"] = "quadrature"
     must = "must be 0 or 1 under Bernoulli"

@@ -21,6 +21,7 @@ class Gaussian(Likelihood):
         noise_std: σ, above zero: how far a single reward lies from its expectation, one standard deviation.
     """
 
+    saved_as = "gaussian"
     noise_std: float = 1.0
     treatment = "exact"
     is_linear = True

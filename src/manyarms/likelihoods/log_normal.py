@@ -22,6 +22,7 @@ class LogNormal(Likelihood):
         noise_std: σ, above zero: by how much the logarithm of a single reward lies off, one standard deviation.
     """
 
+    saved_as = "log-normal"
     noise_std: float = 1.0
     treatment = "exact"
     dispersion_name = "noise_std"

@@ -26,6 +26,7 @@ class Poisson(Likelihood):
             bound. "laplace": a Gaussian at the joint mode of ψ and θ; too low where counts are few.
     """
 
+    saved_as = "poisson"
     treatment: Treatment = "variational"
     must = "must be counts 0, 1, 2, ... up to 2^53 under Poisson"
     way_out = "Use LogNormal for positive amounts, Hurdle for amounts with many zeros, Gaussian for other numbers."

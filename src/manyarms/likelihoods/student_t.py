@@ -37,6 +37,7 @@ class StudentT(Likelihood):
             precision from the same weights at v = 0, which is narrower still.
     """
 
+    saved_as = "student t"
     scale: float = 1.0
     degrees: float = 4.0
     treatment: Treatment = "variational"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -17,6 +18,7 @@ from scipy import sparse
 from scipy.linalg import solve_triangular
 
 from manyarms._arrays import Array
+from manyarms._saving import Saved
 from manyarms.linalg.factor import solve_lower, solve_lower_t
 from manyarms.linalg.groups import chunks, sum_by
 from manyarms.linalg.pairs import all_pairs, pair_rows
@@ -28,9 +30,10 @@ THIN = 8
 
 
 @dataclass(frozen=True)
-class Layer:
+class Layer(Saved):
     """Nodes that are eliminated together."""
 
+    saved_as = "layer"
     nodes: Int[Array, " m"]
     entries: slice
     """Their entries below the diagonal, as places in `Plan.rows`."""
@@ -39,8 +42,16 @@ class Layer:
     target: Int[Array, " q"]
     """Block `target` loses the product of entry `left` with entry `right` transposed."""
 
+    def saved(self) -> dict[str, Any]:
+        return super().saved() | {"entries": (self.entries.start, self.entries.stop)}
 
-class Plan:
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> Layer:
+        parts["entries"] = slice(*parts["entries"])
+        return cls(**parts)
+
+
+class Plan(Saved):
     """Which nodes to eliminate when, and where the blocks of the factor are kept.
 
     Blocks are kept in one array: the diagonal of every node, the entries below the diagonal, then the core row by row.
@@ -55,6 +66,11 @@ class Plan:
         columns: The earlier node of every entry.
         core_place: Where in the core each node is; -1 for those that are not.
     """
+
+    saved_as = "plan"
+    saved_fields = (
+        "n_nodes", "core", "order", "rank", "rows", "columns", "_by_code", "_codes", "core_place", "layers"
+    )  # fmt: skip
 
     def __init__(self, n_nodes: int, first: Int[Array, " e"], second: Int[Array, " e"]):
         self.n_nodes = n_nodes
@@ -74,6 +90,13 @@ class Plan:
             self._layer(nodes, slice(int(low), int(high)))
             for nodes, low, high in zip(picked, edges[:-1], edges[1:], strict=True)
         )
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> Plan:
+        out = object.__new__(cls)
+        for name in cls.saved_fields:
+            setattr(out, name, parts[name])
+        return out
 
     def _layer(self, nodes: Int[Array, " m"], entries: slice) -> Layer:
         left, right = all_pairs(self.columns[entries])
@@ -135,7 +158,7 @@ class Plan:
         return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
 
 
-class BlockCholesky:
+class BlockCholesky(Saved):
     """C, lower in the order of a plan, with C Cᵀ = P.
 
     Args:
@@ -145,6 +168,9 @@ class BlockCholesky:
     Raises:
         LinAlgError: When P is not positive definite.
     """
+
+    saved_as = "block Cholesky factor"
+    saved_fields = ("plan", "_blocks", "_core")
 
     def __init__(self, plan: Plan, blocks: Float[Array, "q b b"]):
         self.plan = plan
@@ -162,6 +188,12 @@ class BlockCholesky:
         c, b = len(plan.core), blocks.shape[1]
         dense = blocks[n + entries :].reshape(c, c, b, b).swapaxes(1, 2).reshape(c * b, c * b)
         self._core = np.linalg.cholesky(dense) if c else dense
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> BlockCholesky:
+        out = object.__new__(cls)
+        out.plan, out._blocks, out._core = parts["plan"], parts["_blocks"], parts["_core"]
+        return out
 
     def log_det(self) -> float:
         """log |P|."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Int
@@ -19,6 +19,26 @@ def shape_of(matrix: sparse.csr_array) -> tuple[int, int]:
 def pair_rows(matrix: sparse.csr_array) -> Int[Array, " p"]:
     """The row of every stored entry."""
     return np.repeat(np.arange(shape_of(matrix)[0]), np.diff(matrix.indptr))
+
+
+def csr_parts(matrix: sparse.csr_array) -> tuple[Array, Array, Array, int, bool]:
+    """What a matrix is made of: values, columns, where rows begin, how many columns there are, whether in order."""
+    return matrix.data, matrix.indices, matrix.indptr, shape_of(matrix)[1], bool(matrix.has_canonical_format)
+
+
+def csr_from_parts(parts: tuple[Any, ...]) -> sparse.csr_array:
+    """What `csr_parts` gave, as a matrix again.
+
+    Raises:
+        ValueError: When columns or rows are outside the matrix: SciPy would read beyond its memory.
+    """
+    data, columns, starts, n_columns, canonical = parts
+    # One that is not in order may be sorted in its place later, and a file's memory cannot be written to.
+    out = sparse.csr_array((data, columns, starts), shape=(len(starts) - 1, n_columns), copy=not canonical)
+    out.check_format(full_check=True)
+    if canonical:
+        out.has_canonical_format = True
+    return out
 
 
 def shared_set(matrix: sparse.csr_array) -> Int[Array, " m"] | None:

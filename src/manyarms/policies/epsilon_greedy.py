@@ -21,6 +21,9 @@ class EpsilonGreedy(Policy):
         epsilon: ε in [0, 1].
     """
 
+    saved_as = "epsilon-greedy"
+    saved_fields = ("policy", "epsilon")
+
     def __init__(self, policy: Policy, epsilon: float):
         self.policy = as_instance("policy", policy, Policy, "a policy")
         self.epsilon = as_scalar("epsilon", epsilon, at_least=0.0, at_most=1.0)

@@ -17,6 +17,9 @@ class Greedy(ScoredPolicy):
         posterior: What `fit` returned.
     """
 
+    saved_as = "greedy"
+    saved_fields = ("posterior",)
+
     def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
         if not self.is_linear:
             return self.posterior.predictor.best(contexts, k, among)

@@ -25,6 +25,8 @@ class Logged(Policy):
         logs: The logged rounds.
     """
 
+    not_saved = "It repeats the rows of a log: keep the log."
+
     def __init__(self, logs: LoggedData):
         logs = as_instance("logs", logs, LoggedData, "a LoggedData")
         self._logged = logs.actions

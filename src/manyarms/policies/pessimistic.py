@@ -24,6 +24,9 @@ class Pessimistic(ScoredPolicy):
         delta: δ; smaller is more cautious.
     """
 
+    saved_as = "pessimistic"
+    saved_fields = ("posterior", "delta")
+
     def __init__(self, posterior: RewardPosterior | HurdlePosterior, delta: float = 0.05):
         super().__init__(posterior)
         self.radius = confidence_radius(self.single_weights.dim, delta)

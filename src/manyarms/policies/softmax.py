@@ -21,6 +21,9 @@ class Softmax(Greedy):
         temperature: Above zero, in the units of the reward; towards 0 the choice becomes greedy.
     """
 
+    saved_as = "softmax"
+    saved_fields = ("posterior", "temperature")
+
     def __init__(self, posterior: RewardPosterior | HurdlePosterior, temperature: float):
         super().__init__(posterior)
         self.temperature = as_scalar("temperature", temperature, above=0.0)

@@ -22,6 +22,9 @@ class Uniform(Policy):
         n_actions: K.
     """
 
+    saved_as = "uniform"
+    saved_fields = ("n_actions",)
+
     def __init__(self, n_actions: int):
         self.n_actions = as_count("n_actions", n_actions)
         self._probabilities = np.full(self.n_actions, 1.0 / self.n_actions)
@@ -40,6 +43,8 @@ class TablePolicy(Policy):
     Raises:
         PropensityError: When a probability is negative or a row does not sum to 1.
     """
+
+    saved_as = "table"
 
     def __init__(self, probabilities: Any):
         if sparse.issparse(probabilities):
@@ -79,6 +84,20 @@ class TablePolicy(Policy):
             "the sum of probabilities", totals, lambda s: np.abs(s - 1.0) <= 1e-6, PropensityError, "must be 1",
             "Divide each row by its sum.",
         )  # fmt: skip
+
+    def saved(self) -> dict[str, Any]:
+        if self.n_rows is not None:
+            raise DataTypeError(
+                f"a TablePolicy of {self.n_rows} rows cannot be saved: it is tied to their contexts. Save the "
+                "probabilities with these, or a (K,) table, which applies to every context."
+            )
+        return {"probabilities": self._table}
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> TablePolicy:
+        out = object.__new__(cls)
+        out._table, out.n_actions, out.n_rows = parts["probabilities"], len(parts["probabilities"]), None
+        return out
 
     def take(self, rows: slice | Int[Array, " m"]) -> TablePolicy:
         if self.n_rows is None:

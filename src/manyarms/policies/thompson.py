@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt64
 from scipy import sparse
 
 from manyarms._arrays import Array, as_count, as_instance
@@ -34,18 +34,30 @@ class Thompson(Policy):
         rng: A NumPy generator.
     """
 
+    saved_as = "thompson"
     rows_per_block = 4096
     samples_have_probabilities = False
 
     def __init__(self, posterior: RewardPosterior, n_draws: int = 1000, *, rng: np.random.Generator):
-        self.posterior = as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
-        self.n_actions, self.dim = posterior.weights.n_actions, posterior.weights.dim
+        as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
+        latent_rng, action_rng = split(rng, "latent", "actions")
+        latent = posterior.weights.draw_latent(latent_rng, as_count("n_draws", n_draws))
+        self._set(posterior, latent, action_rng.integers(0, 1 << 63, size=2, dtype=np.uint64))
+
+    def _set(self, posterior: RewardPosterior, latent: Float[Array, "s p"], key: UInt64[Array, "2"]) -> None:
+        self.posterior, self._latent, self._key = posterior, latent, key
+        self.n_actions, self.dim, self.n_draws = posterior.n_actions, posterior.dim, len(latent)
         self.learned_from = posterior.learned_from
         self.features, self.catalog = posterior.features, posterior.catalog
-        self.n_draws = as_count("n_draws", n_draws)
-        latent_rng, action_rng = split(rng, "latent", "actions")
-        self._latent = posterior.weights.draw_latent(latent_rng, self.n_draws)
-        self._key = action_rng.integers(0, 1 << 63, size=2, dtype=np.uint64)
+
+    def saved(self) -> dict[str, Any]:
+        return {"posterior": self.posterior, "latent": self._latent, "key": self._key}
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> Thompson:
+        out = object.__new__(cls)
+        out._set(**parts)
+        return out
 
     @property
     def max_share_error(self) -> float:

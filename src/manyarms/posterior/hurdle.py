@@ -38,6 +38,7 @@ class HurdlePosterior(PolicyJudge):
         amount: The posterior of how much it is, from the rounds that have one.
     """
 
+    saved_as = "hurdle posterior"
     occurs: RewardPosterior
     amount: RewardPosterior
 

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from manyarms._arrays import Array, as_actions, as_count, check_overflow
 from manyarms._random import as_generator, split
+from manyarms._saving import SavedModel
 from manyarms.core.bound import readable
 from manyarms.core.contexts import as_contexts
 from manyarms.core.estimate import Estimate, Method
@@ -35,7 +36,7 @@ class Part(NamedTuple):
     prior: HierarchicalGaussian
 
 
-class PolicyJudge(ABC):
+class PolicyJudge(SavedModel, ABC):
     """What a posterior of rewards says of policies.
 
     Attributes:

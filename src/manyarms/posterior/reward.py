@@ -50,6 +50,7 @@ class RewardPosterior(PolicyJudge):
         catalog: What actions are called, when the logs came with one.
     """
 
+    saved_as = "reward posterior"
     weights: HierarchicalGaussian
     prior: HierarchicalGaussian
     statistics: Statistics

@@ -11,9 +11,10 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._arrays import Array, as_count, as_scalar
-from manyarms.core.catalog import MISSING, Catalog, Codes
+from manyarms.core.catalog import Catalog, Codes
 from manyarms.core.effects import EffectGroup
 from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.labels import MISSING
 from manyarms.core.mixing import MixedEffects
 from manyarms.errors import InputError
 from manyarms.linalg.pairs import shape_of

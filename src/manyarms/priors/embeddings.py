@@ -11,9 +11,10 @@ from scipy import sparse
 
 from manyarms._arrays import Array, as_count, as_scalar
 from manyarms._random import split
-from manyarms.core.catalog import MISSING, as_embeddings
+from manyarms.core.catalog import as_embeddings
 from manyarms.core.effects import EffectGroup
 from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.labels import MISSING
 from manyarms.errors import InputError, NonFiniteError, RangeError
 from manyarms.linalg.groups import chunks
 from manyarms.priors.building import Part, as_variance, build, metadata, root_mean_square

@@ -9,9 +9,10 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._arrays import Array, as_count
-from manyarms.core.catalog import MISSING, as_embeddings
+from manyarms.core.catalog import as_embeddings
 from manyarms.core.effects import EffectGroup
 from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.labels import MISSING
 from manyarms.errors import NonFiniteError, RangeError
 from manyarms.priors.building import Part, as_variance, beside_missing, build, metadata, root_mean_square
 

@@ -11,9 +11,10 @@ from jaxtyping import Int
 from scipy import sparse
 
 from manyarms._arrays import Array, as_count
-from manyarms.core.catalog import MISSING, TagRow, as_tags, encode
+from manyarms.core.catalog import as_tags, encode
 from manyarms.core.effects import EffectGroup
 from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.labels import MISSING, TagRow
 from manyarms.errors import DataTypeError, NonFiniteError, RangeError
 from manyarms.linalg.pairs import pair_rows, shape_of
 from manyarms.priors.building import Part, as_variance, beside_missing, build, metadata

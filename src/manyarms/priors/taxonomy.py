@@ -10,9 +10,10 @@ import numpy as np
 from jaxtyping import Int
 
 from manyarms._arrays import Array, as_count, as_floats, check_rows
-from manyarms.core.catalog import MISSING, Codes, as_column, as_paths, encode, is_missing
+from manyarms.core.catalog import Codes, as_column, as_paths, encode
 from manyarms.core.effects import EffectGroup
 from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.labels import MISSING, is_missing
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.priors.building import Part, as_variance, build, metadata, one_hot
 

@@ -1,0 +1,192 @@
+"""Labels: whatever ids, categories and tags are called, which of them mean "none", and how model files hold them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+from jaxtyping import Bool, Int, UInt8
+
+from manyarms._arrays import Array
+from manyarms._saving import Saved
+from manyarms.errors import DataTypeError
+
+MISSING = "(missing)"
+"""What an effect is called that stands in for metadata an action lacks. As a label it means the same as None."""
+
+TagRow: TypeAlias = tuple[Hashable, ...] | dict[Hashable, Any]
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a label says that there is none."""
+    if value is None or value is np.ma.masked or (isinstance(value, str) and value == MISSING):
+        return True
+    try:
+        return bool(value != value)  # noqa: PLR0124
+    except TypeError:  # pandas' NA compares to NA, which is neither true nor false
+        return True
+    except ValueError:  # an array: no label, and refused as such where labels are numbered
+        return False
+
+
+# In a model file.
+
+
+@dataclass(frozen=True, eq=False)
+class Words(Saved):
+    """Text as Arrow holds it, ready to be read from the file's own memory."""
+
+    saved_as = "words"
+    starts: Int[Array, " m"]
+    text: UInt8[Array, " t"]
+    present: UInt8[Array, " b"] | None
+
+    def array(self) -> Array:
+        import pyarrow as pa  # noqa: PLC0415  slow to import, and few labels ever need it
+
+        memory = [None if part is None else pa.py_buffer(part) for part in (self.present, self.starts, self.text)]
+        found = pa.LargeStringArray.from_buffers(len(self.starts) - 1, memory[1], memory[2], memory[0])
+        found.validate(full=True)
+        return found.to_numpy(zero_copy_only=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Integers(Saved):
+    """Python's integers."""
+
+    saved_as = "integers"
+    values: Int[Array, " m"]
+
+    def array(self) -> Array:
+        return self.values.astype(object)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixed(Saved):
+    """Labels of several types, as JSON."""
+
+    saved_as = "mixed labels"
+    json: bytes
+
+    def array(self) -> Array:
+        return _objects([_from_json(value) for value in json.loads(self.json)])
+
+
+Labels: TypeAlias = Array | Words | Integers | Mixed
+
+
+def pack_labels(name: str, labels: Sequence[Any] | Array) -> Labels:
+    """Labels as a model file can hold them.
+
+    Args:
+        name: What they are, for messages.
+        labels: Typed arrays stay as they are. Of others, those that are missing become None.
+
+    Raises:
+        DataTypeError: Naming the first row that is neither text nor a number, a date, bytes or a tuple of these.
+    """
+    if isinstance(labels, np.ndarray) and not labels.dtype.hasobject:
+        return labels
+    values: list[Any] = [None if is_missing(value) and not isinstance(value, str) else value for value in labels]
+    kinds = {type(value) for value in values}
+    if kinds == {int} and -(2**63) <= min(values) and max(values) < 2**63:
+        return Integers(np.array(values, dtype=np.int64))
+    if kinds <= {str, np.str_, type(None)}:
+        try:
+            return _words(values)
+        except UnicodeEncodeError:
+            pass  # a lone surrogate, which JSON can hold
+    return Mixed(json.dumps([_as_json(name, row, value) for row, value in enumerate(values)]).encode())
+
+
+def unpack_labels(packed: Labels) -> Array:
+    """The labels that were packed."""
+    return packed if isinstance(packed, np.ndarray) else packed.array()
+
+
+def _words(values: list[Any]) -> Words:
+    import pyarrow as pa  # noqa: PLC0415
+
+    present, starts, text = pa.array(values, pa.large_string()).buffers()
+    held = np.frombuffer(starts, np.int64)[: len(values) + 1] if values else np.zeros(1, np.int64)
+    bits = None if present is None else np.frombuffer(present, np.uint8)[: -(-len(values) // 8)]
+    return Words(held, np.frombuffer(text or b"", np.uint8)[: held[-1]], bits)
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged(Saved):
+    """For each action some labels, or a mapping from labels to weights."""
+
+    saved_as = "ragged labels"
+    flat: Labels
+    starts: Int[Array, " m"]
+    weights: Labels | None
+    weighted: Bool[Array, " k"]
+
+    def rows(self) -> tuple[TagRow, ...]:
+        labels, ends = unpack_labels(self.flat).tolist(), self.starts.tolist()
+        parts = [tuple(labels[start:end]) for start, end in pairwise(ends)]
+        if self.weights is None:
+            return tuple(parts)
+        weights = unpack_labels(self.weights).tolist()
+        return tuple(
+            dict(zip(part, weights[start:], strict=False)) if weighted else part
+            for part, start, weighted in zip(parts, ends, self.weighted.tolist(), strict=False)
+        )
+
+
+def pack_rows(name: str, rows: Sequence[TagRow]) -> Ragged:
+    """Rows of labels as a model file can hold them."""
+    flat = [label for row in rows for label in row]
+    starts = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
+    weighted = np.array([isinstance(row, dict) for row in rows], dtype=bool)
+    weights = [weight for row in rows for weight in (row.values() if isinstance(row, dict) else [None] * len(row))]
+    packed = pack_labels(f"weights of {name}", weights) if weighted.any() else None
+    return Ragged(pack_labels(name, flat), starts, packed, weighted)
+
+
+def _objects(values: list[Any]) -> Array:
+    # np.array would make a matrix of tuples.
+    return np.fromiter(values, dtype=object, count=len(values))
+
+
+def _as_json(name: str, row: int, value: Any) -> Any:
+    for kind, (tag, text, _) in _TAGGED.items():
+        # A datetime is a date too.
+        if type(value) is kind:
+            return [tag, text(value)]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, tuple):
+        return ["tuple", [_as_json(name, row, None if is_missing(one) else one) for one in value]]
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    raise DataTypeError(
+        f"{name} cannot be saved: row {row} has a {type(value).__name__}. Model files hold text, numbers, dates, bytes "
+        "and tuples of these; use str() of others."
+    )
+
+
+def _from_json(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    tag, what = value
+    if tag == "tuple":
+        return tuple(_from_json(one) for one in what)
+    return _READ[tag](what)
+
+
+_TAGGED: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    bytes: ("bytes", bytes.hex, bytes.fromhex),
+    float: ("float", float.hex, float.fromhex),
+    datetime.datetime: ("datetime", datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+    datetime.date: ("date", datetime.date.isoformat, datetime.date.fromisoformat),
+    np.datetime64: ("datetime64", lambda v: [str(v), np.datetime_data(v)[0]], lambda v: np.datetime64(*v)),
+}
+_READ = {tag: read for tag, _, read in _TAGGED.values()}
