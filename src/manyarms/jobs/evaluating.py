@@ -126,6 +126,8 @@ def evaluate(
     known = (logs.fingerprint, *fingerprints)
     if BASELINE in policies:
         raise InputError(f"{BASELINE!r} is what runs now: call the policy something else.")
+    for name, policy in policies.items():
+        _check_catalogs(name, policy, logs)
     own = {name: readable(policy, raw, logs.features, name) for name, policy in policies.items()}
     everyone: dict[str, Policy] = {BASELINE: Logged(logs), **own}
     rows = list[Judged]()
@@ -140,6 +142,14 @@ def evaluate(
             report(len(rows), len(everyone))
     mean = float(np.average(logs.rewards, weights=logs.weights))
     return Evaluation(len(logs), mean, rows[0], tuple(rows[1:]))
+
+
+def _check_catalogs(name: str, policy: Policy, logs: LoggedData) -> None:
+    """Refuse a policy whose actions are others than those of the logs, though there may be as many."""
+    as_instance(name, policy, Policy, "a policy")
+    mine, theirs = policy.catalog, logs.catalog
+    if mine is not None and theirs is not None and not (len(mine) == len(theirs) and mine.begins_with(theirs)):
+        raise InputError(f"{name} was learned with another catalog than that of the logs: its actions are others.")
 
 
 def _by_posterior(

@@ -69,28 +69,30 @@ def estimator_named(text: str, posterior: Model | None = None) -> Estimator:
         text: One of `ESTIMATORS`, with a number where it takes one.
         posterior: The reward model of those that have one.
     """
-    name, number = _parsed(text, ESTIMATORS, "estimator")
+    kind, number = _parsed(text, ESTIMATORS, "estimator")
+    # As it was called, so that two with different numbers are told apart.
+    name = text.strip()
     plain: dict[str, Callable[[], Estimator]] = {
-        "ips": lambda: IPS(number),
-        "snips": lambda: SNIPS(number),
-        "replay": Replay,
-        "sub-gaussian-ips": lambda: SubGaussianIPS(_needed(text, number)),
-        "exponential-smoothing": lambda: ExponentialSmoothing(_needed(text, number)),
-        "logarithmic-smoothing": lambda: LogarithmicSmoothing(_needed(text, number)),
+        "ips": lambda: IPS(number, name=name),
+        "snips": lambda: SNIPS(number, name=name),
+        "replay": lambda: Replay(name=name),
+        "sub-gaussian-ips": lambda: SubGaussianIPS(_needed(text, number), name=name),
+        "exponential-smoothing": lambda: ExponentialSmoothing(_needed(text, number), name=name),
+        "logarithmic-smoothing": lambda: LogarithmicSmoothing(_needed(text, number), name=name),
     }
-    if name in plain:
-        return plain[name]()
+    if kind in plain:
+        return plain[kind]()
     if posterior is None:
-        raise InputError(f"estimator {name!r} uses a reward model: pass a model.")
+        raise InputError(f"estimator {kind!r} uses a reward model: pass a model.")
     model: Any = posterior
     with_model: dict[str, Callable[[], Estimator]] = {
-        "dr": lambda: DR(model, number),
-        "sndr": lambda: SNDR(model, number),
-        "switch-dr": lambda: SwitchDR(model, _needed(text, number)),
-        "dros": lambda: DRos(model, _needed(text, number)),
-        "sub-gaussian-dr": lambda: SubGaussianDR(model, _needed(text, number)),
+        "dr": lambda: DR(model, number, name=name),
+        "sndr": lambda: SNDR(model, number, name=name),
+        "switch-dr": lambda: SwitchDR(model, _needed(text, number), name=name),
+        "dros": lambda: DRos(model, _needed(text, number), name=name),
+        "sub-gaussian-dr": lambda: SubGaussianDR(model, _needed(text, number), name=name),
     }
-    return with_model[name]()
+    return with_model[kind]()
 
 
 POLICIES = {

@@ -343,7 +343,8 @@ def _few(hyper: Hyperparameters, evidence: Evidence) -> tuple[str, ...]:
 def _uneven(evidence: Evidence) -> list[str]:
     """One spread for all coordinates of θ means little when features have very different sizes."""
     sizes = evidence.feature_sizes
-    used = np.flatnonzero(sizes)
+    # Below this a column is rounding errors: that of a level which no round has.
+    used = np.flatnonzero(sizes > 1e-9 * sizes.max(initial=0.0))
     if len(used) < 2 or sizes[used].max() < UNEVEN * sizes[used].min():
         return []
     large, small = used[np.argmax(sizes[used])], used[np.argmin(sizes[used])]

@@ -41,7 +41,7 @@ def kind_for(catalog: Catalog) -> Kind:
 
 
 def from_catalog(
-    catalog: Catalog,
+    catalog: Catalog | int,
     kind: Kind | None = None,
     *,
     dim: int,
@@ -53,7 +53,7 @@ def from_catalog(
     """The prior of one of the other builders, chosen by name or by what the catalog knows of its actions.
 
     Args:
-        catalog: All actions.
+        catalog: All actions; or only how many there are, for independent ones.
         kind: Which one; None for `kind_for(catalog)`.
         dim: d, the dimension of the features.
         effect_std: Of what actions share; `learn_prior` starts there.
@@ -61,9 +61,13 @@ def from_catalog(
         n_components: Clusters of embeddings; None for as many as BIC chooses.
         rng: For clusters of embeddings; by default they are found with seed 0.
     """
-    catalog = as_instance("catalog", catalog, Catalog, "a Catalog")
     if kind is not None and kind not in get_args(Kind):
         raise InputError(f"kind must be one of {', '.join(get_args(Kind))}; got {kind!r}.")
+    if isinstance(catalog, int):
+        if kind not in (None, "independent"):
+            raise InputError(f"a prior of {kind} needs a catalog that has them.")
+        return independent(catalog, cov=as_variance("action_std", action_std), dim=dim)
+    catalog = as_instance("catalog", catalog, Catalog, "a Catalog")
     kind = kind_for(catalog) if kind is None else kind
     if kind == "independent":
         return independent(catalog.n_actions, cov=as_variance("action_std", action_std), dim=dim)
