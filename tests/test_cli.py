@@ -190,7 +190,7 @@ def test_a_second_run_replaces_its_own_files_and_keeps_yours(tmp_path):
     script = tmp_path / "decide.py"
     script.write_text(script.read_text().replace('"item"', '"sku"'))
     refused = invoke("demo", *SMALL, "--output", tmp_path)
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert_one_line(refused, "decide.py", "--force")
     assert '"sku"' in script.read_text()
     assert (tmp_path / "logs.parquet").read_bytes() == after
@@ -241,7 +241,7 @@ def test_files_known_as_ours_stay_known_when_a_run_stops_half_way(tmp_path, monk
 
 
 def assert_one_line(result, *words):
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stdout == ""
     assert result.stderr.startswith("manyarms: error: ")
     assert result.stderr.count("\n") == 1
@@ -249,7 +249,7 @@ def assert_one_line(result, *words):
         assert word in result.stderr
 
 
-def test_errors_are_one_line_and_exit_1(tmp_path):
+def test_errors_are_one_line_and_exit_2(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     assert_one_line(invoke("demo", *SMALL, "--output", tmp_path / "file" / "shop"), "Not a directory", "file")
     assert_one_line(invoke("demo", "--items", 3, "--output", tmp_path, "--json"), "n_items=3", "40")

@@ -1,7 +1,7 @@
 """Logs from tables and files: roles, features, ids, missing values, time, errors with global row numbers."""
 
 import gzip
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import jaxtyping
 import numpy as np
@@ -338,3 +338,27 @@ def test_a_stream_whose_full_steps_overshoot_comes_to_rest_where_rounds_in_memor
     assert found.converged
     assert_allclose(found.log_evidence, expected.log_evidence, rtol=1e-9)
     assert_allclose(found.weights.action_mean(), expected.weights.action_mean(), atol=1e-4)
+
+
+def test_an_unknown_action_counts_as_other_where_the_catalog_lists_it(tmp_path):
+    folder, items = written("parquet", tmp_path), table()["item"].to_pylist()
+    ids = [item for item in sorted(set(items)) if item != "i07"]
+    stream = ma.read_logs(folder, **ROLES, catalog=ma.Catalog([*ids, "(other)"]), unknown="other")
+    logs = stream.collect()
+    assert [([*ids, "(other)"])[a] for a in logs.actions] == [i if i != "i07" else "(other)" for i in items]
+    assert stream.dropped == Dropped(mapped=items.count("i07")) and stream.dropped.total == 0
+    with pytest.raises(InputError, match=r"needs an action '\(other\)'"):
+        ma.read_logs(folder, **ROLES, catalog=ma.Catalog(ids), unknown="other")
+
+
+@pytest.mark.parametrize("offset", ["+02:00", ""])
+def test_times_may_be_texts(offset):
+    whole = table()
+    zone = timezone(timedelta(hours=2)) if offset else UTC
+    texts = [at.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S") + offset for at in whole["at"].to_pylist()]
+    now = datetime(2024, 1, 11, tzinfo=UTC if offset else None)
+    options = {"time": "at", "half_life": timedelta(days=2), "maturity": timedelta(days=1)}
+    found = ma.read_logs(whole.set_column(6, "at", pa.array(texts)), **ROLES, **options, now=now)
+    assert_same(found, ma.read_logs(whole, **ROLES, **options, now=now.replace(tzinfo=UTC)))
+    with pytest.raises(DataTypeError, match="column at must hold times"):
+        ma.read_logs(whole.set_column(6, "at", pa.array(["soon"] * N)), **ROLES, **options, now=now)

@@ -59,6 +59,7 @@ from manyarms.estimators import (
     support_by_category,
 )
 from manyarms.inference import condition
+from manyarms.jobs import Evaluation, evaluate, score
 from manyarms.learners import (
     DMLearner,
     DRLearner,
@@ -72,6 +73,7 @@ from manyarms.learners import (
 )
 from manyarms.likelihoods import Bernoulli, Gaussian, Hurdle, Likelihood, LogNormal, Poisson, StudentT
 from manyarms.loading import load
+from manyarms.logs.catalogs import read_catalog
 from manyarms.logs.read import read_logs
 from manyarms.logs.stream import LogStream
 from manyarms.nonlinear import NonlinearHierarchy, chain, fit_nonlinear, sample_posterior
@@ -115,6 +117,7 @@ __all__ = [
     "Estimate",
     "EstimatedLogging",
     "Estimator",
+    "Evaluation",
     "ExponentialSmoothing",
     "FeatureMap",
     "Gaussian",
@@ -168,14 +171,17 @@ __all__ = [
     "compare_priors",
     "condition",
     "errors",
+    "evaluate",
     "fit",
     "fit_nonlinear",
     "learn_prior",
     "load",
     "prior_sensitivity",
     "priors",
+    "read_catalog",
     "read_logs",
     "sample_posterior",
+    "score",
     "slope",
     "support_by_category",
 ]

@@ -8,7 +8,12 @@ import typer
 
 from manyarms._version import __version__
 from manyarms.cli.demo import demo
+from manyarms.cli.evaluate import evaluate
+from manyarms.cli.fit import fit
+from manyarms.cli.learn import learn
 from manyarms.cli.reproduce import reproduce
+from manyarms.cli.score import score
+from manyarms.cli.update import update
 
 app = typer.Typer(
     name="manyarms",
@@ -18,6 +23,23 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command(
+    epilog="Example: manyarms fit --logs logs/ --context age,city --action item --reward click --catalog items.parquet "
+    "--category department --likelihood bernoulli --out model.arrow"
+)(fit)
+app.command(
+    epilog="Example: manyarms evaluate --model model.arrow --logs logs/day=8 --action item --reward click "
+    "--policies greedy,softmax:0.1,policy.arrow --propensity p --estimators snips,dr"
+)(evaluate)
+app.command(epilog="Example: manyarms learn --model model.arrow --policy pessimistic:0.1 --out policy.arrow")(learn)
+app.command(
+    epilog="Example: manyarms score --model policy.arrow --contexts users.parquet --keep user --top-k 10 "
+    "--out scores.parquet"
+)(score)
+app.command(
+    epilog="Example: manyarms update --model model.arrow --logs logs/day=9 --action item --reward click "
+    "--catalog items.parquet --category department --out model.arrow"
+)(update)
 app.command(epilog="Example: manyarms demo --items 500 --categories 20 --rounds 5000 --json")(demo)
 
 app.command(epilog="Example: manyarms reproduce synthetic-opl movielens --quick --data my-data")(reproduce)

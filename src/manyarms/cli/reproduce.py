@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manyarms.cli.terminal import fail, one_line_errors
+from manyarms.cli.terminal import INTERRUPTED, fail, one_line_errors
 from manyarms.errors import DataFileError, InputError
 
 if TYPE_CHECKING:
     from manyarms.experiments.figures import Figure, Size
     from manyarms.report.reproduction import Reproduction
-
-INTERRUPTED = 130
-"""What a shell reports of a command that was stopped by Ctrl-C."""
 
 
 def reproduce(

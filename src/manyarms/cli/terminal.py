@@ -1,32 +1,52 @@
-"""What every command does on a terminal: signs of life, and errors in one line."""
+"""What every command does on a terminal: signs of life, warnings, and errors in one line."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
-from manyarms.errors import ManyarmsError
+from manyarms.errors import ManyarmsError, NumericalError
+
+UNEXPECTED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+"""Exit codes: something that should not happen, what a user can mend, and what a shell reports of Ctrl-C."""
+
+PATIENCE = 1.0
+"""Seconds that a user waits before a bar appears."""
 
 
 @contextmanager
 def one_line_errors() -> Generator[None]:
-    """What a user can cause ends in one line on stderr and exit code 1; all else is a bug and keeps its traceback."""
+    """What a user can mend ends in one line on stderr and exit code 2; all else is a bug and keeps its traceback."""
     try:
         yield
+    except NumericalError as error:
+        fail(str(error), UNEXPECTED)
     except ManyarmsError as error:
         fail(str(error))
     except OSError as error:
         fail(f"cannot use {error.filename}: {error.strerror}." if error.filename else str(error.strerror or error))
+    except KeyboardInterrupt:
+        fail("stopped.", INTERRUPTED)
 
 
-def fail(message: str) -> NoReturn:
-    """One line, exit code 1."""
-    typer.echo(f"manyarms: error: {message}", err=True)
-    raise typer.Exit(1) from None
+def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
+    """One line, and an exit code."""
+    typer.echo(f"manyarms: error: {_one_line(message)}", err=True)
+    raise typer.Exit(code) from None
+
+
+def warn(message: str) -> None:
+    """One line on stderr; the command goes on."""
+    typer.echo(f"manyarms: warning: {_one_line(message)}", err=True)
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())
 
 
 @contextmanager
@@ -39,3 +59,62 @@ def spinner(doing: str) -> Generator[None]:
 
     with Console(stderr=True).status(f"{doing} ..."):
         yield
+
+
+@contextmanager
+def row_bar(doing: str) -> Generator[Callable[[int, int | None], None]]:
+    """Rows done, rows a second and the time left, on a terminal and once it takes a second; elsewhere nothing.
+
+    Args:
+        doing: What is done with the rows.
+    """
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    bar = _RowBar(doing)
+    try:
+        yield bar.report
+    finally:
+        bar.stop()
+
+
+class _RowBar:
+    """A bar that appears when it is worth it, and begins anew with every pass."""
+
+    def __init__(self, doing: str):
+        self._doing, self._begun = doing, time.monotonic()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def report(self, done: int, total: int | None) -> None:
+        """So many rows are done, of so many (None or 0: it is not known)."""
+        if self._bar is None:
+            if time.monotonic() - self._begun < PATIENCE:
+                return
+            self._bar = _bar()
+            self._bar.start()
+            self._task = self._bar.add_task(self._doing, total=total or None)
+        if done == 0:
+            self._bar.reset(self._task, total=total or None)
+        self._bar.update(self._task, completed=done, total=total or None)
+
+    def stop(self) -> None:
+        """Leave the terminal as it was."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _bar() -> Any:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    class Rows(ProgressColumn):
+        """Rows done and rows a second."""
+
+        def render(self, task: Task) -> Text:
+            speed = "" if task.speed is None else f"  {task.speed:,.0f} rows/s"
+            return Text(f"{int(task.completed):,} rows{speed}")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), Rows(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -130,6 +130,30 @@ class Catalog(Saved):
                 "Put it into the Catalog, or drop such rows."
             ) from None
 
+    def begins_with(self, other: Catalog) -> bool:
+        """Whether the actions of another catalog come first here, in the same order: their numbers are the same."""
+        return self is other or _plain(self.ids)[: len(other)] == _plain(other.ids)
+
+    def grown_with(self, other: Catalog) -> Catalog:
+        """This catalog, and after its actions those of another that it does not list; what it knows itself stays.
+
+        Raises:
+            InputError: When the other catalog lacks a column that this one has.
+        """
+        ids = _plain(other.ids)
+        new = np.flatnonzero(self.find(ids) < 0)
+        columns = dict[str, Any]()
+        for name in ("categories", "tags", "paths", "embeddings"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine is None:
+                continue
+            if theirs is None:
+                raise InputError(f"the new catalog has no {name}, and the one it adds to has them.")
+            if sparse.issparse(mine) or sparse.issparse(theirs):
+                raise DataTypeError("tags as a matrix have no labels to match: pass labels to both catalogs.")
+            columns[name] = [*mine, *(theirs[row] for row in new)]
+        return Catalog([*_plain(self.ids), *(ids[row] for row in new)], **columns)
+
     def find(self, ids: Sequence[Hashable]) -> Int[Array, " n"]:
         """The action number of every id given, -1 where the catalog does not list it."""
         return np.fromiter((self._numbers.get(one, -1) for one in ids), dtype=np.int64, count=len(ids))

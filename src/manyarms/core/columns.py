@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -17,9 +17,27 @@ Level = str | int | bool
 """What a category can be called."""
 
 
+def table_of(value: Any) -> pa.Table | None:
+    """A table or data frame of any library as an Arrow table; None when it is none."""
+    if isinstance(value, np.ndarray | list | tuple | str):
+        return None
+    import pyarrow as pa  # noqa: PLC0415  slow to import, and only tables need it
+
+    if isinstance(value, pa.RecordBatch):
+        return pa.Table.from_batches([value])
+    import narwhals as nw  # noqa: PLC0415
+
+    try:
+        frame = nw.from_native(value)
+    except TypeError:
+        return None
+    frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+    return frame.to_arrow()
+
+
 def column_of(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray:
     """A column by name, without missing values."""
-    import pyarrow as pa  # noqa: PLC0415  slow to import, and only tables need it
+    import pyarrow as pa  # noqa: PLC0415
 
     if name not in table.schema.names:
         raise InputError(f"there is no column {name!r}; there are {', '.join(table.schema.names)}.")
@@ -27,7 +45,7 @@ def column_of(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray:
     column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     if column.null_count:
         row = row_number(column.is_null().to_pylist().index(True))
-        raise NonFiniteError(f'column {name} is missing in row {row}. Fill it, or pass missing="drop".')
+        raise NonFiniteError(f"column {name} is missing in row {row}. {_FILL}")
     return column
 
 
@@ -36,9 +54,7 @@ def numbers_of(name: str, column: pa.ChunkedArray) -> Float[Array, " n"]:
     values = unchecked_numbers_of(name, column)
     if not all_finite(values):
         row = int(np.argmin(np.isfinite(values)))
-        raise NonFiniteError(
-            f'column {name} has {values[row]} in row {row_number(row)}. Fill it, or pass missing="drop".'
-        )
+        raise NonFiniteError(f"column {name} has {values[row]} in row {row_number(row)}. {_FILL}")
     return values
 
 
@@ -86,3 +102,6 @@ def lists_of(name: str, column: pa.ChunkedArray, size: int) -> Float[Array, "n k
         place = flat.is_null().to_pylist().index(True)
         raise NonFiniteError(f"column {name} has a missing number in row {row_number(place // size)}.")
     return numbers_of(name, flat).reshape(len(column), size)
+
+
+_FILL = 'Fill it in, or drop such rows: read_logs(..., missing="drop").'

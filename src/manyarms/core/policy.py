@@ -10,11 +10,14 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_actions, as_count, as_matrix, as_vector, check_rows
+from manyarms._arrays import Array, as_actions, as_count, as_vector, check_rows
 from manyarms._random import as_generator
 from manyarms._saving import SavedModel
+from manyarms.core.catalog import Catalog
 from manyarms.core.choices import Choices, RowError
+from manyarms.core.contexts import as_contexts
 from manyarms.core.eligibility import as_eligibility, eligible_blocks
+from manyarms.core.features import FeatureMap
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.mass import FeatureMass, MassSum
 from manyarms.errors import EligibilityError, InputError, ShapeError
@@ -33,6 +36,8 @@ class Policy(SavedModel, ABC):
         dim: How many columns its contexts must have, or None when it does not look at them.
         rows_per_block: How many rows `choices` is asked for at a time.
         learned_from: Which rounds it was learned from; see `core.fingerprint`.
+        features: From context columns to φ(x), where it was learned with one: then contexts may be tables.
+        catalog: What actions are called, where that is known.
         samples_have_probabilities: Whether `sample` draws from what `probability_of` says; `Thompson` draws afresh.
     """
 
@@ -40,6 +45,8 @@ class Policy(SavedModel, ABC):
     n_rows: int | None = None
     dim: int | None = None
     learned_from: tuple[Fingerprint, ...] = ()
+    features: FeatureMap | None = None
+    catalog: Catalog | None = None
     samples_have_probabilities: bool = True
     rows_per_block: int = 1 << 14
 
@@ -82,7 +89,7 @@ class Policy(SavedModel, ABC):
         """π(a | x_i) for all actions, some rows at a time: (rows, their probabilities).
 
         Args:
-            contexts: (n, d).
+            contexts: (n, d), or a table.
             eligible: Which actions may be chosen where; None for all.
             chunk_size: Rows a chunk; by default as many as make a chunk of 32 MB.
         """
@@ -96,7 +103,7 @@ class Policy(SavedModel, ABC):
         """Σ_a π(a | x_i) over the actions of one set a row: clusters, neighbourhoods.
 
         Args:
-            contexts: (n, d).
+            contexts: (n, d), or a table.
             sets: (S, K) with ones where an action belongs to a set.
             which: (n,) the set that each row asks for.
             eligible: Which actions may be chosen where; None for all.
@@ -125,7 +132,7 @@ class Policy(SavedModel, ABC):
         """The feature mass, and Σ_a π(a | x_i) φ(x_i)ᵀ θ̂_a row by row, in one walk through the contexts.
 
         Args:
-            contexts: (n, d).
+            contexts: (n, d), or a table.
             means: θ̂_a for every action.
             eligible: Which actions may be chosen where; None for all.
             weights: (n,) how often each row counts in the mass; None for once.
@@ -164,7 +171,7 @@ class Policy(SavedModel, ABC):
             yield rows, x[rows], choices
 
     def _check_contexts(self, contexts: Any) -> Float[Array, "n d"]:
-        return as_matrix("contexts", contexts, rows=self.n_rows, columns=self.dim)
+        return as_contexts(contexts, self.features, rows=self.n_rows, columns=self.dim)
 
     def _check_k(self, k: int) -> int:
         k = as_count("k", k)

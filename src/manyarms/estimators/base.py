@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._arrays import Array, as_instance, check_overflow
+from manyarms.core.bound import readable
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint, any_shared
@@ -168,6 +169,7 @@ def check_target(policy: Policy, logs: LoggedData) -> None:
         raise ShapeError(
             f"policy has {policy.n_actions} actions; the logs have {logs.n_actions}. Pass n_actions= to LoggedData."
         )
+    readable(policy, logs.contexts, logs.features)
     if len(logs) < 2 or row_weights(logs.weights, len(logs)).sum() < 2:
         raise InputError(
             "an estimate needs at least 2 rounds, and weights count rounds: weight 2 is the row twice. "

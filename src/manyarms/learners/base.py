@@ -75,7 +75,7 @@ class SoftmaxLearner(Learner):
         problem = self._checked_problem(logs, eligible)
         units = None if logs.groups is None else logs.groups[counted_rows(logs)]
         weights = self.training.weights_for(problem, self.criterion, units)
-        return LinearSoftmax(weights, learned_from=self._sources(logs))
+        return LinearSoftmax(weights, learned_from=self._sources(logs), features=logs.features, catalog=logs.catalog)
 
     def objective(self, policy: LinearSoftmax, logs: LoggedData, *, eligible: Any = None) -> float:
         """The estimate that is maximised, without penalties, for any policy of the family.

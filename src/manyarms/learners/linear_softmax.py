@@ -7,6 +7,8 @@ from typing import Any
 from jaxtyping import Float, Int
 
 from manyarms._arrays import Array, as_floats
+from manyarms.core.catalog import Catalog
+from manyarms.core.features import FeatureMap
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import ShapeError
 from manyarms.policies import Softmax
@@ -21,18 +23,27 @@ class LinearSoftmax(Softmax):
     Args:
         weights: (K, d): β, a row an action.
         learned_from: Which rounds the weights were learned from; see `core.fingerprint`.
+        features: From context columns to φ(x), if there is a map: then contexts may be tables.
+        catalog: What actions are called, if they have ids.
     """
 
     saved_as = "linear softmax"
-    saved_fields = ("weights", "learned_from")
+    saved_fields = ("weights", "learned_from", "features", "catalog")
 
-    def __init__(self, weights: Any, *, learned_from: tuple[Fingerprint, ...] = ()):
+    def __init__(
+        self,
+        weights: Any,
+        *,
+        learned_from: tuple[Fingerprint, ...] = (),
+        features: FeatureMap | None = None,
+        catalog: Catalog | None = None,
+    ):
         # There is no posterior behind this one, so what the base class reads from it is set here.
         self.weights: Float[Array, "K d"] = as_floats("weights", weights, ndim=2)
         self.n_actions, self.dim = self.weights.shape
         if self.weights.size == 0:
             raise ShapeError(f"weights must have a row an action and a column a feature; got {self.weights.shape}.")
-        self.learned_from = learned_from
+        self.learned_from, self.features, self.catalog = learned_from, features, catalog
         self.temperature = 1.0
         self.rows_per_block = max(1, (1 << 21) // self.n_actions)
 

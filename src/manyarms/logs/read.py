@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from manyarms._arrays import as_count, as_instance, rows_from
 from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of, column_of, numbers_of
 from manyarms.core.data import LoggedData
-from manyarms.core.features import FeatureMap
+from manyarms.core.features import OTHER, FeatureMap
 from manyarms.errors import InputError
 from manyarms.logs.learning import learn_features
 from manyarms.logs.rounds import Age, Missing, Reading, Roles, Unknown, complete
@@ -63,7 +63,8 @@ def read_logs(
         max_levels: Levels of a category with a feature of their own at most.
         n_actions: K, when ids are action numbers; by default one more than the largest.
         missing: "refuse" a row that lacks a value, or "drop" it; what is dropped is counted.
-        unknown: "refuse" an action that is not in the catalog, or "drop" its rows.
+        unknown: "refuse" an action that is not in the catalog, "drop" its rows, or count it as the action "(other)",
+            which the catalog must then list.
         half_life: A round this old counts half.
         maturity: Rounds younger than this are left out, since their rewards may still come in.
         now: What ages are counted from; by default the time of this call.
@@ -74,9 +75,10 @@ def read_logs(
     source = as_source(logs)
     roles = Roles(tuple(context), action, reward, propensity, weight, group, time)
     source.need(roles.columns)
-    for name, value in (("missing", missing), ("unknown", unknown)):
-        if value not in ("refuse", "drop"):
-            raise InputError(f'{name} must be "refuse" or "drop"; got {value!r}.')
+    for name, value, allowed in (("missing", missing, Missing), ("unknown", unknown, Unknown)):
+        if value not in get_args(allowed):
+            choice = " or ".join(f'"{one}"' for one in get_args(allowed))
+            raise InputError(f"{name} must be {choice}; got {value!r}.")
     age = _age(roles, half_life, maturity, now)
     if features is None:
         rows = _complete_rows(source, roles, missing)
@@ -88,6 +90,11 @@ def read_logs(
     else:
         catalog = as_instance("catalog", catalog, Catalog, "a Catalog")
         n_actions = catalog.n_actions
+    if unknown == "other" and (catalog is None or catalog.find([OTHER])[0] < 0):
+        raise InputError(
+            f'unknown="other" needs an action {OTHER!r} to count unknown ones as. Pass a catalog that lists it, as in '
+            "ma.read_catalog(..., other=True)."
+        )
     stream = LogStream(source, Reading(roles, features, n_actions, catalog, missing, unknown, age))
     return stream.collect() if isinstance(source, TableSource) else stream
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -14,14 +14,14 @@ from manyarms._arrays import Array, as_actions, row_number
 from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.core.data import LoggedData
-from manyarms.core.features import FeatureMap
+from manyarms.core.features import OTHER, FeatureMap
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Missing = Literal["refuse", "drop"]
-Unknown = Literal["refuse", "drop"]
+Unknown = Literal["refuse", "drop", "other"]
 
 
 @dataclass(frozen=True)
@@ -70,24 +70,26 @@ class Age:
 
 @dataclass(frozen=True)
 class Dropped:
-    """Rows that were left out, by reason.
+    """Rows that were left out, by reason, and those that stayed as something else.
 
     Attributes:
         missing: Some value was missing.
         unknown: The action is not in the catalog.
         immature: Too young.
+        mapped: Not left out: the action is not in the catalog, and counts as its "(other)".
     """
 
     missing: int = 0
     unknown: int = 0
     immature: int = 0
+    mapped: int = 0
 
     def __add__(self, other: Dropped) -> Dropped:
-        return Dropped(self.missing + other.missing, self.unknown + other.unknown, self.immature + other.immature)
+        return Dropped(*(getattr(self, name) + getattr(other, name) for name in _REASONS))
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """All that were left out."""
         return self.missing + self.unknown + self.immature
 
 
@@ -118,8 +120,12 @@ class Reading:
         table, missing = complete(batch, self.roles.columns, self.missing)
         decay, mature = self._aged(table)
         actions, known = self._actions(table)
+        mapped = 0
+        if self.unknown == "other" and self.catalog is not None:
+            mapped = int((~known & mature).sum())
+            actions, known = np.where(known, actions, self.catalog.find([OTHER])[0]), np.ones_like(known)
         kept = known & mature
-        dropped = Dropped(missing, int((~known & mature).sum()), int((~mature).sum()))
+        dropped = Dropped(missing, int((~known & mature).sum()), int((~mature).sum()), mapped)
         if not kept.all():
             table, actions, decay = table.filter(kept), actions[kept], None if decay is None else decay[kept]
         return self._logged(table, actions, decay), dropped
@@ -161,7 +167,7 @@ class Reading:
             row = int(np.argmin(known))
             raise ActionError(
                 f"row {row_number(row)} has {column[row].as_py()!r} in column {name}, which is not in the catalog of "
-                f'{self.n_actions:,} actions. Put it there, or pass unknown="drop".'
+                f'{self.n_actions:,} actions. Put it there, or pass unknown="drop" or "other".'
             )
         return found, known
 
@@ -175,6 +181,9 @@ class Reading:
         if self.age.half_life is None:
             return None, mature
         return np.exp2(-np.maximum(age, 0.0) / self.age.half_life.total_seconds()), mature
+
+
+_REASONS = tuple(field.name for field in fields(Dropped))
 
 
 def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) -> tuple[pa.Table, int]:
@@ -222,6 +231,8 @@ def _ages(name: str, column: pa.ChunkedArray, now: datetime) -> Float[Array, " n
     """In seconds, counted back from `now`."""
     import pyarrow as pa  # noqa: PLC0415
 
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = _parsed(name, column)
     if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
         raise DataTypeError(f"column {name} must hold times; its type is {column.type}.")
     zone = getattr(column.type, "tz", None)
@@ -230,3 +241,15 @@ def _ages(name: str, column: pa.ChunkedArray, now: datetime) -> Float[Array, " n
     moments = column.cast(pa.timestamp("us", tz=zone)).to_numpy().astype("datetime64[us]")
     plain = now.astimezone(UTC).replace(tzinfo=None) if now.tzinfo else now
     return (np.datetime64(plain, "us") - moments) / np.timedelta64(1, "s")
+
+
+def _parsed(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times written as texts, as in 2024-05-01 09:30:00+02:00, all with an offset or all without."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    for zone in ("UTC", None):
+        try:
+            return column.cast(pa.timestamp("us", tz=zone))
+        except pa.ArrowInvalid as problem:
+            reason = problem
+    raise DataTypeError(f"column {name} must hold times: {reason}.")

@@ -6,9 +6,12 @@ import glob
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from manyarms.core.columns import table_of
+from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import DataFileError, DataTypeError, InputError
 
 if TYPE_CHECKING:
@@ -38,6 +41,16 @@ class Source(ABC):
     @abstractmethod
     def identity(self) -> str:
         """A text that tells these rows from others."""
+
+    @property
+    def n_rows(self) -> int | None:
+        """How many rows there are, where that is known without reading them."""
+        return None
+
+    @property
+    def fingerprints(self) -> tuple[Fingerprint, ...]:
+        """Of each part of it that might come again elsewhere, as a file does in a folder that has grown."""
+        return (Fingerprint(blake2b(self.identity.encode(), digest_size=16).hexdigest(), 1),)
 
     def need(self, columns: Iterable[str]) -> None:
         """Refuse when a column is missing, and say which there are."""
@@ -171,6 +184,16 @@ class FileSource(Source):
                     f"{fragment.path} cannot be read: {damage}. All files must have the same columns of the same types."
                 ) from damage
 
+    @property
+    def n_rows(self) -> int | None:
+        # Other formats would have to be read for it.
+        return self._dataset.count_rows() if _format(self.files) == "parquet" else None
+
+    @property
+    def fingerprints(self) -> tuple[Fingerprint, ...]:
+        """Of each file, by its size and what it begins and ends with: a copy elsewhere is the same file."""
+        return tuple(Fingerprint(_content_digest(file), 1) for file in self.files)
+
     def _fragments(self) -> list[ds.Fragment]:
         found = {fragment.path: fragment for fragment in self._dataset.get_fragments()}
         return [found[str(file)] for file in self.files]
@@ -199,7 +222,7 @@ def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of
         return BatchSource(iter(value))
     if callable(value) and not hasattr(value, "columns"):
         return BatchSource(cast(Callable[[], Iterable[Any]], value))
-    table = _framed(value)
+    table = table_of(value)
     if table is not None:
         return TableSource(table)
     if isinstance(value, Iterable):
@@ -207,18 +230,6 @@ def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of
     raise DataTypeError(
         f"logs must be a path, a table of pandas, Polars or Arrow, or Arrow batches; got {type(value).__name__}."
     )
-
-
-def _framed(value: Any) -> pa.Table | None:
-    """A data frame of any library as an Arrow table; None when it is no frame."""
-    import narwhals as nw  # noqa: PLC0415
-
-    try:
-        frame = nw.from_native(value)
-    except TypeError:
-        return None
-    frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
-    return frame.to_arrow()
 
 
 def _is_path(value: Any) -> bool:
@@ -278,6 +289,20 @@ def _reader(kind: str) -> Any:
     # Arrow would fetch all of a file in advance, as suits a store far away; then memory grows with the files.
     options = ds.ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True)
     return ds.ParquetFileFormat(default_fragment_scan_options=options)
+
+
+def _content_digest(file: Path) -> str:
+    with open(file, "rb") as content:
+        size = content.seek(0, os.SEEK_END)
+        content.seek(0)
+        found = blake2b(str(size).encode() + content.read(_LOOK), digest_size=16)
+        content.seek(max(0, size - _LOOK))
+        found.update(content.read())
+    return found.hexdigest()
+
+
+_LOOK = 1 << 16
+"""How many bytes at either end tell files apart; that of Parquet ends with counts and extremes of every column."""
 
 
 def _culprit(files: list[Path], kind: str) -> Path:

@@ -13,9 +13,10 @@ from scipy import sparse
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from manyarms._arrays import Array, as_actions, as_instance, as_matrix
+from manyarms._arrays import Array, as_actions, as_instance
 from manyarms._saving import SavedModel
 from manyarms.core.choices import Choices
+from manyarms.core.contexts import as_contexts
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.mass import FeatureMass
@@ -174,7 +175,7 @@ class PosteriorDraws(SavedModel):
         policy = as_instance(name, policy, Policy, "a policy")
         if policy.n_actions != self.hierarchy.n_actions:
             raise ShapeError(f"{name} has {policy.n_actions} actions; the draws have {self.hierarchy.n_actions}.")
-        x = as_matrix("contexts", contexts, columns=self.hierarchy.dim)
+        x = as_contexts(contexts, None, columns=self.hierarchy.dim)
         mass = policy.feature_mass(x, eligible=eligible, weights=weights)
         if self.likelihood.is_linear:
             return self._linear_values(policy, x, mass, eligible)

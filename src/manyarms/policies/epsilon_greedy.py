@@ -29,6 +29,7 @@ class EpsilonGreedy(Policy):
         self.epsilon = as_scalar("epsilon", epsilon, at_least=0.0, at_most=1.0)
         self.n_actions, self.n_rows, self.dim = policy.n_actions, policy.n_rows, policy.dim
         self.rows_per_block, self.learned_from = policy.rows_per_block, policy.learned_from
+        self.features, self.catalog = policy.features, policy.catalog
 
     def take(self, rows: slice | Int[Array, " m"]) -> EpsilonGreedy:
         return EpsilonGreedy(self.policy.take(rows), self.epsilon)

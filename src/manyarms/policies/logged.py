@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_instance, as_matrix
+from manyarms._arrays import Array, as_instance
 from manyarms.core.choices import Choices, RowError
+from manyarms.core.contexts import as_contexts
 from manyarms.core.data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.errors import ShapeError
@@ -33,7 +34,7 @@ class Logged(Policy):
         self.n_rows = len(logs)
 
     def _check_contexts(self, contexts: Any) -> Float[Array, "n d"]:
-        x = as_matrix("contexts", contexts)
+        x = as_contexts(contexts, self.features)
         if len(x) != self.n_rows:
             raise ShapeError(
                 f"Logged repeats the actions of the {self.n_rows} rows of its log, and there are {len(x)} contexts. "

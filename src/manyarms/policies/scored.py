@@ -33,6 +33,7 @@ class ScoredPolicy(Policy):
         self.posterior = posterior
         self.n_actions, self.dim = posterior.n_actions, posterior.dim
         self.learned_from = posterior.learned_from
+        self.features, self.catalog = posterior.features, posterior.catalog
 
     @property
     def is_linear(self) -> bool:

@@ -48,6 +48,7 @@ class Thompson(Policy):
         self.posterior, self._latent, self._key = posterior, latent, key
         self.n_actions, self.dim, self.n_draws = posterior.n_actions, posterior.dim, len(latent)
         self.learned_from = posterior.learned_from
+        self.features, self.catalog = posterior.features, posterior.catalog
 
     def saved(self) -> dict[str, Any]:
         return {"posterior": self.posterior, "latent": self._latent, "key": self._key}

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_actions, as_instance, as_matrix, check_overflow
+from manyarms._arrays import Array, as_actions, as_instance, check_overflow
+from manyarms.core.bound import readable
+from manyarms.core.catalog import Catalog
+from manyarms.core.contexts import as_contexts
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Method
+from manyarms.core.features import FeatureMap
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.policy import Policy
@@ -55,6 +59,16 @@ class HurdlePosterior(PolicyJudge):
     def learned_from(self) -> tuple[Fingerprint, ...]:
         """Which rounds it has seen."""
         return self.occurs.learned_from
+
+    @property
+    def features(self) -> FeatureMap | None:
+        """From context columns to φ(x), when the logs came with a map: then contexts may be tables."""
+        return self.occurs.features
+
+    @property
+    def catalog(self) -> Catalog | None:
+        """What actions are called, when the logs came with a catalog."""
+        return self.occurs.catalog
 
     @property
     def log_evidence(self) -> float:
@@ -112,7 +126,7 @@ class HurdlePosterior(PolicyJudge):
 
         Var pq = q² Var p + p² Var q + Var p Var q, the parts being independent; each of theirs by the delta method.
         """
-        x = as_matrix("contexts", contexts, columns=self.dim)
+        x = as_contexts(contexts, self.features, columns=self.dim)
         actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(x))
         first, second = (part.expected_reward(x, actions) for part in (self.occurs, self.amount))
         spread = [part.reward_std(x, actions) for part in (self.occurs, self.amount)]
@@ -123,10 +137,10 @@ class HurdlePosterior(PolicyJudge):
     def profile_parts(
         self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
     ) -> tuple[Masses, Float[Array, " n"]]:
-        policy = as_instance(name, policy, Policy, "a policy")
+        policy = readable(as_instance(name, policy, Policy, "a policy"), contexts, self.features, name)
         if policy.n_actions != self.n_actions:
             raise ShapeError(f"{name} has {policy.n_actions} actions; the posterior has {self.n_actions}.")
-        x = as_matrix("contexts", contexts, columns=self.dim)
+        x = as_contexts(contexts, self.features, columns=self.dim)
         return self.predictor.profile(policy, x, eligible, weights)
 
     def update(self, logs: LoggedData) -> HurdlePosterior:
@@ -145,12 +159,16 @@ class HurdlePosterior(PolicyJudge):
         occurs, amount = split_rounds(logs)
         return replace(self, occurs=self.occurs.refit(occurs), amount=self.amount.refit(amount))
 
-    def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> HurdlePosterior:
+    def with_actions(
+        self, mixing: Any, action_cov: Any = None, offset: Any = None, *, catalog: Catalog | None = None
+    ) -> HurdlePosterior:
         """New actions after the existing ones, the same in both parts; see `RewardPosterior.with_actions`.
 
         Where the parts differ: `dataclasses.replace(posterior, occurs=..., amount=...)` with new actions in each.
         """
-        occurs, amount = (part.with_actions(mixing, action_cov, offset) for part in (self.occurs, self.amount))
+        occurs, amount = (
+            part.with_actions(mixing, action_cov, offset, catalog=catalog) for part in (self.occurs, self.amount)
+        )
         return replace(self, occurs=occurs, amount=amount)
 
 

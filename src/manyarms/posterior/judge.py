@@ -9,10 +9,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_actions, as_count, as_matrix, check_overflow
+from manyarms._arrays import Array, as_actions, as_count, check_overflow
 from manyarms._random import as_generator, split
 from manyarms._saving import SavedModel
+from manyarms.core.bound import readable
+from manyarms.core.contexts import as_contexts
 from manyarms.core.estimate import Estimate, Method
+from manyarms.core.features import FeatureMap
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mass import FeatureMass
 from manyarms.core.policy import Policy, row_weights
@@ -41,7 +44,12 @@ class PolicyJudge(SavedModel, ABC):
         factors: Weights and likelihoods whose rewards multiply to the reward.
         method: How the distribution of a value is found.
         all_warnings: What every estimate must carry.
+        features: From context columns to φ(x), where there is a map: then contexts may be tables.
     """
+
+    @property
+    @abstractmethod
+    def features(self) -> FeatureMap | None: ...
 
     @property
     @abstractmethod
@@ -81,7 +89,7 @@ class PolicyJudge(SavedModel, ABC):
 
         Args:
             policy: Any policy on the same actions.
-            contexts: (n, d), a sample of those the policy will meet.
+            contexts: (n, d), or a table: a sample of those the policy will meet.
             eligible: Which actions may be chosen where; None for all. See `core.eligibility`.
             weights: (n,) how often each context counts; None for once.
             groups: (n,) users or sessions, when contexts come in clusters; `context_std` is then that of the groups.
@@ -110,7 +118,7 @@ class PolicyJudge(SavedModel, ABC):
         Args:
             policy: The candidate.
             baseline: What it must beat, for example `Logged(logs)`.
-            contexts: (n, d).
+            contexts: (n, d), or a table.
             eligible: Which actions may be chosen where, for both.
             weights: (n,) how often each context counts; None for once.
             groups: (n,) users or sessions, when contexts come in clusters; `context_std` is then that of the groups.
@@ -174,7 +182,7 @@ class PolicyJudge(SavedModel, ABC):
 
         Args:
             policy: Any policy on the same actions.
-            contexts: (n, d).
+            contexts: (n, d), or a table.
             n_draws: How many draws.
             rng: A NumPy generator.
             baseline: What to subtract; None for nothing.
@@ -187,8 +195,9 @@ class PolicyJudge(SavedModel, ABC):
             if baseline is None
             else self.difference(policy, baseline, contexts, eligible=eligible, weights=weights, groups=groups)
         )
-        x = as_matrix("contexts", contexts)
-        terms = [(policy, 1.0), *([] if baseline is None else [(baseline, -1.0)])]
+        x = as_contexts(contexts, self.features)
+        pairs = [(policy, 1.0, "policy"), *([] if baseline is None else [(baseline, -1.0, "baseline")])]
+        terms = [(readable(one, contexts, self.features, name), sign) for one, sign, name in pairs]
         n_draws = as_count("n_draws", n_draws, minimum=2)
         context_rng, *rngs = split(as_generator(rng), "contexts", *(str(i) for i in range(len(self.factors))))
         factors = [Factor.draw(*one, n_draws, own) for one, own in zip(self.factors, rngs, strict=True)]

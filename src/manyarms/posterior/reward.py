@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_actions, as_instance, as_matrix, check_overflow
+from manyarms._arrays import Array, as_actions, as_instance, check_overflow
+from manyarms.core.bound import readable
 from manyarms.core.catalog import Catalog
+from manyarms.core.contexts import as_contexts
 from manyarms.core.data import LoggedData, Logs
 from manyarms.core.estimate import Method
 from manyarms.core.features import FeatureMap
@@ -20,7 +22,7 @@ from manyarms.core.mass import FeatureMass
 from manyarms.core.policy import Policy
 from manyarms.core.statistics import Statistics
 from manyarms.engines import Engine, as_engine
-from manyarms.errors import DataTypeError, ShapeError
+from manyarms.errors import DataTypeError, InputError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.absorb import absorb
@@ -59,7 +61,7 @@ class RewardPosterior(PolicyJudge):
     evidence_offset: float = 0.0
     trace: tuple[float, ...] = ()
     converged: bool = True
-    features: FeatureMap | None = None
+    features: FeatureMap | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen, so read-only too
     catalog: Catalog | None = None
 
     def __repr__(self) -> str:
@@ -112,7 +114,7 @@ class RewardPosterior(PolicyJudge):
 
     def expected_reward(self, contexts: Any, actions: Any = None) -> Float[Array, "n K"] | Float[Array, " n"]:
         """r̂(x, a) = E g(φ(x)ᵀ θ_a): for one action a row, or the n x K array for all when `actions` is None."""
-        x = as_matrix("contexts", contexts, columns=self.weights.dim)
+        x = as_contexts(contexts, self.features, columns=self.weights.dim)
         if actions is not None:
             actions = as_actions("actions", actions, n_actions=self.weights.n_actions, length=len(x))
         if not self.likelihood.is_linear:
@@ -127,7 +129,7 @@ class RewardPosterior(PolicyJudge):
 
         By the delta method where rewards are not linear in the weights.
         """
-        x = as_matrix("contexts", contexts, columns=self.weights.dim)
+        x = as_contexts(contexts, self.features, columns=self.weights.dim)
         actions = as_actions("actions", actions, n_actions=self.weights.n_actions, length=len(x))
         with np.errstate(over="ignore", invalid="ignore"):
             std = check_overflow("reward_std", row_norms(x, actions, self.weights.action_cov))
@@ -147,7 +149,7 @@ class RewardPosterior(PolicyJudge):
             logs: New rounds.
             engine: As in `fit`.
         """
-        as_logs(logs, self.prior)
+        self._check_maps(as_logs(logs, self.prior))
         added = absorb(self.weights, logs, self.likelihood, engine=as_engine(engine))
         statistics = self.statistics + added.statistics
         weights = added.weights
@@ -174,7 +176,7 @@ class RewardPosterior(PolicyJudge):
             logs: All rounds, old and new.
             engine: As in `fit`.
         """
-        as_logs(logs, self.prior)
+        self._check_maps(as_logs(logs, self.prior))
         found = absorb(self.prior, logs, self.likelihood, engine=as_engine(engine), start=self.weights)
         return replace(
             self,
@@ -187,29 +189,47 @@ class RewardPosterior(PolicyJudge):
             converged=found.converged,
         )
 
-    def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> RewardPosterior:
+    def _check_maps(self, logs: Logs) -> None:
+        """Refuse rounds whose contexts or actions mean something else here."""
+        way_out = "Read them with ma.read_logs(..., features=posterior.features, catalog=posterior.catalog)."
+        if self.features is not None and logs.features is not None and self.features != logs.features:
+            raise InputError(f"these logs were read through another feature map than the posterior's. {way_out}")
+        if self.catalog is not None and logs.catalog is not None and not self.catalog.begins_with(logs.catalog):
+            raise InputError(f"these logs number actions by another catalog than the posterior's. {way_out}")
+
+    def with_actions(
+        self, mixing: Any, action_cov: Any = None, offset: Any = None, *, catalog: Catalog | None = None
+    ) -> RewardPosterior:
         """New actions after the existing ones, without a refit: an action never logged changes nothing else.
 
         Args:
             mixing: W of the new actions: (n_new, d, d'), or `MixedEffects(weights of the new actions, dim)`.
             action_cov: Their Σ_a; by default the one that all actions share.
             offset: Their c_a; by default the one that all actions share.
+            catalog: What all actions are called, the existing ones first; without it the result has no catalog.
         """
         weights = self.weights.with_actions(mixing, action_cov, offset)
         prior = self.prior.with_actions(mixing, action_cov, offset)
-        return replace(self, weights=weights, prior=prior, statistics=self.statistics.with_actions(prior.n_actions))
+        if catalog is not None and (
+            len(catalog) != prior.n_actions or (self.catalog is not None and not catalog.begins_with(self.catalog))
+        ):
+            raise InputError(
+                f"catalog must list all {prior.n_actions} actions, the existing ones first and in their order."
+            )
+        statistics = self.statistics.with_actions(prior.n_actions)
+        return replace(self, weights=weights, prior=prior, statistics=statistics, catalog=catalog)
 
     def profile(
         self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
     ) -> tuple[FeatureMass, Float[Array, " n"]]:
         """The policy's feature mass, and its expected reward row by row."""
-        policy = as_instance(name, policy, Policy, "a policy")
+        policy = readable(as_instance(name, policy, Policy, "a policy"), contexts, self.features, name)
         if policy.n_actions != self.weights.n_actions:
             raise ShapeError(
                 f"{name} has {policy.n_actions} actions; the posterior has {self.weights.n_actions}. "
                 "Build both on the same catalog (pass n_actions=)."
             )
-        x = as_matrix("contexts", contexts, columns=self.weights.dim)
+        x = as_contexts(contexts, self.features, columns=self.weights.dim)
         if not self.likelihood.is_linear:
             (mass,), rows = self.predictor.profile(policy, x, eligible, weights)
             return mass, rows

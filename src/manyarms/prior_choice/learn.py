@@ -12,14 +12,14 @@ from scipy.optimize import minimize
 
 from manyarms._arrays import Array, as_count, as_instance
 from manyarms._progress import Progress, reporter
-from manyarms.core.data import LoggedData
+from manyarms.core.data import LoggedData, Logs
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.statistics import Statistics
 from manyarms.errors import DataTypeError, InputError, NumericalError
 from manyarms.inference.condition import check_sizes
 from manyarms.likelihoods import Bernoulli, Gaussian, Hurdle, Likelihood, Poisson
 from manyarms.posterior import RewardPosterior
-from manyarms.posterior.reward import check_logs
+from manyarms.posterior.reward import as_logs, check_logs
 from manyarms.prior_choice.hyperparameters import Choice, Hyperparameters, Means
 from manyarms.prior_choice.learned import LearnedPrior
 from manyarms.prior_choice.objective import Evidence, ExactEvidence, evidence_of
@@ -43,7 +43,7 @@ class _Found:
 
 
 def learn_prior(
-    logs: LoggedData | Statistics,
+    logs: Logs | Statistics,
     prior: HierarchicalGaussian,
     likelihood: Likelihood | None = None,
     *,
@@ -66,7 +66,7 @@ def learn_prior(
     `boundary=True` and set to exactly zero.
 
     Args:
-        logs: Logged rounds, or their `Statistics`.
+        logs: Logged rounds, or their `Statistics`; for Gaussian rewards also a `LogStream`, read once.
         prior: Its structure is kept; its scales and means are where learning starts. A spread of exactly 0 stays 0.
         likelihood: Its noise is where learning starts; by default `Gaussian(1.0)`.
         effect_cov: What is learned of the covariance of effects: one "scale" a group, a "diagonal" or "full" matrix
@@ -88,8 +88,10 @@ def learn_prior(
     if prior.observed.groups:
         raise InputError("a posterior cannot be learned as a prior: pass the prior that it came from, and all logs.")
     likelihood = one_likelihood(likelihood)
-    _check_rewards(logs, prior, likelihood)
-    evidence = evidence_of(logs, likelihood, prior.n_actions)
+    stream = None if isinstance(logs, LoggedData | Statistics) else as_logs(logs, prior)
+    rounds = logs if isinstance(logs, LoggedData | Statistics) else _read_once(logs, prior, likelihood)
+    _check_rewards(rounds, prior, likelihood)
+    evidence = evidence_of(rounds, likelihood, prior.n_actions)
     if not evidence.total_weight > 0:
         raise InputError("no rounds to learn a prior from; use fit(), which gives the prior back.")
     if not evidence.scale.reward > 0:
@@ -105,7 +107,23 @@ def learn_prior(
     zeroed = list[str]()
     if not avoid_boundary:
         found, zeroed = _zero(evidence, found, max_iterations)
-    return _result(evidence, found, avoid_boundary, zeroed, trace, converged)
+    learned = _result(evidence, found, avoid_boundary, zeroed, trace, converged)
+    return learned if stream is None else _known(learned, stream)
+
+
+def _read_once(logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood) -> Statistics:
+    """All that learning takes from a stream of Gaussian rewards."""
+    if not isinstance(likelihood, Gaussian):
+        raise InputError(f"{type(likelihood).__name__} needs the rounds in memory: pass logs.collect().")
+    return likelihood.statistics(logs, prior.n_actions)
+
+
+def _known(learned: LearnedPrior, logs: Logs) -> LearnedPrior:
+    """With what statistics do not say of the stream that they are of."""
+    posterior = replace(
+        learned.posterior, learned_from=(logs.fingerprint,), features=logs.features, catalog=logs.catalog
+    )
+    return replace(learned, posterior=posterior)
 
 
 def relearn(learned: LearnedPrior, logs: LoggedData | Statistics) -> RewardPosterior:
@@ -325,7 +343,8 @@ def _few(hyper: Hyperparameters, evidence: Evidence) -> tuple[str, ...]:
 def _uneven(evidence: Evidence) -> list[str]:
     """One spread for all coordinates of θ means little when features have very different sizes."""
     sizes = evidence.feature_sizes
-    used = np.flatnonzero(sizes)
+    # Below this a column is rounding errors: that of a level which no round has.
+    used = np.flatnonzero(sizes > 1e-9 * sizes.max(initial=0.0))
     if len(used) < 2 or sizes[used].max() < UNEVEN * sizes[used].min():
         return []
     large, small = used[np.argmax(sizes[used])], used[np.argmin(sizes[used])]

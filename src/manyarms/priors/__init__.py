@@ -4,9 +4,11 @@ What is known of the actions picks the builder: a category (`from_categories`), 
 tree (`from_taxonomy`), a vector (`from_embeddings` for clusters, `linear_in_embeddings`), a few directions that matter
 (`low_rank`), all covariances (`from_joint`), or nothing (`independent`, `ridge`). The first argument is a `Catalog` or
 the plain array; `effect_std` and `action_std` are scales to start from; `shared_std` adds an effect that all actions
-share; actions without the metadata share an effect of their own and are counted in `prior.effects`.
+share; actions without the metadata share an effect of their own and are counted in `prior.effects`. `from_catalog`
+picks one of them by name, and `new_actions` says what its prior makes of actions that are added later.
 """
 
+from manyarms.priors.catalogs import from_catalog, new_actions
 from manyarms.priors.categories import from_categories
 from manyarms.priors.embeddings import from_embeddings
 from manyarms.priors.independent import independent, ridge
@@ -17,6 +19,7 @@ from manyarms.priors.tags import from_tags
 from manyarms.priors.taxonomy import from_taxonomy
 
 __all__ = [
+    "from_catalog",
     "from_categories",
     "from_embeddings",
     "from_joint",
@@ -25,5 +28,6 @@ __all__ = [
     "independent",
     "linear_in_embeddings",
     "low_rank",
+    "new_actions",
     "ridge",
 ]

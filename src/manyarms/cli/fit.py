@@ -1,0 +1,145 @@
+"""`manyarms fit`: logs and a catalog in, a model file out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from manyarms.cli import options as o
+from manyarms.cli.spec import Spec, read_spec
+from manyarms.cli.terminal import one_line_errors, row_bar, warn
+
+if TYPE_CHECKING:
+    import manyarms as ma
+
+_MODEL = "Model"
+
+
+def fit(
+    context_: typer.Context,
+    out: Annotated[Path, typer.Option("--out", help="The model file to write; one that is there is replaced.")],
+    logs: o.Logs = None,
+    context: o.Context = None,
+    action: o.Action = None,
+    reward: o.Reward = None,
+    propensity: o.Propensity = None,
+    weight: o.Weight = None,
+    group: o.Group = None,
+    time: o.Time = None,
+    categorical: o.Categorical = None,
+    max_levels: o.MaxLevels = None,
+    missing: o.Missing = None,
+    unknown: o.Unknown = None,
+    half_life: o.HalfLife = None,
+    maturity: o.Maturity = None,
+    now: o.Now = None,
+    catalog: o.CatalogFile = None,
+    id: o.Id = None,
+    category: o.Category = None,
+    tags: o.Tags = None,
+    taxonomy: o.Taxonomy = None,
+    embedding: o.Embedding = None,
+    prior: Annotated[
+        str | None,
+        typer.Option(
+            "--prior",
+            metavar="KIND",
+            help="What actions share: categories, taxonomy, tags, embeddings (clusters of them), linear-embeddings or "
+            "independent (nothing). By default the first of these that the catalog has.",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None,
+    learn_prior: Annotated[
+        bool | None,
+        typer.Option(
+            "--learn-prior/--no-learn-prior",
+            help="Learn scales, means and noise from the logs, or take the --*-std as they are (learn).",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None,
+    prior_std: Annotated[
+        float | None, typer.Option("--prior-std", help="Of what actions share (1).", rich_help_panel=_MODEL)
+    ] = None,
+    action_std: Annotated[
+        float | None, typer.Option("--action-std", help="Of an action around it (1).", rich_help_panel=_MODEL)
+    ] = None,
+    components: Annotated[
+        int | None,
+        typer.Option(
+            "--components", min=1, help="Clusters of embeddings; by default BIC chooses.", rich_help_panel=_MODEL
+        ),
+    ] = None,
+    likelihood: Annotated[
+        str | None,
+        typer.Option(
+            "--likelihood",
+            metavar="KIND",
+            help="How rewards arise: gaussian (the default; one pass, whatever the size of the logs), bernoulli for "
+            "clicks, poisson, student-t or log-normal (these hold all rounds in memory).",
+            rich_help_panel=_MODEL,
+        ),
+    ] = None,
+    noise_std: Annotated[
+        float | None, typer.Option("--noise-std", help="Of a single reward (1).", rich_help_panel=_MODEL)
+    ] = None,
+    seed: o.Seed = 0,
+    spec: o.SpecFile = None,
+    as_json: o.Json = False,
+) -> None:
+    """Fit a model: the posterior of every action's rewards, seen or not.
+
+    The model file holds the posterior, the feature map of the context columns
+    and the catalog; `evaluate`, `learn`, `score` and `update` start from it.
+    """
+    with one_line_errors():
+        told = read_spec(spec, context_.params)
+        posterior, figures = _run(told, seed)
+        posterior.save(out)
+        figures["model"] = str(out)
+        if as_json:
+            typer.echo(json.dumps(figures, indent=2))
+            return
+        from manyarms.cli.shown import print_fit  # noqa: PLC0415
+
+        print_fit(figures)
+
+
+def _run(spec: Spec, seed: int) -> tuple[ma.RewardPosterior, dict[str, Any]]:
+    import numpy as np  # noqa: PLC0415
+
+    from manyarms import jobs, priors  # noqa: PLC0415
+    from manyarms.cli.reading import named_likelihood, open_catalog, open_logs  # noqa: PLC0415
+
+    likelihood = named_likelihood(spec)
+    with row_bar("Reading") as report:
+        stream = open_logs(spec, report, catalog=open_catalog(spec))
+        told = spec.prior
+        scales: dict[str, Any] = {"effect_std": told.effect_std, "action_std": told.action_std}
+        prior = priors.from_catalog(
+            stream.catalog if stream.catalog is not None else stream.n_actions,
+            told.kind, dim=stream.dim, n_components=told.components, rng=np.random.default_rng(seed), **scales,
+        )  # fmt: skip
+        posterior, learned = jobs.fit_stream(stream, prior, likelihood, learn=told.learn)
+    warnings = list(posterior.all_warnings)
+    if spec.likelihood.kind == "gaussian" and jobs.rewards_are_binary(posterior):
+        warnings.append("all rewards are 0 or 1, and were taken as Gaussian: for clicks pass --likelihood bernoulli")
+    for one in warnings:
+        warn(one)
+    dropped = stream.dropped
+    return posterior, {
+        "rounds": posterior.statistics.n_rounds,
+        "dropped": {"missing": dropped.missing, "unknown": dropped.unknown, "immature": dropped.immature},
+        "counted_as_other": dropped.mapped,
+        "actions": posterior.n_actions,
+        "actions_seen": len(posterior.weights.observed.actions),
+        "features": list(stream.features.names),
+        "prior": [str(group) for group in posterior.prior.effects] or ["independent"],
+        "likelihood": spec.likelihood.kind,
+        "learned": None if learned is None else {one.name: one.value for one in learned.parameters},
+        "notes": [] if learned is None else list(learned.notes),
+        "log_evidence": posterior.log_evidence,
+        "warnings": warnings,
+    }

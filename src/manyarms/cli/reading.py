@@ -1,0 +1,111 @@
+"""From a spec to the library's own objects: catalogs, logs, models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import manyarms as ma
+from manyarms.cli.spec import Spec, needed
+from manyarms.core.features import FeatureMap
+from manyarms.errors import InputError
+from manyarms.likelihoods import Likelihood
+from manyarms.logs.sources import as_source
+from manyarms.logs.watched import Watched
+
+Report = Callable[[int, int | None], None]
+
+
+def open_catalog(spec: Spec) -> ma.Catalog | None:
+    """The catalog that a spec names, or None when it names none."""
+    told = spec.catalog
+    if told.path is None:
+        return None
+    return ma.read_catalog(
+        told.path,
+        needed(told.id or spec.logs.action, "--id", "id under [catalog]"),
+        category=told.category,
+        tags=told.tags,
+        taxonomy=told.taxonomy or None,
+        embedding=told.embedding or None,
+        separator=told.separator,
+        other=spec.logs.unknown == "other",
+    )
+
+
+def open_logs(
+    spec: Spec,
+    report: Report,
+    *,
+    features: FeatureMap | None = None,
+    catalog: ma.Catalog | None = None,
+    n_actions: int | None = None,
+) -> ma.LogStream:
+    """The logs that a spec names, to be read through a map that is known or one that is learned here.
+
+    Args:
+        spec: Where they are and which column is what.
+        report: Told how many rows have been read.
+        features: The map of a model; its columns then are the context.
+        catalog: All actions; None to number them as they are found.
+        n_actions: How many there are, where they are numbers and a model knows it.
+    """
+    told = spec.logs
+    source = Watched(as_source(needed(told.path, "--logs", "path under [logs]")), report)
+    options: dict[str, Any] = {
+        name: getattr(told, name)
+        for name in (
+            "propensity", "weight", "group", "time", "max_levels", "missing", "unknown", "half_life", "maturity", "now",
+        )
+    }  # fmt: skip
+    if features is None:
+        options["categorical"] = told.categorical
+    found = ma.read_logs(
+        source,
+        told.context if features is None else features.columns,
+        needed(told.action, "--action", "action under [logs]"),
+        needed(told.reward, "--reward", "reward under [logs]"),
+        catalog=catalog,
+        features=features,
+        n_actions=n_actions if catalog is None else None,
+        **options,
+    )
+    return cast(ma.LogStream, found)
+
+
+def open_model(path: Path) -> ma.RewardPosterior | ma.HurdlePosterior:
+    """The posterior in a file."""
+    found = ma.load(path)
+    if isinstance(found, ma.Policy):
+        raise InputError(f"{path} holds a policy; a model is needed, as `manyarms fit` writes it.")
+    return found
+
+
+def open_plain_model(path: Path) -> ma.RewardPosterior:
+    """The same, of one set of weights."""
+    found = open_model(path)
+    if not isinstance(found, ma.RewardPosterior):
+        raise InputError(f"{path} holds a hurdle of two models, which the command line does not update: use Python.")
+    return found
+
+
+def open_policy(path: Path) -> ma.Policy:
+    """The policy in a file."""
+    found = ma.load(path)
+    if not isinstance(found, ma.Policy):
+        raise InputError(f"{path} holds a model; make a policy of it with `manyarms learn`.")
+    return found
+
+
+def named_likelihood(spec: Spec) -> Likelihood:
+    """The likelihood that a spec names."""
+    noise = spec.likelihood.noise_std
+    makers: dict[str, Callable[[], Likelihood]] = {
+        "gaussian": lambda: ma.Gaussian(noise),
+        "bernoulli": ma.Bernoulli,
+        "poisson": ma.Poisson,
+        "student-t": lambda: ma.StudentT(noise),
+        "log-normal": lambda: ma.LogNormal(noise),
+    }
+    return makers[spec.likelihood.kind]()

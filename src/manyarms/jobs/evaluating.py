@@ -1,0 +1,183 @@
+"""Policies side by side: what a posterior says of each, how they differ from what runs now, and other judges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from manyarms._arrays import as_instance
+from manyarms._progress import Progress, reporter
+from manyarms.core.bound import readable
+from manyarms.core.data import LoggedData
+from manyarms.core.estimate import Estimate
+from manyarms.core.fingerprint import Fingerprint, any_shared
+from manyarms.core.policy import Policy
+from manyarms.errors import InputError
+from manyarms.estimators.comparison import Judge
+from manyarms.policies import Logged
+from manyarms.posterior import HurdlePosterior, RewardPosterior
+from manyarms.posterior.judge import combined
+
+BASELINE = "logged"
+"""What runs now, in tables."""
+
+TRAINED = "learned from these rounds: an estimate on them flatters it"
+"""What is said of a policy, or of an estimator's model, that is judged on its own training rounds."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One policy under all judges.
+
+    Attributes:
+        name: What it is called.
+        value: Its value under the posterior; None without one.
+        difference: The same less that of the baseline; None for the baseline, and without a posterior.
+        estimates: Its value under each estimator, by name.
+        left_out: Estimators that could not judge it, with the reason.
+        warnings: Beyond those of the estimates, in plain words.
+    """
+
+    name: str
+    value: Estimate | None = None
+    difference: Estimate | None = None
+    estimates: Mapping[str, Estimate] = field(default_factory=dict[str, Estimate])
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def all_warnings(self) -> tuple[str, ...]:
+        """Its own and those of its estimates, each once and with the judge it comes from."""
+        own = [*self.warnings, *(self.value.warnings if self.value is not None else ())]
+        others = [f"{name}: {one}" for name, estimate in self.estimates.items() for one in estimate.warnings]
+        missing = [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
+        return tuple(dict.fromkeys([*own, *others, *missing]))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate` returns.
+
+    Attributes:
+        n_rounds: Rounds that policies were judged on.
+        mean_reward: What these brought on average: the logging policy's own value, without any model.
+        baseline: What runs now.
+        policies: The candidates, in their order.
+    """
+
+    n_rounds: int
+    mean_reward: float
+    baseline: Judged
+    policies: tuple[Judged, ...]
+
+    @property
+    def rows(self) -> tuple[Judged, ...]:
+        """The baseline, then the candidates."""
+        return (self.baseline, *self.policies)
+
+    def __str__(self) -> str:
+        width = max(len(row.name) for row in self.rows)
+        lines = list[str]()
+        for row in self.rows:
+            line = f"{row.name:<{width}}"
+            if row.value is not None:
+                line += f"  {row.value}"
+            if row.difference is not None:
+                line += f"  vs {self.baseline.name} {row.difference}, better with probability "
+                line += f"{row.difference.probability_positive:.3f}"
+            lines.append(line + "".join(f"  {name} {estimate}" for name, estimate in row.estimates.items()))
+        return "\n".join(lines)
+
+
+def evaluate(
+    policies: Mapping[str, Policy],
+    logs: LoggedData,
+    posterior: RewardPosterior | HurdlePosterior | None = None,
+    *,
+    estimators: Sequence[Judge] = (),
+    contexts: Any = None,
+    fingerprints: tuple[Fingerprint, ...] = (),
+    progress: Progress = False,
+) -> Evaluation:
+    """Judge policies on logged contexts: by a posterior, against what was logged, and by estimators.
+
+    The values and differences are those of `posterior.value` and `posterior.difference`; each policy is asked once.
+
+    Args:
+        policies: The candidates by name.
+        logs: Rounds to judge on, best those that neither posterior nor policies have seen.
+        posterior: The judge; None for estimators alone.
+        estimators: Other judges, which use the rewards of these rounds.
+        contexts: The rows of `logs` as a table, for policies whose feature map is another than that of `logs`.
+        fingerprints: What else these rounds are known by, such as the files they came from.
+        progress: True shows how far it is; a function is called as progress(done, total).
+    """
+    logs = as_instance("logs", logs, LoggedData, "a LoggedData")
+    if posterior is None and not estimators:
+        raise InputError("nothing to judge by: pass a posterior, or estimators.")
+    if not policies:
+        raise InputError("nothing to judge: pass a policy.")
+    if len(logs) == 0:
+        raise InputError("there are no rounds to judge on.")
+    raw = logs.contexts if contexts is None else contexts
+    known = (logs.fingerprint, *fingerprints)
+    if BASELINE in policies:
+        raise InputError(f"{BASELINE!r} is what runs now: call the policy something else.")
+    for name, policy in policies.items():
+        _check_catalogs(name, policy, logs)
+    own = {name: readable(policy, raw, logs.features, name) for name, policy in policies.items()}
+    everyone: dict[str, Policy] = {BASELINE: Logged(logs), **own}
+    rows = list[Judged]()
+    base = None
+    with reporter(progress, len(everyone), "policies") as report:
+        for name, policy in everyone.items():
+            judged, profile = _by_posterior(name, policy, logs, posterior, base)
+            base = profile if base is None else base
+            if name != BASELINE:
+                judged = _by_estimators(judged, policy, logs, estimators, known)
+            rows.append(judged)
+            report(len(rows), len(everyone))
+    mean = float(np.average(logs.rewards, weights=logs.weights))
+    return Evaluation(len(logs), mean, rows[0], tuple(rows[1:]))
+
+
+def _check_catalogs(name: str, policy: Policy, logs: LoggedData) -> None:
+    """Refuse a policy whose actions are others than those of the logs, though there may be as many."""
+    as_instance(name, policy, Policy, "a policy")
+    mine, theirs = policy.catalog, logs.catalog
+    if mine is not None and theirs is not None and not (len(mine) == len(theirs) and mine.begins_with(theirs)):
+        raise InputError(f"{name} was learned with another catalog than that of the logs: its actions are others.")
+
+
+def _by_posterior(
+    name: str, policy: Policy, logs: LoggedData, posterior: RewardPosterior | HurdlePosterior | None, base: Any
+) -> tuple[Judged, Any]:
+    if posterior is None:
+        return Judged(name), None
+    with np.errstate(over="ignore", invalid="ignore"):
+        masses, rows = posterior.profile_parts(policy, logs.contexts, None, logs.weights, name)
+        value = posterior.judged(masses, rows, logs.weights, logs.groups, support=masses[0])
+        if base is None:
+            return Judged(name, value), (masses, rows)
+        gap = combined(masses, base[0], -1.0)
+        difference = posterior.judged(gap, rows - base[1], logs.weights, logs.groups, support=masses[0])
+    return Judged(name, value, difference), (masses, rows)
+
+
+def _by_estimators(
+    judged: Judged, policy: Policy, logs: LoggedData, estimators: Sequence[Judge], known: tuple[Fingerprint, ...]
+) -> Judged:
+    found, left_out = dict[str, Estimate](), dict[str, str]()
+    for estimator in estimators:
+        try:
+            found[estimator.name] = estimator.estimate(policy, logs)
+        except InputError as cause:
+            # One estimator that cannot judge one policy must not cost the others their answer.
+            left_out[estimator.name] = str(cause)
+    trained = any_shared(policy.learned_from, known)
+    said = any(one.diagnostics.get("judged_on_training_rounds") for one in found.values())
+    warnings = (TRAINED,) if trained and not said else ()
+    return replace(judged, estimates=found, left_out=left_out, warnings=warnings)

@@ -1,0 +1,148 @@
+"""Policies and estimators by name, as command lines and settings files call them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from manyarms.core.policy import Policy
+from manyarms.errors import InputError
+from manyarms.estimators import (
+    DR,
+    IPS,
+    SNDR,
+    SNIPS,
+    DRos,
+    Estimator,
+    ExponentialSmoothing,
+    LogarithmicSmoothing,
+    Replay,
+    SubGaussianDR,
+    SubGaussianIPS,
+    SwitchDR,
+)
+from manyarms.policies import EpsilonGreedy, Greedy, Pessimistic, Softmax, Thompson, Uniform
+from manyarms.posterior import HurdlePosterior, RewardPosterior
+
+Model = RewardPosterior | HurdlePosterior
+
+
+def policy_named(
+    text: str, posterior: Model | None = None, *, n_actions: int | None = None, rng: np.random.Generator | None = None
+) -> Policy:
+    """A policy from its name and, behind a colon, its number: "greedy", "softmax:0.1", "epsilon-greedy:0.05".
+
+    Args:
+        text: One of `POLICIES`, with a number where it takes one.
+        posterior: What it is made of; "uniform" needs none.
+        n_actions: K, for "uniform" without a posterior.
+        rng: For "thompson"; by default its draws are those of seed 0.
+    """
+    name, number = _parsed(text, POLICIES, "policy")
+    if name == "uniform":
+        count = posterior.n_actions if posterior is not None else n_actions
+        if count is None:
+            raise InputError("uniform needs to know how many actions there are: pass a model or a catalog.")
+        return Uniform(count)
+    if posterior is None:
+        raise InputError(f"policy {name!r} is made of a model: pass one.")
+    if name == "thompson":
+        if isinstance(posterior, HurdlePosterior):
+            raise InputError("thompson needs one set of weights, and a hurdle has two. Use greedy or softmax.")
+        draws = 1000 if number is None else _whole(text, number)
+        return Thompson(posterior, draws, rng=np.random.default_rng(0) if rng is None else rng)
+    makers: dict[str, Callable[[], Policy]] = {
+        "greedy": lambda: Greedy(posterior),
+        "pessimistic": lambda: Pessimistic(posterior, 0.05 if number is None else number),
+        "softmax": lambda: Softmax(posterior, _needed(text, number)),
+        "epsilon-greedy": lambda: EpsilonGreedy(Greedy(posterior), _needed(text, number)),
+    }
+    return makers[name]()
+
+
+def estimator_named(text: str, posterior: Model | None = None) -> Estimator:
+    """An estimator from its name and, behind a colon, its number: "ips", "ips:0.01" (clip), "switch-dr:10".
+
+    Args:
+        text: One of `ESTIMATORS`, with a number where it takes one.
+        posterior: The reward model of those that have one.
+    """
+    kind, number = _parsed(text, ESTIMATORS, "estimator")
+    # As it was called, so that two with different numbers are told apart.
+    name = text.strip()
+    plain: dict[str, Callable[[], Estimator]] = {
+        "ips": lambda: IPS(number, name=name),
+        "snips": lambda: SNIPS(number, name=name),
+        "replay": lambda: Replay(name=name),
+        "sub-gaussian-ips": lambda: SubGaussianIPS(_needed(text, number), name=name),
+        "exponential-smoothing": lambda: ExponentialSmoothing(_needed(text, number), name=name),
+        "logarithmic-smoothing": lambda: LogarithmicSmoothing(_needed(text, number), name=name),
+    }
+    if kind in plain:
+        return plain[kind]()
+    if posterior is None:
+        raise InputError(f"estimator {kind!r} uses a reward model: pass a model.")
+    model: Any = posterior
+    with_model: dict[str, Callable[[], Estimator]] = {
+        "dr": lambda: DR(model, number, name=name),
+        "sndr": lambda: SNDR(model, number, name=name),
+        "switch-dr": lambda: SwitchDR(model, _needed(text, number), name=name),
+        "dros": lambda: DRos(model, _needed(text, number), name=name),
+        "sub-gaussian-dr": lambda: SubGaussianDR(model, _needed(text, number), name=name),
+    }
+    return with_model[kind]()
+
+
+POLICIES = {
+    "greedy": "",
+    "pessimistic": "delta, 0.05 by default",
+    "softmax": "temperature",
+    "thompson": "draws, 1000 by default",
+    "epsilon-greedy": "epsilon",
+    "uniform": "",
+}
+"""Names of policies, and what their number is."""
+
+ESTIMATORS = {
+    "ips": "clip, none by default",
+    "snips": "clip, none by default",
+    "dr": "clip, none by default",
+    "sndr": "clip, none by default",
+    "switch-dr": "threshold",
+    "dros": "shrinkage",
+    "sub-gaussian-ips": "parameter",
+    "sub-gaussian-dr": "parameter",
+    "exponential-smoothing": "alpha",
+    "logarithmic-smoothing": "parameter",
+    "replay": "",
+}
+"""Names of estimators, and what their number is."""
+
+
+def _parsed(text: str, known: dict[str, str], what: str) -> tuple[str, float | None]:
+    name, colon, rest = text.strip().partition(":")
+    if name not in known:
+        raise InputError(f"there is no {what} {name!r}; there are {', '.join(known)}.")
+    if not colon:
+        return name, None
+    if not known[name]:
+        raise InputError(f"{what} {name!r} takes no number; got {text!r}.")
+    try:
+        return name, float(rest)
+    except ValueError:
+        raise InputError(f"{text!r} must have a number behind its colon, the {known[name]}.") from None
+
+
+def _needed(text: str, number: float | None) -> float:
+    if number is None:
+        what = {**POLICIES, **ESTIMATORS}[text.strip()]
+        raise InputError(f"{text.strip()!r} needs a number, its {what}, as in {text.strip()}:0.1.")
+    return number
+
+
+def _whole(text: str, number: float) -> int:
+    if not number.is_integer():
+        raise InputError(f"{text!r} must have a whole number behind its colon.")
+    return int(number)

@@ -1,0 +1,254 @@
+"""The best actions for every context of a file, batch by batch into another file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._arrays import Array, as_count, as_instance, rows_from
+from manyarms._files import replacing
+from manyarms._progress import Progress, reporter
+from manyarms.core.catalog import Catalog
+from manyarms.core.columns import codes_of
+from manyarms.core.features import FeatureMap
+from manyarms.core.policy import Policy
+from manyarms.errors import ActionError, DataTypeError, EligibilityError, InputError
+from manyarms.logs.rounds import Missing, complete
+from manyarms.logs.sources import FileSource, Source, as_source
+from manyarms.policies import Greedy
+from manyarms.posterior import HurdlePosterior, RewardPosterior
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS = ("row", "rank", "action", "expected_reward", "reward_std")
+"""What the output has beside the columns that are passed through."""
+
+ROWS = 1 << 15
+"""Contexts that are scored at a time."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What `score` did.
+
+    Attributes:
+        path: The file that was written.
+        n_contexts: Contexts that were scored.
+        n_rows: Rows that were written: up to k for each context.
+        n_dropped: Contexts that were left out because a value was missing.
+    """
+
+    path: Path
+    n_contexts: int
+    n_rows: int
+    n_dropped: int
+
+
+def score(
+    model: RewardPosterior | HurdlePosterior | Policy,
+    contexts: Any,
+    out: str | os.PathLike[str],
+    *,
+    top_k: int = 1,
+    keep: Sequence[str] = (),
+    eligible: str | None = None,
+    missing: Missing = "refuse",
+    progress: Progress = False,
+) -> Scored:
+    """Write the k best actions of every context to a Parquet file, in a memory that does not grow with the rows.
+
+    The file has a row for each context and rank: the columns kept, `row` (the number of the context, from 0), `rank`
+    (from 1), `action` (its id where there is a catalog, else its number), `expected_reward`, and `reward_std`, how far
+    that is known; both are missing where no posterior is behind the policy. It is written beside its place and takes it
+    when it is whole.
+
+    Args:
+        model: What `fit` returned, for the actions with the highest expected reward; or a policy, for its own ranking.
+        contexts: A table or files with the columns of the model's feature map; see `read_logs`.
+        out: The Parquet file to write; a file that is there is replaced.
+        top_k: k.
+        keep: Columns to pass through, such as the id of a user.
+        eligible: A column with a list of the actions that may be chosen in each row; None for all everywhere.
+        missing: "refuse" a row that lacks a value, or "drop" it.
+        progress: True shows how far it is; a function is called as progress(rows done, rows in all or 0).
+    """
+    policy = model if isinstance(model, Policy) else Greedy(model)
+    features, path, source = _map_of(policy), Path(out), as_source(contexts)
+    source.need([*features.columns, *keep, *([] if eligible is None else [eligible])])
+    taken = [name for name in keep if name in COLUMNS]
+    if taken:
+        raise InputError(f"keep names {taken[0]!r}, which is a column of the output itself. Rename it first.")
+    if isinstance(source, FileSource) and path.exists() and any(path.samefile(file) for file in source.files):
+        raise InputError(f"{path} is one of the files to be read: write elsewhere.")
+    work = _Scoring(policy, features, _posterior_of(policy), as_count("top_k", top_k), tuple(keep), eligible, missing)
+    if work.top_k > policy.n_actions:
+        raise InputError(f"top_k must be at most the {policy.n_actions} actions there are; got {top_k}.")
+    with reporter(progress, source.n_rows or 0, "scoring") as report:
+        n_contexts, n_rows = _write(path, work.tables(source, lambda done: report(done, source.n_rows or 0)))
+    return Scored(path, n_contexts, n_rows, work.n_dropped)
+
+
+def _write(path: Path, tables: Iterator[tuple[int, pa.Table]]) -> tuple[int, int]:
+    """Every table into one file, which is there when all of them are."""
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    first = next(tables, None)
+    if first is None:
+        raise InputError("there are no rows to score.")
+    n_contexts = n_rows = 0
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file, pq.ParquetWriter(file, first[1].schema) as writer:
+        for count, table in _chained(first, tables):
+            writer.write_table(table)
+            n_contexts, n_rows = n_contexts + count, n_rows + table.num_rows
+    return n_contexts, n_rows
+
+
+def _chained(first: tuple[int, pa.Table], rest: Iterator[tuple[int, pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
+    yield first
+    yield from rest
+
+
+class _Scoring:
+    """From batches of contexts to tables of actions."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        features: FeatureMap,
+        posterior: RewardPosterior | HurdlePosterior | None,
+        top_k: int,
+        keep: tuple[str, ...],
+        eligible: str | None,
+        missing: Missing,
+    ):
+        self._policy, self._features, self._posterior = policy, features, posterior
+        self.top_k, self._keep, self._eligible = top_k, keep, eligible
+        self._missing: Missing = missing
+        self._ids = _id_column(policy.catalog, policy.n_actions)
+        self.n_dropped = 0
+
+    def tables(self, source: Source, report: Callable[[int], None]) -> Iterator[tuple[int, pa.Table]]:
+        """How many contexts, and their actions, batch by batch."""
+        more = [] if self._eligible is None else [self._eligible]
+        names = list(dict.fromkeys((*self._features.columns, *self._keep, *more)))
+        first = 0
+        for batch in source.batches(names, ROWS):
+            with rows_from(first):
+                table, dropped, rows = self._complete(batch, first)
+                if table.num_rows:
+                    yield table.num_rows, self._scored(table, rows)
+            self.n_dropped += dropped
+            first += batch.num_rows
+            report(first)
+
+    def _complete(self, batch: pa.RecordBatch, first: int) -> tuple[pa.Table, int, Int[Array, " n"]]:
+        """Rows that lack no feature, how many do, and the numbers of those that stay."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        numbered = batch.append_column(_NUMBER, pa.array(np.arange(first, first + batch.num_rows)))
+        table = pa.Table.from_batches([numbered])
+        kept, dropped = complete(numbered, [*self._features.columns, _NUMBER], self._missing)
+        rows = kept[_NUMBER].to_numpy()
+        return (table if not dropped else table.take(rows - first)).drop_columns([_NUMBER]), dropped, rows
+
+    def _scored(self, table: pa.Table, rows: Int[Array, " n"]) -> pa.Table:
+        import pyarrow as pa  # noqa: PLC0415
+
+        x = self._features(table)
+        allowed = None if self._eligible is None else self._sets(table[self._eligible], rows)
+        best = self._policy.top_k(x, self.top_k, eligible=allowed)
+        which, rank = np.nonzero(best >= 0)
+        actions = best[which, rank]
+        reward, std = self._rewards(x[which], actions)
+        return pa.table(
+            {
+                **{name: table[name].take(which) for name in self._keep},
+                "row": rows[which],
+                "rank": (rank + 1).astype(np.int32),
+                "action": self._ids.take(actions),
+                "expected_reward": reward,
+                "reward_std": std,
+            }
+        )
+
+    def _rewards(self, x: Float[Array, "m d"], actions: Int[Array, " m"]) -> tuple[pa.Array, pa.Array]:
+        import pyarrow as pa  # noqa: PLC0415
+
+        if self._posterior is None:
+            return pa.nulls(len(actions), pa.float64()), pa.nulls(len(actions), pa.float64())
+        found = self._posterior.expected_reward(x, actions), self._posterior.reward_std(x, actions)
+        return pa.array(found[0]), pa.array(found[1])
+
+    def _sets(self, column: pa.ChunkedArray, rows: Int[Array, " n"]) -> sparse.csr_array:
+        """Lists of ids as the eligible sets of every row."""
+        import pyarrow as pa  # noqa: PLC0415
+        from pyarrow import compute  # noqa: PLC0415
+
+        name, kind = self._eligible, column.type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+            raise DataTypeError(f"column {name} must hold lists of actions; its type is {kind}.")
+        sizes = compute.call_function("list_value_length", [column]).fill_null(0).to_numpy()
+        if sizes.min() == 0:
+            raise EligibilityError(
+                f"column {name} leaves nothing to choose from in row {rows[np.argmin(sizes)]}. Leave such rows out."
+            )
+        flat = compute.call_function("list_flatten", [column])
+        codes, ids = codes_of(flat if isinstance(flat, pa.ChunkedArray) else pa.chunked_array([flat]))
+        actions = self._numbers(ids)[codes]
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        if (actions < 0).any():
+            place = int(np.argmax(actions < 0))
+            raise ActionError(
+                f"column {name} has {ids[codes[place]]!r} in row {rows[owner[place]]}, which is not among the "
+                f"{self._policy.n_actions:,} actions."
+            )
+        return sparse.csr_array((np.ones(len(actions)), (owner, actions)), shape=(len(sizes), self._policy.n_actions))
+
+    def _numbers(self, ids: list[Any]) -> Int[Array, " m"]:
+        if self._policy.catalog is not None:
+            return self._policy.catalog.find(ids)
+        fine = [isinstance(one, int) and 0 <= one < self._policy.n_actions for one in ids]
+        return np.array([one if ok else -1 for one, ok in zip(ids, fine, strict=True)], dtype=np.int64)
+
+
+def _map_of(policy: Policy) -> FeatureMap:
+    if policy.features is None:
+        raise InputError(
+            f"{type(policy).__name__} has no feature map, so columns cannot be read: score one made from logs that "
+            "ma.read_logs read."
+        )
+    if policy.n_rows is not None:
+        raise InputError(f"{policy!r} has no choices for other rows.")
+    return as_instance("features", policy.features, FeatureMap, "a FeatureMap")
+
+
+def _posterior_of(policy: Policy) -> RewardPosterior | HurdlePosterior | None:
+    """What a policy, or the one it follows, was made of."""
+    inner = getattr(policy, "policy", policy)
+    found = getattr(inner, "posterior", None)
+    return found if isinstance(found, RewardPosterior | HurdlePosterior) else None
+
+
+def _id_column(catalog: Catalog | None, n_actions: int) -> pa.Array:
+    """Ids by action number; as texts where they are of several types."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if catalog is None:
+        return pa.array(np.arange(n_actions))
+    ids = catalog.ids.tolist()
+    try:
+        return pa.array(ids)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([str(one) for one in ids])
+
+
+_NUMBER = "__row__"
