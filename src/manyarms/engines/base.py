@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from manyarms.core.data import LoggedData, Logs
+from manyarms.logs.sources import Source
 
 Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class Tally(ABC, Generic[Found]):
@@ -34,12 +37,20 @@ class Task(ABC, Generic[Found]):
         """A tally that has seen no round."""
 
 
+Work = Callable[[Source], Result]
+"""What is done with a piece of a source; it travels to other processes, and may be done twice where one of them dies."""
+
+
 class Engine(ABC):
     """Where the rounds of a log are gone through."""
 
     @abstractmethod
     def total(self, logs: Logs, task: Task[Found]) -> Found:
-        """What a task finds in all rounds."""
+        """What a task finds in all rounds. Logs in memory stay where they are."""
+
+    @abstractmethod
+    def each(self, source: Source, work: Work[Result]) -> list[Result]:
+        """The results of some work on every piece of a source, in their order; they come back here."""
 
 
 class Local(Engine):
@@ -51,5 +62,16 @@ class Local(Engine):
             tally.take(batch)
         return tally.found()
 
+    def each(self, source: Source, work: Work[Result]) -> list[Result]:
+        return [work(source)]
+
 
 LOCAL = Local()
+
+
+def merged(task: Task[Found], parts: Iterable[Found]) -> Found:
+    """What several tallies have found together."""
+    tally = task.begin()
+    for part in parts:
+        tally.merge(part)
+    return tally.found()

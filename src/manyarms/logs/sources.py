@@ -7,6 +7,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,7 +27,13 @@ READ_AHEAD = {"batch_readahead": 1, "fragment_readahead": 1}
 
 
 class Source(ABC):
-    """Rows that can be read again and again, in the same order."""
+    """Rows that can be read again and again, in the same order.
+
+    Attributes:
+        first_row: The number of its first row, when it is a piece of something longer.
+    """
+
+    first_row: int = 0
 
     @property
     @abstractmethod
@@ -51,6 +58,13 @@ class Source(ABC):
     def fingerprints(self) -> tuple[Fingerprint, ...]:
         """Of each part of it that might come again elsewhere, as a file does in a folder that has grown."""
         return (Fingerprint(blake2b(self.identity.encode(), digest_size=16).hexdigest(), 1),)
+
+    def pieces(self, count: int) -> list[Source]:
+        """The same rows in order, as at most about `count` sources that travel to other processes."""
+        raise InputError(
+            "these rows are in this process alone, and cannot be spread over others. Write them to Parquet files and "
+            'pass their folder, or leave engine="local".'
+        )
 
     def need(self, columns: Iterable[str]) -> None:
         """Refuse when a column is missing, and say which there are."""
@@ -171,18 +185,25 @@ class FileSource(Source):
         return repr([(str(file.resolve()), stat.st_size, stat.st_mtime_ns) for file, stat in stats])
 
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa  # noqa: PLC0415
+        return _read(self._fragments(), self._dataset.schema, columns, size)
 
-        names = list(dict.fromkeys(columns))
-        for fragment in self._fragments():
-            try:
-                scanner = fragment.scanner(schema=self._dataset.schema, columns=names, batch_size=size, **READ_AHEAD)
-                yield from scanner.to_batches()
-            except (OSError, pa.ArrowException) as damage:
-                # File by file, so that the one at fault can be named.
-                raise DataFileError(
-                    f"{fragment.path} cannot be read: {damage}. All files must have the same columns of the same types."
-                ) from damage
+    def pieces(self, count: int) -> list[Source]:
+        """Row groups of Parquet files, files of other kinds: next to one another while there are more than `count`."""
+        parts = self._fragments()
+        if _format(self.files) == "parquet":
+            parts = [part for fragment in parts for part in cast(Any, fragment).split_by_row_group()]
+        sizes = [part.count_rows() for part in parts]
+        ends = list(accumulate(sizes))
+        if not ends:
+            return []
+        # The piece of a part is where its middle lies.
+        places = [int(count * (end - size / 2) / max(ends[-1], 1)) for end, size in zip(ends, sizes, strict=True)]
+        found = list[Source]()
+        for _, numbers in groupby(range(len(parts)), key=places.__getitem__):
+            mine = list(numbers)
+            first = ends[mine[0]] - sizes[mine[0]]
+            found.append(FilePiece([parts[i] for i in mine], self._dataset.schema, first, self.identity))
+        return found
 
     @property
     def n_rows(self) -> int | None:
@@ -197,6 +218,47 @@ class FileSource(Source):
     def _fragments(self) -> list[ds.Fragment]:
         found = {fragment.path: fragment for fragment in self._dataset.get_fragments()}
         return [found[str(file)] for file in self.files]
+
+
+class FilePiece(Source):
+    """Some row groups, or files, of a source of files.
+
+    Args:
+        fragments: What to read, in order.
+        schema: Of all files.
+        first_row: The number of the first row among all.
+        identity: Of the whole.
+    """
+
+    def __init__(self, fragments: list[ds.Fragment], schema: pa.Schema, first_row: int, identity: str):
+        self._fragments, self._schema, self.first_row, self._identity = fragments, schema, first_row, identity
+
+    @property
+    def columns(self) -> list[str]:
+        return self._schema.names
+
+    @property
+    def identity(self) -> str:
+        return f"{self._identity} from row {self.first_row}"
+
+    def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
+        return _read(self._fragments, self._schema, columns, size)
+
+
+def _read(
+    fragments: Sequence[ds.Fragment], schema: pa.Schema, columns: Sequence[str], size: int
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa  # noqa: PLC0415
+
+    names = list(dict.fromkeys(columns))
+    for fragment in fragments:
+        try:
+            yield from fragment.scanner(schema=schema, columns=names, batch_size=size, **READ_AHEAD).to_batches()
+        except (OSError, pa.ArrowException) as damage:
+            # File by file, so that the one at fault can be named.
+            raise DataFileError(
+                f"{fragment.path} cannot be read: {damage}. All files must have the same columns of the same types."
+            ) from damage
 
 
 def give_back_memory() -> None:

@@ -63,7 +63,7 @@ class LogStream:
 
     def batches(self, size: int = BATCH) -> Iterator[LoggedData]:
         """The rounds in order, at most `size` at a time. Errors raised on the way count rows from the first of all."""
-        first, dropped = 0, Dropped()
+        first, dropped = self.source.first_row, Dropped()
         for batch in self.source.batches(self.reading.roles.columns, as_count("size", size)):
             with rows_from(first):
                 rounds, left_out = self.reading.rounds(batch)
@@ -71,8 +71,12 @@ class LogStream:
                 if len(rounds):
                     yield rounds
             first += batch.num_rows
-        self._dropped = dropped
+        self.note_dropped(dropped)
         give_back_memory()
+
+    def note_dropped(self, dropped: Dropped) -> None:
+        """What a pass over all rows, here or elsewhere, has left out."""
+        self._dropped = dropped
 
     def collect(self) -> LoggedData:
         """All rounds in memory at once."""

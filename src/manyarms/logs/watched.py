@@ -47,3 +47,7 @@ class Watched(Source):
             yield batch
             done += batch.num_rows
             self._report(done, self._n_rows)
+
+    def pieces(self, count: int) -> list[Source]:
+        # Other processes do not report here.
+        return self.source.pieces(count)
