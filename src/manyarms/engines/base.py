@@ -38,7 +38,7 @@ class Task(ABC, Generic[Found]):
 
 
 Work = Callable[[Source], Result]
-"""What is done with a piece of a source; it travels to other processes, and may be done twice where one of them dies."""
+"""What is done with a piece of a source. It travels to other processes, and is done twice where one of them dies."""
 
 
 class Engine(ABC):

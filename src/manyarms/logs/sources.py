@@ -189,10 +189,13 @@ class FileSource(Source):
 
     def pieces(self, count: int) -> list[Source]:
         """Row groups of Parquet files, files of other kinds: next to one another while there are more than `count`."""
-        parts = self._fragments()
+        parts = cast(list[Any], self._fragments())
         if _format(self.files) == "parquet":
-            parts = [part for fragment in parts for part in cast(Any, fragment).split_by_row_group()]
-        sizes = [part.count_rows() for part in parts]
+            parts = [part for fragment in parts for part in fragment.split_by_row_group()]
+            # A row group by itself still counts the rows of its whole file.
+            sizes = [sum(group.num_rows for group in part.row_groups) for part in parts]
+        else:
+            sizes = [part.count_rows() for part in parts]
         ends = list(accumulate(sizes))
         if not ends:
             return []
