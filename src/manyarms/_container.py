@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -149,7 +150,24 @@ def read(path: Path) -> tuple[Any, list[Array]]:
     Raises:
         ModelFileError: When there is no such file, it is no model file, it is damaged, or a newer version wrote it.
     """
-    reader = _open(path)
+    return _contents(path, _open(path))
+
+
+def to_bytes(model: dict[str, Any], arrays: Sequence[Array]) -> bytes:
+    """What a model file would hold, for the way between processes."""
+    sink = BytesIO()
+    _write(sink, model, arrays)
+    return sink.getvalue()
+
+
+def from_bytes(data: Any) -> tuple[Any, list[Array]]:
+    """What `to_bytes` was given."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    return _contents(Path("what came from another process"), pa.ipc.open_file(pa.py_buffer(data)))
+
+
+def _contents(path: Path, reader: pa.RecordBatchFileReader) -> tuple[Any, list[Array]]:
     with explained(path):
         description = _description(path, dict(reader.schema.metadata or {}))
         entries = description["arrays"]

@@ -14,6 +14,7 @@ ManyarmsError
 │   └── DataFileError                  a data file is missing, damaged or not what its owner published
 │       └── ModelFileError             a model file is missing, damaged, too new, or could not be written
 ├── NumericalError                     finite input, yet the arithmetic overflowed; says where
+├── EngineError                        a cluster is not there, or gave up
 ├── TooLargeError                      an array was asked for that is larger than this library will form
 └── UndefinedLiftError                 a relative change against a baseline that may be zero
 ```
@@ -70,6 +71,10 @@ class ModelFileError(DataFileError):
 
 class NumericalError(ManyarmsError, ArithmeticError):
     """Finite input led to an overflow or to a factorisation that failed."""
+
+
+class EngineError(ManyarmsError):
+    """A cluster is not there, is not installed, or gave up."""
 
 
 class TooLargeError(ManyarmsError):

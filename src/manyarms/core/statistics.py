@@ -81,6 +81,17 @@ class Statistics(Saved):
         sums = Sums(self.sums.actions, share * self.sums.squares)
         return Statistics(self.n_actions, self.dim, self.n_rounds, share * self.total_weight, rows, sums, False)
 
+    def shards(self, count: int) -> list[Statistics]:
+        """The same rounds by action number modulo `count`; their number and weight are told by the first."""
+        out = list[Statistics]()
+        for shard in range(count):
+            mine, ours = self.rows.actions % count == shard, self.sums.actions % count == shard
+            rows = Rows(self.rows.actions[mine], self.rows.rounds[mine])
+            sums = Sums(self.sums.actions[ours], self.sums.squares[ours])
+            n_rounds, weight = (self.n_rounds, self.total_weight) if shard == 0 else (0, 0.0)
+            out.append(Statistics(self.n_actions, self.dim, n_rounds, weight, rows, sums, self.counted))
+        return out
+
     def with_actions(self, n_actions: int) -> Statistics:
         """The same rounds in a catalog that has grown to `n_actions`."""
         return Statistics(n_actions, self.dim, self.n_rounds, self.total_weight, self.rows, self.sums, self.counted)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar
 
+from manyarms._saving import Saved
 from manyarms.core.data import LoggedData, Logs
+from manyarms.linalg.threads import on_one_core
+from manyarms.logs.rounds import Dropped, Reading
 from manyarms.logs.sources import Source
+from manyarms.logs.stream import LogStream
 
 Found = TypeVar("Found")
 Result = TypeVar("Result")
@@ -30,19 +36,41 @@ class Tally(ABC, Generic[Found]):
 
 
 class Task(ABC, Generic[Found]):
-    """A question to all rounds whose answer is a sum over them. Plain data: it travels to other processes."""
+    """A question to all rounds whose answer is a sum over them. Plain data: it travels to other processes.
+
+    Attributes:
+        kinds: What its findings are made of, for those that travel.
+    """
+
+    kinds: ClassVar[tuple[type[Saved], ...]] = ()
 
     @abstractmethod
     def begin(self) -> Tally[Found]:
         """A tally that has seen no round."""
+
+    def shards(self, found: Found, count: int) -> list[Found]:
+        """A finding in at most `count` parts that are merged apart from one another; by default it is one."""
+        return [found]
 
 
 Work = Callable[[Source], Result]
 """What is done with a piece of a source. It travels to other processes, and is done twice where one of them dies."""
 
 
+class Spread(ABC, Generic[Found]):
+    """What a task has found, in shards that stay where they were merged: too much of it to bring it here."""
+
+    @abstractmethod
+    def map(self, work: Callable[[Found], Result]) -> list[Result]:
+        """The results of some work on every shard; they come here."""
+
+
 class Engine(ABC):
     """Where the rounds of a log are gone through."""
+
+    @abstractmethod
+    def spread(self, logs: Logs, task: Task[Found]) -> AbstractContextManager[Spread[Found]]:
+        """What a task finds in all rounds, left where it is until the end of the block."""
 
     @abstractmethod
     def total(self, logs: Logs, task: Task[Found]) -> Found:
@@ -65,13 +93,61 @@ class Local(Engine):
     def each(self, source: Source, work: Work[Result]) -> list[Result]:
         return [work(source)]
 
+    @contextmanager
+    def spread(self, logs: Logs, task: Task[Found]) -> Generator[Spread[Found]]:
+        yield Held(self.total(logs, task))
+
+
+class Held(Spread[Found]):
+    """One shard, in this process."""
+
+    def __init__(self, found: Found):
+        self._found = found
+
+    def map(self, work: Callable[[Found], Result]) -> list[Result]:
+        return [work(self._found)]
+
 
 LOCAL = Local()
 
 
-def merged(task: Task[Found], parts: Iterable[Found]) -> Found:
-    """What several tallies have found together."""
-    tally = task.begin()
-    for part in parts:
-        tally.merge(part)
-    return tally.found()
+@dataclass(frozen=True)
+class Finding(Saved, Generic[Found]):
+    """What was found in a piece, and how many of its rows were left out."""
+
+    saved_as = "finding"
+    found: Found
+    dropped: Dropped
+
+
+@dataclass(frozen=True)
+class PieceWork(Generic[Found]):
+    """A task on the rounds of a piece.
+
+    Attributes:
+        task: What to find.
+        reading: How rows become rounds.
+    """
+
+    task: Task[Found]
+    reading: Reading
+
+    def __call__(self, piece: Source) -> Finding[Found]:
+        stream = LogStream(piece, self.reading)
+        with on_one_core():
+            found = LOCAL.total(stream, self.task)
+        return Finding(found, stream.dropped)
+
+    def shards(self, finding: Finding[Found], count: int) -> list[Finding[Found]]:
+        """A finding in parts that are merged apart; the first tells of dropped rows."""
+        parts = self.task.shards(finding.found, count)
+        return [Finding(part, finding.dropped if i == 0 else Dropped()) for i, part in enumerate(parts)]
+
+    def merged(self, parts: Iterable[Finding[Found]]) -> Finding[Found]:
+        """Several of them as one."""
+        tally, dropped = self.task.begin(), Dropped()
+        with on_one_core():
+            for part in parts:
+                tally.merge(part.found)
+                dropped += part.dropped
+            return Finding(tally.found(), dropped)

@@ -14,4 +14,12 @@ def as_engine(value: Any) -> Engine:
         return value
     if value is None or value == "local":
         return LOCAL
+    if value == "dask":
+        from manyarms.engines.dask import Dask  # noqa: PLC0415  an extra
+
+        return Dask()
+    if value == "spark":
+        from manyarms.engines.spark import Spark  # noqa: PLC0415  an extra
+
+        return Spark()
     raise InputError(f'engine must be "local", "dask", "spark" or an engine; got {value!r}.')

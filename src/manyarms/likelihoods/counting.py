@@ -9,8 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._arrays import Array
+from manyarms._saving import Saved
 from manyarms.core.data import LoggedData
 from manyarms.core.statistics import Statistics, StatisticsSum
+from manyarms.core.sums import Rows, Sums
 from manyarms.engines import Tally, Task
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Counted:
+class Counted(Saved):
     """What a pass finds.
 
     Attributes:
@@ -26,8 +28,20 @@ class Counted:
         numbers: (q,) sums over rounds; which they are is the task's business.
     """
 
+    saved_as = "counted"
     statistics: Statistics
     numbers: Float[Array, " q"]
+
+
+class CountingTask(Task[Counted]):
+    """A task that finds statistics, which are merged action by action."""
+
+    kinds = (Counted, Statistics, Rows, Sums)
+
+    def shards(self, found: Counted, count: int) -> list[Counted]:
+        parts = found.statistics.shards(count)
+        numbers = [found.numbers, *[np.zeros_like(found.numbers)] * (count - 1)]
+        return [Counted(part, own) for part, own in zip(parts, numbers, strict=True)]
 
 
 class CountingTally(Tally[Counted]):
@@ -52,7 +66,7 @@ class CountingTally(Tally[Counted]):
 
 
 @dataclass(frozen=True)
-class Count(Task[Counted]):
+class Count(CountingTask):
     """The sufficient statistics under a likelihood for which one pass is enough; its number is the log Jacobian.
 
     Attributes:

@@ -15,17 +15,17 @@ import numpy as np
 from manyarms.core.data import LoggedData, Logs
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.statistics import Statistics
-from manyarms.engines import Engine, Task
+from manyarms.engines import Engine
 from manyarms.inference import condition
 from manyarms.likelihoods.base import Likelihood
-from manyarms.likelihoods.counting import Counted, CountingTally
+from manyarms.likelihoods.counting import Counted, CountingTally, CountingTask
 from manyarms.likelihoods.sited import WIDE, Sited, SitedRounds, predictions
 from manyarms.linalg.groups import chunks
 from manyarms.linalg.quadratic import row_norms
 
 
 @dataclass(frozen=True)
-class Look(Task[Counted]):
+class Look(CountingTask):
     """Where the sites of all rounds should be, given weights; numbers: Σ E log p, its absolute terms, and the slope.
 
     Attributes:

@@ -69,6 +69,18 @@ def stay_on_one_core() -> None:
     _users.limit_for_good = ThreadpoolController().limit(limits=1)
 
 
+@contextmanager
+def on_one_core() -> Generator[None]:
+    """One thread inside, ours and BLAS's: for a piece of work beside others that have the other cores."""
+    before = _users.alone
+    _users.alone = True
+    try:
+        with one_blas_thread():
+            yield
+    finally:
+        _users.alone = before
+
+
 def n_cores() -> int:
     """How many cores this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)

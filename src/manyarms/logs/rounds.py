@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._arrays import Array, as_actions, row_number
+from manyarms._saving import Saved
 from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.core.data import LoggedData
@@ -69,7 +70,7 @@ class Age:
 
 
 @dataclass(frozen=True)
-class Dropped:
+class Dropped(Saved):
     """Rows that were left out, by reason, and those that stayed as something else.
 
     Attributes:
@@ -79,6 +80,7 @@ class Dropped:
         mapped: Not left out: the action is not in the catalog, and counts as its "(other)".
     """
 
+    saved_as = "dropped"
     missing: int = 0
     unknown: int = 0
     immature: int = 0

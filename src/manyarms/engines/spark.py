@@ -1,0 +1,223 @@
+"""Passes over the logs on a Spark cluster; the extra `manyarms[spark]`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from manyarms import errors
+from manyarms._arrays import as_count
+from manyarms._container import from_bytes, to_bytes
+from manyarms._saving import describe, rebuild
+from manyarms.core.data import Logs
+from manyarms.engines.base import LOCAL, Engine, Finding, Found, PieceWork, Result, Spread, Task, Work
+from manyarms.errors import EngineError, ManyarmsError
+from manyarms.logs.rounds import Dropped
+from manyarms.logs.sources import Source
+from manyarms.logs.stream import LogStream
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+PIECES = 4
+"""Pieces for every core of the cluster."""
+SCHEMA = "shard int, payload binary"
+REFUSED = -1
+"""In the place of a shard: the payload says what is wrong with the rounds."""
+
+
+class Spark(Engine):
+    """The executors of a Spark cluster, each reading its pieces of the files: all must see them under the same paths.
+
+    What each piece has found is cut by action into shards, shuffled, merged shard by shard on the cluster, and only
+    then brought here. A piece or a shard whose executor dies is done again; what a dead one has found is thrown away,
+    so no round is counted twice. Executors need manyarms, PyArrow and pandas.
+
+    Args:
+        session: A `SparkSession`; by default the active one, or else one on this machine.
+        pieces: Into how many pieces the logs are cut; by default four for every core of the cluster.
+        shards: Into how many shards findings are cut; by default one for every core.
+    """
+
+    def __init__(self, session: SparkSession | None = None, *, pieces: int | None = None, shards: int | None = None):
+        _import()
+        self._session = session
+        self._pieces = None if pieces is None else as_count("pieces", pieces)
+        self._shards = None if shards is None else as_count("shards", shards)
+
+    def total(self, logs: Logs, task: Task[Found]) -> Found:
+        if not isinstance(logs, LogStream):
+            return LOCAL.total(logs, task)
+        work = PieceWork(task, logs.reading)
+        with self._merged(logs, work) as table:
+            rows = table.collect()
+        _raise_refusal(row.payload for row in rows if row.shard == REFUSED)
+        finding = work.merged(_received(row.payload, task) for row in rows)
+        logs.note_dropped(finding.dropped)
+        return finding.found
+
+    @contextmanager
+    def spread(self, logs: Logs, task: Task[Found]) -> Generator[Spread[Found]]:
+        if not isinstance(logs, LogStream):
+            with LOCAL.spread(logs, task) as held:
+                yield held
+            return
+        with self._merged(logs, PieceWork(task, logs.reading)) as table:
+            kept = table.persist()
+            try:
+                refused = kept.where(f"shard = {REFUSED}").collect()
+                _raise_refusal(row.payload for row in refused)
+                shards = _OnExecutors(kept, task)
+                logs.note_dropped(sum(shards.of_findings(lambda finding: finding.dropped), Dropped()))
+                yield shards
+            finally:
+                kept.unpersist()
+
+    @contextmanager
+    def _merged(self, logs: LogStream, work: PieceWork[Any]) -> Generator[DataFrame]:
+        """The shards of what was found, merged, as a table on the cluster; its rows are made when it is asked."""
+        count = self._count_shards(logs)
+
+        def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            todo, pieces = sent.value
+            for number in _numbers(batches):
+                try:
+                    found = todo(pieces[number])
+                except ManyarmsError as wrong:
+                    # Bad rows stay bad: Spark must not try again, and the user wants the sentence alone.
+                    yield _row(REFUSED, json.dumps([number, type(wrong).__name__, str(wrong)]).encode())
+                    continue
+                yield from (_row(i, _sent(part)) for i, part in enumerate(todo.shards(found, count)))
+
+        def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            todo, _ = sent.value
+            parts, refusals = defaultdict[int, list[Any]](list), list[Any]()
+            for shard, payload in _pairs(batches):
+                (refusals if shard == REFUSED else parts[shard]).append(payload)
+            yield from (_row(REFUSED, text) for text in refusals)
+            for shard in sorted(parts):
+                together = todo.merged(_received(payload, todo.task) for payload in parts.pop(shard))
+                yield _row(shard, _sent(together))
+
+        pieces = self._cut(logs.source)
+        with _broadcast(self.session, (work, pieces)) as sent:
+            table = self.session.range(0, len(pieces), 1, max(1, len(pieces))).mapInArrow(look, SCHEMA)
+            yield table.repartition(count, "shard").mapInArrow(merge, SCHEMA)
+
+    def each(self, source: Source, work: Work[Result]) -> list[Result]:
+        def do(number: int) -> Result:
+            todo, pieces = sent.value
+            return todo(pieces[number])
+
+        pieces = self._cut(source)
+        with _broadcast(self.session, (work, pieces)) as sent:
+            numbers = self.session.sparkContext.parallelize(range(len(pieces)), max(1, len(pieces)))
+            return numbers.map(do).collect()
+
+    @property
+    def session(self) -> SparkSession:
+        """The session in use, or one made for this machine."""
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+
+        if self._session is None:
+            builder: Any = SparkSession.builder
+            # Else Spark would start whatever "python3" is first on the path.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            self._session = SparkSession.getActiveSession() or builder.config(map=LOCAL_SETTINGS).getOrCreate()
+        return self._session
+
+    @property
+    def _cores(self) -> int:
+        return max(1, self.session.sparkContext.defaultParallelism)
+
+    def _cut(self, source: Source) -> list[Source]:
+        return source.pieces(self._pieces or PIECES * self._cores)
+
+    def _count_shards(self, logs: LogStream) -> int:
+        # Sums of all actions at most, and a quarter of a gigabyte a shard: a cell of a table holds two.
+        most = logs.n_actions * (logs.dim + 1) ** 2 * 8
+        return self._shards or max(self._cores, -(-most >> 28))
+
+
+class _OnExecutors(Spread[Found]):
+    def __init__(self, table: DataFrame, task: Task[Found]):
+        self._table, self._task = table, task
+
+    def map(self, work: Callable[[Found], Result]) -> list[Result]:
+        return self.of_findings(lambda finding: work(finding.found))
+
+    def of_findings(self, work: Callable[[Finding[Found]], Result]) -> list[Result]:
+        task = self._task
+        return self._table.rdd.map(lambda row: work(_received(row.payload, task))).collect()
+
+
+LOCAL_SETTINGS = {
+    "spark.master": "local[*]",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def _import() -> None:
+    try:
+        import pandas  # noqa: F401, PLC0415  # pyright: ignore[reportUnusedImport]
+        import pyspark  # noqa: F401, PLC0415  # pyright: ignore[reportUnusedImport]
+    except ModuleNotFoundError as missing:
+        raise EngineError(
+            f'engine="spark" needs {missing.name}: pip install "manyarms[spark]", and Java 17.'
+        ) from missing
+
+
+@contextmanager
+def _broadcast(session: SparkSession, value: Any) -> Generator[Any]:
+    """A value that is sent to every executor once, and forgotten at the end."""
+    sent = session.sparkContext.broadcast(value)
+    try:
+        yield sent
+    finally:
+        sent.destroy()
+
+
+def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any]]:
+    for batch in batches:
+        yield from zip(batch.column(0).to_pylist(), batch.column(1), strict=True)
+
+
+def _row(shard: int, payload: Any) -> pa.RecordBatch:
+    import pyarrow as pa  # noqa: PLC0415
+
+    columns = [pa.array([shard], pa.int32()), pa.array([payload], pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, names=["shard", "payload"])
+
+
+def _sent(finding: Finding[Any]) -> bytes:
+    return to_bytes(*describe(finding))
+
+
+def _received(payload: Any, task: Task[Found]) -> Finding[Found]:
+    data = payload.as_buffer() if hasattr(payload, "as_buffer") else payload
+    kinds = {kind.saved_as: kind for kind in (Finding, Dropped, *task.kinds)}
+    found = rebuild(*from_bytes(data), kinds)
+    assert isinstance(found, Finding)
+    return found
+
+
+def _raise_refusal(payloads: Iterable[Any]) -> None:
+    """The error of the first piece that was refused, as if it had been raised here."""
+    refusals = sorted(json.loads(bytes(payload)) for payload in payloads)
+    if refusals:
+        _, kind, text = refusals[0]
+        raise getattr(errors, kind, errors.InputError)(text)
