@@ -78,7 +78,7 @@ from manyarms.logs.read import read_logs
 from manyarms.logs.stream import LogStream
 from manyarms.nonlinear import NonlinearHierarchy, chain, fit_nonlinear, sample_posterior
 from manyarms.policies import EpsilonGreedy, Greedy, Logged, Pessimistic, Softmax, TablePolicy, Thompson, Uniform
-from manyarms.posterior import HurdlePosterior, RewardPosterior, fit
+from manyarms.posterior import HurdlePosterior, RewardPosterior, SpreadPosterior, fit, fit_spread
 from manyarms.prior_choice import (
     AveragedPosterior,
     CategoryChecks,
@@ -152,6 +152,7 @@ __all__ = [
     "SNIPSLearner",
     "Sensitivity",
     "Softmax",
+    "SpreadPosterior",
     "Statistics",
     "StudentT",
     "SubGaussianDR",
@@ -174,6 +175,7 @@ __all__ = [
     "evaluate",
     "fit",
     "fit_nonlinear",
+    "fit_spread",
     "learn_prior",
     "load",
     "prior_sensitivity",

@@ -8,6 +8,8 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from manyarms import errors
@@ -23,6 +25,7 @@ from manyarms.logs.stream import LogStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
 PIECES = 4
@@ -74,7 +77,7 @@ class Spark(Engine):
                 refused = kept.where(f"shard = {REFUSED}").collect()
                 _raise_refusal(row.payload for row in refused)
                 shards = _OnExecutors(kept, task)
-                logs.note_dropped(sum(shards.of_findings(lambda finding: finding.dropped), Dropped()))
+                logs.note_dropped(sum(shards.of_findings(attrgetter("dropped")), Dropped()))
                 yield shards
             finally:
                 kept.unpersist()
@@ -84,41 +87,17 @@ class Spark(Engine):
         """The shards of what was found, merged, as a table on the cluster; its rows are made when it is asked."""
         count = self._count_shards(logs)
 
-        def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            todo, pieces = sent.value
-            for number in _numbers(batches):
-                try:
-                    found = todo(pieces[number])
-                except ManyarmsError as wrong:
-                    # Bad rows stay bad: Spark must not try again, and the user wants the sentence alone.
-                    yield _row(REFUSED, json.dumps([number, type(wrong).__name__, str(wrong)]).encode())
-                    continue
-                yield from (_row(i, _sent(part)) for i, part in enumerate(todo.shards(found, count)))
-
-        def merge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            todo, _ = sent.value
-            parts, refusals = defaultdict[int, list[Any]](list), list[Any]()
-            for shard, payload in _pairs(batches):
-                (refusals if shard == REFUSED else parts[shard]).append(payload)
-            yield from (_row(REFUSED, text) for text in refusals)
-            for shard in sorted(parts):
-                together = todo.merged(_received(payload, todo.task) for payload in parts.pop(shard))
-                yield _row(shard, _sent(together))
-
         pieces = self._cut(logs.source)
         with _broadcast(self.session, (work, pieces)) as sent:
-            table = self.session.range(0, len(pieces), 1, max(1, len(pieces))).mapInArrow(look, SCHEMA)
-            yield table.repartition(count, "shard").mapInArrow(merge, SCHEMA)
+            numbers = self.session.range(0, len(pieces), 1, max(1, len(pieces)))
+            shards = numbers.mapInArrow(_Look(sent, count), SCHEMA).repartition(count, "shard")
+            yield shards.mapInArrow(_Merge(sent), SCHEMA)
 
     def each(self, source: Source, work: Work[Result]) -> list[Result]:
-        def do(number: int) -> Result:
-            todo, pieces = sent.value
-            return todo(pieces[number])
-
         pieces = self._cut(source)
         with _broadcast(self.session, (work, pieces)) as sent:
             numbers = self.session.sparkContext.parallelize(range(len(pieces)), max(1, len(pieces)))
-            return numbers.map(do).collect()
+            return numbers.map(_Do(sent)).collect()
 
     @property
     def session(self) -> SparkSession:
@@ -127,8 +106,9 @@ class Spark(Engine):
 
         if self._session is None:
             builder: Any = SparkSession.builder
-            # Else Spark would start whatever "python3" is first on the path.
+            # Else Spark would start whatever "python3" is first on the path, and listen to the network.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             self._session = SparkSession.getActiveSession() or builder.config(map=LOCAL_SETTINGS).getOrCreate()
         return self._session
 
@@ -145,16 +125,86 @@ class Spark(Engine):
         return self._shards or max(self._cores, -(-most >> 28))
 
 
+# What runs on executors: classes of this module and not functions inside others, so that only their names travel.
+
+
+@dataclass(frozen=True)
+class _Look:
+    """From the numbers of pieces to the shards of what is found in them."""
+
+    sent: Broadcast[Any]
+    count: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        work, pieces = self.sent.value
+        for number in _numbers(batches):
+            try:
+                found = work(pieces[number])
+            except ManyarmsError as wrong:
+                # Bad rows stay bad: Spark must not try again, and the user wants the sentence alone.
+                yield _row(REFUSED, json.dumps([number, type(wrong).__name__, str(wrong)]).encode())
+                continue
+            yield from (_row(i, _sent(part)) for i, part in enumerate(work.shards(found, self.count)))
+
+
+@dataclass(frozen=True)
+class _Merge:
+    """From all parts of some shards to one for each."""
+
+    sent: Broadcast[Any]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        work, _ = self.sent.value
+        parts = defaultdict[int, list[Any]](list)
+        for shard, payload in _pairs(batches):
+            parts[shard].append(payload)
+        yield from (_row(REFUSED, text) for text in parts.pop(REFUSED, []))
+        for shard in sorted(parts):
+            together = work.merged(_received(payload, work.task) for payload in parts.pop(shard))
+            yield _row(shard, _sent(together))
+
+
+@dataclass(frozen=True)
+class _Do:
+    """Some work on the piece of a number."""
+
+    sent: Broadcast[Any]
+
+    def __call__(self, number: int) -> Any:
+        work, pieces = self.sent.value
+        return work(pieces[number])
+
+
+@dataclass(frozen=True)
+class _OnFinding:
+    """Some work on the finding in a row."""
+
+    work: Callable[[Finding[Any]], Any]
+    task: Task[Any]
+
+    def __call__(self, row: Any) -> Any:
+        return self.work(_received(row.payload, self.task))
+
+
+@dataclass(frozen=True)
+class _OnFound:
+    """Some work on what was found, whatever was dropped."""
+
+    work: Callable[[Any], Any]
+
+    def __call__(self, finding: Finding[Any]) -> Any:
+        return self.work(finding.found)
+
+
 class _OnExecutors(Spread[Found]):
     def __init__(self, table: DataFrame, task: Task[Found]):
         self._table, self._task = table, task
 
     def map(self, work: Callable[[Found], Result]) -> list[Result]:
-        return self.of_findings(lambda finding: work(finding.found))
+        return self.of_findings(_OnFound(work))
 
     def of_findings(self, work: Callable[[Finding[Found]], Result]) -> list[Result]:
-        task = self._task
-        return self._table.rdd.map(lambda row: work(_received(row.payload, task))).collect()
+        return self._table.rdd.map(_OnFinding(work, self._task)).collect()
 
 
 LOCAL_SETTINGS = {

@@ -66,13 +66,12 @@ def solve(prior: HierarchicalGaussian, observed: Observed) -> tuple[Hierarchical
     # An overflow becomes an error with a name: here below, or where rows are factored.
     with np.errstate(over="ignore", invalid="ignore"), small_products(prior):
         evidence = gather(prior, observed)
-        absorbed = [_absorb(prior, group, evidence) for group in observed.groups]
+        gains, log_det = absorb_groups(prior, observed, evidence)
         latent = evidence.posterior()
-    log_det = sum(log_det for _, log_det in absorbed) + latent.log_det
+    log_det += latent.log_det
     log_evidence = observed.log_normaliser - 0.5 * (log_det + observed.residual + latent.misfit)
     if not np.isfinite(log_evidence):
         raise NumericalError("the squares of the rewards overflow. Rescale rewards and noise_std.")
-    gains = tuple(gain for gain, _ in absorbed)
     return prior.conditioned(latent.mean, latent.factor, observed, gains, log_evidence, latent.misfit, log_det), latent
 
 
@@ -83,6 +82,14 @@ def small_products(prior: HierarchicalGaussian) -> AbstractContextManager[None]:
 
 
 _WORTH_THREADS = 512
+
+
+def absorb_groups(
+    prior: HierarchicalGaussian, observed: Observed, evidence: LatentEvidence
+) -> tuple[tuple[Array, ...], float]:
+    """Add all seen actions to the evidence on ψ; returns their gains N_a L_a, group by group, and Σ_a log |K_a|."""
+    absorbed = [_absorb(prior, group, evidence) for group in observed.groups]
+    return tuple(gain for gain, _ in absorbed), sum(log_det for _, log_det in absorbed)
 
 
 def _absorb(

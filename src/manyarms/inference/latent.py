@@ -139,6 +139,17 @@ class EvidenceBySums(BlockEvidence):
         self._score += self.prior.mixing.apply_t(np.einsum("mrd,mr->md", rows, miss), actions)
         self._misfit += float(np.sum(miss**2))
 
+    @property
+    def sums(self) -> tuple[Float[Array, "J b b"], Float[Array, " p"], float]:
+        """Γ, the score and Σ miss²: all that travels of it."""
+        return self._gram, self._score, self._misfit
+
+    def add_sums(self, gram: Float[Array, "J b b"], score: Float[Array, " p"], misfit: float) -> None:
+        """Take in what other actions have said elsewhere."""
+        self._gram += gram
+        self._score += score
+        self._misfit += misfit
+
     def whitened(self) -> tuple[Float[Array, "J b b"], Float[Array, "J b"], float]:
         P = self.factor.swapaxes(1, 2) @ self._gram @ self.factor
         np.einsum("jbb->jb", P)[...] += 1.0
@@ -209,6 +220,13 @@ def gather(prior: HierarchicalGaussian, observed: Observed) -> LatentEvidence:
     check_dense_size(size)
     n_rows = sum(group.response.size for group in observed.groups)
     return (EvidenceByRows if n_rows * size**2 <= QR_BUDGET else EvidenceBySums)(prior, size)
+
+
+def sums_for(prior: HierarchicalGaussian) -> EvidenceBySums:
+    """An empty collection that can be added to others."""
+    size = prior.mixing.gram_blocks(prior.prior_factor)
+    check_dense_size(size)
+    return EvidenceBySums(prior, size)
 
 
 def _by_structure(
