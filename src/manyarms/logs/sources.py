@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from manyarms.errors import DataFileError, DataTypeError, InputError
+from manyarms.errors import DataFileError, DataTypeError, InputError, said
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,7 +140,7 @@ class FileSource(Source):
                 [str(file) for file in self.files], format=kind, partitioning=partitioning, partition_base_dir=base
             )
         except (OSError, pa.ArrowException) as damage:
-            raise DataFileError(f"{_culprit(self.files, kind)} cannot be read as {kind}: {damage}.") from damage
+            raise DataFileError(f"{_culprit(self.files, kind)} cannot be read as {kind}: {said(damage)}.") from damage
 
     @property
     def columns(self) -> list[str]:
@@ -162,7 +162,8 @@ class FileSource(Source):
             except (OSError, pa.ArrowException) as damage:
                 # File by file, so that the one at fault can be named.
                 raise DataFileError(
-                    f"{fragment.path} cannot be read: {damage}. All files must have the same columns of the same types."
+                    f"{fragment.path} cannot be read: {said(damage)}. All files must have the same columns of the same "
+                    "types."
                 ) from damage
 
     def _fragments(self) -> list[ds.Fragment]:
