@@ -90,7 +90,7 @@ def load_method(place: str) -> Method:
 
 def check_names(names: Iterable[str], known: Iterable[str], what: str) -> None:
     """Refuse names that do not exist, and say which do."""
-    options = sorted(known)
+    options = sorted(known, key=str.casefold)
     unknown = [name for name in names if name not in options]
     if unknown:
         raise InputError(f"there is no {what} {'; '.join(unknown)}. There are: {'; '.join(options)}.")
