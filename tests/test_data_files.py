@@ -773,7 +773,7 @@ def test_wrong_item_contexts_are_refused(tmp_path):
 
 def test_a_wrong_flat_log_is_refused_by_row(tmp_path):
     for changes, error, message in (
-        (dict(click=[0, 1, 2, 0]), RangeError, "click of random_all.parquet must be 0 or 1; row 2 has 2"),
+        (dict(click=[0, 1, 2, 0]), RangeError, rf"click of {tmp_path}/random_all\.parquet must be 0 or 1; row 2 has 2"),
         (dict(click=[0.0, 1.0, 1.0, 0.0]), DataTypeError, "click of .* must be integer; it is double"),
         (dict(timestamp=["2019-11-24 00:00:20+00:00", "x", "y", "z"]), DataTypeError, "timestamp of .* must be time"),
         (dict(propensity_score=[0.5, None, 1.0, 1.0]), NonFiniteError, "row 1 has no value"),

@@ -1,6 +1,7 @@
 """Experiments: cells, the store, the runner, claims, methods of one's own."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from manyarms.experiments import (
     Cell,
     Grid,
     Known,
+    Origin,
     Outcome,
     Problem,
     Store,
@@ -31,10 +33,13 @@ from manyarms.experiments import (
     compute,
     run,
 )
+from manyarms.experiments.against import standings
 from manyarms.experiments.cells import generator, log_of, score, world_of
 from manyarms.experiments.claims import Claim
-from manyarms.experiments.figures import PAPER_SIZE, QUICK
-from manyarms.experiments.loading import check_names, load_method, methods_by_name
+from manyarms.experiments.figures import PAPER_SIZE, QUICK, Figure, Panel, Size
+from manyarms.experiments.ledger import FILE, Ledger, StaleMethodError, StaleRowsError
+from manyarms.experiments.loading import as_places, check_names, load_method, methods_by_name
+from manyarms.experiments.origins import digest_of, shortfall
 from manyarms.experiments.paper import figures
 from manyarms.experiments.paper.synthetic import SMALL_ERRORS, SMALL_REWARDS
 from manyarms.experiments.parts import (
@@ -48,7 +53,7 @@ from manyarms.experiments.parts import (
     Widens,
     above_zero,
 )
-from manyarms.experiments.runner import CellError, outstanding
+from manyarms.experiments.runner import CellError, WorkerError, outstanding
 from manyarms.experiments.store import COSTS, ROWS, BusyError, Journal
 from manyarms.experiments.table import Table, covered
 
@@ -278,6 +283,117 @@ def test_two_runs_in_one_folder_are_refused(tmp_path):
         run([GRID], Store(tmp_path), workers=1)
 
 
+def test_a_file_is_no_folder_for_results(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file is a file, not a folder"):
+        Store(tmp_path / "file")
+
+
+def test_all_but_the_cells_to_keep_are_forgotten(tmp_path):
+    store, cells = Store(tmp_path), [Cell("p", "ope", "m", 10, i) for i in range(4)]
+    store.write({cell: outcome(0.5) for cell in cells})
+    assert set(store.keep(cells[:2])) == set(Store(tmp_path).read()) == set(cells[:2])
+    assert pq.read_table(tmp_path / COSTS).num_rows == 2
+
+
+# ---------------------------------------------------------------- what rows were made of
+
+
+@dataclass(frozen=True)
+class Weighed(Problem):
+    """A problem made of data: a file with the value of each of two actions."""
+
+    path: str
+    label: str = "weighed"
+
+    def draw(self, rng):
+        return CoinWorld(self._values())
+
+    def origin(self):
+        return Origin(digest_of(self._values()), shortfall(actions=(len(self._values()), 3)))
+
+    def _values(self):
+        if not Path(self.path).exists():
+            raise DataFileError("no data.")
+        return np.array(Path(self.path).read_text().split(), dtype=float)
+
+
+@pytest.fixture
+def weighed(tmp_path):
+    path = tmp_path / "values.txt"
+
+    def write(text):
+        path.write_text(text)
+        world_of.cache_clear()
+        log_of.cache_clear()
+        return Grid(Weighed(str(path)), "ope", ("sDM",), (20,), 2)
+
+    return write
+
+
+def test_rows_of_other_data_are_refused_and_can_be_made_anew(weighed, tmp_path):
+    store = Store(tmp_path / "out")
+    before = run([weighed("1 2")], store, workers=1)
+    assert run([weighed("1 2")], store, workers=1) == before
+    for grid in (weighed("1.5 2"), replace(weighed("1.5 2"), instances=3)):
+        with pytest.raises(StaleRowsError, match=r"out holds rows of 'weighed'.*other data.*drop=\['weighed'\]"):
+            run([grid], store, workers=1)
+    assert store.read() == before, "nothing was computed"
+    store.compact(drop=["weighed"])
+    after = run([weighed("1.5 2")], store, workers=1)
+    assert {found.truth for found in after.values()} == {1.5}
+
+
+def test_rows_without_a_digest_are_taken_on_only_if_their_truth_is_that_of_the_data(weighed, tmp_path):
+    store = Store(tmp_path / "out")
+    run([weighed("1 2")], store, workers=1)
+    path = tmp_path / "out" / FILE
+    kept = path.read_bytes()
+    path.unlink()
+    with pytest.raises(StaleRowsError, match=r"truth of instance 0 is 1 there and 1\.5 here"):
+        run([weighed("1.5 2")], store, workers=1)
+    assert not path.exists()
+    counts = []
+    run([weighed("1 2")], store, workers=1, progress=lambda done, total: counts.append(total))
+    assert path.read_bytes() == kept and counts == [0], "taken on, and nothing computed"
+
+
+def test_finished_rows_can_be_read_where_the_data_is_not(weighed, tmp_path):
+    store, grid = Store(tmp_path / "out"), weighed("1 2")
+    before = run([grid], store, workers=1)
+    (tmp_path / "values.txt").unlink()
+    assert run([grid], store, workers=1) == before
+    with pytest.raises(DataFileError, match="no data"):
+        run([replace(grid, instances=3)], store, workers=1)
+    assert Ledger.read(tmp_path / "out").problems["weighed"].caveat == "not the full data: 2 actions instead of 3"
+
+
+def test_a_damaged_ledger_is_refused_with_the_way_out(tmp_path):
+    (tmp_path / FILE).write_text("{")
+    with pytest.raises(DataFileError, match="Delete it"):
+        Ledger.read(tmp_path)
+
+
+def test_digests_tell_values_types_shapes_and_texts_apart():
+    parts = [np.zeros(4), np.zeros((2, 2)), np.zeros(4, dtype=np.int64), np.ones(4), ["a", "b"], ["ab"]]
+    assert len({digest_of(part) for part in parts}) == len(parts)
+    assert digest_of(np.arange(6).reshape(2, 3).T) == digest_of(np.ascontiguousarray(np.arange(6).reshape(2, 3).T))
+    assert digest_of(np.array(["a", "b"], dtype=object)) == digest_of(["a", "b"])
+
+
+def test_data_that_is_cut_short_has_another_digest_and_a_caveat(made_up, tmp_path):
+    for name in ("movielens", "jester", "kuairec", "open-bandit"):
+        (origin,) = {panel.problem.origin() for panel in figures(str(made_up))[name].panels}
+        assert origin.digest == figures(str(made_up) + "/.")[name].panels[0].problem.origin().digest
+        assert ("not the full data" in origin.caveat) == (name in ("movielens", "jester"))
+    (tmp_path / "ml-1m").mkdir()
+    for name in ("ratings.dat", "movies.dat"):
+        text = (made_up / "ml-1m" / name).read_text(encoding="latin-1")
+        (tmp_path / "ml-1m" / name).write_text(text if name[0] == "m" else "\n".join(text.split("\n")[:-1]))
+    cut, whole = (figures(str(folder))["movielens"].panels[0].problem.origin() for folder in (tmp_path, made_up))
+    assert cut.digest != whole.digest and cut.caveat != whole.caveat
+
+
 # ---------------------------------------------------------------- failing methods, methods of one's own
 
 OWN = """
@@ -295,6 +411,13 @@ class Broken(Method):
     name = "broken"
     def learn(self, task):
         raise ZeroDivisionError("my mistake")
+
+class Late(Method):
+    name = "late"
+    def learn(self, task):
+        if len(task.logs) > 40:
+            raise ValueError("rows over 40")
+        return ma.Uniform(task.logs.n_actions)
 
 class Taken(Method):
     name = "sDM"
@@ -401,11 +524,75 @@ def test_a_file_of_ones_own_may_use_dataclasses_neighbours_and_any_name(tmp_path
     assert load_method(f"{tmp_path}/json.py:Mine").name == "mine"
 
 
-def test_a_method_that_fails_is_named_with_its_cell_and_what_was_finished_stays(own, tmp_path):
-    grids = [Grid(SMALL, "opl", ("DM (Bayes)", "broken"), (40,), 1)]
+def test_a_method_that_fails_is_named_with_its_cell_before_anything_else_is_run(own, tmp_path):
+    grids = [Grid(SMALL, "opl", ("DM (Bayes)", "broken"), (40, 80), 2)]
     with pytest.raises(CellError, match=r"broken failed on .*opl, n = 40, instance 0.*ZeroDivisionError: my mistake"):
         run(grids, Store(tmp_path / "out"), extra_methods=[f"{own}:Broken"], workers=1)
-    assert [cell.method for cell in Store(tmp_path / "out").read()] == ["DM (Bayes)"]
+    assert Store(tmp_path / "out").read() == {}
+
+
+def test_what_was_finished_before_a_method_failed_stays_and_nothing_is_begun_after(own, tmp_path):
+    grids = [Grid(SMALL, "opl", ("late", "DM (Bayes)"), (40,), 6)]
+    with pytest.raises(CellError, match=r"late failed on .*rows over 40"):
+        run([*grids, replace(grids[0], rounds=(41,))], Store(tmp_path), extra_methods=[f"{own}:Late"], workers=1)
+    kept = Store(tmp_path).read()
+    assert Cell(SMALL.label, "opl", "late", 40, 0) in kept and len(kept) < 24
+
+
+def test_a_method_that_was_changed_is_not_mixed_with_its_old_rows(own, tmp_path):
+    grids, place = [Grid(SMALL, "opl", ("mine", "sDM"), (40,), 1)], f"{own}:Mine"
+    store = Store(tmp_path / "out")
+    before = run(grids, store, extra_methods=[place], workers=1)
+    assert run(grids, store, extra_methods=[place], workers=1) == before
+    own.write_text(OWN + "# changed")
+    with pytest.raises(StaleMethodError, match=r"own\.py has changed since its rows were made.*drop=\['mine'\]"):
+        run(grids, store, extra_methods=[place], workers=1)
+    store.compact(drop=["mine"])
+    after = run(grids, store, extra_methods=[place], workers=1)
+    sdm, mine = (Cell(SMALL.label, "opl", name, 40, 0) for name in ("sDM", "mine"))
+    assert after[sdm] == before[sdm] and after[mine].value == before[mine].value
+
+
+@pytest.mark.parametrize(
+    ("methods", "extra", "words"),
+    [
+        (("sDM", "sdm"), [], "no method sdm. There are: .*DM .Bayes.; .*sDM"),
+        (("joint posterior",), [], "joint posterior has no `learn`"),
+        (("sDM",), "own.py:Mine", "must be a list of texts"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_before_workers_start(methods, extra, words, tmp_path):
+    with pytest.raises(InputError, match=words):
+        run([Grid(SMALL, "opl", methods, (40,), 1)], Store(tmp_path), extra_methods=extra, workers=1)
+    assert list(tmp_path.glob("*")) == []
+    # The hook that checks annotations would be first to refuse this one.
+    with pytest.raises(InputError, match=r"extra_methods must be texts.*got Direct\. Name it as file\.py:Class"):
+        as_places([METHODS["sDM"]])
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path):
+    (tmp_path / "script.py").write_text(
+        "from pathlib import Path\nfrom manyarms.experiments import Grid, Store, Synthetic, run\n"
+        "run([Grid(Synthetic(n_actions=5), 'opl', ('sDM',), (20,), 2)], Store(Path('out')), workers=1)\n"
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    last = done.stderr.strip().split("\n")[-1]
+    assert done.returncode == 1 and WorkerError.__name__ in last
+    assert 'behind `if __name__ == "__main__":`' in last and "--" not in last and "memory" not in last
+
+
+def test_ones_own_is_compared_with_each_other_pair_by_pair():
+    rng = np.random.default_rng(5)
+    base = rng.normal(0.5, 0.1, 12)
+    scores = {"mine": base, "worse": base - 0.1 + rng.normal(0, 0.01, 12), "better": base + 0.1, "same": base}
+    figure = Figure("f", "", "", (Panel("p", replace(Coin(), label="p"), "opl", tuple(scores)),))
+    (standing,) = standings(figure, ["mine", "absent"], Table(results_of(scores)), Size("quick", (10, 20), 12, 2))
+    found = {match.rival: match for match in standing.matches}
+    assert {name: match.decision for name, match in found.items()} == {
+        "worse": "for", "better": "against", "same": "tie",
+    }  # fmt: skip
+    gains = base - scores["worse"]
+    assert found["worse"].comparison.words == f"{gains.mean():+.3g} ± {gains.std(ddof=1) / np.sqrt(12):.2g}"
 
 
 @pytest.mark.parametrize(
@@ -698,17 +885,18 @@ class Coin(Problem):
 
 
 class CoinWorld(World):
-    def __init__(self):
+    def __init__(self, values=(1.0, 2.0)):
+        self.values = np.array(values)
         prior = ma.priors.independent(2, dim=1)
         self.known = Known(prior, prior, 1.0, np.eye(2), prior, lambda: np.array([0, 1]))
-        self.target, self.target_value, self.best_value = ma.TablePolicy([1.0, 0.0]), 1.0, 2.0
+        self.target, self.target_value, self.best_value = ma.TablePolicy([1.0, 0.0]), float(values[0]), 2.0
 
     def log(self, n, rng):
         actions = rng.integers(2, size=n)
-        return LoggedData(np.ones((n, 1)), actions, actions + 1.0, np.full(n, 0.5), 2)
+        return LoggedData(np.ones((n, 1)), actions, self.values[actions], np.full(n, 0.5), 2)
 
     def value(self, policy):
-        return float(policy.probabilities(np.ones((1, 1)))[0] @ [1.0, 2.0])
+        return float(policy.probabilities(np.ones((1, 1)))[0] @ self.values)
 
 
 def test_a_problem_of_ones_own_needs_a_label_and_a_draw():
@@ -753,8 +941,24 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_the_rows_of_one_that_was_not
     assert len(kept) >= 15
     for folder in (killed, whole):
         output, errors = manyarms(*figure, "--out", folder).communicate(timeout=300)
-        assert "digits" in output and errors == ""
+        assert "digits" in output and errors.startswith("digits (1 of 1): ") and errors.count("\n") == 1
     assert (killed / ROWS).read_bytes() == (whole / ROWS).read_bytes()
     after = Store(killed).read()
     assert all(after[cell] == kept[cell] for cell in kept), "a finished cell was computed again"
     assert {path.suffix for path in whole.iterdir()} >= {".svg", ".png", ".md", ".parquet"}
+
+
+def test_ctrl_c_is_answered_at_once_and_keeps_what_was_finished(tmp_path):
+    figure = ["reproduce", "digits", "--quick", "--instances", "20", "--workers", "2", "--out", tmp_path / "out"]
+    with manyarms(*figure, start_new_session=True) as process:
+        deadline = time.monotonic() + 120
+        while sum(path.stat().st_size for path in (tmp_path / "out").glob("journal-*")) < 2000:
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        # As a terminal does: to all processes of the group.
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    lines = errors.strip().split("\n")
+    assert process.returncode == 130
+    assert [line.split()[0] for line in lines] == ["digits", "stopping", "Stopped."], errors
+    assert not list((tmp_path / "out").glob("journal-*")) and len(Store(tmp_path / "out").read()) >= 5

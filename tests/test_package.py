@@ -13,6 +13,7 @@ from manyarms import theory
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXPERIMENTS = ROOT / "docs" / "experiments.md"
 
 
 def test_everything_exported_exists_once():
@@ -36,9 +37,23 @@ def test_import_is_light():
     assert out.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def blocks_of(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def test_python_blocks_on_experiments_run_as_a_script(tmp_path):
+    """Worker processes import what a reader saved: all blocks in one file, the method in its own."""
+    blocks = blocks_of(EXPERIMENTS)
+    (tmp_path / "my_method.py").write_text(next(block for block in blocks if "class MyMethod" in block))
+    (tmp_path / "page.py").write_text("\n".join(blocks))
+    done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^sDM over mine: [+-]\d\.\d+ ± \d\.\d+$", done.stdout, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != EXPERIMENTS], ids=lambda page: page.name)
 def test_python_blocks_of_the_documents_run(page, tmp_path, monkeypatch):
     """The blocks of a page run one after the other, as a reader would type them."""
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = blocks_of(page)
     exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})

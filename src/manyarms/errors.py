@@ -62,7 +62,16 @@ class EligibilityError(InputError):
 
 
 class DataFileError(InputError):
-    """A data file is missing, damaged or not what its owner published."""
+    """A data file is missing, damaged or not what its owner published.
+
+    Attributes:
+        problem: What is wrong.
+        way_out: What to do about it, in terms of Python calls; empty when `problem` says it.
+    """
+
+    def __init__(self, problem: str, way_out: str = ""):
+        super().__init__(f"{problem} {way_out}".rstrip())
+        self.problem, self.way_out = problem, way_out
 
 
 class ModelFileError(DataFileError):
@@ -83,3 +92,8 @@ class TooLargeError(ManyarmsError):
 
 class UndefinedLiftError(ManyarmsError):
     """A relative change was asked for against a baseline whose interval contains zero."""
+
+
+def said(error: object) -> str:
+    """The words of somebody else's error, without their full stop, to go on from in a sentence of our own."""
+    return str(error).rstrip().removesuffix(".")

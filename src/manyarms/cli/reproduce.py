@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manyarms.cli.terminal import INTERRUPTED, fail, one_line_errors
+from manyarms.cli.terminal import INTERRUPTED, fail, one_line_errors, signs_of_life
 from manyarms.errors import DataFileError, InputError
 
 if TYPE_CHECKING:
@@ -37,8 +36,14 @@ def reproduce(
         list[str] | None, typer.Option(help="Your own method beside the others, as file.py:Class; may be repeated.")
     ] = None,
     redo: Annotated[
-        list[str] | None, typer.Option(help="Forget the rows of this method first; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Forget the rows of this method, or of this problem, and compute them anew; may be repeated."
+        ),
     ] = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="With --all: drop the rows that no figure wants at this size, at the end.")
+    ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")] = None,
 ) -> None:
     """Run the experiments of the paper: rows, figures, a verdict for each claim.
@@ -48,7 +53,7 @@ def reproduce(
     from --quick.
     """
     with one_line_errors():
-        from manyarms.cli.reproduced import print_figure, print_list  # noqa: PLC0415
+        from manyarms.cli.reproduced import print_list  # noqa: PLC0415
         from manyarms.experiments.paper import figures  # noqa: PLC0415
 
         known = figures(None if data is None else str(data))
@@ -56,21 +61,42 @@ def reproduce(
             print_list(list(known.values()))
             return
         chosen = _choose(names or [], everything, known)
-        if page is not None and page.is_dir():
-            raise InputError(f"--page must name a file; {page} is a folder.")
+        if prune and not everything:
+            raise InputError("--prune goes with --all: rows of other figures would be lost.")
+        path = _page_path(out, page)
         work = _prepare(out, _size(quick, paper, instances), method or [], redo or [], workers)
         if download:
             _download(chosen, data)
-        missing = _run_all(chosen, work, print_figure)
-        path = out / "reproduction.md" if page is None else page
+        missing = _run_all(chosen, work)
         shown = [figure for figure in chosen if figure.name not in missing]
-        what = "--all" if everything else " ".join(figure.name for figure in chosen)
-        work.write_page(shown, path, f"manyarms reproduce {what} {work.size.flags}")
-        typer.echo(f"Rows, figures and page: {out}, {path}")
+        if shown:
+            command = _command("--all" if everything else " ".join(f.name for f in chosen), work.size, method or [])
+            work.write_page(shown, path, command, everything=everything)
+            typer.echo(f"Rows, figures and page: {out}, {path}")
         if missing:
             reasons = "".join(f"\n  {name}: {reason}" for name, reason in missing.items())
             fail(f"not run for want of data: {', '.join(missing)}.{reasons}")
+        if prune:
+            typer.echo(f"Rows dropped: {work.prune(chosen):,}")
         sys.stdout.flush()
+
+
+def _page_path(out: Path, page: Path | None) -> Path:
+    """Where the page goes; its folder is made now, so that a run of hours does not end on it."""
+    if page is None:
+        return out / "reproduction.md"
+    if page.is_dir():
+        raise InputError(f"--page must name a file; {page} is a folder.")
+    if page.parent.exists() and not page.parent.is_dir():
+        raise InputError(f"--page must lie in a folder; {page.parent} is a file.")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    return page
+
+
+def _command(figures: str, size: Size, methods: list[str]) -> str:
+    """What gives the page again; of files only the names, since folders are the user's own affair."""
+    own = "".join(f" --method {shlex.quote(place.rpartition('/')[2])}" for place in methods)
+    return f"manyarms reproduce {figures} {size.flags}{own}"
 
 
 def _choose(names: list[str], everything: bool, known: dict[str, Figure]) -> list[Figure]:
@@ -108,36 +134,25 @@ def _download(chosen: list[Figure], folder: Path | None) -> None:
     fetch((figure.data for figure in chosen if figure.data is not None), folder)
 
 
-def _run_all(chosen: list[Figure], work: Reproduction, show: Callable[[Figure, Reproduction], None]) -> dict[str, str]:
+def _run_all(chosen: list[Figure], work: Reproduction) -> dict[str, str]:
     """Figure after figure; those without data are left out when there are others, and named with the reason."""
+    from manyarms.cli.reproduced import data_words, print_figure, stale_words  # noqa: PLC0415
+    from manyarms.experiments.ledger import StaleRowsError  # noqa: PLC0415
+
     missing: dict[str, str] = {}
     for number, figure in enumerate(chosen, start=1):
         try:
-            with _bar(f"{figure.name} ({number} of {len(chosen)})") as progress:
-                work.run(figure, progress)
+            with signs_of_life(f"{figure.name} ({number} of {len(chosen)})") as signs:
+                work.run(figure, signs.progress, signs.on_interrupt)
+            work.draw(figure)
+            print_figure(figure, work)
         except DataFileError as reason:
             if len(chosen) == 1:
-                raise
-            missing[figure.name] = str(reason)
-            continue
+                fail(data_words(reason, figure.data))
+            missing[figure.name] = data_words(reason, figure.data)
+        except StaleRowsError as stale:
+            fail(stale_words(stale))
         except KeyboardInterrupt:
             typer.echo("Stopped. What was finished is kept; the same command goes on from there.", err=True)
             raise typer.Exit(INTERRUPTED) from None
-        work.draw(figure)
-        show(figure, work)
     return missing
-
-
-@contextmanager
-def _bar(what: str) -> Generator[Callable[[int, int], None]]:
-    """Cells done and the time left, on a terminal; elsewhere nothing."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,16 +1,22 @@
-"""How figures and verdicts look on a terminal."""
+"""How figures and verdicts look on a terminal, and what to say of errors there."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.text import Text
 
+from manyarms.errors import DataFileError
+from manyarms.experiments.against import Standing
 from manyarms.experiments.figures import Figure
-from manyarms.report.reproduction import Reproduction
+from manyarms.experiments.ledger import StaleMethodError, StaleRowsError
+from manyarms.report.reproduction import SOURCES, Reproduction
 
 COLOURS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not run": "dim"}
+
+AGAINST = {"for": "better than", "against": "worse than", "tie": "tied with", "open": "open against"}
 
 WIDTH = 14
 """Of the longest verdict, and a space."""
@@ -35,8 +41,46 @@ def print_figure(figure: Figure, work: Reproduction) -> None:
     """Verdicts, and where the figure is."""
     console = Console(highlight=False)
     console.print(Text(f"{figure.name}: {figure.title}", style="bold"), soft_wrap=True)
+    for caveat in work.caveats(figure):
+        console.print(Text(f"  {caveat}", style="yellow"), soft_wrap=True)
     for claim, finding in work.findings(figure):
         line = Text(f"  {finding.verdict:<{WIDTH}}", style=COLOURS[finding.verdict])
         line.append(f"{claim.text} ({finding})", style="none")
         console.print(line, soft_wrap=True)
+    for standing in work.standings(figure):
+        console.print(Text(f"  {_short(standing)}"), soft_wrap=True)
     console.print(Text(f"  drawn as {work.folder / figure.name}.svg and .png", style="dim"), soft_wrap=True)
+
+
+def _short(standing: Standing) -> str:
+    """A method of one's own at the largest number of rounds; the page has all."""
+    n = max(match.n for match in standing.matches)
+    rivals = {
+        words: ", ".join(m.rival for m in standing.matches if m.n == n and m.decision == decision)
+        for decision, words in AGAINST.items()
+    }
+    counts = "; ".join(f"{words} {names}" for words, names in rivals.items() if names)
+    return f"{standing.method} by {standing.unit}, {standing.panel.title}, n = {n:,}: {counts}"
+
+
+def stale_words(error: StaleRowsError) -> str:
+    """What to pass when rows are not of what is at hand."""
+    redo = f"--redo {shlex.quote(error.redo)}"
+    if isinstance(error, StaleMethodError):
+        return f"{error.what.removesuffix('.')}: pass {redo}."
+    return f"{error.what} Name another folder with --out, or pass {redo} to make these rows anew."
+
+
+def data_words(error: DataFileError, name: str | None) -> str:
+    """What to pass when data is missing or damaged: the library's own words are about Python calls.
+
+    Args:
+        error: What was raised.
+        name: The folder of data that the figure needs.
+    """
+    if not error.way_out or name is None:
+        return str(error)
+    source = SOURCES.get(name)
+    way_out = error.way_out if source is None else source.where
+    fetch = "" if source is None else f" Or pass --download: {source.cost}."
+    return f"{error.problem} {way_out} Put it into {name}/ in the folder that --data names.{fetch}"

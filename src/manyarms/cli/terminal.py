@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import typer
@@ -118,3 +119,42 @@ def _bar() -> Any:
 
     columns = (TextColumn("{task.description}"), BarColumn(), Rows(), TimeRemainingColumn())
     return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
+STOPPING = "stopping ... (what is under way is finished first; Ctrl-C again ends it at once)"
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What a long run is to call.
+
+    Attributes:
+        progress: With the number of cells done and of all.
+        on_interrupt: On Ctrl-C.
+    """
+
+    progress: Callable[[int, int], None]
+    on_interrupt: Callable[[], None]
+
+
+@contextmanager
+def signs_of_life(what: str) -> Generator[Signs]:
+    """On a terminal a bar, with the cells done and the time left; elsewhere a line that says how many there are."""
+    if not sys.stderr.isatty():
+        yield Signs(lambda done, total: _announce(what, done, total), lambda: typer.echo(STOPPING, err=True))
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield Signs(
+            lambda done, total: bar.update(task, completed=done, total=total),
+            lambda: bar.console.print(STOPPING, highlight=False),
+        )
+
+
+def _announce(what: str, done: int, total: int) -> None:
+    if done == 0:
+        typer.echo(f"{what}: {f'{total:,} cells to do' if total else 'nothing to do'}", err=True)

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from manyarms._files import replacing
 from manyarms._progress import Progress
-from manyarms.errors import DataFileError, InputError
+from manyarms.errors import DataFileError, InputError, said
 
 TIMEOUT_S = 30.0
 """A server that sends nothing for so long is given up."""
@@ -60,9 +60,13 @@ class Source:
     def way_out(self) -> str:
         """What to do when its files are not there."""
         return (
-            f"{self.where} Or leave path out and pass download=True: {self.size_mb} MB from {self.url} "
-            f"({self.licence})."
+            f"{self.where} Pass the zip or its folder as path; or leave path out and pass download=True: {self.cost}."
         )
+
+    @property
+    def cost(self) -> str:
+        """What a download takes, from where, and on which terms."""
+        return f"{self.size_mb} MB from {self.url} ({self.licence})"
 
 
 MOVIELENS_1M = Source(
@@ -71,7 +75,7 @@ MOVIELENS_1M = Source(
     url="https://files.grouplens.org/datasets/movielens/ml-1m.zip",
     checksum="md5:c4d9eecfca2ab87c1945afe126590906",
     size_mb=6,
-    where='Get "MovieLens 1M" (ml-1m.zip) from GroupLens, who offer it under Datasets, and pass the zip or its folder.',
+    where='Get "MovieLens 1M" (ml-1m.zip) from GroupLens, who offer it under Datasets.',
     licence="for research, not to be passed on",
     folders=("ml-1m",),
 )
@@ -82,7 +86,7 @@ KUAIREC = Source(
     url="https://zenodo.org/records/18164998/files/KuaiRec.zip",
     checksum="md5:261550d472c48eff4990fb13c0e5bcf7",
     size_mb=432,
-    where='Get "KuaiRec" (KuaiRec.zip) from Zenodo, record 18164998, and pass the zip or its folder.',
+    where='Get "KuaiRec" (KuaiRec.zip) from Zenodo, record 18164998.',
     licence="CC BY-SA 4.0",
     folders=("KuaiRec 2.0/data", "KuaiRec/data", "data"),
 )
@@ -93,7 +97,7 @@ OPEN_BANDIT = Source(
     url="https://research.zozo.com/data_release/open_bandit_dataset.zip",
     checksum="sha256:e8ec18196582a5937381a1776382ca940689b90a18d2dcd1fb635be6df614d78",
     size_mb=413,
-    where='Get the "Open Bandit Dataset" (open_bandit_dataset.zip) from ZOZO Research and pass the zip or its folder.',
+    where='Get the "Open Bandit Dataset" (open_bandit_dataset.zip) from ZOZO Research.',
     licence="CC BY 4.0",
     folders=("open_bandit_dataset", "obd"),
 )
@@ -166,9 +170,15 @@ class Archive:
             yield
         except DAMAGE as damage:
             raise DataFileError(
-                f"{name} cannot be read from {self._place(name)}: {damage}. Delete the file there and get it again. "
-                f"{self.source.way_out}"
+                f"{name} cannot be read from {self._place(name)}: {said(damage)}. Delete the file there and get it "
+                "again.",
+                self.source.way_out,
             ) from damage
+
+    def full_name(self, name: str) -> str:
+        """What to call a file in a message: with the folder or zip that it is in."""
+        place = self._place(name)
+        return str(place) if place.name == Path(name).name else str(place / name)
 
     def _place(self, name: str) -> Path:
         """The file to blame; looking for it may fail for the same reason as reading it."""
@@ -185,7 +195,7 @@ class Archive:
             problem = f"{name} is not in {path}; it was expected there, in {places} or in {source.archive}."
         else:
             problem = f"{path} does not exist; {name} was expected there."
-        return DataFileError(f"{problem} {source.way_out}")
+        return DataFileError(problem, source.way_out)
 
 
 def locate(source: Source, path: str | os.PathLike[str] | None, needs: str, *, fetch: bool) -> Archive:
@@ -234,7 +244,7 @@ def download(source: Source, folder: str | os.PathLike[str] | None = None, *, pr
                 )
     except OSError as problem:
         raise DataFileError(
-            f"{target} cannot be written: {problem}. Make room, or choose another folder by MANYARMS_CACHE."
+            f"{target} cannot be written: {said(problem)}. Make room, or choose another folder by MANYARMS_CACHE."
         ) from problem
     return target
 

@@ -14,7 +14,7 @@ from manyarms._arrays import Array, as_count, as_floats, as_scalar, check_rows, 
 from manyarms._random import split
 from manyarms.datasets.files import cache_folder
 from manyarms.datasets.matrix import MatrixEnvironment, factorise
-from manyarms.errors import DataFileError, DataTypeError, InputError, RangeError, ShapeError
+from manyarms.errors import DataFileError, DataTypeError, InputError, RangeError, ShapeError, said
 
 NAME = "jester_data_1.parquet"
 
@@ -138,7 +138,7 @@ def _find(where: Path) -> Path:
     options = [where, where / NAME, where / "jester" / NAME]
     found = next((option for option in options if option.is_file()), None)
     if found is None:
-        raise DataFileError(f"{where} is no Parquet file and no folder that holds {NAME}. {WHERE}")
+        raise DataFileError(f"{where} is no Parquet file and no folder that holds {NAME}.", WHERE)
     return found
 
 
@@ -150,16 +150,16 @@ def _read_columns(path: Path) -> dict[str, Array]:
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as damage:
-        raise DataFileError(f"{path} cannot be read as Parquet: {damage}. {WHERE}") from damage
+        raise DataFileError(f"{path} cannot be read as Parquet: {said(damage)}.", WHERE) from damage
     kinds = {"user": pa.types.is_integer, "joke": pa.types.is_integer, "rating": pa.types.is_floating}
     for name, fits in kinds.items():
         if name not in table.column_names:
-            raise ShapeError(f"{path.name} must have columns {', '.join(kinds)}; it has {table.column_names}. {WHERE}")
+            raise ShapeError(f"{path} must have columns {', '.join(kinds)}; it has {table.column_names}. {WHERE}")
         if not fits(table.schema.field(name).type):
-            raise DataTypeError(f"column {name} of {path.name} has type {table.schema.field(name).type}. {WHERE}")
+            raise DataTypeError(f"column {name} of {path} has type {table.schema.field(name).type}. {WHERE}")
         if table[name].null_count:
             row = table[name].is_null().to_pylist().index(True)
-            raise InputError(f"column {name} of {path.name} is empty in row {row}. Leave such rows out.")
+            raise InputError(f"column {name} of {path} is empty in row {row}. Leave such rows out.")
     columns = {name: table[name].to_numpy() for name in kinds}
     columns["rating"] = as_floats("rating", columns["rating"], ndim=1)
     check_rows(

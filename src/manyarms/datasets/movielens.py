@@ -17,13 +17,26 @@ from manyarms._random import split
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.datasets.files import MOVIELENS_1M, locate
 from manyarms.datasets.matrix import alignment, factorise
-from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
+from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError, said
 
 WHERE = MOVIELENS_1M.where
 
 COLUMNS = ("user", "movie", "rating", "time")
 
 NUMBER = re.compile(rb"\s*\d{1,18}\s*")
+
+
+@dataclass(frozen=True)
+class _Names:
+    """What messages call the two files.
+
+    Attributes:
+        ratings: The one of ratings, with the folder or zip that it is in.
+        movies: The one of movies.
+    """
+
+    ratings: str
+    movies: str
 
 
 @dataclass(frozen=True)
@@ -188,26 +201,27 @@ def load_movielens(path: str | os.PathLike[str] | None = None, *, download: bool
         InputError: Naming the file, the first bad line and a way out.
     """
     archive = locate(MOVIELENS_1M, path, "ratings.dat", fetch=download)
-    numbers = _parse_ratings(archive.read("ratings.dat"))
-    catalog = _parse_movies(archive.read("movies.dat"))
-    _check_ratings(numbers, np.fromiter(catalog, dtype=np.int64, count=len(catalog)))
+    names = _Names(archive.full_name("ratings.dat"), archive.full_name("movies.dat"))
+    numbers = _parse_ratings(archive.read("ratings.dat"), names.ratings)
+    catalog = _parse_movies(archive.read("movies.dat"), names.movies)
+    _check_ratings(names, numbers, np.fromiter(catalog, dtype=np.int64, count=len(catalog)))
     users, user_rows = np.unique(numbers["user"], return_inverse=True)
     movies, movie_rows = np.unique(numbers["movie"], return_inverse=True)
-    _check_pairs(user_rows * len(movies) + movie_rows, numbers)
+    _check_pairs(names, user_rows * len(movies) + movie_rows, numbers)
     titles, genres = zip(*(catalog[movie] for movie in movies.tolist()), strict=True)
     stars = numbers["rating"].astype(np.float64)
     users, movies, user_rows, movie_rows, stars = map(frozen, (users, movies, user_rows, movie_rows, stars))
     return MovieLens(users, movies, user_rows, movie_rows, stars, list(titles), list(genres))
 
 
-def _parse_ratings(data: bytes) -> dict[str, Int[Array, " n"]]:
+def _parse_ratings(data: bytes, name: str) -> dict[str, Int[Array, " n"]]:
     """Four columns of whole numbers, a rating a line."""
     import pyarrow as pa  # noqa: PLC0415  slow to import, and only readers need it
     from pyarrow import csv  # noqa: PLC0415
 
     data = data.rstrip()
     if b"," in data:
-        _refuse_line(data, "it has a comma")
+        _refuse_line(data, name, "it has a comma")
     try:
         table = csv.read_csv(
             io.BytesIO(data.replace(b"::", b",")),
@@ -216,66 +230,67 @@ def _parse_ratings(data: bytes) -> dict[str, Int[Array, " n"]]:
             convert_options=csv.ConvertOptions(column_types=dict.fromkeys(COLUMNS, pa.int64()), null_values=[]),
         )
     except pa.ArrowInvalid as problem:
-        _refuse_line(data, str(problem))
+        _refuse_line(data, name, str(problem))
     return {name: table[name].to_numpy() for name in COLUMNS}
 
 
-def _refuse_line(data: bytes, problem: str) -> NoReturn:
+def _refuse_line(data: bytes, name: str, problem: str) -> NoReturn:
     """The fast reader does not say which line it stumbled over: look for it."""
     if not data:
-        raise ShapeError(f"ratings.dat is empty. {WHERE}")
+        raise ShapeError(f"{name} is empty. {WHERE}")
     for line, text in enumerate(data.split(b"\n"), start=1):
         fields = text.split(b"::")
         shown = text.decode("latin-1").rstrip()[:60]
         if len(fields) != len(COLUMNS):
             raise ShapeError(
-                f"ratings.dat must have {len(COLUMNS)} columns separated by '::'; line {line} has {len(fields)}: "
+                f"{name} must have {len(COLUMNS)} columns separated by '::'; line {line} has {len(fields)}: "
                 f"{shown!r}. {WHERE}"
             )
         if not all(NUMBER.fullmatch(field) for field in fields):
-            raise DataTypeError(f"ratings.dat must hold whole numbers; line {line} is {shown!r}. {WHERE}")
-    raise InputError(f"ratings.dat cannot be read: {problem}. {WHERE}")
+            raise DataTypeError(f"{name} must hold whole numbers; line {line} is {shown!r}. {WHERE}")
+    raise InputError(f"{name} cannot be read: {said(problem)}. {WHERE}")
 
 
-def _parse_movies(data: bytes) -> dict[int, tuple[str, tuple[str, ...]]]:
+def _parse_movies(data: bytes, name: str) -> dict[int, tuple[str, tuple[str, ...]]]:
     """Title and genres by movie id."""
     catalog: dict[int, tuple[str, tuple[str, ...]]] = {}
     for line, text in enumerate(data.decode("latin-1").rstrip().split("\n"), start=1):
         fields = text.rstrip("\r").split("::")
         if len(fields) != 3:
             raise ShapeError(
-                f"movies.dat must have 3 columns separated by '::'; line {line} has {len(fields)}: {text[:60]!r}. "
-                f"{WHERE}"
+                f"{name} must have 3 columns separated by '::'; line {line} has {len(fields)}: {text[:60]!r}. {WHERE}"
             )
         if not NUMBER.fullmatch(fields[0].encode("latin-1")):
-            raise DataTypeError(f"movies.dat must begin with a whole number; line {line} has {fields[0]!r}. {WHERE}")
+            raise DataTypeError(f"{name} must begin with a whole number; line {line} has {fields[0]!r}. {WHERE}")
         movie = int(fields[0])
         if movie in catalog:
-            raise InputError(f"movies.dat must have each movie once; line {line} repeats movie {movie}. {WHERE}")
+            raise InputError(f"{name} must have each movie once; line {line} repeats movie {movie}. {WHERE}")
         catalog[movie] = (fields[1], tuple(genre for genre in fields[2].split("|") if genre))
     return catalog
 
 
-def _check_ratings(numbers: dict[str, Int[Array, " n"]], known: Int[Array, " m"]) -> None:
+def _check_ratings(names: _Names, numbers: dict[str, Int[Array, " n"]], known: Int[Array, " m"]) -> None:
     stars, movie = numbers["rating"], numbers["movie"]
     wrong = np.flatnonzero((stars < 1) | (stars > 5))
     if len(wrong):
-        raise RangeError(f"ratings.dat must have ratings 1 to 5; line {wrong[0] + 1} has {stars[wrong[0]]}. {WHERE}")
+        raise RangeError(
+            f"{names.ratings} must have ratings 1 to 5; line {wrong[0] + 1} has {stars[wrong[0]]}. {WHERE}"
+        )
     unknown = np.flatnonzero(~np.isin(movie, known))
     if len(unknown):
         raise InputError(
-            f"movies.dat must know every rated movie; line {unknown[0] + 1} of ratings.dat has movie "
+            f"{names.movies} must know every rated movie; line {unknown[0] + 1} of ratings.dat has movie "
             f"{movie[unknown[0]]}. Take both files from one download. {WHERE}"
         )
 
 
-def _check_pairs(pairs: Int[Array, " n"], numbers: dict[str, Int[Array, " n"]]) -> None:
+def _check_pairs(names: _Names, pairs: Int[Array, " n"], numbers: dict[str, Int[Array, " n"]]) -> None:
     """A second rating of one movie by one user would be added to the first in the matrix."""
     order = np.argsort(pairs, kind="stable")
     again = order[1:][np.diff(pairs[order]) == 0]
     if len(again):
         row = int(again.min())
         raise InputError(
-            f"ratings.dat must have one rating for each user and movie; line {row + 1} is another one of user "
+            f"{names.ratings} must have one rating for each user and movie; line {row + 1} is another one of user "
             f"{numbers['user'][row]} for movie {numbers['movie'][row]}. Keep one of them."
         )

@@ -15,7 +15,7 @@ from jaxtyping import Int
 
 from manyarms._arrays import Array
 from manyarms.datasets.files import Archive
-from manyarms.errors import DataFileError, DataTypeError, InputError, NonFiniteError, ShapeError
+from manyarms.errors import DataFileError, DataTypeError, InputError, NonFiniteError, ShapeError, said
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +38,7 @@ class Columns:
     """Columns of a file, of the kinds asked for and without gaps; numbers are finite.
 
     Attributes:
-        name: The file.
+        name: The file, with its folder.
         table: The columns; text is stored once for each distinct value.
         where: How to get a good file.
     """
@@ -88,9 +88,9 @@ def read_columns(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> Colu
         InputError: Naming the file, the column, the first bad line and a way out.
     """
     table = (_read_parquet if name.endswith(".parquet") else _read_csv)(archive, name, kinds)
-    columns = Columns(name, table, archive.source.where)
+    columns = Columns(archive.full_name(name), table, archive.source.where)
     if table.num_rows == 0:
-        raise ShapeError(f"{name} has no rows. {columns.where}")
+        raise ShapeError(f"{columns.name} has no rows. {columns.where}")
     for column, kind in kinds.items():
         if table[column].null_count:
             gaps = table[column].is_null().to_numpy()
@@ -106,7 +106,7 @@ def _read_csv(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> pa.Tabl
 
     with archive.open(name) as file:
         header = file.readline().decode("utf-8-sig", errors="replace")
-    _check_names(name, next(_readable(plain_csv.reader([header])), []), kinds, archive.source.where)
+    _check_names(archive.full_name(name), next(_readable(plain_csv.reader([header])), []), kinds, archive.source.where)
     convert = csv.ConvertOptions(include_columns=list(kinds), column_types=_arrow_types(kinds))
     # An empty line is refused rather than skipped, so that row i is line i + 2.
     parse = csv.ParseOptions(ignore_empty_lines=False)
@@ -123,13 +123,13 @@ def _read_parquet(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> pa.
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    where = archive.source.where
+    where, full = archive.source.where, archive.full_name(name)
     content = io.BytesIO(archive.read(name))
     try:
-        _check_names(name, pq.read_schema(content).names, kinds, where)
+        _check_names(full, pq.read_schema(content).names, kinds, where)
         table = pq.read_table(content, columns=list(kinds))
     except (OSError, pa.ArrowException) as damage:
-        raise DataFileError(f"{name} in {archive.path} cannot be read as Parquet: {damage}. {where}") from damage
+        raise DataFileError(f"{full} cannot be read as Parquet: {said(damage)}. {where}") from damage
     for place, (column, wanted) in enumerate(_arrow_types(kinds).items()):
         found = table.schema.field(column).type
         whole, real = pa.types.is_integer(found), pa.types.is_floating(found)
@@ -137,10 +137,12 @@ def _read_parquet(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> pa.
         fits = {"integer": whole, "number": whole or real, "text": text, "time": text or pa.types.is_timestamp(found)}
         try:
             if not fits[kinds[column]]:
-                raise DataTypeError(f"column {column} of {name} must be {kinds[column]}; it is {found}. {where}")
+                raise DataTypeError(f"column {column} of {full} must be {kinds[column]}; it is {found}. {where}")
             table = table.set_column(place, column, table[column].cast(wanted))
         except pa.ArrowInvalid as problem:
-            raise DataTypeError(f"column {column} of {name} must be {kinds[column]}: {problem}. {where}") from problem
+            raise DataTypeError(
+                f"column {column} of {full} must be {kinds[column]}: {said(problem)}. {where}"
+            ) from problem
     return table
 
 
@@ -164,22 +166,22 @@ def _check_names(name: str, found: list[str], kinds: Mapping[str, Kind], where: 
 
 def _refuse_line(archive: Archive, name: str, kinds: Mapping[str, Kind], problem: Exception) -> NoReturn:
     """The fast reader does not say which line it stumbled over: look for it."""
-    where = archive.source.where
+    where, full = archive.source.where, archive.full_name(name)
     with archive.open(name) as file, io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as text:
         lines = _readable(plain_csv.reader(text))
         header = next(lines, [])
         for line, fields in enumerate(lines, start=2):
             if len(fields) != len(header):
                 raise ShapeError(
-                    f"{name} must have {len(header)} columns; line {line} has {len(fields)}: {fields[:8]}. {where}"
+                    f"{full} must have {len(header)} columns; line {line} has {len(fields)}: {fields[:8]}. {where}"
                 )
             for column, kind in kinds.items():
                 value = fields[header.index(column)]
                 if not _reads_as(kind, value):
                     raise DataTypeError(
-                        f"column {column} of {name} must be {kind}; line {line} has {value[:60]!r}. {where}"
+                        f"column {column} of {full} must be {kind}; line {line} has {value[:60]!r}. {where}"
                     )
-    raise DataFileError(f"{name} in {archive.path} cannot be read: {problem}. {where}") from problem
+    raise DataFileError(f"{full} cannot be read: {said(problem)}. {where}") from problem
 
 
 def _readable(lines: Iterator[list[str]]) -> Iterator[list[str]]:

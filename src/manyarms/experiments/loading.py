@@ -5,15 +5,53 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from manyarms.errors import InputError
+from manyarms.errors import InputError, said
 from manyarms.experiments.methods import METHODS, Method
 
 FORM = "Name it as file.py:Class or module:Class, Class being a subclass of manyarms.experiments.Method."
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """The file that a method of one's own comes from; files that it imports are not looked at.
+
+    Attributes:
+        name: Without its folder.
+        digest: Of what is in it.
+    """
+
+    name: str
+    digest: str
+
+
+def as_places(extra: Sequence[Any]) -> tuple[str, ...]:
+    """Texts that say where classes are: worker processes import them from there, and cannot be handed objects."""
+    if isinstance(extra, str):
+        raise InputError(f"extra_methods must be a list of texts; got {extra!r}. Pass [{extra!r}].")
+    for place in extra:
+        if not isinstance(place, str):
+            kind = place.__name__ if isinstance(place, type) else type(place).__name__
+            raise InputError(f"extra_methods must be texts, since worker processes import them; got {kind}. {FORM}")
+    return tuple(extra)
+
+
+def own_files(places: tuple[str, ...]) -> dict[str, OwnFile]:
+    """Where methods of one's own come from, by their names; a module without a file of its own is left out."""
+    found: dict[str, OwnFile] = {}
+    for place, name in zip(places, list(methods_by_name(places))[len(METHODS) :], strict=True):
+        where = place.rpartition(":")[0]
+        path = where if where.endswith(".py") else getattr(sys.modules[where], "__file__", None)
+        if path is not None:
+            found[name] = OwnFile(Path(path).name, sha256(Path(path).read_bytes()).hexdigest()[:32])
+    return found
 
 
 @lru_cache(maxsize=8)
@@ -40,7 +78,9 @@ def load_method(place: str) -> Method:
     try:
         method = found()
     except (Exception, SystemExit) as error:
-        raise InputError(f"{name}() failed: {type(error).__name__}: {error}. It must need no arguments.") from error
+        raise InputError(
+            f"{name}() failed: {type(error).__name__}: {said(error)}. It must need no arguments."
+        ) from error
     if not isinstance(getattr(method, "name", None), str) or not method.name:
         raise InputError(f'{name} has no name: write `name = "..."` in the class.')
     if not method.offers("ope") and not method.offers("opl"):
@@ -50,7 +90,7 @@ def load_method(place: str) -> Method:
 
 def check_names(names: Iterable[str], known: Iterable[str], what: str) -> None:
     """Refuse names that do not exist, and say which do."""
-    options = list(known)
+    options = sorted(known, key=str.casefold)
     unknown = [name for name in names if name not in options]
     if unknown:
         raise InputError(f"there is no {what} {'; '.join(unknown)}. There are: {'; '.join(options)}.")
@@ -71,7 +111,7 @@ def _load_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise InputError(f"{path} cannot be imported: {type(error).__name__}: {error}.") from error
+        raise InputError(f"{path} cannot be imported: {type(error).__name__}: {said(error)}.") from error
     return module
 
 
@@ -79,4 +119,4 @@ def _load_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        raise InputError(f"{name} cannot be imported: {type(error).__name__}: {error}. {FORM}") from error
+        raise InputError(f"{name} cannot be imported: {type(error).__name__}: {said(error)}. {FORM}") from error

@@ -20,6 +20,7 @@ from manyarms.datasets import (
     ClassificationEnvironment,
     KuaiRec,
     MatrixEnvironment,
+    MovieLens,
     MovieLensFactors,
     jester_world,
     load_jester,
@@ -31,6 +32,7 @@ from manyarms.datasets import (
 )
 from manyarms.errors import DataFileError
 from manyarms.experiments.cells import generator
+from manyarms.experiments.origins import Origin, digest_of, shortfall
 from manyarms.experiments.synthetic import Logging, ScoredWorld, clusters_of, greedy_by
 from manyarms.experiments.world import Known, Problem, World
 from manyarms.linalg.pairs import shape_of
@@ -119,11 +121,30 @@ class MovieLensProblem(Problem):
         known = known_by_vectors(world.item_vectors, 1.0, learnable, known_rng)
         return ScoredWorld(world.environment, known, self.logging, test_rng)
 
+    def origin(self) -> Origin:
+        return _movielens_origin(self.data)
+
 
 @lru_cache(maxsize=2)
 def _movielens(data: str | None, half: bool) -> MovieLensFactors:
-    ratings = load_movielens(data_path(data, "ml-1m"))
-    return movielens_factors(ratings, rank=5, half=half, rng=generator("movielens", half))
+    return movielens_factors(_ratings(data), rank=5, half=half, rng=generator("movielens", half))
+
+
+@lru_cache(maxsize=1)
+def _ratings(data: str | None) -> MovieLens:
+    return load_movielens(data_path(data, "ml-1m"))
+
+
+@lru_cache(maxsize=1)
+def _movielens_origin(data: str | None) -> Origin:
+    found = _ratings(data)
+    digest = digest_of(found.users, found.movies, found.user_rows, found.movie_rows, found.ratings, found.genres)
+    return Origin(
+        digest,
+        shortfall(
+            ratings=(len(found.ratings), 1_000_209), users=(len(found.users), 6_040), movies=(len(found.movies), 3_706)
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -166,10 +187,21 @@ class KuaiRecProblem(Problem):
         _, clusters = np.unique(topics, return_inverse=True)
         return MatrixWorld(world.environment, with_clusters(known, clusters), self.target)
 
+    def origin(self) -> Origin:
+        return _kuairec_origin(self.data)
+
 
 @lru_cache(maxsize=1)
 def _kuairec(data: str | None) -> KuaiRec:
     return load_kuairec(data_path(data, "kuairec"))
+
+
+@lru_cache(maxsize=1)
+def _kuairec_origin(data: str | None) -> Origin:
+    found = _kuairec(data)
+    matrices = [found.small] if found.big is None else [found.small, found.big]
+    cells = [part for one in matrices for part in (one.user_rows, one.video_rows, one.watch_ratio)]
+    return Origin(digest_of(found.users, found.videos, *cells, found.categories))
 
 
 def _big(data: KuaiRec) -> sparse.csr_array:
@@ -198,6 +230,11 @@ class JesterProblem(Problem):
         vectors = world.item_vectors
         learnable = from_embeddings(vectors, N_COMPONENTS, dim=world.environment.dim, shared_std=1.0, rng=learnable_rng)
         return MatrixWorld(world.environment, known_by_vectors(vectors, 4.0, learnable, known_rng))
+
+    def origin(self) -> Origin:
+        ratings = _jester(self.data)
+        n_users, n_jokes = ratings.shape
+        return Origin(digest_of(ratings), shortfall(users=(n_users, 7_200), jokes=(n_jokes, 100)))
 
 
 @lru_cache(maxsize=1)

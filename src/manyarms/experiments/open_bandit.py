@@ -15,6 +15,7 @@ from manyarms.core.policy import Policy
 from manyarms.datasets import OpenBanditLog, load_open_bandit
 from manyarms.errors import InputError
 from manyarms.experiments.matrices import data_path
+from manyarms.experiments.origins import Origin, digest_of
 from manyarms.experiments.world import Known, Problem, World
 from manyarms.policies import TablePolicy
 from manyarms.priors import from_categories, independent
@@ -93,6 +94,11 @@ class OpenBanditProblem(Problem):
         (half_rng,) = split(rng, "half")
         random, bts = (_log(self.data, self.campaign, policy) for policy in ("random", "bts"))
         return OpenBanditWorld(random, bts, half_rng)
+
+    def origin(self) -> Origin:
+        logs = [_log(self.data, self.campaign, policy) for policy in ("random", "bts")]
+        rounds = [part for log in logs for part in (log.items, log.actions, log.positions, log.clicks)]
+        return Origin(digest_of(*rounds, logs[0].propensities, logs[0].item_features["item_feature_1"]))
 
 
 @lru_cache(maxsize=6)

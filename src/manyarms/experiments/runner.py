@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from multiprocessing.connection import wait
-from pathlib import Path
-from threading import Thread
 
-from manyarms.errors import ManyarmsError
-from manyarms.experiments.cells import Cell, compute, generator
-from manyarms.experiments.loading import methods_by_name
-from manyarms.experiments.store import Journal, Results, Store
+from manyarms.errors import InputError
+from manyarms.experiments.cells import Cell, generator
+from manyarms.experiments.ledger import agree
+from manyarms.experiments.loading import as_places, check_names, methods_by_name, own_files
+from manyarms.experiments.methods import Method
+from manyarms.experiments.store import Results, Store
+from manyarms.experiments.workers import CellError, Watch, Work, WorkerError, compute_all, refuse_in_worker
 from manyarms.experiments.world import Kind, Problem
-from manyarms.linalg.threads import n_cores, stay_on_one_core
+from manyarms.linalg.threads import n_cores
 
-
-class CellError(ManyarmsError):
-    """A method failed in a cell."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """Cells that share an instance and its log.
-
-    Attributes:
-        problem: The problem itself: what a cell only names.
-        cells: Those to compute.
-    """
-
-    problem: Problem
-    cells: tuple[Cell, ...]
+__all__ = ["CellError", "Grid", "Work", "WorkerError", "outstanding", "run"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +52,7 @@ def run(
     extra_methods: Sequence[str] = (),
     workers: int | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    on_interrupt: Callable[[], None] = lambda: None,
 ) -> Results:
     """Compute the cells that the store does not have yet.
 
@@ -80,21 +62,29 @@ def run(
         extra_methods: Methods of one's own, as file.py:Class or module:Class.
         workers: Processes; by default as many as there are cores. Results do not depend on it.
         progress: Called with the number of cells done and of all, whenever some are finished.
+        on_interrupt: Called at once on Ctrl-C; the cells under way are then finished before this returns.
 
     Returns:
         All results in the store.
 
     Raises:
         CellError: When a method fails; what was finished stays.
+        StaleRowsError: When rows in the store were made of other data, or by other code of one's own.
     """
+    refuse_in_worker()
+    wanted, places = list(grids), as_places(extra_methods)
+    _check_methods(wanted, methods_by_name(places))
+    own = own_files(places)
     with store.lock():
         done = store.compact()
-        work = outstanding(grids, done)
-        total = sum(len(item.cells) for item in work)
-        progress(0, total)
+        work = outstanding(wanted, done)
+        problems = {grid.problem.label: grid.problem for grid in wanted}
+        agree(store.folder, problems, own, done, (item.problem.label for item in work))
+        progress(0, sum(len(item.cells) for item in work))
         if work:
             try:
-                _run_all(work, store.folder, tuple(extra_methods), workers or n_cores(), progress, total)
+                watch = Watch(progress, on_interrupt)
+                compute_all(_own_first(work, set(own)), store.folder, places, workers or n_cores(), watch)
             finally:
                 # Also after Ctrl-C or an error: what was finished is kept in one place.
                 done = store.compact()
@@ -118,65 +108,23 @@ def _shared(cell: Cell) -> tuple[str, int, int]:
     return cell.problem, cell.instance, cell.n
 
 
-def _run_all(
-    work: list[Work],
-    folder: Path,
-    extra_methods: tuple[str, ...],
-    workers: int,
-    progress: Callable[[int, int], None],
-    total: int,
-) -> None:
-    finished = 0
-    # Spawned, not forked: a fork would copy the threads' locks of BLAS without the threads.
-    context = multiprocessing.get_context("spawn")
-    count = min(workers, len(work))
-    with ProcessPoolExecutor(count, context, initializer=_begin, initargs=(folder, extra_methods)) as pool:
-        futures: dict[Future[None], Work] = {pool.submit(_do, item): item for item in work}
-        try:
-            for future in as_completed(futures):
-                future.result()
-                finished += len(futures[future].cells)
-                progress(finished, total)
-        except BrokenProcessPool as death:
-            raise CellError(
-                "a worker process died, perhaps for want of memory. What was finished is kept: run the same command "
-                "again, with fewer --workers if memory was short."
-            ) from death
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+def _check_methods(grids: Iterable[Grid], methods: Mapping[str, Method]) -> None:
+    """Refuse what does not exist before any process is started."""
+    for grid in grids:
+        check_names(grid.methods, methods, "method")
+        for name in grid.methods:
+            if not methods[name].offers(grid.kind):
+                lacks = "estimate" if grid.kind == "ope" else "learn"
+                raise InputError(f"{name} has no `{lacks}`, so that it cannot be run for {grid.kind!r}.")
 
 
-class _Worker:
-    """What a worker process keeps between calls."""
-
-    journal: Journal
-    extra_methods: tuple[str, ...]
-
-
-def _begin(folder: Path, extra_methods: tuple[str, ...]) -> None:
-    """In each worker, once."""
-    _Worker.journal, _Worker.extra_methods = Journal(folder), extra_methods
-    Thread(target=_end_with_parent, daemon=True).start()
-    stay_on_one_core()
-
-
-def _end_with_parent() -> None:
-    """A worker whose parent was killed would wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-
-def _do(work: Work) -> None:
-    methods = methods_by_name(_Worker.extra_methods)
-    for cell in work.cells:
-        try:
-            outcome = compute(work.problem, methods[cell.method], cell.kind, cell.n, cell.instance)
-        except (Exception, SystemExit) as error:
-            # The cause may not travel between processes; its words do.
-            raise CellError(
-                f"{cell.method} failed on {cell.problem!r} ({cell.kind}, n = {cell.n}, instance {cell.instance}): "
-                f"{type(error).__name__}: {error}"
-            ) from None
-        _Worker.journal.add(cell, outcome)
+def _own_first(work: Sequence[Work], own: set[str]) -> list[list[Work]]:
+    """One small cell of each method of one's own in each task before all else: what is wrong with it shows at once."""
+    small: dict[tuple[str, Kind], Work] = {}
+    for item in sorted(work, key=lambda item: (item.cells[0].n, item.cells[0].instance)):
+        for cell in item.cells:
+            if cell.method in own:
+                small.setdefault((cell.method, cell.kind), Work(item.problem, (cell,)))
+    tried = {cell for item in small.values() for cell in item.cells}
+    rest = (Work(item.problem, tuple(cell for cell in item.cells if cell not in tried)) for item in work)
+    return [stage for stage in (list(small.values()), [item for item in rest if item.cells]) if stage]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from manyarms._files import parquet_bytes, replace_files
-from manyarms.errors import DataFileError, ManyarmsError
+from manyarms.errors import DataFileError, InputError, ManyarmsError, said
 from manyarms.experiments.cells import RECIPE, Cell, Outcome, score
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class Store:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder} is a file, not a folder.")
         folder.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
@@ -90,7 +92,7 @@ class Store:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as taken:
                 raise BusyError(
-                    f"another run is writing to {self.folder}. Wait for it, or name another folder with --out."
+                    f"another run is writing to {self.folder}. Wait for it, or use another folder."
                 ) from taken
             yield
 
@@ -105,7 +107,7 @@ class Store:
         """Everything in the Parquet files, journals gone.
 
         Args:
-            drop: Methods whose cells are forgotten.
+            drop: Methods and problems whose cells are forgotten, by name and label.
         """
         journals, dropped = self._journals(), set(drop)
         found = self.read()
@@ -114,7 +116,15 @@ class Store:
         for path in journals:
             path.unlink()
         # Only when no journal is left: a crash in between would bring back what was forgotten.
-        kept = {cell: outcome for cell, outcome in found.items() if cell.method not in dropped}
+        kept = {cell: outcome for cell, outcome in found.items() if dropped.isdisjoint((cell.method, cell.problem))}
+        if len(kept) < len(found):
+            self.write(kept)
+        return kept
+
+    def keep(self, cells: Iterable[Cell]) -> Results:
+        """Forget all cells but these."""
+        found, wanted = self.compact(), set(cells)
+        kept = {cell: outcome for cell, outcome in found.items() if cell in wanted}
         if len(kept) < len(found):
             self.write(kept)
         return kept
@@ -148,7 +158,7 @@ class Store:
         try:
             table = pq.read_table(path)
         except (OSError, pa.ArrowException) as damage:
-            raise DataFileError(f"{path} cannot be read as Parquet: {damage}. {way_out}") from damage
+            raise DataFileError(f"{path} cannot be read as Parquet: {said(damage)}. {way_out}") from damage
         recipe = (table.schema.metadata or {}).get(RECIPE_KEY.encode())
         if recipe != str(RECIPE).encode():
             raise DataFileError(f"{path} is of another version: its rows mean something else. {way_out}")

@@ -15,6 +15,7 @@ from manyarms._arrays import Array, frozen
 from manyarms.core.data import LoggedData
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.policy import Policy
+from manyarms.experiments.origins import Origin
 
 Kind = Literal["ope", "opl"]
 """Off-policy evaluation (judge a given target) or off-policy learning (find a policy)."""
@@ -127,3 +128,7 @@ class Problem(ABC):
     @abstractmethod
     def draw(self, rng: np.random.Generator) -> World:
         """An instance."""
+
+    def origin(self) -> Origin | None:
+        """The data it is made of, so that rows of two data sets are never mixed; None when its label says it all."""
+        return None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from manyarms.core.columns import table_of
 from manyarms.core.fingerprint import Fingerprint
-from manyarms.errors import DataFileError, DataTypeError, InputError
+from manyarms.errors import DataFileError, DataTypeError, InputError, said
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -173,7 +173,7 @@ class FileSource(Source):
                 partition_base_dir=base,
             )
         except (OSError, pa.ArrowException) as damage:
-            raise DataFileError(f"{_culprit(self.files, kind)} cannot be read as {kind}: {damage}.") from damage
+            raise DataFileError(f"{_culprit(self.files, kind)} cannot be read as {kind}: {said(damage)}.") from damage
 
     @property
     def columns(self) -> list[str]:
@@ -260,7 +260,8 @@ def _read(
         except (OSError, pa.ArrowException) as damage:
             # File by file, so that the one at fault can be named.
             raise DataFileError(
-                f"{fragment.path} cannot be read: {damage}. All files must have the same columns of the same types."
+                f"{fragment.path} cannot be read: {said(damage)}. All files must have the same columns of the same "
+                "types."
             ) from damage
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from manyarms._version import __version__
-from manyarms.experiments.claims import Claim, Finding
+from manyarms.experiments.against import Standing
+from manyarms.experiments.claims import Claim, Decision, Finding
 from manyarms.experiments.figures import Figure, Size
 from manyarms.experiments.parts import Comparison
 from manyarms.experiments.table import Table
 
 MARKS = {"holds": "✅ holds", "does not hold": "❌ does not hold", "undecided": "◽ undecided", "not run": "not run"}
+
+Rows = list[tuple[str, Comparison, Decision]]
+"""What a table has: the head of a row, what is compared, and how that came out."""
 
 SIGNS = {"for": "+", "against": "−", "tie": "=", "open": "·"}
 
@@ -28,7 +33,9 @@ the claim, − against it, = a tie, · open.
 
 Figures show means over instances with one standard error. MSE is the mean squared error of the estimated value of the
 target; the relative reward is the true value of the learned policy over that of the best one.
+"""
 
+DECIDED_AFTER = """\
 What was decided after results had been seen: the margin of a tie, and how agreement and coverage are judged; that
 coverage allows for the error of a truth taken on 2,000 contexts (without it sDM covers 74 % at n = 10,000); more
 instances for grid-opl (50 to 200) and for the gradient learners of misspecified-likelihood (10 to 30), each left
@@ -40,17 +47,35 @@ its prior alone (-0.023 ± 0.013).
 """
 
 
-def page(figures: Sequence[tuple[Figure, Table]], size: Size, images: Path, beside: Path, command: str) -> str:
+@dataclass(frozen=True)
+class Shown:
+    """A figure on the page.
+
+    Attributes:
+        figure: What is shown.
+        table: Its results.
+        standings: Methods of one's own in it, against the others.
+        caveats: What its data lacks, in words.
+    """
+
+    figure: Figure
+    table: Table
+    standings: Sequence[Standing] = ()
+    caveats: Sequence[str] = ()
+
+
+def page(figures: Sequence[Shown], size: Size, images: Path, beside: Path, command: str, *, published: bool) -> str:
     """Everything on one page.
 
     Args:
-        figures: Those to show, in order, each with its results.
+        figures: Those to show, in order.
         size: What was asked for.
         images: The folder that has the figures, as NAME.svg.
         beside: Where the page will lie; links to images are relative to its folder.
         command: What to run to get it again.
+        published: Whether this is the whole run that was published, whose history belongs on the page.
     """
-    found = [(figure, *pair) for figure, table in figures for pair in figure.findings(table, size)]
+    found = [(shown, *pair) for shown in figures for pair in shown.figure.findings(shown.table, size)]
     lines = [
         "# The paper, reproduced",
         "",
@@ -59,25 +84,27 @@ def page(figures: Sequence[tuple[Figure, Table]], size: Size, images: Path, besi
         "AISTATS 2025. Its figures are known to us by what its text says of them; each such claim is tested below.",
         "",
         METHOD_OF_VERDICTS,
+        *([DECIDED_AFTER] if published else []),
+        *(f"**{shown.figure.name}: {caveat}.**\n" for shown in figures for caveat in shown.caveats),
         "## Claims and verdicts",
         "",
         "| figure | claim | verdict | |",
         "|---|---|---|---|",
         *(
-            f"| [{figure.name}](#{figure.name}) | {_cell(claim.text)} | {MARKS[finding.verdict]} | {finding} |"
-            for figure, claim, finding in found
+            f"| [{shown.figure.name}](#{shown.figure.name}) | {_cell(claim.text)} | {MARKS[finding.verdict]} "
+            f"| {finding} |"
+            for shown, claim, finding in found
         ),
         "",
     ]
-    for figure, table in figures:
-        claims = [(claim, finding) for other, claim, finding in found if other is figure]
-        lines += _section(figure, claims, table, size, images, beside)
+    for shown in figures:
+        claims = [(claim, finding) for other, claim, finding in found if other is shown]
+        lines += _section(shown, claims, size, images, beside)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _section(
-    figure: Figure, claims: list[tuple[Claim, Finding]], table: Table, size: Size, images: Path, beside: Path
-) -> list[str]:
+def _section(shown: Shown, claims: list[tuple[Claim, Finding]], size: Size, images: Path, beside: Path) -> list[str]:
+    figure, table = shown.figure, shown.table
     link = Path(os.path.relpath(images / f"{figure.name}.svg", beside.parent)).as_posix()
     lines = [
         f"## {figure.name}",
@@ -86,35 +113,45 @@ def _section(
         "",
         f"![{figure.title}]({link})",
         "",
+        *(f"**Mind that this is {caveat}.**\n" for caveat in shown.caveats),
     ]
+    for standing in shown.standings:
+        lines += [*_against(standing), ""]
     for claim, finding in claims:
         lines += [f"**{MARKS[finding.verdict]}**: {claim.text} ({finding})", ""]
         # Remarks were written on the paper-size run and are true of no other.
         if claim.remark and size.is_paper:
             lines += [claim.remark, ""]
-        lines += [*_details("comparisons", _pivot(finding)), ""]
+        comparisons: Rows = [(c.what, c, finding.decision(c)) for c in finding.comparisons]
+        lines += [*_details("comparisons", _pivot(comparisons)), ""]
     if figure.note:
         lines += [f"*Settings.* {figure.note} {_instances(figure, table)}", ""]
     lines += [*_details("time and memory of each method", _costs(figure, table)), ""]
     return lines
 
 
-def _pivot(finding: Finding) -> list[str]:
+def _against(standing: Standing) -> list[str]:
+    """A method of one's own, and what it is compared with: down the others, across the rounds."""
+    matches: Rows = [(f"over {match.rival}", match.comparison, match.decision) for match in standing.matches]
+    return [
+        f"**{_cell(standing.method)} against each method: {_cell(standing.panel.title)}** ({standing.unit}, paired; + "
+        "where it is better, − where worse, each by a one-sided t-test at 5 %)",
+        "",
+        *_pivot(matches),
+    ]
+
+
+def _pivot(comparisons: Rows) -> list[str]:
     """What is compared down, where across."""
-    rows = list(dict.fromkeys(comparison.what for comparison in finding.comparisons))
-    columns = list(dict.fromkeys(comparison.at for comparison in finding.comparisons))
-    cells = {(c.what, c.at): c for c in finding.comparisons}
+    rows = list(dict.fromkeys(what for what, _, _ in comparisons))
+    columns = list(dict.fromkeys(comparison.at for _, comparison, _ in comparisons))
+    cells = {(what, comparison.at): (comparison, decision) for what, comparison, decision in comparisons}
     lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for row in rows:
-        shown = (_shown(cells.get((row, column)), finding) for column in columns)
-        lines.append(f"| {_cell(row)} | {' | '.join(shown)} |")
+        found = (cells.get((row, column)) for column in columns)
+        words = ("" if one is None or one[0].count < 2 else f"{_cell(one[0].words)} {SIGNS[one[1]]}" for one in found)
+        lines.append(f"| {_cell(row)} | {' | '.join(words)} |")
     return lines
-
-
-def _shown(comparison: Comparison | None, finding: Finding) -> str:
-    if comparison is None or comparison.count < 2:
-        return ""
-    return f"{_cell(comparison.words)} {SIGNS[finding.decision(comparison)]}"
 
 
 def _costs(figure: Figure, table: Table) -> list[str]:

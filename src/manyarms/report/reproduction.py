@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from manyarms._files import replace_files
 from manyarms.datasets.files import KUAIREC, MOVIELENS_1M, OPEN_BANDIT, download
-from manyarms.experiments.cells import world_of
+from manyarms.experiments.against import Standing, standings
+from manyarms.experiments.cells import Cell, world_of
 from manyarms.experiments.claims import Claim, Finding
 from manyarms.experiments.figures import Figure, Size
+from manyarms.experiments.ledger import Ledger
 from manyarms.experiments.loading import check_names, methods_by_name
 from manyarms.experiments.methods import METHODS
 from manyarms.experiments.runner import outstanding, run
 from manyarms.experiments.store import Store
 from manyarms.experiments.table import Table
 from manyarms.report.chart import draw, save
-from manyarms.report.page import page
+from manyarms.report.page import Shown, page
 
 SOURCES = {"ml-1m": MOVIELENS_1M, "kuairec": KUAIREC, "obd": OPEN_BANDIT}
 """What can be fetched, by the folder that figures name."""
@@ -29,7 +31,7 @@ class Reproduction:
         folder: Rows and figures; made if it is not there.
         size: How much is run.
         places: Methods of one's own, as file.py:Class or module:Class.
-        redo: Methods whose rows are forgotten first.
+        redo: Methods and problems whose rows are forgotten first, by name and label.
         workers: Processes; None for one a core.
     """
 
@@ -46,17 +48,30 @@ class Reproduction:
         self._store = Store(folder)
         with self._store.lock():
             found = self._store.read()
-            check_names(redo, {*METHODS, *(m.name for m in self._own), *(cell.method for cell in found)}, "method")
+            with_rows = {name for cell in found for name in (cell.method, cell.problem)}
+            check_names(redo, {*METHODS, *(m.name for m in self._own), *with_rows}, "method or problem")
             self._results = self._store.compact(drop=redo)
 
-    def run(self, figure: Figure, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
-        """Compute what is missing for a figure."""
+    def run(
+        self,
+        figure: Figure,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+        on_interrupt: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Compute what is missing for a figure; see `experiments.run`."""
         grids = figure.grids(self.size, self._own)
         todo = outstanding(grids, self._results)
         if todo:
             # Here rather than in a worker: what is wrong with the data is then said before anything is run.
             world_of(todo[0].problem, todo[0].cells[0].instance)
-        self._results = run(grids, self._store, extra_methods=self._places, workers=self._workers, progress=progress)
+        self._results = run(
+            grids,
+            self._store,
+            extra_methods=self._places,
+            workers=self._workers,
+            progress=progress,
+            on_interrupt=on_interrupt,
+        )
 
     def draw(self, figure: Figure) -> None:
         """Its SVG and PNG."""
@@ -66,17 +81,51 @@ class Reproduction:
         """What becomes of its claims."""
         return figure.findings(self.table(figure), self.size)
 
-    def write_page(self, figures: Sequence[Figure], path: Path, command: str) -> None:
-        """All of them on one page."""
-        shown = [(self._with_own(figure), self.table(figure)) for figure in figures]
-        text = page(shown, self.size, self.folder, path, command)
+    def standings(self, figure: Figure) -> list[Standing]:
+        """Methods of one's own in a figure, against the others."""
+        names = [method.name for method in self._own]
+        return standings(self._with_own(figure), names, self.table(figure), self.size)
+
+    def caveats(self, figure: Figure) -> list[str]:
+        """What the data of a figure lacks, in words: that which its rows were made of."""
+        origins = Ledger.read(self.folder).problems
+        found = (origins[label].caveat for label in (p.problem.label for p in figure.panels) if label in origins)
+        return [caveat for caveat in dict.fromkeys(found) if caveat]
+
+    def write_page(self, figures: Sequence[Figure], path: Path, command: str, *, everything: bool) -> None:
+        """All of them on one page.
+
+        Args:
+            figures: Those to show.
+            path: The page.
+            command: What to run to get it again.
+            everything: Whether these are all there are.
+        """
+        shown = [
+            Shown(self._with_own(figure), self.table(figure), self.standings(figure), self.caveats(figure))
+            for figure in figures
+        ]
+        published = everything and self.size.is_paper
+        text = page(shown, self.size, self.folder, path, command, published=published)
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_files({path: text.encode()})
 
+    def prune(self, figures: Iterable[Figure]) -> int:
+        """Forget all rows that these figures do not want at this size; returns how many."""
+        with self._store.lock():
+            before = len(self._results)
+            self._results = self._store.keep(cell for figure in figures for cell in self._cells(figure))
+            ledger = Ledger.read(self.folder)
+            if ledger.only(self._results) != ledger:
+                ledger.only(self._results).write(self.folder)
+        return before - len(self._results)
+
     def table(self, figure: Figure) -> Table:
         """The results that a figure is made of at this size: the folder may hold more."""
-        grids = figure.grids(self.size, self._own)
-        return Table(self._results, (cell for grid in grids for cell in grid.cells()))
+        return Table(self._results, self._cells(figure))
+
+    def _cells(self, figure: Figure) -> Iterator[Cell]:
+        return (cell for grid in figure.grids(self.size, self._own) for cell in grid.cells())
 
     def _with_own(self, figure: Figure) -> Figure:
         return figure.with_methods(self._own)

@@ -33,7 +33,16 @@ COVERAGE = Figure(
             "On clicks, so do those of sDM with a Bernoulli likelihood.",
             (Covers(CLICK_TARGET.label, CLICKS.name, CLICK_ROUNDS),),
         ),
-        Claim("They hold the value of the paper's target too.", (Covers(SETTING_ONE.label, SDM.name, ROUNDS),)),
+        Claim(
+            "They hold the value of the paper's target too.",
+            (Covers(SETTING_ONE.label, SDM.name, ROUNDS),),
+            remark=(
+                "Hardly ever: in 26 % of instances at n = 100, in 2 % or fewer beyond. The target is picked with "
+                "knowledge of the true weights, so it takes the actions whose weights are truly high, and a posterior "
+                "that does not know this shrinks just these: the value comes out too low, by more than its error. "
+                "Intervals are for targets that were chosen without the truth."
+            ),
+        ),
     ),
     measure="coverage",
     note=(

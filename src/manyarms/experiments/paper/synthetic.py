@@ -188,7 +188,10 @@ GRID_OPE = Figure(
                 "2,000 on, with twenty rounds an action or more, DM (Freq) and, at d' = 5, DM (Bayes) have the "
                 "smaller squared error. All these errors are small, and they are bias: the target picks the truly "
                 "best action, a posterior shrinks exactly this one towards the others, and a regression without a "
-                "penalty does not."
+                "penalty does not. There the truth, taken on 2,000 contexts, has an error that is not small beside "
+                "these: its square is 0.0009, 0.0016 and 0.0032 at d' = 5, 10 and 20, against squared errors of sDM of "
+                "0.0070, 0.0042 and 0.0061 at n = 5,000 and 0.0021, 0.0025 and 0.0043 at n = 10,000. It adds as "
+                "much to all methods, and blurs their differences."
             ),
         ),
         Claim(
