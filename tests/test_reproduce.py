@@ -65,7 +65,7 @@ def test_a_figure_comes_with_rows_drawing_page_and_verdicts_and_a_second_run_com
 
 
 def refused(result, *words):
-    assert result.exit_code == 1 and result.stderr.startswith("manyarms: error: ")
+    assert result.exit_code == 2 and result.stderr.startswith("manyarms: error: ")
     assert "Traceback" not in result.output
     for word in words:
         assert word in result.stderr, result.stderr
@@ -87,7 +87,7 @@ def test_what_cannot_be_run_is_refused_with_the_way_out(tmp_path):
 
 def test_figures_without_data_are_named_at_the_end_and_the_others_are_run(tmp_path):
     result = reproduce("movielens", "cost", "--instances", 2, "--workers", 1)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "not run for want of data: movielens" in result.stderr
     assert "cost" in result.stdout and (tmp_path / "reproduction" / "cost.svg").exists()
     page = (tmp_path / "reproduction" / "reproduction.md").read_text()

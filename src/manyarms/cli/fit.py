@@ -10,7 +10,7 @@ import typer
 
 from manyarms.cli import options as o
 from manyarms.cli.spec import Spec, read_spec
-from manyarms.cli.terminal import one_line_errors, row_bar, warn
+from manyarms.cli.terminal import check_output, one_line_errors, row_bar, warn
 
 if TYPE_CHECKING:
     import manyarms as ma
@@ -19,7 +19,6 @@ _MODEL = "Model"
 
 
 def fit(
-    context_: typer.Context,
     out: Annotated[Path, typer.Option("--out", help="The model file to write; one that is there is replaced.")],
     logs: o.Logs = None,
     context: o.Context = None,
@@ -94,11 +93,15 @@ def fit(
     The model file holds the posterior, the feature map of the context columns
     and the catalog; `evaluate`, `learn`, `score` and `update` start from it.
     """
+    flags = dict(locals())
     with one_line_errors():
-        told = read_spec(spec, context_.params)
+        told = read_spec(spec, flags)
+        check_output(out)
         posterior, figures = _run(told, seed)
         posterior.save(out)
         figures["model"] = str(out)
+        for one in figures["warnings"]:
+            warn(one)
         if as_json:
             typer.echo(json.dumps(figures, indent=2))
             return
@@ -126,8 +129,6 @@ def _run(spec: Spec, seed: int) -> tuple[ma.RewardPosterior, dict[str, Any]]:
     warnings = list(posterior.all_warnings)
     if spec.likelihood.kind == "gaussian" and jobs.rewards_are_binary(posterior):
         warnings.append("all rewards are 0 or 1, and were taken as Gaussian: for clicks pass --likelihood bernoulli")
-    for one in warnings:
-        warn(one)
     dropped = stream.dropped
     return posterior, {
         "rounds": posterior.statistics.n_rounds,
