@@ -99,7 +99,7 @@ def fit_command(folder):
 def in_python(folder, learn=True):
     catalog = ma.read_catalog(folder / "items.parquet", "sku", category="kind")
     stream = ma.read_logs(folder / "old", ["age", "city"], "item", "spend", "p", catalog)
-    prior = ma.priors.from_categories(catalog, dim=stream.dim)
+    prior = ma.priors.from_categories(catalog, dim=stream.dim, shared_std=1.0)
     return ma.learn_prior(stream, prior).posterior if learn else ma.fit(stream, prior)
 
 
@@ -371,7 +371,7 @@ def test_update_equals_a_fit_on_everything_and_refuses_a_file_twice(shop, tmp_pa
     found = ma.load(model)
     whole = pa.concat_tables([pq.read_table(shop / one) for one in ("old", "new")])
     logs = ma.read_logs(whole, ["age", "city"], "item", "spend", catalog=found.catalog, features=found.features)
-    expected = ma.fit(logs, ma.priors.from_categories(found.catalog, dim=logs.dim))
+    expected = ma.fit(logs, ma.priors.from_categories(found.catalog, dim=logs.dim, shared_std=1.0))
     assert_allclose(found.weights.action_mean(), expected.weights.action_mean(), rtol=1e-8, atol=1e-10)
     before = model.read_bytes()
     again = ["update", "--model", model, "--logs", shop, *ROLES, "--out", model]
@@ -401,7 +401,7 @@ def test_update_adds_items_whose_category_is_known(shop, tmp_path):
         promote_options="default",
     )
     logs = ma.read_logs(whole, ["age", "city"], "item", "spend", catalog=found.catalog, features=found.features)
-    expected = ma.fit(logs, ma.priors.from_categories(found.catalog, dim=logs.dim))
+    expected = ma.fit(logs, ma.priors.from_categories(found.catalog, dim=logs.dim, shared_std=1.0))
     assert_allclose(found.weights.action_mean(), expected.weights.action_mean(), rtol=1e-8, atol=1e-10)
     strange = catalog_table().set_column(1, "kind", pa.array([*[KINDS[k % 3] for k in range(19)], "lamp"]))
     pq.write_table(strange, all_items)

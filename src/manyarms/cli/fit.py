@@ -60,10 +60,13 @@ def fit(
         ),
     ] = None,
     prior_std: Annotated[
-        float | None, typer.Option("--prior-std", help="Of what actions share (1).", rich_help_panel=_MODEL)
+        float | None, typer.Option("--prior-std", help="Of what actions of one kind share (1).", rich_help_panel=_MODEL)
     ] = None,
     action_std: Annotated[
         float | None, typer.Option("--action-std", help="Of an action around it (1).", rich_help_panel=_MODEL)
+    ] = None,
+    shared_std: Annotated[
+        float | None, typer.Option("--shared-std", help="Of what all actions share (1).", rich_help_panel=_MODEL)
     ] = None,
     components: Annotated[
         int | None,
@@ -120,7 +123,11 @@ def _run(spec: Spec, seed: int) -> tuple[ma.RewardPosterior, dict[str, Any]]:
     with row_bar("Reading") as report:
         stream = open_logs(spec, report, catalog=open_catalog(spec))
         told = spec.prior
-        scales: dict[str, Any] = {"effect_std": told.effect_std, "action_std": told.action_std}
+        scales: dict[str, Any] = {
+            "effect_std": told.effect_std,
+            "action_std": told.action_std,
+            "shared_std": told.shared_std,
+        }
         prior = priors.from_catalog(
             stream.catalog if stream.catalog is not None else stream.n_actions,
             told.kind, dim=stream.dim, n_components=told.components, rng=np.random.default_rng(seed), **scales,
