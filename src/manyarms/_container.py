@@ -23,7 +23,7 @@ import numpy as np
 from manyarms._arrays import Array, frozen
 from manyarms._files import replacing
 from manyarms._version import __version__
-from manyarms.errors import DataTypeError, ManyarmsError, ModelFileError
+from manyarms.errors import DataTypeError, ModelFileError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -164,12 +164,12 @@ def read(path: Path) -> tuple[Any, list[Array]]:
 
 @contextmanager
 def explained(path: Path) -> Generator[None]:
-    """Whatever goes wrong inside is told as damage of the file."""
+    """Whatever goes wrong inside is damage of the file, and told as such."""
     try:
         yield
-    except ManyarmsError:
+    except ModelFileError:
         raise
-    except (*_DAMAGE, MemoryError, RecursionError) as damage:
+    except Exception as damage:
         raise ModelFileError(
             f"{path} is damaged ({type(damage).__name__}). Restore it from a copy, or fit again."
         ) from damage
@@ -199,7 +199,13 @@ def _open(path: Path) -> pa.RecordBatchFileReader:
     if last != _MAGIC:
         raise ModelFileError(f"{path} is cut short or damaged at its end. Restore it from a copy, or fit again.")
     with explained(path):
-        return pa.ipc.open_file(pa.memory_map(str(path), "r"))
+        source = pa.memory_map(str(path), "r")
+        reader = pa.ipc.open_file(source)
+        # The schema is there twice, at the beginning for those who read a stream.
+        source.seek(_START)
+        if not pa.ipc.open_stream(source).schema.equals(reader.schema, check_metadata=True):
+            raise ValueError("its two schemas differ")
+        return reader
 
 
 def _description(path: Path, said: dict[bytes, bytes]) -> dict[str, Any]:
@@ -236,7 +242,8 @@ def _array(data: Array, entry: dict[str, Any]) -> Array:
         return frozen(np.empty(shape, dtype).reshape(shape))
     order, repeated = entry["order"], set(entry["repeated"])
     once = [1 if axis in repeated else n for axis, n in enumerate(shape)]
-    lying = data.view(dtype).reshape([once[axis] for axis in order])
+    # Not a view of the bytes: SciPy copies an array that is a small part of what it is a view of, counted in elements.
+    lying = np.frombuffer(data.data, dtype).reshape([once[axis] for axis in order])
     return frozen(np.broadcast_to(lying.transpose(np.argsort(order)), shape))
 
 
@@ -264,6 +271,5 @@ def _checksums(pieces: Sequence[memoryview]) -> list[int]:
 
 
 _MAGIC = b"ARROW1"
+_START = 8
 _CHECKED = (b"format", b"format_version", b"written_by", b"description")
-# Arrow's own errors are kinds of these.
-_DAMAGE = (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, NotImplementedError)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
 
 def draft_of(path: Path) -> Path:
     """Where to write what is to become `path`: beside it, so that a rename suffices."""
-    # A leading dot and the process id: hidden from globs, and never a file of another run.
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # A leading dot, the process and the thread: hidden from globs, and never a file of another run or another writer.
+    return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}.tmp")
 
 
 def sync(file: IO[bytes]) -> None:

@@ -7,7 +7,7 @@ once, and shared again when it is read.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from manyarms import _container
 from manyarms._arrays import Array
-from manyarms.errors import DataTypeError, ModelFileError
+from manyarms.errors import DataTypeError
 
 
 class Saved:
@@ -79,8 +79,6 @@ def rebuild(model: Any, arrays: Sequence[Array], kinds: Mapping[str, type[Saved]
     """
     made = list[Saved]()
     for entry in model["objects"]:
-        if entry["kind"] not in kinds:
-            raise ModelFileError(f"the file holds a {str(entry['kind'])[:80]!r}, which this manyarms does not know.")
         parts = {name: _value(value, arrays, made) for name, value in entry["parts"].items()}
         made.append(kinds[entry["kind"]].from_saved(parts))
     return made[-1]
@@ -107,7 +105,8 @@ class _Description:
         parts = {name: self._plain(name, value) for name, value in item.saved().items()}
         self.objects.append({"kind": kind, "parts": parts})
         self._alive.append(item)
-        return self._object_numbers.setdefault(id(item), len(self.objects) - 1)
+        self._object_numbers[id(item)] = number = len(self.objects) - 1
+        return number
 
     def _array(self, array: Array) -> int:
         memory = array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
@@ -140,16 +139,12 @@ def _value(plain: Any, arrays: Sequence[Array], made: list[Saved]) -> Any:
     if not isinstance(plain, dict):
         return plain
     ((tag, what),) = plain.items()
-    if tag == "number":
-        return float(what)
-    if what < 0:
-        raise ValueError("a reference to nothing")
-    return {"array": arrays, "bytes": _Bytes(arrays), "object": made}[tag][what]
+    return _READ[tag](what, arrays, made)
 
 
-class _Bytes:
-    def __init__(self, arrays: Sequence[Array]):
-        self._arrays = arrays
-
-    def __getitem__(self, number: int) -> bytes:
-        return self._arrays[number].tobytes()
+_READ: dict[str, Callable[[Any, Sequence[Array], list[Saved]], Any]] = {
+    "array": lambda number, arrays, made: arrays[number],
+    "bytes": lambda number, arrays, made: arrays[number].tobytes(),
+    "object": lambda number, arrays, made: made[number],
+    "number": lambda text, arrays, made: float(text),
+}

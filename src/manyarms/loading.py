@@ -54,6 +54,9 @@ def load(path: Any) -> RewardPosterior | HurdlePosterior | Policy:
     where = _container.as_path(path)
     model, arrays = _container.read(where)
     with _container.explained(where):
+        unknown = {entry["kind"] for entry in model["objects"]} - KINDS.keys()
+        if unknown:
+            raise ModelFileError(f"{where} holds a {min(unknown)!r:.80}, which this manyarms does not know: upgrade.")
         found = rebuild(model, arrays, KINDS)
         if not isinstance(found, (RewardPosterior, HurdlePosterior, Policy)):
             raise ModelFileError(f"{where} holds a part of a model, and no posterior or policy.")

@@ -14,6 +14,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from manyarms._arrays import Array, as_actions, as_instance
+from manyarms._saving import SavedModel
 from manyarms.core.choices import Choices
 from manyarms.core.contexts import as_contexts
 from manyarms.core.estimate import Estimate
@@ -38,7 +39,7 @@ ACTIONS_PER_BLOCK = 256
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PosteriorDraws:
+class PosteriorDraws(SavedModel):
     """What `sample_posterior` returns.
 
     Attributes:
@@ -53,6 +54,7 @@ class PosteriorDraws:
         learned_from: Which rounds were used.
     """
 
+    not_saved = "Its functions are code: keep the hierarchy, and sample again."
     hierarchy: NonlinearHierarchy
     likelihood: Likelihood
     chains: Float[Array, "c n p"]

@@ -38,6 +38,7 @@ class NonlinearPosterior(RewardPosterior):
         hierarchy: What was linearised.
     """
 
+    not_saved = "Its functions are code: keep the hierarchy, and fit again."
     latent_mode: Float[Array, " p"] = field(default_factory=lambda: np.zeros(0))
     mode_objectives: tuple[float, ...] = ()
     hierarchy: NonlinearHierarchy | None = None

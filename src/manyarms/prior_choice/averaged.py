@@ -12,6 +12,7 @@ from scipy.optimize import brentq
 from scipy.special import gammaincinv, ndtr, ndtri
 
 from manyarms._arrays import Array, as_scalar
+from manyarms._saving import SavedModel
 from manyarms.core.estimate import Estimate
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mass import FeatureMass
@@ -69,7 +70,7 @@ class Draws:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AveragedPosterior:
+class AveragedPosterior(SavedModel):
     """Posteriors under several priors, each with a share: what `LearnedPrior.averaged` returns.
 
     `value` and `difference` are mixtures of the exact posteriors under each: `posterior_std` has the uncertainty of the
@@ -83,6 +84,7 @@ class AveragedPosterior:
         warnings: What is wrong with the average, in plain words.
     """
 
+    not_saved = "Save its .posterior, under the best prior; the average is made anew by learn_prior(...).averaged()."
     posterior: RewardPosterior
     draws: Draws
     shares: Float[Array, " k"]

@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from manyarms._arrays import Array, as_count
 from manyarms._random import as_generator
+from manyarms._saving import SavedModel
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior
@@ -35,7 +36,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearnedPrior:
+class LearnedPrior(SavedModel):
     """A prior whose noise, spreads and means were learned from logs.
 
     Attributes:
@@ -47,6 +48,7 @@ class LearnedPrior:
         notes: What was not learned and why, and what to be careful about.
     """
 
+    not_saved = "Save its .posterior, which has the prior found in it."
     posterior: RewardPosterior
     flexible: HierarchicalGaussian
     evidence: Evidence
