@@ -64,3 +64,23 @@ def open_bandit(folder: Path, rng: np.random.Generator) -> None:
             for i, (item, click) in enumerate(zip(shown, clicked, strict=True))
         ]
         (place / "all.csv").write_text("\n".join([header, *lines]))
+
+
+def open_bandit_parquet(folder: Path, rng: np.random.Generator) -> None:
+    """The same as flat Parquet files, with enough clicks to learn from."""
+    n_items, n = 12, 600
+    items = {"item_id": np.arange(n_items), "item_feature_0": rng.normal(size=n_items)}
+    items |= {f"item_feature_{k}": [f"f{k}{i % (k + 2)}" for i in range(n_items)] for k in (1, 2, 3)}
+    for policy in ("random", "bts"):
+        shown = rng.integers(n_items, size=n)
+        seconds = np.sort(rng.integers(0, 7 * 86400, size=n))
+        log = {
+            "timestamp": [f"2019-11-{24 + s // 86400} {s // 3600 % 24:02d}:00:00.000000+00:00" for s in seconds],
+            "item_id": shown,
+            "position": rng.integers(1, 4, size=n),
+            "click": (rng.random(n) < 0.1 + 0.1 * (shown % 3)).astype(np.int64),
+            "propensity_score": np.full(n, 1 / n_items),
+            **{f"user_feature_{k}": rng.choice(["a", "b", "c"], n) for k in range(4)},
+        }
+        pq.write_table(pa.table(log), folder / f"{policy}_all.parquet")
+        pq.write_table(pa.table(items), folder / f"{policy}_all_item_context.parquet")

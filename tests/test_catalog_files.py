@@ -97,23 +97,36 @@ def test_the_prior_is_chosen_by_name_or_by_what_the_catalog_knows(own_errors):
         names({}, "tags")
 
 
+@pytest.mark.parametrize("shared", [None, 0.8])
 @pytest.mark.parametrize("kind", ["categories", "taxonomy", "tags", "linear-embeddings", "independent"])
-def test_new_actions_get_what_a_prior_built_on_the_grown_catalog_gives_them(kind):
+def test_new_actions_get_what_a_prior_built_on_the_grown_catalog_gives_them(kind, shared):
     rng = np.random.default_rng(0)
     old, grown = (ma.read_catalog(table().slice(0, n), "sku", **COLUMNS) for n in (12, K))
     logs = ma.LoggedData(rng.normal(size=(80, 2)), rng.integers(10, size=80), rng.normal(size=80), n_actions=12)
-    prior = ma.priors.from_catalog(old, kind, dim=2, effect_std=0.7)
+    prior = ma.priors.from_catalog(old, kind, dim=2, effect_std=0.7, shared_std=shared)
     posterior = ma.fit(logs, prior).with_actions(ma.priors.new_actions(prior, grown), catalog=grown)
-    # Embeddings are scaled by the actions there are; the scale of the fit stays.
-    scale = 0.7
+    # Embeddings are scaled, and centred, by the actions there are: those of the fit say how.
     if kind == "linear-embeddings":
-        sizes = [np.nanmean(np.sum(one.embeddings**2, axis=1)) for one in (old, grown)]
-        scale *= np.sqrt(sizes[1] / sizes[0])
-    anew = ma.priors.from_catalog(grown, kind, dim=2, effect_std=scale)
+        centre = np.nanmean(old.embeddings, axis=0) if shared else 0.0
+        size = np.nanmean(np.sum((old.embeddings - centre) ** 2, axis=1))
+        assert_posterior_of_embeddings(posterior, logs, (grown.embeddings - centre) / np.sqrt(size), shared)
+        return
+    anew = ma.priors.from_catalog(grown, kind, dim=2, effect_std=0.7, shared_std=shared)
     expected = ma.fit(ma.LoggedData(logs.contexts, logs.actions, logs.rewards, n_actions=K), anew)
-    rows = np.arange(K) if kind != "linear-embeddings" else np.setdiff1d(np.arange(K), 3)
+    rows = np.arange(K)
     assert_allclose(posterior.weights.action_mean(rows), expected.weights.action_mean(rows), rtol=1e-9, atol=1e-12)
     assert_allclose(posterior.weights.action_cov(rows), expected.weights.action_cov(rows), rtol=1e-9, atol=1e-12)
+
+
+def assert_posterior_of_embeddings(posterior, logs, points, shared):
+    """The same from all covariances of θ written out."""
+    missing = np.isnan(points[:, 0])
+    points = np.where(missing[:, None], 0.0, points)
+    alike = 0.7**2 * (points @ points.T + np.outer(missing, missing)) + (shared or 0.0) ** 2
+    dense = ma.priors.from_joint(np.zeros((K, 2)), np.kron(alike + np.eye(K), np.eye(2)), K)
+    expected = ma.fit(ma.LoggedData(logs.contexts, logs.actions, logs.rewards, n_actions=K), dense)
+    rows = np.arange(K)
+    assert_allclose(posterior.weights.action_mean(rows), expected.weights.action_mean(rows), rtol=1e-7, atol=1e-9)
 
 
 def test_new_actions_that_the_prior_cannot_place_are_refused_by_name():
@@ -147,3 +160,22 @@ def test_a_prior_learned_from_a_stream_is_that_of_its_rounds(tmp_path):
     assert found.posterior.learned_from == (stream.fingerprint,)
     with pytest.raises(InputError, match="collect"):
         ma.learn_prior(stream, prior, ma.Bernoulli())
+
+
+def test_a_level_that_no_row_has_keeps_a_mean_of_the_size_of_the_others():
+    rng = np.random.default_rng(1)
+    skus = table()["sku"].to_pylist()
+    rows = pa.table(
+        {
+            "city": rng.choice(["Oslo", "Riga", "Turin"], 2000),
+            "shop": rng.choice(["a", "b", "c"], 2000),
+            "sku": rng.choice(skus, 2000),
+            "r": rng.normal(size=2000),
+        }
+    )
+    logs = ma.read_logs(rows, ["city", "shop"], "sku", "r", catalog=ma.read_catalog(table(), "sku", **COLUMNS))
+    # Sums of squares of zeros are zeros; those of their triangular factors are rounding.
+    learned = ma.learn_prior(logs, ma.priors.from_catalog(logs.catalog, dim=logs.dim))
+    assert logs.features.names[4] == "city=(other)" and not logs.contexts[:, 4].any()
+    assert max(abs(one.value) for one in learned.parameters) < 10
+    assert not any("times as large" in note for note in learned.notes)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    context_: typer.Context,
     model: Annotated[
         Path | None, typer.Option("--model", help="The judge; without it, only --estimators speak.")
     ] = None,
@@ -71,8 +70,9 @@ def evaluate(
     and against `logged`, the policy that wrote them. Context columns and
     catalog come from the model. Judge on logs that it was not fitted on.
     """
+    flags = dict(locals())
     with one_line_errors():
-        told = read_spec(spec, context_.params)
+        told = read_spec(spec, flags)
         chosen = names("--policies", policies or ["greedy", "pessimistic", "uniform"])
         figures, evaluation = _run(told, model, chosen, names("--estimators", estimators or []), sample, seed)
         if as_json:

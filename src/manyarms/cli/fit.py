@@ -10,7 +10,7 @@ import typer
 
 from manyarms.cli import options as o
 from manyarms.cli.spec import Spec, read_spec
-from manyarms.cli.terminal import one_line_errors, row_bar, warn
+from manyarms.cli.terminal import check_output, one_line_errors, row_bar, warn
 
 if TYPE_CHECKING:
     import manyarms as ma
@@ -19,7 +19,6 @@ _MODEL = "Model"
 
 
 def fit(
-    context_: typer.Context,
     out: Annotated[Path, typer.Option("--out", help="The model file to write; one that is there is replaced.")],
     logs: o.Logs = None,
     context: o.Context = None,
@@ -61,10 +60,13 @@ def fit(
         ),
     ] = None,
     prior_std: Annotated[
-        float | None, typer.Option("--prior-std", help="Of what actions share (1).", rich_help_panel=_MODEL)
+        float | None, typer.Option("--prior-std", help="Of what actions of one kind share (1).", rich_help_panel=_MODEL)
     ] = None,
     action_std: Annotated[
         float | None, typer.Option("--action-std", help="Of an action around it (1).", rich_help_panel=_MODEL)
+    ] = None,
+    shared_std: Annotated[
+        float | None, typer.Option("--shared-std", help="Of what all actions share (1).", rich_help_panel=_MODEL)
     ] = None,
     components: Annotated[
         int | None,
@@ -94,11 +96,15 @@ def fit(
     The model file holds the posterior, the feature map of the context columns
     and the catalog; `evaluate`, `learn`, `score` and `update` start from it.
     """
+    flags = dict(locals())
     with one_line_errors():
-        told = read_spec(spec, context_.params)
+        told = read_spec(spec, flags)
+        check_output(out)
         posterior, figures = _run(told, seed)
         posterior.save(out)
         figures["model"] = str(out)
+        for one in figures["warnings"]:
+            warn(one)
         if as_json:
             typer.echo(json.dumps(figures, indent=2))
             return
@@ -117,7 +123,11 @@ def _run(spec: Spec, seed: int) -> tuple[ma.RewardPosterior, dict[str, Any]]:
     with row_bar("Reading") as report:
         stream = open_logs(spec, report, catalog=open_catalog(spec))
         told = spec.prior
-        scales: dict[str, Any] = {"effect_std": told.effect_std, "action_std": told.action_std}
+        scales: dict[str, Any] = {
+            "effect_std": told.effect_std,
+            "action_std": told.action_std,
+            "shared_std": told.shared_std,
+        }
         prior = priors.from_catalog(
             stream.catalog if stream.catalog is not None else stream.n_actions,
             told.kind, dim=stream.dim, n_components=told.components, rng=np.random.default_rng(seed), **scales,
@@ -126,8 +136,6 @@ def _run(spec: Spec, seed: int) -> tuple[ma.RewardPosterior, dict[str, Any]]:
     warnings = list(posterior.all_warnings)
     if spec.likelihood.kind == "gaussian" and jobs.rewards_are_binary(posterior):
         warnings.append("all rewards are 0 or 1, and were taken as Gaussian: for clicks pass --likelihood bernoulli")
-    for one in warnings:
-        warn(one)
     dropped = stream.dropped
     return posterior, {
         "rounds": posterior.statistics.n_rounds,

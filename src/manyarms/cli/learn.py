@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from manyarms.cli import options as o
-from manyarms.cli.terminal import one_line_errors, spinner
+from manyarms.cli.terminal import check_output, one_line_errors, spinner
 
 
 def learn(
@@ -31,6 +31,7 @@ def learn(
     A policy file carries its model: `score` and `evaluate` need nothing else.
     """
     with one_line_errors():
+        check_output(out)
         import numpy as np  # noqa: PLC0415
 
         from manyarms.cli.reading import open_model  # noqa: PLC0415

@@ -10,8 +10,7 @@ import typer
 _LOGS, _CATALOG = "Logs", "Catalog"
 
 SpecFile = Annotated[
-    Path | None,
-    typer.Option("--spec", help="TOML file with the tables logs, catalog, prior and likelihood; flags win."),
+    Path | None, typer.Option("--spec", help="TOML with the tables logs, catalog, prior and likelihood; flags win.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of what is drawn at random.")]

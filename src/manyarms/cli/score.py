@@ -10,7 +10,7 @@ import typer
 
 from manyarms.cli import options as o
 from manyarms.cli.spec import names, read_spec
-from manyarms.cli.terminal import one_line_errors, row_bar
+from manyarms.cli.terminal import check_output, one_line_errors, row_bar
 
 
 def score(
@@ -34,6 +34,7 @@ def score(
     `action`, `expected_reward` and `reward_std`, how far that is known.
     """
     with one_line_errors():
+        check_output(out)
         import manyarms as ma  # noqa: PLC0415
 
         told = read_spec(None, {"missing": missing}).logs

@@ -88,8 +88,6 @@ def print_fit(figures: Mapping[str, Any]) -> None:
         shown = ", ".join(f"{name} {value:.3g}" for name, value in spreads.items())
         if shown:
             console.print(Text(f"Learned: {shown}."), soft_wrap=True)
-    for note in figures["notes"]:
-        console.print(Text(f"Note: {note}.", style="dim"), soft_wrap=True)
     console.print(Text(f"Model: {figures['model']}", style="bold"), soft_wrap=True)
 
 

@@ -72,6 +72,7 @@ class PriorSpec:
     learn: bool = True
     effect_std: float = 1.0
     action_std: float = 1.0
+    shared_std: float = 1.0
     components: int | None = None
 
 

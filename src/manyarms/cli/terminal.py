@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
 
-from manyarms.errors import ManyarmsError, NumericalError
+from manyarms.errors import InputError, ManyarmsError, NumericalError
 
 UNEXPECTED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 """Exit codes: something that should not happen, what a user can mend, and what a shell reports of Ctrl-C."""
@@ -39,6 +40,14 @@ def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
     """One line, and an exit code."""
     typer.echo(f"manyarms: error: {_one_line(message)}", err=True)
     raise typer.Exit(code) from None
+
+
+def check_output(path: Path) -> None:
+    """Refuse a place where no file can be written, before hours of work go into it."""
+    if path.is_dir():
+        raise InputError(f"--out must name a file; {path} is a folder.")
+    if not path.parent.is_dir():
+        raise InputError(f"--out must lie in a folder that is there; there is none at {path.parent}.")
 
 
 def warn(message: str) -> None:

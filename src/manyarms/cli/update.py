@@ -10,7 +10,7 @@ import typer
 
 from manyarms.cli import options as o
 from manyarms.cli.spec import Spec, read_spec
-from manyarms.cli.terminal import one_line_errors, row_bar, warn
+from manyarms.cli.terminal import check_output, one_line_errors, row_bar, warn
 from manyarms.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def update(
-    context_: typer.Context,
     model: o.Model,
     out: Annotated[Path, typer.Option("--out", help="Where the model goes; the same file to update it in place.")],
     logs: o.Logs = None,
@@ -52,11 +51,15 @@ def update(
     that the model does not know are added where the prior has their category
     (or tags, or node); one with a new category needs a new fit.
     """
+    flags = dict(locals())
     with one_line_errors():
-        told = read_spec(spec, context_.params)
+        told = read_spec(spec, flags)
+        check_output(out)
         posterior, figures = _run(told, model, allow_repeats)
         posterior.save(out)
         figures["model"] = str(out)
+        for one in figures["warnings"]:
+            warn(one)
         if as_json:
             typer.echo(json.dumps(figures, indent=2))
             return
@@ -83,8 +86,6 @@ def _run(spec: Spec, path: Path, allow_repeats: bool) -> tuple[ma.RewardPosterio
             )
         after = jobs.update_stream(grown, stream)
     warnings = list(after.all_warnings)
-    for one in warnings:
-        warn(one)
     dropped = stream.dropped
     return after, {
         "new_rounds": after.statistics.n_rounds - before.statistics.n_rounds,

@@ -104,7 +104,6 @@ def _write(path: Path, tables: Iterator[tuple[int, pa.Table]]) -> tuple[int, int
     if first is None:
         raise InputError("there are no rows to score.")
     n_contexts = n_rows = 0
-    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file, pq.ParquetWriter(file, first[1].schema) as writer:
         for count, table in _chained(first, tables):
             writer.write_table(table)

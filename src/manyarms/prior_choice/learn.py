@@ -22,7 +22,7 @@ from manyarms.posterior import RewardPosterior
 from manyarms.posterior.reward import as_logs, check_logs
 from manyarms.prior_choice.hyperparameters import Choice, Hyperparameters, Means
 from manyarms.prior_choice.learned import LearnedPrior
-from manyarms.prior_choice.objective import Evidence, ExactEvidence, evidence_of
+from manyarms.prior_choice.objective import NOTHING, Evidence, ExactEvidence, evidence_of
 
 MAX_ITERATIONS = 500
 FEW = 20
@@ -328,7 +328,8 @@ def _few(hyper: Hyperparameters, evidence: Evidence) -> tuple[str, ...]:
     if hyper.spreads[0] is not None and seen * d < FEW:
         notes.append(f"only {seen} actions were seen: how far actions spread is hardly known; use averaged()")
     for group, spread in zip(hyper.groups, hyper.spreads[1:], strict=True):
-        if spread is not None and group.count * group.part_dim < FEW:
+        # What all actions share is told by every round, so that little hangs on how far it might have spread.
+        if spread is not None and group.name != "shared" and group.count * group.part_dim < FEW:
             effects = (
                 "1 effect hardly says how far it spreads"
                 if group.count == 1
@@ -343,8 +344,7 @@ def _few(hyper: Hyperparameters, evidence: Evidence) -> tuple[str, ...]:
 def _uneven(evidence: Evidence) -> list[str]:
     """One spread for all coordinates of θ means little when features have very different sizes."""
     sizes = evidence.feature_sizes
-    # Below this a column is rounding errors: that of a level which no round has.
-    used = np.flatnonzero(sizes > 1e-9 * sizes.max(initial=0.0))
+    used = np.flatnonzero(sizes > NOTHING * sizes.max(initial=0.0))
     if len(used) < 2 or sizes[used].max() < UNEVEN * sizes[used].min():
         return []
     large, small = used[np.argmax(sizes[used])], used[np.argmin(sizes[used])]

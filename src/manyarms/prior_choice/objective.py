@@ -202,9 +202,11 @@ def _with_penalty(
 def _scale(reward_squares: float, feature_squares: Float[Array, " d"], total_weight: float) -> Scale:
     if not total_weight > 0 or not feature_squares.any():
         return Scale(0.0, np.ones(len(feature_squares)))
-    # A column of zeros says nothing of its size: it gets that of the others.
-    used = np.where(feature_squares > 0, feature_squares, feature_squares.max())
+    # A column of zeros, or of what rounding made of them, says nothing of its size: it gets that of the others.
+    used = np.where(feature_squares > NOTHING**2 * feature_squares.max(), feature_squares, feature_squares.max())
     return Scale(float(np.sqrt(reward_squares / total_weight)), np.sqrt(reward_squares / used))
 
 
 _PREDICTOR = 3.0
+NOTHING = 1e-14
+"""A column smaller than this, beside the largest, is a column of zeros."""

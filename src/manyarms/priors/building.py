@@ -55,9 +55,12 @@ def metadata(source: Any, column: str, check: Callable[[str, Any], Value], name:
     return getattr(source, column)
 
 
-def build(parts: Sequence[Part], *, dim: int, action_cov: Any, shared_std: float | None) -> HierarchicalGaussian:
-    """θ_a ~ N(shared + Σ_j w_aj ψ_j, Σ_a) with the effects of all parts."""
-    d, n_actions = as_count("dim", dim), shape_of(parts[0].weights)[0]
+def build(
+    parts: Sequence[Part], *, dim: int, action_cov: Any, shared_std: float | None, n_actions: int | None = None
+) -> HierarchicalGaussian:
+    """θ_a ~ N(shared + Σ_j w_aj ψ_j, Σ_a) with the effects of all parts; `n_actions` is needed where there are none."""
+    d = as_count("dim", dim)
+    n_actions = shape_of(parts[0].weights)[0] if n_actions is None else as_count("n_actions", n_actions)
     if shared_std is not None:
         everyone = one_hot(np.zeros(n_actions, dtype=np.int64), 1)
         parts = [Part(EffectGroup("shared", 1, d), everyone, as_variance("shared_std", shared_std)), *parts]

@@ -6,17 +6,18 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from scipy import sparse
 
 from manyarms._arrays import Array, as_instance
-from manyarms.core.catalog import Catalog
+from manyarms.core.catalog import Catalog, as_embeddings
 from manyarms.core.effects import EffectGroup
 from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.labels import MISSING
 from manyarms.core.mixing import MixedEffects
 from manyarms.errors import InputError
 from manyarms.linalg.pairs import pair_rows, shape_of
-from manyarms.priors.building import as_variance
+from manyarms.priors.building import as_variance, build
 from manyarms.priors.categories import from_categories
 from manyarms.priors.embeddings import from_embeddings
 from manyarms.priors.independent import independent
@@ -47,6 +48,7 @@ def from_catalog(
     dim: int,
     effect_std: float = 1.0,
     action_std: float = 1.0,
+    shared_std: float | None = None,
     n_components: int | None = None,
     rng: np.random.Generator | None = None,
 ) -> HierarchicalGaussian:
@@ -58,6 +60,8 @@ def from_catalog(
         dim: d, the dimension of the features.
         effect_std: Of what actions share; `learn_prior` starts there.
         action_std: Of an action around it.
+        shared_std: Of an effect that all actions share; None for none. With it `learn_prior` learns how wide that is
+            rather than a mean for every feature, which a feature that hardly ever occurs would leave wide open.
         n_components: Clusters of embeddings; None for as many as BIC chooses.
         rng: For clusters of embeddings; by default they are found with seed 0.
     """
@@ -66,16 +70,26 @@ def from_catalog(
     if isinstance(catalog, int):
         if kind not in (None, "independent"):
             raise InputError(f"a prior of {kind} needs a catalog that has them.")
-        return independent(catalog, cov=as_variance("action_std", action_std), dim=dim)
+        return _apart(catalog, dim, action_std, shared_std)
     catalog = as_instance("catalog", catalog, Catalog, "a Catalog")
     kind = kind_for(catalog) if kind is None else kind
     if kind == "independent":
-        return independent(catalog.n_actions, cov=as_variance("action_std", action_std), dim=dim)
+        return _apart(catalog.n_actions, dim, action_std, shared_std)
     if kind == "embeddings":
         rng = np.random.default_rng(0) if rng is None else rng
-        return from_embeddings(catalog, n_components, dim=dim, rng=rng, effect_std=effect_std, action_std=action_std)
-    build = _BUILDERS[kind]
-    return build(catalog, dim=dim, effect_std=effect_std, action_std=action_std)
+        return from_embeddings(
+            catalog, n_components, dim=dim, rng=rng, effect_std=effect_std, action_std=action_std, shared_std=shared_std
+        )
+    builder = _BUILDERS[kind]
+    return builder(catalog, dim=dim, effect_std=effect_std, action_std=action_std, shared_std=shared_std)
+
+
+def _apart(n_actions: int, dim: int, action_std: float, shared_std: float | None) -> HierarchicalGaussian:
+    """Actions that have nothing in common, but for an effect that all share where there is one."""
+    variance = as_variance("action_std", action_std)
+    if shared_std is None:
+        return independent(n_actions, cov=variance, dim=dim)
+    return build([], dim=dim, action_cov=variance, shared_std=shared_std, n_actions=n_actions)
 
 
 def new_actions(prior: HierarchicalGaussian, catalog: Catalog) -> Any:
@@ -112,6 +126,8 @@ def _rows_of_new(group: EffectGroup, known: sparse.csr_array, catalog: Catalog, 
     n_old, n_new = shape_of(known)[0], len(catalog) - shape_of(known)[0]
     if group.name == "shared":
         return sparse.csr_array(np.ones((n_new, 1)))
+    if group.name == "embedding" and catalog.embeddings is not None:
+        return _embedded(group, known, catalog, centred="shared" in names)
     kind = _GROUPS.get(group.name.split()[0])
     if kind is None or group.labels is None:
         raise InputError(f"effects called {group.name!r} cannot be given to new actions. {_REFIT}")
@@ -129,11 +145,40 @@ def _rows_of_new(group: EffectGroup, known: sparse.csr_array, catalog: Catalog, 
         row, label = n_old + pair_rows(new)[unseen[0]], labels[new.indices[unseen[0]]]
         what = f"the {group.name.split()[0]} {label!r}"
         raise InputError(f"action {catalog.ids[row]!r} has {what}, which no earlier action has. {_REFIT}")
-    old = sparse.csr_array(weights[:n_old])
-    scales = _scales(_placed(old, where, group.count), known)
-    if scales is None:
+    gap = abs(_placed(sparse.csr_array(weights[:n_old]), where, group.count) - known)
+    if gap.max() > _CLOSE:
         raise InputError(f"earlier actions have other {group.name} effects in this catalog than at the fit. {_REFIT}")
-    return sparse.csr_array(_placed(new, where, group.count).multiply(scales[None]))
+    return _placed(new, where, group.count)
+
+
+def _embedded(group: EffectGroup, known: sparse.csr_array, catalog: Catalog, centred: bool) -> sparse.csr_array:
+    """The weights of new actions on the columns of embeddings: scaled, and centred, as those of the others were."""
+    n_old, points = shape_of(known)[0], as_embeddings("embeddings", catalog.embeddings)
+    given, missing = known.toarray(), np.isnan(points[:, 0])
+    out = np.zeros((len(points) - n_old, group.count))
+    before, after = np.flatnonzero(~missing[:n_old]), n_old + np.flatnonzero(~missing[n_old:])
+    labels = list(group.labels or ())
+    if missing[n_old:].any():
+        if MISSING not in labels:
+            row = n_old + int(np.argmax(missing[n_old:]))
+            raise InputError(f"action {catalog.ids[row]!r} lacks an embedding, and every earlier one has it. {_REFIT}")
+        place = labels.index(MISSING)
+        out[missing[n_old:], place] = given[:, place].max()
+    for column in range(points.shape[1]):
+        x, new = points[before, column], points[after, column]
+        if column not in labels:
+            if (new != (x[0] if centred else 0.0)).any():
+                row = after[np.argmax(new != (x[0] if centred else 0.0))]
+                what = f"a new value in column {column} of its embedding, which told nothing before"
+                raise InputError(f"action {catalog.ids[row]!r} has {what}. {_REFIT}")
+            continue
+        place = labels.index(column)
+        design = np.column_stack([x, np.ones(len(x))])[:, : 1 + centred]
+        line, *_ = np.linalg.lstsq(design, given[before, place])
+        if np.abs(design @ line - given[before, place]).max() > _CLOSE * max(1.0, float(np.abs(given).max())):
+            raise InputError(f"earlier actions have other embeddings in this catalog than at the fit. {_REFIT}")
+        out[after - n_old, place] = np.column_stack([new, np.ones(len(new))])[:, : 1 + centred] @ line
+    return sparse.csr_array(out)
 
 
 def _columns_of(prior: HierarchicalGaussian, name: str) -> sparse.csr_array:
@@ -153,19 +198,12 @@ def _placed(weights: sparse.csr_array, where: Int[Array, " j"], count: int) -> s
     return sparse.csr_array((weights.data[kept], (rows, columns)), shape=(shape_of(weights)[0], count))
 
 
-def _scales(built: sparse.csr_array, known: sparse.csr_array) -> Float[Array, " J"] | None:
-    """c with known = built diag(c), as embeddings are divided by their mean size; None when there is none."""
-    square, product = (np.asarray(built.multiply(one).sum(axis=0)).reshape(-1) for one in (built, known))
-    scales = np.divide(product, square, out=np.ones(len(square)), where=square > 0)
-    gap = abs(known - built.multiply(scales[None]))
-    return scales if gap.max() <= 1e-9 * max(1.0, float(abs(known).max())) else None
-
-
 _BUILDERS: dict[str, Callable[..., HierarchicalGaussian]] = {
     "categories": from_categories,
     "taxonomy": from_taxonomy,
     "tags": from_tags,
     "linear-embeddings": linear_in_embeddings,
 }
-_GROUPS = {"category": "categories", "level": "taxonomy", "tag": "tags", "embedding": "linear-embeddings"}
+_GROUPS = {"category": "categories", "level": "taxonomy", "tag": "tags"}
+_CLOSE = 1e-9
 _REFIT = "Fit again on all logs with the new catalog."
