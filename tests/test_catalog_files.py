@@ -145,5 +145,3 @@ def test_a_prior_learned_from_a_stream_is_that_of_its_rounds(tmp_path):
     assert_allclose(found.eta, expected.eta, rtol=1e-8)
     assert found.posterior.features == stream.features and found.posterior.catalog is catalog
     assert found.posterior.learned_from == (stream.fingerprint,)
-    with pytest.raises(InputError, match="collect"):
-        ma.learn_prior(stream, prior, ma.Bernoulli())

@@ -275,3 +275,59 @@ def test_policies_side_by_side_have_the_values_and_differences_of_the_posterior(
         assert_same_estimate(row.value, posterior.value(policy, logs.contexts, **options))
         gap = posterior.difference(policy, ma.Logged(logs), logs.contexts, **options)
         assert_same_estimate(row.difference, gap)
+
+
+# ---------------------------------------------------------------- learned priors
+
+LEARNED = {
+    "gaussian": ("r", ma.Gaussian(1.0)),
+    "amounts": ("amount", ma.LogNormal(1.0)),
+    "clicks": ("click", ma.Bernoulli()),
+}
+
+
+@pytest.mark.parametrize("kind", LEARNED)
+def test_a_prior_learned_from_a_stream_is_that_of_its_rounds(kind, tmp_path):
+    """To what the search tells apart: the objective to 1e-5, log standard deviations to 1e-3."""
+    reward, likelihood = LEARNED[kind]
+    for i in range(2):
+        # Few batches, since there are many passes.
+        pq.write_table(table().slice(i * 250, 250), tmp_path / f"part-{i}.parquet")
+    stream = ma.read_logs(tmp_path, ["age"], "item", reward, n_actions=K, weight="often")
+    prior, engine = ma.priors.from_categories(CATEGORIES, dim=stream.dim), Pieces()
+    expected, found = (
+        ma.learn_prior(stream.collect(), prior, likelihood),
+        ma.learn_prior(stream, prior, likelihood, engine=engine),
+    )
+    assert_allclose(found.trace[-1], expected.trace[-1], atol=1e-5)
+    assert_allclose(found.log_evidence, expected.log_evidence, atol=1e-5)
+    assert_allclose(found.eta, expected.eta, atol=1e-3)
+    assert (found.notes, found.posterior.warnings) == (expected.notes, expected.posterior.warnings)
+    assert found.posterior.features == stream.features and found.posterior.learned_from == (stream.fingerprint,)
+    mean = expected.posterior.weights.action_mean()
+    assert_allclose(found.posterior.weights.action_mean(), mean, rtol=1e-3, atol=1e-3 * np.abs(mean).max())
+    assert engine.passes == 1 if likelihood.treatment == "exact" else engine.passes < 150
+
+
+def test_rewards_that_say_nothing_of_a_prior_are_refused_after_one_pass(tmp_path, own_errors):
+    whole = table(60)
+    columns = {"none": np.zeros(60), "same": np.full(60, 3.0), "odd": np.r_[np.zeros(59), 2.0]}
+    for name, column in columns.items():
+        whole = whole.append_column(name, pa.array(column))
+    pq.write_table(whole, tmp_path / "logs.parquet", row_group_size=20)
+    for reward, likelihood, words in (
+        ("none", ma.Bernoulli(), "no click yet in 60 rounds"),
+        ("none", ma.Poisson(), "no event yet in 60 rounds"),
+        ("same", ma.Gaussian(), r"all rewards are equal \(3\)"),
+        ("same", ma.LogNormal(), r"all rewards are equal \(3\)"),
+        ("odd", ma.Bernoulli(), "row 59 has 2"),
+        ("click", ma.Bernoulli(treatment="paper"), '"paper" has no evidence'),
+    ):
+        stream, engine = ma.read_logs(tmp_path, **ROLES, reward=reward), Pieces()
+        with pytest.raises(InputError, match=words):
+            ma.learn_prior(stream, ma.priors.independent(K, dim=stream.dim), likelihood, engine=engine)
+        assert engine.passes <= 1
+    prior = ma.priors.independent(K, dim=stream.dim)
+    for verb in (lambda: ma.compare_priors(stream, [prior]), lambda: ma.fit(stream, prior, ma.Hurdle())):
+        with pytest.raises(DataTypeError, match=r"collect\(\)"):
+            verb()

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._arrays import Array
+from manyarms._saving import Saved
 from manyarms.core.data import LoggedData
 from manyarms.core.statistics import Statistics, StatisticsSum
 from manyarms.engines import Tally, Task
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Counted:
+class Counted(Saved):
     """What a pass finds.
 
     Attributes:
@@ -26,6 +27,7 @@ class Counted:
         numbers: (q,) sums over rounds; which they are is the task's business.
     """
 
+    saved_as = "counted"
     statistics: Statistics
     numbers: Float[Array, " q"]
 
