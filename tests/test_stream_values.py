@@ -1,20 +1,21 @@
 """Values, learned priors and scores from rounds that are not in memory, wherever the passes over them run."""
 
 import pickle
+from dataclasses import replace
 
 import jaxtyping
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import manyarms as ma
 from manyarms._saving import describe, rebuild
 from manyarms.core.mass import FeatureMass
 from manyarms.engines import LOCAL, Engine, merged
-from manyarms.errors import DataTypeError, InputError, ShapeError, UndefinedLiftError
-from manyarms.jobs import evaluate
+from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError, UndefinedLiftError
+from manyarms.jobs import evaluate, fit_stream, score, update_stream
 from manyarms.logs.stream import LogStream
 from manyarms.posterior.moments import RowMoments
 from manyarms.posterior.passes import PAIR, Judging, Profiles
@@ -331,3 +332,74 @@ def test_rewards_that_say_nothing_of_a_prior_are_refused_after_one_pass(tmp_path
     for verb in (lambda: ma.compare_priors(stream, [prior]), lambda: ma.fit(stream, prior, ma.Hurdle())):
         with pytest.raises(DataTypeError, match=r"collect\(\)"):
             verb()
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def scored_rows(path):
+    files = [path] if path.is_file() else sorted(path.iterdir())
+    return pa.concat_tables([pq.read_table(file) for file in files])
+
+
+def test_pieces_scored_apart_have_the_rows_of_one_file_in_their_order(folder, tmp_path):
+    _, _, posterior = opened(folder)
+    whole = table()
+    age = whole["age"].to_numpy().copy()
+    age[[5, 170, 399]] = np.nan
+    whole = whole.set_column(0, "age", pa.array(age))
+    (tmp_path / "in").mkdir()
+    for i in range(3):
+        pq.write_table(whole.slice(i * 150, 150), tmp_path / "in" / f"{i}.parquet", row_group_size=40)
+    options = {"top_k": 3, "keep": ["user"], "missing": "drop"}
+    out = tmp_path / "out"
+    expected = score(posterior, tmp_path / "in", tmp_path / "one.parquet", **options)
+    found = score(posterior, tmp_path / "in", out, engine=Pieces(), **options)
+    assert expected.path.is_file() and found.path.is_dir() and len(list(out.iterdir())) > 1
+    assert (found.n_contexts, found.n_rows, found.n_dropped) == (397, 3 * 397, 3)
+    assert found == replace(expected, path=out)
+    one, parts = scored_rows(expected.path), scored_rows(out)
+    assert one.schema == parts.schema
+    for name in one.column_names:
+        if name in ("expected_reward", "reward_std"):
+            assert_allclose(parts[name].to_numpy(), one[name].to_numpy(), rtol=1e-12)
+        else:
+            assert parts[name].to_pylist() == one[name].to_pylist()
+    # Again with fewer contexts: what the first run has left behind is gone, and other files stay.
+    (out / "notes.txt").touch()
+    (tmp_path / "in" / "2.parquet").unlink()
+    assert score(posterior, tmp_path / "in", out, engine=Pieces(), **options).n_contexts == 298
+    (out / "notes.txt").unlink()
+    assert_array_equal(scored_rows(out)["row"].to_numpy(), one["row"].to_numpy()[: 3 * 298])
+
+
+def test_a_piece_that_fails_leaves_no_half_of_a_file(folder, tmp_path):
+    _, _, posterior = opened(folder)
+    whole = table()
+    age = whole["age"].to_numpy().copy()
+    age[170] = np.nan
+    pq.write_table(whole.set_column(0, "age", pa.array(age)), tmp_path / "in.parquet", row_group_size=40)
+    with pytest.raises(NonFiniteError, match="row 170"):
+        score(posterior, tmp_path / "in.parquet", tmp_path / "out", engine=Pieces())
+    assert all(file.suffix == ".parquet" and len(pq.read_table(file)) for file in (tmp_path / "out").iterdir())
+    for out in (tmp_path, tmp_path / "in.parquet"):
+        with pytest.raises(InputError, match="write elsewhere"):
+            score(posterior, tmp_path / "in.parquet", out, engine=Pieces())
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="folder"):
+        score(posterior, tmp_path / "in.parquet", tmp_path / "file", engine=Pieces(), missing="drop")
+
+
+def test_jobs_fit_and_update_on_an_engine_without_collecting(folder, monkeypatch):
+    stream, logs, posterior = opened(folder, "clicks")
+    likelihood, expected = posterior.likelihood, posterior.update(logs)
+    monkeypatch.setattr(LogStream, "collect", None)
+    engine = Pieces()
+    found, learned = fit_stream(stream, posterior.prior, likelihood, learn=False, engine=engine)
+    assert learned is None and 1 < engine.passes < 20
+    assert set(stream.source.fingerprints) < set(found.learned_from)
+    assert_allclose(found.weights.action_mean(), posterior.weights.action_mean(), rtol=1e-5, atol=1e-6)
+    engine.passes = 0
+    again = update_stream(found, stream, engine=engine)
+    assert 1 < engine.passes < 20
+    assert_allclose(again.weights.action_mean(), expected.weights.action_mean(), rtol=1e-5, atol=1e-6)
