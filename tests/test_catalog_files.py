@@ -158,8 +158,6 @@ def test_a_prior_learned_from_a_stream_is_that_of_its_rounds(tmp_path):
     assert_allclose(found.eta, expected.eta, rtol=1e-8)
     assert found.posterior.features == stream.features and found.posterior.catalog is catalog
     assert found.posterior.learned_from == (stream.fingerprint,)
-    with pytest.raises(InputError, match="collect"):
-        ma.learn_prior(stream, prior, ma.Bernoulli())
 
 
 def test_a_level_that_no_row_has_keeps_a_mean_of_the_size_of_the_others():

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from manyarms._arrays import Array, as_matrix
 from manyarms.core.columns import table_of
 from manyarms.core.features import FeatureMap
-from manyarms.errors import InputError
+from manyarms.errors import DataTypeError, InputError
 
 
 def as_contexts(
@@ -26,6 +26,9 @@ def as_contexts(
     Raises:
         InputError: Naming the column that is missing, or the first bad row.
     """
+    if hasattr(value, "batches"):
+        way_out = ".collect().contexts, or those of a sample" if hasattr(value, "collect") else ".contexts"
+        raise DataTypeError(f"contexts must be rows in memory here; got a {type(value).__name__}. Pass its {way_out}.")
     table = table_of(value)
     if table is not None and features is None:
         raise InputError(

@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._arrays import Array
+from manyarms._saving import Saved
 from manyarms.core.choices import Choices
 from manyarms.linalg.groups import sum_by
 
 
-class FeatureMass(NamedTuple):
-    """m_a of the actions with any mass, ascending by action."""
+@dataclass(frozen=True, eq=False)
+class FeatureMass(Saved):
+    """m_a of the actions with any mass, ascending by action.
 
+    Attributes:
+        actions: Those that are chosen at all.
+        vectors: m_a of each.
+        probability: How often each is chosen: mean_i π(a | x_i).
+    """
+
+    saved_as = "feature mass"
     actions: Int[Array, " m"]
     vectors: Float[Array, "m d"]
     probability: Float[Array, " m"]
-    """How often each action is chosen: mean_i π(a | x_i)."""
+
+    @classmethod
+    def total(cls, masses: Sequence[FeatureMass], factors: Sequence[float]) -> FeatureMass:
+        """The sum of several masses, each times a factor."""
+        vectors = [factor * mass.vectors for mass, factor in zip(masses, factors, strict=True)]
+        shares = [factor * mass.probability for mass, factor in zip(masses, factors, strict=True)]
+        first = masses[0].actions
+        if all(np.array_equal(first, mass.actions) for mass in masses[1:]):
+            return cls(first, sum(vectors[1:], vectors[0]), sum(shares[1:], shares[0]))
+        actions = np.concatenate([mass.actions for mass in masses])
+        keys, summed = sum_by(actions, np.concatenate(vectors))
+        return cls(keys, summed, sum_by(actions, np.concatenate(shares))[1])
 
     def plus(self, other: FeatureMass, factor: float) -> FeatureMass:
         """This mass plus `factor` times another."""
-        share = np.concatenate([self.probability, factor * other.probability])
-        if np.array_equal(self.actions, other.actions):
-            total = share.reshape(2, -1).sum(axis=0)
-            return FeatureMass(self.actions, self.vectors + factor * other.vectors, total)
-        actions = np.concatenate([self.actions, other.actions])
-        keys, vectors = sum_by(actions, np.concatenate([self.vectors, factor * other.vectors]))
-        return FeatureMass(keys, vectors, sum_by(actions, share)[1])
-
-    def scaled(self, factor: float) -> FeatureMass:
-        """Every entry times a number."""
-        return FeatureMass(self.actions, factor * self.vectors, factor * self.probability)
+        return FeatureMass.total([self, other], [1.0, factor])
 
 
 class MassSum:
@@ -73,6 +84,10 @@ class MassSum:
             for some, vectors in self._named:
                 mass[some] += vectors
         mass /= self._total
+        chosen = mass[:, -1] != 0
+        if not chosen.all():
+            # Named with probability zero, or in rows of weight zero only.
+            actions, mass = actions[chosen], mass[chosen]
         return FeatureMass(actions, mass[:, :-1], mass[:, -1])
 
     def _add_shared(self, probabilities: Float[Array, " K"], features: Float[Array, " d"]) -> None:

@@ -38,6 +38,7 @@ class Policy(SavedModel, ABC):
         learned_from: Which rounds it was learned from; see `core.fingerprint`.
         features: From context columns to φ(x), where it was learned with one: then contexts may be tables.
         catalog: What actions are called, where that is known.
+        tied_to: Which stream of rounds it repeats, or None; then it must be judged on that stream.
         samples_have_probabilities: Whether `sample` draws from what `probability_of` says; `Thompson` draws afresh.
     """
 
@@ -45,6 +46,7 @@ class Policy(SavedModel, ABC):
     n_rows: int | None = None
     dim: int | None = None
     learned_from: tuple[Fingerprint, ...] = ()
+    tied_to: Fingerprint | None = None
     features: FeatureMap | None = None
     catalog: Catalog | None = None
     samples_have_probabilities: bool = True
@@ -60,6 +62,10 @@ class Policy(SavedModel, ABC):
 
     def take(self, rows: slice | Int[Array, " m"]) -> Policy:
         """The policy for these rows only: for callers that chunk or fold."""
+        return self
+
+    def on(self, rounds: Any) -> Policy:
+        """The policy for one batch (a `LoggedData`) of a stream of rounds: for those that look at what was logged."""
         return self
 
     def actions(self, contexts: Any, *, eligible: Any = None) -> Int[Array, " n"]:
@@ -171,6 +177,12 @@ class Policy(SavedModel, ABC):
             yield rows, x[rows], choices
 
     def _check_contexts(self, contexts: Any) -> Float[Array, "n d"]:
+        if self.tied_to is not None:
+            raise InputError(
+                f"{type(self).__name__} repeats the rounds of a stream: judge it on that stream itself, as in "
+                "posterior.difference(policy, ma.Logged(stream), stream), or on logs = stream.collect() with "
+                "ma.Logged(logs)."
+            )
         return as_contexts(contexts, self.features, rows=self.n_rows, columns=self.dim)
 
     def _check_k(self, k: int) -> int:

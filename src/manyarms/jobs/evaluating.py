@@ -19,7 +19,7 @@ from manyarms.errors import InputError
 from manyarms.estimators.comparison import Judge
 from manyarms.policies import Logged
 from manyarms.posterior import HurdlePosterior, RewardPosterior
-from manyarms.posterior.judge import combined
+from manyarms.posterior.passes import ALONE, Profiles
 
 BASELINE = "logged"
 """What runs now, in tables."""
@@ -158,13 +158,14 @@ def _by_posterior(
     if posterior is None:
         return Judged(name), None
     with np.errstate(over="ignore", invalid="ignore"):
-        masses, rows = posterior.profile_parts(policy, logs.contexts, None, logs.weights, name)
-        value = posterior.judged(masses, rows, logs.weights, logs.groups, support=masses[0])
-        if base is None:
-            return Judged(name, value), (masses, rows)
-        gap = combined(masses, base[0], -1.0)
-        difference = posterior.judged(gap, rows - base[1], logs.weights, logs.groups, support=masses[0])
-    return Judged(name, value, difference), (masses, rows)
+        masses, rows = profile = posterior.profile_parts(policy, logs.contexts, None, logs.weights, name)
+    if base is None:
+        found = Profiles.of_rows((masses,), [rows], ALONE, logs.weights, logs.groups)
+        return Judged(name, posterior.judged(found)), profile
+    # The policy itself, and less its baseline.
+    forms = ((1.0, 0.0), (1.0, -1.0))
+    found = Profiles.of_rows((masses, base[0]), [rows, base[1]], forms, logs.weights, logs.groups)
+    return Judged(name, posterior.judged(found), posterior.judged(found, (0.0, 1.0))), profile
 
 
 def _by_estimators(

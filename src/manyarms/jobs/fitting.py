@@ -1,4 +1,4 @@
-"""A posterior from a stream of logs, with as little in memory as its likelihood allows."""
+"""A posterior from a stream of logs, of which no more than a batch is in memory."""
 
 from __future__ import annotations
 
@@ -7,18 +7,25 @@ from dataclasses import replace
 import numpy as np
 
 from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.likelihoods import Gaussian, Likelihood
+from manyarms.engines import Engine
+from manyarms.likelihoods import Likelihood
 from manyarms.logs.stream import LogStream
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.prior_choice import LearnedPrior, learn_prior
 
 
 def fit_stream(
-    stream: LogStream, prior: HierarchicalGaussian, likelihood: Likelihood, *, learn: bool = True
+    stream: LogStream,
+    prior: HierarchicalGaussian,
+    likelihood: Likelihood,
+    *,
+    learn: bool = True,
+    engine: Engine | str | None = None,
 ) -> tuple[RewardPosterior, LearnedPrior | None]:
     """The posterior of a stream, and what was learned of the prior where that was asked for.
 
-    Gaussian rewards are read once and only their statistics are kept; for others all rounds are held in memory. The
+    Rewards that are Gaussian, or whose logarithms are, take one pass over the stream. Others take one for every step of
+    the fit, about ten; to learn the prior too takes about a hundred, up to three hundred (see `learn_prior`). The
     posterior remembers the files it has seen, so that none is counted twice or judged on without notice.
 
     Args:
@@ -26,22 +33,26 @@ def fit_stream(
         prior: Its structure and scales; where learning starts.
         likelihood: How rewards arise.
         learn: Whether to learn scales, means and noise, as `learn_prior` does.
+        engine: Where the passes run, as in `fit`.
     """
-    logs = stream if isinstance(likelihood, Gaussian) else stream.collect()
-    learned = learn_prior(logs, prior, likelihood) if learn else None
-    posterior = fit(logs, prior, likelihood) if learned is None else learned.posterior
+    learned = learn_prior(stream, prior, likelihood, engine=engine) if learn else None
+    posterior = fit(stream, prior, likelihood, engine=engine) if learned is None else learned.posterior
     return remember(posterior, stream), learned
 
 
-def update_stream(posterior: RewardPosterior, stream: LogStream) -> RewardPosterior:
-    """The posterior given more logs, with as little of them in memory; see `RewardPosterior.update`.
+def update_stream(
+    posterior: RewardPosterior, stream: LogStream, *, engine: Engine | str | None = None
+) -> RewardPosterior:
+    """The posterior given more logs; see `RewardPosterior.update`.
+
+    One pass over the stream where rewards, or their logarithms, are Gaussian; about ten where they are not.
 
     Args:
         posterior: Whose feature map and catalog the stream was read with.
         stream: What `read_logs` gave for files.
+        engine: Where the passes run, as in `fit`.
     """
-    logs = stream if isinstance(posterior.likelihood, Gaussian) else stream.collect()
-    return remember(posterior.update(logs), stream)
+    return remember(posterior.update(stream, engine=engine), stream)
 
 
 def remember(posterior: RewardPosterior, stream: LogStream) -> RewardPosterior:

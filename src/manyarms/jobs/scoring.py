@@ -1,12 +1,14 @@
-"""The best actions for every context of a file, batch by batch into another file."""
+"""The best actions for every context of a file, batch by batch into another file, or piece by piece into a folder."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,6 +21,7 @@ from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of
 from manyarms.core.features import FeatureMap
 from manyarms.core.policy import Policy
+from manyarms.engines import Engine, Local, as_engine
 from manyarms.errors import ActionError, DataTypeError, EligibilityError, InputError
 from manyarms.logs.rounds import Missing, complete
 from manyarms.logs.sources import FileSource, Source, as_source
@@ -40,7 +43,7 @@ class Scored:
     """What `score` did.
 
     Attributes:
-        path: The file that was written.
+        path: The file that was written, or the folder of the parts.
         n_contexts: Contexts that were scored.
         n_rows: Rows that were written: up to k for each context.
         n_dropped: Contexts that were left out because a value was missing.
@@ -62,6 +65,7 @@ def score(
     eligible: str | None = None,
     missing: Missing = "refuse",
     progress: Progress = False,
+    engine: Engine | str | None = None,
 ) -> Scored:
     """Write the k best actions of every context to a Parquet file, in a memory that does not grow with the rows.
 
@@ -70,54 +74,110 @@ def score(
     that is known; both are missing where no posterior is behind the policy. It is written beside its place and takes it
     when it is whole.
 
+    Another engine than "local" writes a folder with a file for each piece of the contexts, named so that the files in
+    order have the rows in order. Each file is there whole or not at all, and a piece that is done twice, because a
+    process died, is the same file. When all are there, files that another run has left behind are removed.
+
     Args:
         model: What `fit` returned, for the actions with the highest expected reward; or a policy, for its own ranking.
         contexts: A table or files with the columns of the model's feature map; see `read_logs`.
-        out: The Parquet file to write; a file that is there is replaced.
+        out: The Parquet file to write; a file that is there is replaced. Or the folder of parts, which all processes of
+            the engine must be able to write to.
         top_k: k.
         keep: Columns to pass through, such as the id of a user.
         eligible: A column with a list of the actions that may be chosen in each row; None for all everywhere.
         missing: "refuse" a row that lacks a value, or "drop" it.
-        progress: True shows how far it is; a function is called as progress(rows done, rows in all or 0).
+        progress: True shows how far it is; a function is called as progress(rows done, rows in all or 0). Only for the
+            engine "local".
+        engine: Where contexts are scored: "local" (the default), "dask", "spark", or an engine with options of its own.
     """
     policy = model if isinstance(model, Policy) else Greedy(model)
-    features, path, source = _map_of(policy), Path(out), as_source(contexts)
+    features, path, source, where = _map_of(policy), Path(out), as_source(contexts), as_engine(engine)
     source.need([*features.columns, *keep, *([] if eligible is None else [eligible])])
     taken = [name for name in keep if name in COLUMNS]
     if taken:
         raise InputError(f"keep names {taken[0]!r}, which is a column of the output itself. Rename it first.")
-    if isinstance(source, FileSource) and path.exists() and any(path.samefile(file) for file in source.files):
-        raise InputError(f"{path} is one of the files to be read: write elsewhere.")
     work = _Scoring(policy, features, _posterior_of(policy), as_count("top_k", top_k), tuple(keep), eligible, missing)
     if work.top_k > policy.n_actions:
         raise InputError(f"top_k must be at most the {policy.n_actions} actions there are; got {top_k}.")
+    if isinstance(source, FileSource) and path.exists():
+        read = {place for file in source.files for place in (file, *file.resolve().parents)}
+        if any(path.samefile(place) for place in read):
+            raise InputError(f"{path} is, or holds, one of the files to be read: write elsewhere.")
+    if not isinstance(where, Local):
+        return _in_parts(work, source, path, where)
     with reporter(progress, source.n_rows or 0, "scoring") as report:
-        n_contexts, n_rows = _write(path, work.tables(source, lambda done: report(done, source.n_rows or 0)))
-    return Scored(path, n_contexts, n_rows, work.n_dropped)
+        found = _write(path, work.batches(source), lambda done: report(done, source.n_rows or 0))
+    if found is None:
+        raise InputError("there are no rows to score.")
+    return found
 
 
-def _write(path: Path, tables: Iterator[tuple[int, pa.Table]]) -> tuple[int, int]:
-    """Every table into one file, which is there when all of them are."""
+def _in_parts(work: _Scoring, source: Source, folder: Path, engine: Engine) -> Scored:
+    """A file for each piece of the contexts."""
+    if folder.is_file():
+        raise InputError(f"{folder} is a file, and several processes write a folder of files. Pass another path.")
+    folder.mkdir(parents=True, exist_ok=True)
+    found = [part for part in engine.each(source, _ScorePiece(work, folder)) if part is not None]
+    if not found:
+        raise InputError("there are no rows to score.")
+    written = {part.path.name for part in found}
+    for old in folder.glob("part-*.parquet"):
+        if old.name not in written and _PART.fullmatch(old.name):
+            old.unlink()
+    sums = (sum(getattr(part, name) for part in found) for name in ("n_contexts", "n_rows", "n_dropped"))
+    return Scored(folder, *sums)
+
+
+@dataclass(frozen=True)
+class _ScorePiece:
+    """What is done with a piece of the contexts; it travels to other processes.
+
+    Attributes:
+        work: How contexts are scored.
+        folder: Where the file goes.
+    """
+
+    work: _Scoring
+    folder: Path
+
+    def __call__(self, piece: Source) -> Scored | None:
+        return _write(self.folder / f"part-{piece.first_row:015d}.parquet", self.work.batches(piece))
+
+
+_PART = re.compile(r"part-\d{15}\.parquet")
+"""By the number of its first row, so that names are in the order of rows."""
+
+
+class _Batch(NamedTuple):
+    """Some contexts, scored: how many were read, how many of them were left out, and the actions of the others."""
+
+    n_read: int
+    n_dropped: int
+    table: pa.Table | None
+
+
+def _write(path: Path, batches: Iterator[_Batch], report: Callable[[int], None] = lambda done: None) -> Scored | None:
+    """All batches into one file, which is there when all of them are; None, and no file, when no context is left."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    first = next(tables, None)
-    if first is None:
-        raise InputError("there are no rows to score.")
-    n_contexts = n_rows = 0
-    with replacing(path) as file, pq.ParquetWriter(file, first[1].schema) as writer:
-        for count, table in _chained(first, tables):
-            writer.write_table(table)
-            n_contexts, n_rows = n_contexts + count, n_rows + table.num_rows
-    return n_contexts, n_rows
-
-
-def _chained(first: tuple[int, pa.Table], rest: Iterator[tuple[int, pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
-    yield first
-    yield from rest
+    n_read = n_rows = n_dropped = 0
+    with ExitStack() as open_files:
+        writer = None
+        for batch in batches:
+            if batch.table is not None:
+                if writer is None:
+                    file = open_files.enter_context(replacing(path))
+                    writer = open_files.enter_context(pq.ParquetWriter(file, batch.table.schema))
+                writer.write_table(batch.table)
+                n_rows += batch.table.num_rows
+            n_read, n_dropped = n_read + batch.n_read, n_dropped + batch.n_dropped
+            report(n_read)
+    return None if writer is None else Scored(path, n_read - n_dropped, n_rows, n_dropped)
 
 
 class _Scoring:
-    """From batches of contexts to tables of actions."""
+    """From batches of contexts to tables of actions; plain data, so that it travels to other processes."""
 
     def __init__(
         self,
@@ -133,21 +193,17 @@ class _Scoring:
         self.top_k, self._keep, self._eligible = top_k, keep, eligible
         self._missing: Missing = missing
         self._ids = _id_column(policy.catalog, policy.n_actions)
-        self.n_dropped = 0
 
-    def tables(self, source: Source, report: Callable[[int], None]) -> Iterator[tuple[int, pa.Table]]:
-        """How many contexts, and their actions, batch by batch."""
+    def batches(self, source: Source) -> Iterator[_Batch]:
+        """The contexts of a source, or of a piece of one, and their actions."""
         more = [] if self._eligible is None else [self._eligible]
         names = list(dict.fromkeys((*self._features.columns, *self._keep, *more)))
-        first = 0
+        first = source.first_row
         for batch in source.batches(names, ROWS):
             with rows_from(first):
                 table, dropped, rows = self._complete(batch, first)
-                if table.num_rows:
-                    yield table.num_rows, self._scored(table, rows)
-            self.n_dropped += dropped
+                yield _Batch(batch.num_rows, dropped, self._scored(table, rows) if table.num_rows else None)
             first += batch.num_rows
-            report(first)
 
     def _complete(self, batch: pa.RecordBatch, first: int) -> tuple[pa.Table, int, Int[Array, " n"]]:
         """Rows that lack no feature, how many do, and the numbers of those that stay."""

@@ -17,7 +17,7 @@ from manyarms.errors import InputError
 from manyarms.inference import condition
 from manyarms.likelihoods.approximate import MAX_ITERATIONS, Approximation, approximate
 from manyarms.likelihoods.base import Likelihood, Site
-from manyarms.likelihoods.counting import Count
+from manyarms.likelihoods.counting import Count, Counted
 
 RIDGE = 1e-3
 """The penalty on ‖θ_a‖² under which the paper's per-action maximum likelihood exists."""
@@ -57,9 +57,7 @@ def absorb(
 ) -> Absorbed:
     """The posterior of a prior (an earlier posterior is allowed) given logged rounds."""
     if likelihood.treatment == "exact":
-        counted = engine.total(logs, Count(likelihood, prior.n_actions, logs.dim))
-        weights = condition(prior, counted.statistics, likelihood.noise_std)
-        return Absorbed(weights, counted.statistics, float(counted.numbers[0]), warnings=likelihood.warnings)
+        return absorb_counted(prior, engine.total(logs, Count(likelihood, prior.n_actions, logs.dim)), likelihood)
     options: dict[str, Any] = {"max_iterations": max_iterations, "tolerance": tolerance, "progress": progress}
     if isinstance(logs, LoggedData):
         likelihood.check(logs.rewards, logs.weights)
@@ -72,6 +70,12 @@ def absorb(
     offset = found.log_evidence - (found.weights.log_evidence - prior.log_evidence)
     warnings = (*_warnings(found), *likelihood.warnings)
     return Absorbed(found.weights, found.statistics, offset, found.trace, found.converged, warnings)
+
+
+def absorb_counted(prior: HierarchicalGaussian, counted: Counted, likelihood: Likelihood) -> Absorbed:
+    """The same where one pass over the rounds was enough, and is done."""
+    weights = condition(prior, counted.statistics, likelihood.noise_std)
+    return Absorbed(weights, counted.statistics, float(counted.numbers[0]), warnings=likelihood.warnings)
 
 
 def _by_action(

@@ -59,7 +59,7 @@ def approximate(
     likelihood: Likelihood,
     *,
     engine: Engine = LOCAL,
-    start: Site | HierarchicalGaussian | None = None,
+    start: Site | Statistics | HierarchicalGaussian | None = None,
     max_iterations: int = MAX_ITERATIONS,
     tolerance: float = 1e-6,
     progress: Progress = False,
@@ -71,13 +71,15 @@ def approximate(
         logs: Rounds. Those in memory must have been checked by the likelihood.
         likelihood: Whose `treatment` says how.
         engine: Where rounds that are not in memory are gone through.
-        start: Sites of the same rounds, or weights whose predictions to start from; by default the prior's.
+        start: Sites of the same rounds (as sums, for rounds that are not in memory), or weights whose predictions to
+            start from; by default the prior's.
         max_iterations: Steps at most.
         tolerance: Stop when a full step raises the objective by less than this, in nats.
         progress: As everywhere.
     """
     rounds = _rounds(prior, logs, likelihood, engine)
-    sites = start if isinstance(start, Site) else rounds.sites_from(prior if start is None else start)
+    is_sites = isinstance(start, Site | Statistics)
+    sites = start if is_sites else rounds.sites_from(prior if start is None else start)
     state = rounds.state(sites)
     trace, converged, stuck = [state.objective], False, False
     with reporter(progress, max_iterations, "fitting") as report:

@@ -29,7 +29,7 @@ from manyarms.nonlinear.conditional import Conditional
 from manyarms.nonlinear.diagnostics import effective_draws, poor, r_hat
 from manyarms.nonlinear.hierarchy import NonlinearHierarchy
 from manyarms.posterior.draws import Empirical
-from manyarms.posterior.judge import mean_variance
+from manyarms.posterior.moments import mean_variance
 
 MAX_KEPT = 1 << 27
 """How many numbers draws of weights may take (a gigabyte)."""
@@ -146,7 +146,7 @@ class PosteriorDraws(SavedModel):
 
     def _estimate(self, values: Float[Array, " s"], rows: Float[Array, " n"], weights: Any, groups: Any) -> Estimate:
         counts = row_weights(weights, len(rows))
-        context = mean_variance(rows - float(np.average(rows, weights=counts)), counts, groups)
+        context = mean_variance(rows, counts, groups)
         spread = float(np.sqrt(context or 0.0))
         chains = values.reshape(*self.chains.shape[:2], 1)
         posterior, worth = float(values.var()), float(effective_draws(chains)[0])

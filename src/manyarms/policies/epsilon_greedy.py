@@ -29,10 +29,13 @@ class EpsilonGreedy(Policy):
         self.epsilon = as_scalar("epsilon", epsilon, at_least=0.0, at_most=1.0)
         self.n_actions, self.n_rows, self.dim = policy.n_actions, policy.n_rows, policy.dim
         self.rows_per_block, self.learned_from = policy.rows_per_block, policy.learned_from
-        self.features, self.catalog = policy.features, policy.catalog
+        self.features, self.catalog, self.tied_to = policy.features, policy.catalog, policy.tied_to
 
     def take(self, rows: slice | Int[Array, " m"]) -> EpsilonGreedy:
         return EpsilonGreedy(self.policy.take(rows), self.epsilon)
+
+    def on(self, rounds: Any) -> EpsilonGreedy:
+        return EpsilonGreedy(self.policy.on(rounds), self.epsilon)
 
     def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
         uniform = np.full(self.n_actions, 1.0 / self.n_actions)

@@ -14,26 +14,31 @@ from manyarms.core.contexts import as_contexts
 from manyarms.core.data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.errors import ShapeError
+from manyarms.logs.stream import LogStream
 
 
 class Logged(Policy):
     """Repeats the logged action of every row: the baseline that a candidate must beat.
 
-    It is tied to the rows of its logs: evaluate it on `logs.contexts`, in their order.
+    It is tied to the rows of its logs: evaluate it on `logs.contexts`, in their order; or on the stream itself.
 
     Args:
-        logs: The logged rounds.
+        logs: The logged rounds, in memory or a `LogStream`.
     """
 
     not_saved = "It repeats the rows of a log: keep the log."
 
-    def __init__(self, logs: LoggedData):
-        logs = as_instance("logs", logs, LoggedData, "a LoggedData")
-        self._logged = logs.actions
+    def __init__(self, logs: LoggedData | LogStream):
+        if isinstance(logs, LogStream):
+            self.tied_to = logs.fingerprint
+        else:
+            logs = as_instance("logs", logs, LoggedData, "a LoggedData or a LogStream")
+            self._logged, self.n_rows = logs.actions, len(logs)
         self.n_actions = logs.n_actions
-        self.n_rows = len(logs)
 
     def _check_contexts(self, contexts: Any) -> Float[Array, "n d"]:
+        if self.tied_to is not None:
+            return super()._check_contexts(contexts)
         x = as_contexts(contexts, self.features)
         if len(x) != self.n_rows:
             raise ShapeError(
@@ -41,6 +46,9 @@ class Logged(Policy):
                 "Judge on logs.contexts, or on part.contexts with Logged(part) for part = logs.take(rows)."
             )
         return x
+
+    def on(self, rounds: LoggedData) -> Logged:
+        return Logged(rounds)
 
     def take(self, rows: slice | Int[Array, " m"]) -> Logged:
         part = object.__new__(Logged)

@@ -13,7 +13,7 @@ from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Gaussian, Hurdle, Likelihood
-from manyarms.likelihoods.absorb import absorb
+from manyarms.likelihoods.absorb import Absorbed, absorb
 from manyarms.likelihoods.approximate import MAX_ITERATIONS
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.posterior.hurdle import HurdlePosterior, check_amounts, split_rounds
@@ -98,6 +98,11 @@ def fit(
         start=_as_start(start, prior),
         **options,
     )
+    return posterior_of(found, logs, prior, likelihood)
+
+
+def posterior_of(found: Absorbed, logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood) -> RewardPosterior:
+    """The posterior of rounds that were absorbed."""
     return RewardPosterior(
         found.weights,
         prior,
@@ -128,7 +133,7 @@ def _as_start(value: Any, prior: HierarchicalGaussian) -> HierarchicalGaussian |
 
 def _fit_hurdle(logs: Any, prior: Any, likelihood: Hurdle, start: Any, options: dict[str, Any]) -> HurdlePosterior:
     """Both parts, each from its own rounds."""
-    logs = as_instance("logs", logs, LoggedData, "a LoggedData; a hurdle needs the rounds themselves")
+    logs = as_instance("logs", logs, LoggedData, "a LoggedData for a hurdle; collect() a stream first")
     check_amounts(logs, likelihood.amount)
     pair = prior if isinstance(prior, tuple) else (prior, prior)
     if len(pair) != 2:

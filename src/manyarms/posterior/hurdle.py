@@ -21,7 +21,8 @@ from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.policy import Policy
 from manyarms.errors import ShapeError
 from manyarms.likelihoods import Likelihood
-from manyarms.posterior.judge import Masses, Part, PolicyJudge
+from manyarms.posterior.judge import Part, PolicyJudge
+from manyarms.posterior.passes import Masses
 from manyarms.posterior.predictor import ProductPredictor
 from manyarms.posterior.reward import RewardPosterior
 

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_actions, as_count, check_overflow
+from manyarms._arrays import Array, as_count, check_overflow
 from manyarms._random import as_generator, split
 from manyarms._saving import SavedModel
 from manyarms.core.bound import readable
+from manyarms.core.catalog import Catalog
 from manyarms.core.contexts import as_contexts
 from manyarms.core.estimate import Estimate, Method
 from manyarms.core.features import FeatureMap
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mass import FeatureMass
-from manyarms.core.policy import Policy, row_weights
+from manyarms.core.policy import Policy
+from manyarms.engines import Engine
 from manyarms.errors import UndefinedLiftError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.groups import chunks
 from manyarms.posterior.draws import Empirical, Factor, draw_values
-
-Masses: TypeAlias = tuple[FeatureMass, ...]
-"""How a value moves with the weights of every action: one mass for each part of the posterior, and for two parts whose
-rewards multiply a last one, a matrix for each action as a row: the second derivative by the weights of both."""
+from manyarms.posterior.passes import ALONE, PAIR, Masses, Profiles, profiles
 
 
 class Part(NamedTuple):
@@ -45,11 +44,21 @@ class PolicyJudge(SavedModel, ABC):
         method: How the distribution of a value is found.
         all_warnings: What every estimate must carry.
         features: From context columns to φ(x), where there is a map: then contexts may be tables.
+        catalog: What actions are called, where that is known.
     """
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was computed on the way is made again where it is needed: it may be larger than the rest.
+        names = [field.name for field in fields(self)] if is_dataclass(self) else list(self.__dict__)
+        return {name: getattr(self, name) for name in names}
 
     @property
     @abstractmethod
     def features(self) -> FeatureMap | None: ...
+
+    @property
+    @abstractmethod
+    def catalog(self) -> Catalog | None: ...
 
     @property
     @abstractmethod
@@ -74,7 +83,14 @@ class PolicyJudge(SavedModel, ABC):
         """The derivative of the policy's value by every weight, and its expected reward row by row."""
 
     def value(
-        self, policy: Policy, contexts: Any, *, eligible: Any = None, weights: Any = None, groups: Any = None
+        self,
+        policy: Policy,
+        contexts: Any,
+        *,
+        eligible: Any = None,
+        weights: Any = None,
+        groups: Any = None,
+        engine: Engine | str | None = None,
     ) -> Estimate:
         """The posterior of V(π) = mean over contexts of Σ_a π(a | x) r(x, a); exact where rewards are linear.
 
@@ -89,18 +105,18 @@ class PolicyJudge(SavedModel, ABC):
 
         Args:
             policy: Any policy on the same actions.
-            contexts: (n, d), or a table: a sample of those the policy will meet.
+            contexts: (n, d), or a table: a sample of those the policy will meet. Or a `LogStream`, gone through once:
+                its contexts, with its weights and groups where it has any.
             eligible: Which actions may be chosen where; None for all. See `core.eligibility`.
             weights: (n,) how often each context counts; None for once.
             groups: (n,) users or sessions, when contexts come in clusters; `context_std` is then that of the groups.
+            engine: Where a stream is gone through, as in `fit`.
 
         Returns:
             An `Estimate`: `posterior_std` for these contexts, `std` for the population they were drawn from.
         """
-        masses, rows = self.profile_parts(policy, contexts, eligible, weights)
-        return self.judged(masses, rows, weights, groups, support=masses[0])
+        return self.judged(profiles(self, {"policy": policy}, ALONE, contexts, eligible, weights, groups, engine))
 
-    @np.errstate(over="ignore", invalid="ignore")
     def difference(
         self,
         policy: Policy,
@@ -110,6 +126,7 @@ class PolicyJudge(SavedModel, ABC):
         eligible: Any = None,
         weights: Any = None,
         groups: Any = None,
+        engine: Engine | str | None = None,
     ) -> Estimate:
         """The exact posterior of V(policy) - V(baseline), paired on the contexts.
 
@@ -118,17 +135,15 @@ class PolicyJudge(SavedModel, ABC):
         Args:
             policy: The candidate.
             baseline: What it must beat, for example `Logged(logs)`.
-            contexts: (n, d), or a table.
+            contexts: (n, d), a table, or a `LogStream`.
             eligible: Which actions may be chosen where, for both.
             weights: (n,) how often each context counts; None for once.
             groups: (n,) users or sessions, when contexts come in clusters; `context_std` is then that of the groups.
+            engine: Where a stream is gone through, as in `fit`.
         """
-        masses, rows = self.profile_parts(policy, contexts, eligible, weights)
-        base_masses, base_rows = self.profile_parts(baseline, contexts, eligible, weights, "baseline")
-        gap = combined(masses, base_masses, -1.0)
-        return self.judged(gap, rows - base_rows, weights, groups, support=masses[0])
+        both = {"policy": policy, "baseline": baseline}
+        return self.judged(profiles(self, both, PAIR, contexts, eligible, weights, groups, engine))
 
-    @np.errstate(over="ignore", invalid="ignore")
     def lift(
         self,
         policy: Policy,
@@ -138,28 +153,15 @@ class PolicyJudge(SavedModel, ABC):
         eligible: Any = None,
         weights: Any = None,
         groups: Any = None,
+        engine: Engine | str | None = None,
     ) -> Estimate:
         """(V(policy) - V(baseline)) / |V(baseline)|, by the delta method around the posterior means.
 
         Raises:
             UndefinedLiftError: When the baseline's 95 % interval contains zero: a ratio to it then means nothing.
         """
-        masses, rows = self.profile_parts(policy, contexts, eligible, weights)
-        base_masses, base_rows = self.profile_parts(baseline, contexts, eligible, weights, "baseline")
-        base = self._estimate(base_masses, base_rows, weights, groups, method=self.method)
-        low, high = base.interval()
-        if low <= 0.0 <= high:
-            raise UndefinedLiftError(
-                f"the baseline's value {base} may be zero, so a relative change means nothing. Use difference()."
-            )
-        scale = abs(base.value)
-        value = float(np.average(rows, weights=row_weights(weights, len(rows))))
-        lift = (value - base.value) / scale
-        # d lift = (dV - (1 + lift sign) dV0) / |V0|: the same linear form for the posterior and for the contexts.
-        slope = 1.0 + lift * np.sign(base.value)
-        tangent = tuple(mass.scaled(1.0 / scale) for mass in combined(masses, base_masses, -slope))
-        spread = self._estimate(tangent, (rows - slope * base_rows) / scale, weights, groups, method="delta")
-        return self._with_support(replace(spread, value=lift), masses[0])
+        both = {"policy": policy, "baseline": baseline}
+        return self.lifted(profiles(self, both, PAIR, contexts, eligible, weights, groups, engine))[0]
 
     def value_draws(
         self,
@@ -190,12 +192,12 @@ class PolicyJudge(SavedModel, ABC):
             weights: (n,) how often each context counts; None for once.
             groups: (n,) users or sessions, when contexts come in clusters.
         """
+        x = as_contexts(contexts, self.features)
         plain = (
             self.value(policy, contexts, eligible=eligible, weights=weights, groups=groups)
             if baseline is None
             else self.difference(policy, baseline, contexts, eligible=eligible, weights=weights, groups=groups)
         )
-        x = as_contexts(contexts, self.features)
         pairs = [(policy, 1.0, "policy"), *([] if baseline is None else [(baseline, -1.0, "baseline")])]
         terms = [(readable(one, contexts, self.features, name), sign) for one, sign, name in pairs]
         n_draws = as_count("n_draws", n_draws, minimum=2)
@@ -220,11 +222,28 @@ class PolicyJudge(SavedModel, ABC):
             posterior_shape=Empirical(draws),
         )
 
-    def judged(
-        self, masses: Masses, rows: Float[Array, " n"], weights: Any, groups: Any, *, support: FeatureMass
-    ) -> Estimate:
-        """The distribution of a value whose derivative and rows are known; `support` is what the policy chooses."""
-        return self._with_support(self._estimate(masses, rows, weights, groups, method=self.method), support)
+    def judged(self, found: Profiles, combination: tuple[float, ...] | None = None) -> Estimate:
+        """The distribution of the value of a combination of the forms, by default of the first.
+
+        Its diagnostics speak of what the first policy chooses.
+        """
+        which = (1.0, *(0.0 for _ in found.forms[1:])) if combination is None else combination
+        return self._with_support(self._estimate(found, which, self.method), found.masses[0][0])
+
+    def lifted(self, found: Profiles) -> tuple[Estimate, tuple[float, float]]:
+        """The relative change of a `PAIR`, and the combination of its forms that it moves with."""
+        base = self._estimate(found, (0.0, 1.0), self.method)
+        low, high = base.interval()
+        if low <= 0.0 <= high:
+            raise UndefinedLiftError(
+                f"the baseline's value {base} may be zero, so a relative change means nothing. Use difference()."
+            )
+        scale = abs(base.value)
+        lift = float(found.rows.mean[0]) / scale
+        # d lift = (d (V - V0) - lift sign dV0) / |V0|: the same linear form for the posterior and for the contexts.
+        tangent = (1.0 / scale, -lift * float(np.sign(base.value)) / scale)
+        spread = self._estimate(found, tangent, "delta")
+        return self._with_support(replace(spread, value=lift), found.masses[0][0]), tangent
 
     def _with_support(self, estimate: Estimate, mass: FeatureMass) -> Estimate:
         """The estimate with the share of the policy's choices that fall on actions never logged."""
@@ -245,14 +264,11 @@ class PolicyJudge(SavedModel, ABC):
             before = _variance([part.prior for part in self.parts], masses)
         return min(1.0, posterior / before) if before > 0 else 1.0
 
-    def _estimate(
-        self, masses: Masses, rows: Float[Array, " n"], weights: Any, groups: Any, method: Method
-    ) -> Estimate:
-        counts = row_weights(weights, len(rows))
+    def _estimate(self, found: Profiles, combination: tuple[float, ...], method: Method) -> Estimate:
         with np.errstate(over="ignore", invalid="ignore"):
+            masses, which = found.masses_of(combination), np.array(combination)
             posterior = _variance([part.weights for part in self.parts], masses)
-            n, value = float(counts.sum()), float(np.average(rows, weights=counts))
-            context = mean_variance(rows - value, counts, groups)
+            value, context = float(which @ found.rows.mean), found.rows.mean_variance(which)
         check_overflow("the value and its variance", np.array([value, posterior, context or 0.0]))
         alone = ("one context or group says nothing of how they vary: std is for these contexts alone",)
         return Estimate(
@@ -264,16 +280,11 @@ class PolicyJudge(SavedModel, ABC):
             kind="posterior",
             method=method,
             diagnostics={
-                "n_contexts": n,
+                "n_contexts": found.rows.weight,
                 "n_actions_chosen": float(len(masses[0].actions)),
                 "prior_share": self._prior_share(masses, posterior),
             },
         )
-
-
-def combined(first: Masses, second: Masses, factor: float) -> Masses:
-    """Each mass plus `factor` times its fellow."""
-    return tuple(one.plus(other, factor) for one, other in zip(first, second, strict=True))
 
 
 def _variance(weights: list[HierarchicalGaussian], masses: Masses) -> float:
@@ -316,14 +327,3 @@ DOMINATES = 0.2
 """A draw with a larger share of the variance of all is warned about; a normal sample of 200 has about a twentieth."""
 MUCH_UNSUPPORTED = 0.25
 """A policy with a larger share of its choices on actions never logged is warned about."""
-
-
-def mean_variance(centred: Float[Array, " n"], counts: Float[Array, " n"], groups: Any) -> float | None:
-    """The variance of a mean over independent rows, or over groups of them; None when there is only one."""
-    total = float(counts.sum())
-    if groups is None:
-        return float(counts @ centred**2) / (total - 1) / total if total > 1 else None
-    labels = np.unique(as_actions("groups", groups, length=len(centred)), return_inverse=True)[1]
-    sums = np.bincount(labels, weights=counts * centred)
-    n = len(sums)
-    return float(np.sum(sums**2)) / total**2 * n / (n - 1) if n > 1 else None

@@ -27,8 +27,9 @@ from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.absorb import absorb
 from manyarms.linalg.quadratic import row_norms
-from manyarms.posterior.judge import Masses, Part, PolicyJudge
+from manyarms.posterior.judge import Part, PolicyJudge
 from manyarms.posterior.misfit import PriorCheck, check_mean, check_misfit
+from manyarms.posterior.passes import Masses, check_maps
 from manyarms.posterior.predictor import Predictor
 
 
@@ -62,7 +63,7 @@ class RewardPosterior(PolicyJudge):
     trace: tuple[float, ...] = ()
     converged: bool = True
     features: FeatureMap | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen, so read-only too
-    catalog: Catalog | None = None
+    catalog: Catalog | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  the same
 
     def __repr__(self) -> str:
         return (
@@ -149,7 +150,7 @@ class RewardPosterior(PolicyJudge):
             logs: New rounds.
             engine: As in `fit`.
         """
-        self._check_maps(as_logs(logs, self.prior))
+        check_maps(self.features, self.catalog, as_logs(logs, self.prior))
         added = absorb(self.weights, logs, self.likelihood, engine=as_engine(engine))
         statistics = self.statistics + added.statistics
         weights = added.weights
@@ -176,7 +177,7 @@ class RewardPosterior(PolicyJudge):
             logs: All rounds, old and new.
             engine: As in `fit`.
         """
-        self._check_maps(as_logs(logs, self.prior))
+        check_maps(self.features, self.catalog, as_logs(logs, self.prior))
         found = absorb(self.prior, logs, self.likelihood, engine=as_engine(engine), start=self.weights)
         return replace(
             self,
@@ -188,14 +189,6 @@ class RewardPosterior(PolicyJudge):
             trace=found.trace,
             converged=found.converged,
         )
-
-    def _check_maps(self, logs: Logs) -> None:
-        """Refuse rounds whose contexts or actions mean something else here."""
-        way_out = "Read them with ma.read_logs(..., features=posterior.features, catalog=posterior.catalog)."
-        if self.features is not None and logs.features is not None and self.features != logs.features:
-            raise InputError(f"these logs were read through another feature map than the posterior's. {way_out}")
-        if self.catalog is not None and logs.catalog is not None and not self.catalog.begins_with(logs.catalog):
-            raise InputError(f"these logs number actions by another catalog than the posterior's. {way_out}")
 
     def with_actions(
         self, mixing: Any, action_cov: Any = None, offset: Any = None, *, catalog: Catalog | None = None

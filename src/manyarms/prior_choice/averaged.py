@@ -17,8 +17,10 @@ from manyarms.core.estimate import Estimate
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mass import FeatureMass
 from manyarms.core.policy import Policy
+from manyarms.engines import Engine
 from manyarms.errors import ManyarmsError
 from manyarms.posterior import RewardPosterior
+from manyarms.posterior.passes import ALONE, PAIR, profiles
 from manyarms.prior_choice.hyperparameters import Hyperparameters
 from manyarms.prior_choice.objective import Evidence
 
@@ -101,11 +103,19 @@ class AveragedPosterior(SavedModel):
         return float(1.0 / np.sum(self.shares**2))
 
     def value(
-        self, policy: Policy, contexts: Any, *, eligible: Any = None, weights: Any = None, groups: Any = None
+        self,
+        policy: Policy,
+        contexts: Any,
+        *,
+        eligible: Any = None,
+        weights: Any = None,
+        groups: Any = None,
+        engine: Engine | str | None = None,
     ) -> Estimate:
         """The posterior of V(π), as `RewardPosterior.value`, averaged over priors."""
-        mass, rows = self.posterior.profile(policy, contexts, eligible, weights)
-        return self._mixed(self.posterior.judged((mass,), rows, weights, groups, support=mass), mass)
+        one = {"policy": policy}
+        found = profiles(self.posterior, one, ALONE, contexts, eligible, weights, groups, engine)
+        return self._mixed(self.posterior.judged(found), found.masses_of((1.0,))[0])
 
     def difference(
         self,
@@ -116,12 +126,12 @@ class AveragedPosterior(SavedModel):
         eligible: Any = None,
         weights: Any = None,
         groups: Any = None,
+        engine: Engine | str | None = None,
     ) -> Estimate:
         """The posterior of V(policy) - V(baseline), as `RewardPosterior.difference`, averaged over priors."""
-        mass, rows = self.posterior.profile(policy, contexts, eligible, weights)
-        base, base_rows = self.posterior.profile(baseline, contexts, eligible, weights, "baseline")
-        gap = mass.plus(base, -1.0)
-        return self._mixed(self.posterior.judged((gap,), rows - base_rows, weights, groups, support=mass), gap)
+        both = {"policy": policy, "baseline": baseline}
+        found = profiles(self.posterior, both, PAIR, contexts, eligible, weights, groups, engine)
+        return self._mixed(self.posterior.judged(found), found.masses_of((1.0, 0.0))[0])
 
     def lift(
         self,
@@ -132,17 +142,14 @@ class AveragedPosterior(SavedModel):
         eligible: Any = None,
         weights: Any = None,
         groups: Any = None,
+        engine: Engine | str | None = None,
     ) -> Estimate:
         """(V(policy) - V(baseline)) / |V(baseline)|, as `RewardPosterior.lift`, averaged over priors."""
-        options: dict[str, Any] = {"eligible": eligible, "weights": weights, "groups": groups}
-        plain = self.posterior.lift(policy, baseline, contexts, **options)
-        mass, _ = self.posterior.profile(policy, contexts, eligible, weights)
-        base, _ = self.posterior.profile(baseline, contexts, eligible, weights, "baseline")
-        scale = self.posterior.value(baseline, contexts, **options).value
-        slope = 1.0 + plain.value * np.sign(scale)
+        both = {"policy": policy, "baseline": baseline}
+        found = profiles(self.posterior, both, PAIR, contexts, eligible, weights, groups, engine)
         # The ratio is linear around the plug-in means; priors move it along that tangent.
-        tangent = mass.plus(base, -slope).scaled(1.0 / abs(scale))
-        return self._mixed(plain, tangent)
+        plain, tangent = self.posterior.lifted(found)
+        return self._mixed(plain, found.masses_of(tangent)[0])
 
     def _mixed(self, plain: Estimate, mass: FeatureMass) -> Estimate:
         means, variances = np.empty(len(self.draws)), np.empty(len(self.draws))

@@ -20,7 +20,7 @@ from manyarms.core.statistics import Statistics
 from manyarms.errors import DataTypeError, InputError, ManyarmsError
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior, fit
-from manyarms.posterior.judge import mean_variance
+from manyarms.posterior.moments import mean_variance
 from manyarms.posterior.reward import check_logs
 from manyarms.prior_choice.checks import shorten
 from manyarms.prior_choice.learn import learn_prior, one_likelihood, relearn
@@ -163,7 +163,7 @@ def compare_priors(
         >>> compare_priors(logs, {"by category": alike, "independent": ma.priors.independent(100, dim=1)}).best
         'by category'
     """
-    logs = as_instance("logs", logs, LoggedData, "a LoggedData")
+    logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
     likelihood = one_likelihood(likelihood)
     named = _named(priors)
     for name, prior in named.items():
@@ -341,7 +341,7 @@ def _compared(
     for i in np.argsort(-held_out, kind="stable"):
         candidate, paired = candidates[i], scores[i] - scores[best]
         difference = float(np.average(paired, weights=counts))
-        variance = mean_variance(paired - difference, counts, logs.groups)
+        variance = mean_variance(paired, counts, logs.groups)
         error = None if variance is None else float(np.sqrt(variance))
         apart = error is not None and -difference > 2 * error
         rows.append(

@@ -15,11 +15,12 @@ from manyarms._progress import Progress, reporter
 from manyarms.core.data import LoggedData, Logs
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.statistics import Statistics
+from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, NumericalError
 from manyarms.inference.condition import check_sizes
 from manyarms.likelihoods import Bernoulli, Gaussian, Hurdle, Likelihood, Poisson
 from manyarms.posterior import RewardPosterior
-from manyarms.posterior.reward import as_logs, check_logs
+from manyarms.posterior.reward import as_logs
 from manyarms.prior_choice.hyperparameters import Choice, Hyperparameters, Means
 from manyarms.prior_choice.learned import LearnedPrior
 from manyarms.prior_choice.objective import NOTHING, Evidence, ExactEvidence, evidence_of
@@ -54,6 +55,7 @@ def learn_prior(
     avoid_boundary: bool = True,
     max_iterations: int = MAX_ITERATIONS,
     progress: Progress = False,
+    engine: Engine | str | None = None,
 ) -> LearnedPrior:
     """Noise, spreads and means of a prior by type-II maximum likelihood: those under which the logs are most likely.
 
@@ -61,12 +63,16 @@ def learn_prior(
     Statistics alone, so after one pass over the logs a step costs a solve, whatever the number of rounds. L-BFGS on log
     standard deviations; an accepted step never lowers the objective.
 
+    Where neither rewards nor their logarithms are Gaussian, a step runs the loop of `fit` to its end: on a `LogStream`
+    about a hundred passes in all, up to three hundred, and as many again for standard errors, when they are asked for.
+    `collect()` a stream that fits into memory, or learn from a sample and `fit` on all of it.
+
     With `avoid_boundary` every standard deviation has a very wide half-normal prior and its mode is taken on the log
     scale, which keeps it off zero (Chung et al., 2013). Without, a spread that the data put at zero is reported by
     `boundary=True` and set to exactly zero.
 
     Args:
-        logs: Logged rounds, or their `Statistics`; for Gaussian rewards also a `LogStream`, read once.
+        logs: Logged rounds, in memory or a `LogStream`; for Gaussian rewards also their `Statistics`.
         prior: Its structure is kept; its scales and means are where learning starts. A spread of exactly 0 stays 0.
         likelihood: Its noise is where learning starts; by default `Gaussian(1.0)`.
         effect_cov: What is learned of the covariance of effects: one "scale" a group, a "diagonal" or "full" matrix
@@ -80,6 +86,7 @@ def learn_prior(
         avoid_boundary: Keep standard deviations off zero by a weak prior.
         max_iterations: Of the search.
         progress: True shows how far it is; a function is called as progress(iteration, max_iterations).
+        engine: Where a `LogStream` is gone through, as in `fit`.
 
     Returns:
         A `LearnedPrior`: prior, likelihood and posterior, what was learned with its standard errors, and notes.
@@ -88,10 +95,12 @@ def learn_prior(
     if prior.observed.groups:
         raise InputError("a posterior cannot be learned as a prior: pass the prior that it came from, and all logs.")
     likelihood = one_likelihood(likelihood)
-    stream = None if isinstance(logs, LoggedData | Statistics) else as_logs(logs, prior)
-    rounds = logs if isinstance(logs, LoggedData | Statistics) else _read_once(logs, prior, likelihood)
-    _check_rewards(rounds, prior, likelihood)
-    evidence = evidence_of(rounds, likelihood, prior.n_actions)
+    if isinstance(logs, Statistics):
+        check_sizes(prior, logs)
+    else:
+        as_logs(logs, prior)
+    evidence = evidence_of(logs, likelihood, prior.n_actions, as_engine(engine))
+    _check_rewards(evidence, likelihood)
     if not evidence.total_weight > 0:
         raise InputError("no rounds to learn a prior from; use fit(), which gives the prior back.")
     if not evidence.scale.reward > 0:
@@ -107,23 +116,7 @@ def learn_prior(
     zeroed = list[str]()
     if not avoid_boundary:
         found, zeroed = _zero(evidence, found, max_iterations)
-    learned = _result(evidence, found, avoid_boundary, zeroed, trace, converged)
-    return learned if stream is None else _known(learned, stream)
-
-
-def _read_once(logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood) -> Statistics:
-    """All that learning takes from a stream of Gaussian rewards."""
-    if not isinstance(likelihood, Gaussian):
-        raise InputError(f"{type(likelihood).__name__} needs the rounds in memory: pass logs.collect().")
-    return likelihood.statistics(logs, prior.n_actions)
-
-
-def _known(learned: LearnedPrior, logs: Logs) -> LearnedPrior:
-    """With what statistics do not say of the stream that they are of."""
-    posterior = replace(
-        learned.posterior, learned_from=(logs.fingerprint,), features=logs.features, catalog=logs.catalog
-    )
-    return replace(learned, posterior=posterior)
+    return _result(evidence, found, avoid_boundary, zeroed, trace, converged)
 
 
 def relearn(learned: LearnedPrior, logs: LoggedData | Statistics) -> RewardPosterior:
@@ -173,22 +166,21 @@ def one_likelihood(likelihood: Any) -> Likelihood:
     return as_instance("likelihood", likelihood, Likelihood, "a likelihood, as in ma.Gaussian(1.0)")
 
 
-def _check_rewards(logs: LoggedData | Statistics, prior: HierarchicalGaussian, likelihood: Likelihood) -> None:
-    if isinstance(logs, Statistics):
-        check_sizes(prior, logs)
+def _check_rewards(evidence: Evidence, likelihood: Likelihood) -> None:
+    """Refuse rewards that are all the same."""
+    seen = evidence.surveyed
+    if seen is None or seen.smallest != seen.largest:
         return
-    check_logs(logs, prior)
-    counted = logs.rewards if logs.weights is None else logs.rewards[logs.weights > 0]
-    if not len(counted) or not (counted == counted[0]).all():
-        return
-    if counted[0] == 0 and isinstance(likelihood, Bernoulli | Poisson):
+    if seen.largest == 0 and isinstance(likelihood, Bernoulli | Poisson):
         event = "click" if isinstance(likelihood, Bernoulli) else "event"
         raise InputError(
-            f"there was no {event} yet in {len(counted):,} rounds: how far actions spread cannot be learned. Set the "
+            f"there was no {event} yet in {seen.n_rounds:,} rounds: how far actions spread cannot be learned. Set the "
             "mean of the prior by hand, as in prior + ma.priors.independent(n_actions, mean=[-4.6, 0.0], cov=0.0) for "
             f"{'1 % clicks' if event == 'click' else 'one event in 100 rounds'} at a column of ones, and use ma.fit."
         )
-    raise InputError(f"all rewards are equal ({counted[0]:g}): they say nothing of noise or spread. Check the column.")
+    raise InputError(
+        f"all rewards are equal ({seen.largest:g}): they say nothing of noise or spread. Check the column."
+    )
 
 
 def _search(

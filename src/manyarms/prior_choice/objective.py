@@ -8,25 +8,30 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._arrays import Array
-from manyarms.core.data import LoggedData
+from manyarms.core.data import LoggedData, Logs
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.observed import Observed
 from manyarms.core.statistics import Statistics
+from manyarms.engines import LOCAL, Engine
 from manyarms.errors import InputError
 from manyarms.inference.condition import condition_on
 from manyarms.inference.moments import expect
 from manyarms.inference.roots import observe
 from manyarms.likelihoods import Likelihood
+from manyarms.likelihoods.absorb import absorb_counted
 from manyarms.likelihoods.approximate import Approximation, approximate
 from manyarms.likelihoods.base import Site
 from manyarms.posterior import RewardPosterior, fit
+from manyarms.posterior.fitting import posterior_of
 from manyarms.prior_choice.hyperparameters import Hyperparameters, Scale
+from manyarms.prior_choice.survey import Survey, Surveyed
 
 
 class Evidence(ABC):
     """log p(rewards | η), plus the log of the boundary-avoiding prior when it is on.
 
     Attributes:
+        surveyed: What is known of the rounds; None where there are only statistics.
         seen: The actions that were logged.
         total_weight: How many rounds there are.
         residual_degrees: How many rounds there are beyond what the weights of seen actions could explain.
@@ -37,6 +42,7 @@ class Evidence(ABC):
         evaluations: How often it was evaluated.
     """
 
+    surveyed: Surveyed | None
     seen: Int[Array, " m"]
     total_weight: float
     residual_degrees: float
@@ -70,16 +76,22 @@ class ExactEvidence(Evidence):
     latent solve costs, whatever the number of rounds.
 
     Args:
-        logs: Rounds, or their statistics.
+        logs: Rounds, gone through once, or their statistics.
         likelihood: Whose noise is learned.
         n_actions: K of the prior.
+        engine: Where rounds that are not in memory are gone through.
     """
 
     step, negligible = 1e-4, 1e-8
 
-    def __init__(self, logs: LoggedData | Statistics, likelihood: Likelihood, n_actions: int):
-        self._logs, self._likelihood = logs, likelihood
-        statistics = logs if isinstance(logs, Statistics) else likelihood.statistics(logs, n_actions)
+    def __init__(self, logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL):
+        self._logs, self._likelihood, self.surveyed = logs, likelihood, None
+        if isinstance(logs, Statistics):
+            statistics = logs
+        else:
+            self.surveyed = engine.total(logs, Survey(likelihood, n_actions, logs.dim))
+            assert self.surveyed.counted is not None
+            statistics = self.surveyed.counted.statistics
         self.observed: Observed = observe(statistics, 1.0)
         self.total_weight = statistics.total_weight
         self.seen = self.observed.actions
@@ -107,7 +119,11 @@ class ExactEvidence(Evidence):
         return found.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), found
 
     def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
-        return fit(self._logs, prior, self._likelihood.with_dispersion(dispersion))
+        likelihood = self._likelihood.with_dispersion(dispersion)
+        if isinstance(self._logs, Statistics):
+            return fit(self._logs, prior, likelihood)
+        assert self.surveyed is not None and self.surveyed.counted is not None
+        return posterior_of(absorb_counted(prior, self.surveyed.counted, likelihood), self._logs, prior, likelihood)
 
     def _in_units_of(self, noise_std: float | None) -> Observed:
         assert noise_std is not None
@@ -118,30 +134,33 @@ class ExactEvidence(Evidence):
 class ApproximateEvidence(Evidence):
     """The evidence lower bound, or Laplace's evidence, of rewards that are not Gaussian.
 
-    An evaluation runs the loop to its end, starting from the sites of the last. At the end of a variational loop the
-    derivative of the bound by η is that of the prior's part alone, so the moments of the exact case serve here too;
-    Laplace's evidence has no such property, and its derivative is taken by differences.
+    An evaluation runs the loop to its end, starting from the sites of the last: of rounds that are not in memory each
+    step is a pass. At the end of a variational loop the derivative of the bound by η is that of the prior's part alone,
+    so the moments of the exact case serve here too; Laplace's evidence has no such property, and its derivative is
+    taken by differences.
+
+    Args:
+        logs: Rounds, in memory or not.
+        likelihood: Whose dispersion is learned, where it has one.
+        n_actions: K of the prior.
+        engine: Where rounds that are not in memory are gone through.
     """
 
     step, negligible = 2e-2, 1e-5
 
-    def __init__(self, logs: LoggedData, likelihood: Likelihood, n_actions: int):
-        likelihood.check(logs.rewards)
+    def __init__(self, logs: Logs, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL):
         if likelihood.treatment == "paper":
             raise InputError('treatment "paper" has no evidence to learn a prior by; use "variational".')
-        if logs.weights is not None and not logs.weights.all():
-            logs = logs.take(np.flatnonzero(logs.weights))
-        self._logs, self._likelihood, self._n_actions = logs, likelihood, n_actions
-        self._sites: Site | None = None
-        counts = np.ones(len(logs)) if logs.weights is None else logs.weights
-        self.total_weight = float(counts.sum())
-        self.seen, often = np.unique(logs.actions, return_counts=True)
-        self.residual_degrees = self.total_weight - float(np.minimum(often, logs.dim).sum())
-        squares = counts @ logs.contexts**2
-        self.feature_sizes = np.sqrt(squares)
+        self._likelihood, self._engine = likelihood, engine
+        self._logs = logs.counted() if isinstance(logs, LoggedData) else logs
+        self._start: Site | Statistics | None = None
+        self.surveyed = seen = engine.total(logs, Survey(likelihood, n_actions, logs.dim))
+        self.total_weight, self.seen = seen.total_weight, seen.actions
+        self.residual_degrees = self.total_weight - float(np.minimum(seen.often, logs.dim).sum())
+        self.feature_sizes = np.sqrt(seen.feature_squares)
         # A predictor of a few units covers all that a probability or a rate can be.
-        size = float(counts @ logs.rewards**2) if likelihood.is_linear else _PREDICTOR**2 * self.total_weight
-        self.scale = _scale(size, squares, self.total_weight)
+        size = seen.reward_squares if likelihood.is_linear else _PREDICTOR**2 * self.total_weight
+        self.scale = _scale(size, seen.feature_squares, self.total_weight)
 
     def at(
         self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
@@ -161,13 +180,13 @@ class ApproximateEvidence(Evidence):
         return found.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), found.weights
 
     def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
-        return fit(self._logs, prior, self._likelihood.with_dispersion(dispersion))
+        return fit(self._logs, prior, self._likelihood.with_dispersion(dispersion), engine=self._engine)
 
     def _solve(self, hyper: Hyperparameters, eta: Float[Array, " s"]) -> tuple[HierarchicalGaussian, Approximation]:
         prior, dispersion = hyper.build(eta)
         likelihood = self._likelihood.with_dispersion(dispersion)
-        found = approximate(prior, self._logs, likelihood, start=self._sites, tolerance=1e-9)
-        self._sites = found.sites
+        found = approximate(prior, self._logs, likelihood, engine=self._engine, start=self._start, tolerance=1e-9)
+        self._start = found.statistics if found.sites is None else found.sites
         return prior, found
 
     def _by_differences(
@@ -181,13 +200,13 @@ class ApproximateEvidence(Evidence):
         return here, slope
 
 
-def evidence_of(logs: LoggedData | Statistics, likelihood: Likelihood, n_actions: int) -> Evidence:
+def evidence_of(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL) -> Evidence:
     """The evidence that suits a likelihood."""
     if likelihood.treatment == "exact":
-        return ExactEvidence(logs, likelihood, n_actions)
+        return ExactEvidence(logs, likelihood, n_actions, engine)
     if isinstance(logs, Statistics):
         raise InputError(f"{type(likelihood).__name__} needs the rounds themselves: pass LoggedData, not Statistics.")
-    return ApproximateEvidence(logs, likelihood, n_actions)
+    return ApproximateEvidence(logs, likelihood, n_actions, engine)
 
 
 def _with_penalty(
