@@ -145,6 +145,26 @@ def test_the_actions_of_a_spread_fit_are_those_of_a_fit(engine, stream, prior, t
         ma.fit_spread(stream, prior, ma.Gaussian(0.5), out=tmp_path / "actions")
 
 
+def test_values_learned_priors_and_scores_do_not_depend_on_the_engine(engine, stream, prior, tmp_path):
+    logs = stream.collect()
+    expected = ma.learn_prior(logs, prior, ma.Gaussian(0.5))
+    learned = ma.learn_prior(stream, prior, ma.Gaussian(0.5), engine=engine)
+    assert_allclose(learned.eta, expected.eta, rtol=1e-8, atol=1e-8)
+    posterior = ma.fit(logs, prior, ma.Gaussian(0.5))
+    policy = ma.EpsilonGreedy(ma.Greedy(posterior), 0.1)
+    here = posterior.difference(policy, ma.Logged(logs), logs.contexts)
+    there = posterior.difference(policy, ma.Logged(stream), stream, engine=engine)
+    numbers = ("value", "std", "posterior_std", "context_std", "probability_positive")
+    assert_allclose(*([getattr(one, name) for name in numbers] for one in (there, here)), rtol=1e-10)
+    found = ma.score(posterior, stream.source, tmp_path / "scores", top_k=2, engine=engine)
+    scores = pq.read_table(tmp_path / "scores")
+    assert found.n_contexts == N and scores["row"].to_pylist() == sorted([*range(N), *range(N)])
+    top = ma.Greedy(posterior).top_k(logs.contexts, 2)
+    assert_array_equal(scores["action"].to_numpy().reshape(N, 2), top)
+    expected_rewards = posterior.expected_reward(np.repeat(logs.contexts, 2, axis=0), top.reshape(-1))
+    assert_allclose(scores["expected_reward"].to_numpy(), expected_rewards, rtol=1e-10, atol=1e-12)
+
+
 def test_a_row_that_cannot_be_is_named_by_its_number_wherever_it_was_read(engine, prior, tmp_path):
     folder = write_clicks(tmp_path / "bad")
     table = pq.read_table(folder / "part-1.parquet")

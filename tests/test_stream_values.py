@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import manyarms as ma
 from manyarms._saving import describe, rebuild
 from manyarms.core.mass import FeatureMass
-from manyarms.engines import LOCAL, Engine, merged
+from manyarms.engines import LOCAL, Engine
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError, UndefinedLiftError
 from manyarms.jobs import evaluate, fit_stream, score, update_stream
 from manyarms.logs.stream import LogStream
@@ -39,7 +39,13 @@ class Pieces(Engine):
         for one in sent:
             there, stream = pickle.loads(one)
             found.append(pickle.dumps(LOCAL.total(stream, there)))
-        return merged(task, [pickle.loads(found[i]) for i in self.order.permutation(len(found))])
+        tally = task.begin()
+        for i in self.order.permutation(len(found)):
+            tally.merge(pickle.loads(found[i]))
+        return tally.found()
+
+    def spread(self, logs, task):
+        raise NotImplementedError
 
     def each(self, source, work):
         sent = [pickle.dumps((work, piece)) for piece in source.pieces(3)]

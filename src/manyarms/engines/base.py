@@ -42,7 +42,7 @@ class Task(ABC, Generic[Found]):
         kinds: What its findings are made of, for those that travel.
     """
 
-    kinds: ClassVar[tuple[type[Saved], ...]] = ()
+    kinds: ClassVar[tuple[type[Saved], ...]]
 
     @abstractmethod
     def begin(self) -> Tally[Found]:

@@ -89,7 +89,7 @@ def absorb_groups(
 ) -> tuple[tuple[Array, ...], float]:
     """Add all seen actions to the evidence on ψ; returns their gains N_a L_a, group by group, and Σ_a log |K_a|."""
     absorbed = [_absorb(prior, group, evidence) for group in observed.groups]
-    return tuple(gain for gain, _ in absorbed), sum(log_det for _, log_det in absorbed)
+    return tuple(gain for gain, _ in absorbed), sum((log_det for _, log_det in absorbed), 0.0)
 
 
 def _absorb(

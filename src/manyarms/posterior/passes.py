@@ -145,6 +145,7 @@ class Judging(Task[Profiles]):
         eligible: One mask for all rows, or None.
     """
 
+    kinds = (Profiles, RowMoments, FeatureMass)
     judge: PolicyJudge
     policies: dict[str, Policy]
     forms: Forms

@@ -90,7 +90,7 @@ def fit_spread(
             total.add_sums(part.gram, part.score, part.misfit)
         latent = total.posterior()
         seen = sum(shards.map(_Write(prior, likelihood.noise_std, latent.mean, latent.factor, folder)))
-    log_det = sum(part.log_det for part in found) + latent.log_det
+    log_det = sum((part.log_det for part in found), 0.0) + latent.log_det
     squares = sum(part.residual for part in found) + latent.misfit
     log_evidence = sum(part.constant for part in found) - 0.5 * (log_det + squares)
     return SpreadPosterior(latent.mean, latent.factor, log_evidence, seen, folder)

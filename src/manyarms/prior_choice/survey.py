@@ -56,6 +56,7 @@ class Survey(Task[Surveyed]):
         dim: d.
     """
 
+    kinds = (Surveyed, *Count.kinds)
     likelihood: Likelihood
     n_actions: int
     dim: int
