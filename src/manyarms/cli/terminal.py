@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -13,8 +15,8 @@ import typer
 
 from manyarms.errors import InputError, ManyarmsError, NumericalError
 
-UNEXPECTED, BAD_INPUT, INTERRUPTED = 1, 2, 130
-"""Exit codes: something that should not happen, what a user can mend, and what a shell reports of Ctrl-C."""
+UNEXPECTED, BAD_INPUT, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+"""Exit codes: something that should not happen, what a user can mend, what a shell reports of Ctrl-C and of kill."""
 
 PATIENCE = 1.0
 """Seconds that a user waits before a bar appears."""
@@ -24,7 +26,8 @@ PATIENCE = 1.0
 def one_line_errors() -> Generator[None]:
     """What a user can mend ends in one line on stderr and exit code 2; all else is a bug and keeps its traceback."""
     try:
-        yield
+        with _terminable():
+            yield
     except NumericalError as error:
         fail(str(error), UNEXPECTED)
     except ManyarmsError as error:
@@ -33,6 +36,29 @@ def one_line_errors() -> Generator[None]:
         fail(f"cannot use {error.filename}: {error.strerror}." if error.filename else str(error.strerror or error))
     except KeyboardInterrupt:
         fail("stopped.", INTERRUPTED)
+    except _TerminatedError:
+        fail("stopped.", TERMINATED)
+
+
+class _TerminatedError(BaseException):
+    """Someone, such as a scheduler whose patience ended, asked the process to stop."""
+
+
+@contextmanager
+def _terminable() -> Generator[None]:
+    """Let a kill unwind as Ctrl-C does, so that drafts of files are removed on the way."""
+
+    def stop(number: int, frame: object) -> None:
+        raise _TerminatedError
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
@@ -116,6 +142,7 @@ class _RowBar:
 def _bar() -> Any:
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.table import Column  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     class Rows(ProgressColumn):
@@ -125,5 +152,5 @@ def _bar() -> Any:
             speed = "" if task.speed is None else f"  {task.speed:,.0f} rows/s"
             return Text(f"{int(task.completed):,} rows{speed}")
 
-    columns = (TextColumn("{task.description}"), BarColumn(), Rows(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), Rows(Column(no_wrap=True)), TimeRemainingColumn())
     return Progress(*columns, console=Console(stderr=True), transient=True)
