@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -97,46 +97,58 @@ def spinner(doing: str) -> Generator[None]:
 
 
 @contextmanager
-def row_bar(doing: str) -> Generator[Callable[[int, int | None], None]]:
+def row_bar(doing: str) -> Generator[RowBar]:
     """Rows done, rows a second and the time left, on a terminal and once it takes a second; elsewhere nothing.
 
     Args:
         doing: What is done with the rows.
     """
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    bar = _RowBar(doing)
+    bar = RowBar(doing, shown=sys.stderr.isatty())
     try:
-        yield bar.report
+        yield bar
     finally:
         bar.stop()
 
 
-class _RowBar:
-    """A bar that appears when it is worth it, and begins anew with every pass."""
+class RowBar:
+    """A bar that appears when it is worth it, and begins anew with every pass.
 
-    def __init__(self, doing: str):
-        self._doing, self._begun = doing, time.monotonic()
+    Args:
+        doing: What is done with the rows.
+        shown: Whether there is anyone to see it.
+    """
+
+    def __init__(self, doing: str, shown: bool):
+        self._doing, self._shown, self._begun = doing, shown, time.monotonic()
         self._bar: Any = None
         self._task: Any = None
 
-    def report(self, done: int, total: int | None) -> None:
+    def __call__(self, done: int, total: int | None) -> None:
         """So many rows are done, of so many (None or 0: it is not known)."""
-        if self._bar is None:
-            if time.monotonic() - self._begun < PATIENCE:
-                return
-            self._bar = _bar()
-            self._bar.start()
-            self._task = self._bar.add_task(self._doing, total=total or None)
+        if not self._ready():
+            return
         if done == 0:
-            self._bar.reset(self._task, total=total or None)
+            self._bar.reset(self._task, total=total or None, description=self._doing)
         self._bar.update(self._task, completed=done, total=total or None)
+
+    def step(self, done: int, total: int) -> None:
+        """All rows are read, and a search with no known end has come so far."""
+        if self._ready():
+            self._bar.update(self._task, description=f"Learning, step {done}", total=None)
 
     def stop(self) -> None:
         """Leave the terminal as it was."""
         if self._bar is not None:
             self._bar.stop()
+
+    def _ready(self) -> bool:
+        if not self._shown or time.monotonic() - self._begun < PATIENCE:
+            return False
+        if self._bar is None:
+            self._bar = _bar()
+            self._bar.start()
+            self._task = self._bar.add_task(self._doing, total=None)
+        return True
 
 
 def _bar() -> Any:
@@ -150,7 +162,7 @@ def _bar() -> Any:
 
         def render(self, task: Task) -> Text:
             speed = "" if task.speed is None else f"  {task.speed:,.0f} rows/s"
-            return Text(f"{int(task.completed):,} rows{speed}")
+            return Text(f"{int(task.completed):,} rows{speed}" if task.completed else "")
 
     columns = (TextColumn("{task.description}"), BarColumn(), Rows(Column(no_wrap=True)), TimeRemainingColumn())
     return Progress(*columns, console=Console(stderr=True), transient=True)

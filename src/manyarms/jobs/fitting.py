@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from manyarms._progress import Progress
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.likelihoods import Gaussian, Likelihood
 from manyarms.logs.stream import LogStream
@@ -14,7 +15,12 @@ from manyarms.prior_choice import LearnedPrior, learn_prior
 
 
 def fit_stream(
-    stream: LogStream, prior: HierarchicalGaussian, likelihood: Likelihood, *, learn: bool = True
+    stream: LogStream,
+    prior: HierarchicalGaussian,
+    likelihood: Likelihood,
+    *,
+    learn: bool = True,
+    progress: Progress = False,
 ) -> tuple[RewardPosterior, LearnedPrior | None]:
     """The posterior of a stream, and what was learned of the prior where that was asked for.
 
@@ -26,10 +32,11 @@ def fit_stream(
         prior: Its structure and scales; where learning starts.
         likelihood: How rewards arise.
         learn: Whether to learn scales, means and noise, as `learn_prior` does.
+        progress: True shows how far the search is; a function is called as progress(step, steps at most).
     """
     logs = stream if isinstance(likelihood, Gaussian) else stream.collect()
-    learned = learn_prior(logs, prior, likelihood) if learn else None
-    posterior = fit(logs, prior, likelihood) if learned is None else learned.posterior
+    learned = learn_prior(logs, prior, likelihood, progress=progress) if learn else None
+    posterior = fit(logs, prior, likelihood, progress=progress) if learned is None else learned.posterior
     return remember(posterior, stream), learned
 
 
