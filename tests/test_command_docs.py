@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from small_data import open_bandit, open_bandit_parquet
@@ -90,18 +89,3 @@ def test_the_page_names_every_key_policy_and_estimator():
             assert f"`{key}`" in PAGE
     for name in (*POLICIES, *ESTIMATORS):
         assert f"`{name}" in PAGE
-
-
-def test_the_python_of_the_page_runs(tmp_path, monkeypatch, capsys):
-    rng = np.random.default_rng(0)
-    monkeypatch.chdir(tmp_path)
-    items = [f"i{k}" for k in range(9)]
-    pq.write_table(pa.table({"item": items, "department": ["a", "b", "c"] * 3}), "items.parquet")
-    for folder in ("logs", "new"):
-        Path(folder).mkdir()
-        columns = {"age": rng.normal(40, 9, 200), "city": rng.choice(["x", "y"], 200), "item": rng.choice(items, 200)}
-        pq.write_table(pa.table({**columns, "spend": rng.normal(size=200)}), f"{folder}/part.parquet")
-    pq.write_table(pa.table({**{k: columns[k] for k in ("age", "city")}, "user": np.arange(200)}), "users.parquet")
-    (code,) = blocks("python")
-    exec(compile(code, "command-line.md", "exec"), {})
-    assert "greedy" in capsys.readouterr().out and pq.read_table("scores.parquet").num_rows == 600

@@ -613,18 +613,22 @@ def test_a_disk_that_fills_up_while_scores_are_written(shop, tmp_path):
     assert os.listdir(tmp_path) == ["rows.parquet"]
 
 
-def test_control_c_is_130_and_leaves_nothing(shop, tmp_path):
-    slow = "import manyarms.jobs as jobs, time, sys\n" + (
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_command_that_is_stopped_leaves_nothing(sent, code, shop, tmp_path):
+    """In the middle of its writing."""
+    slow = (
+        "import sys, time, pyarrow.parquet as pq\n"
         "def wait(*a, **k): print('ready', file=sys.stderr, flush=True); time.sleep(60)\n"
-        "import manyarms; manyarms.score = wait"
+        "pq.ParquetWriter.write_table = wait"
     )
     out = ["--contexts", shop / "new", "--out", tmp_path / "scores.parquet"]
     process = in_process("score", "--model", shop / "model.arrow", *out, before=slow)
     assert process.stderr.readline() == "ready\n"
+    assert len(os.listdir(tmp_path)) == 1
     time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130 and stderr == "manyarms: error: stopped.\n"
+    assert process.returncode == code and stderr == "manyarms: error: stopped.\n"
     assert os.listdir(tmp_path) == []
 
 

@@ -89,6 +89,7 @@ def fit(
     ] = None,
     seed: o.Seed = 0,
     spec: o.SpecFile = None,
+    engine: o.Engine = "local",
     as_json: o.Json = False,
 ) -> None:
     """Fit a model: the posterior of every action's rewards, seen or not.
@@ -132,7 +133,9 @@ def _run(spec: Spec, seed: int) -> tuple[ma.RewardPosterior, dict[str, Any]]:
             stream.catalog if stream.catalog is not None else stream.n_actions,
             told.kind, dim=stream.dim, n_components=told.components, rng=np.random.default_rng(seed), **scales,
         )  # fmt: skip
-        posterior, learned = jobs.fit_stream(stream, prior, likelihood, learn=told.learn)
+        posterior, learned = jobs.fit_stream(
+            stream, prior, likelihood, learn=told.learn, progress=report.step, engine=engine
+        )
     warnings = list(posterior.all_warnings)
     if spec.likelihood.kind == "gaussian" and jobs.rewards_are_binary(posterior):
         warnings.append("all rewards are 0 or 1, and were taken as Gaussian: for clicks pass --likelihood bernoulli")

@@ -12,6 +12,9 @@ _LOGS, _CATALOG = "Logs", "Catalog"
 SpecFile = Annotated[
     Path | None, typer.Option("--spec", help="TOML with the tables logs, catalog, prior and likelihood; flags win.")
 ]
+Engine = Annotated[
+    str, typer.Option("--engine", help="Where the logs are gone through: local, dask or spark (extras).")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of what is drawn at random.")]
 Model = Annotated[Path, typer.Option("--model", help="What `manyarms fit` wrote.")]

@@ -25,6 +25,7 @@ def score(
         str | None, typer.Option("--eligible", help="A column with lists of the actions that may be chosen.")
     ] = None,
     missing: o.Missing = None,
+    engine: o.Engine = "local",
     as_json: o.Json = False,
 ) -> None:
     """Write the best actions of every context, with expected rewards.
@@ -34,14 +35,16 @@ def score(
     `action`, `expected_reward` and `reward_std`, how far that is known.
     """
     with one_line_errors():
-        check_output(out)
+        if engine == "local":
+            # Clusters write a folder.
+            check_output(out)
         import manyarms as ma  # noqa: PLC0415
 
         told = read_spec(None, {"missing": missing}).logs
         with row_bar("Scoring") as report:
             found = ma.score(
                 ma.load(model), contexts, out,
-                top_k=top_k, keep=names("--keep", keep or []), eligible=eligible, missing=told.missing, progress=report,
+                top_k=top_k, keep=names("--keep", keep or []), eligible=eligible, missing=told.missing, progress=report, engine=engine,
             )  # fmt: skip
         figures = {
             "out": str(found.path),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -14,8 +16,8 @@ import typer
 
 from manyarms.errors import InputError, ManyarmsError, NumericalError
 
-UNEXPECTED, BAD_INPUT, INTERRUPTED = 1, 2, 130
-"""Exit codes: something that should not happen, what a user can mend, and what a shell reports of Ctrl-C."""
+UNEXPECTED, BAD_INPUT, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+"""Exit codes: something that should not happen, what a user can mend, what a shell reports of Ctrl-C and of kill."""
 
 PATIENCE = 1.0
 """Seconds that a user waits before a bar appears."""
@@ -25,7 +27,8 @@ PATIENCE = 1.0
 def one_line_errors() -> Generator[None]:
     """What a user can mend ends in one line on stderr and exit code 2; all else is a bug and keeps its traceback."""
     try:
-        yield
+        with _terminable():
+            yield
     except NumericalError as error:
         fail(str(error), UNEXPECTED)
     except ManyarmsError as error:
@@ -34,6 +37,29 @@ def one_line_errors() -> Generator[None]:
         fail(f"cannot use {error.filename}: {error.strerror}." if error.filename else str(error.strerror or error))
     except KeyboardInterrupt:
         fail("stopped.", INTERRUPTED)
+    except _TerminatedError:
+        fail("stopped.", TERMINATED)
+
+
+class _TerminatedError(BaseException):
+    """Someone, such as a scheduler whose patience ended, asked the process to stop."""
+
+
+@contextmanager
+def _terminable() -> Generator[None]:
+    """Let a kill unwind as Ctrl-C does, so that drafts of files are removed on the way."""
+
+    def stop(number: int, frame: object) -> None:
+        raise _TerminatedError
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
@@ -72,51 +98,64 @@ def spinner(doing: str) -> Generator[None]:
 
 
 @contextmanager
-def row_bar(doing: str) -> Generator[Callable[[int, int | None], None]]:
+def row_bar(doing: str) -> Generator[RowBar]:
     """Rows done, rows a second and the time left, on a terminal and once it takes a second; elsewhere nothing.
 
     Args:
         doing: What is done with the rows.
     """
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    bar = _RowBar(doing)
+    bar = RowBar(doing, shown=sys.stderr.isatty())
     try:
-        yield bar.report
+        yield bar
     finally:
         bar.stop()
 
 
-class _RowBar:
-    """A bar that appears when it is worth it, and begins anew with every pass."""
+class RowBar:
+    """A bar that appears when it is worth it, and begins anew with every pass.
 
-    def __init__(self, doing: str):
-        self._doing, self._begun = doing, time.monotonic()
+    Args:
+        doing: What is done with the rows.
+        shown: Whether there is anyone to see it.
+    """
+
+    def __init__(self, doing: str, shown: bool):
+        self._doing, self._shown, self._begun = doing, shown, time.monotonic()
         self._bar: Any = None
         self._task: Any = None
 
-    def report(self, done: int, total: int | None) -> None:
+    def __call__(self, done: int, total: int | None) -> None:
         """So many rows are done, of so many (None or 0: it is not known)."""
-        if self._bar is None:
-            if time.monotonic() - self._begun < PATIENCE:
-                return
-            self._bar = _bar()
-            self._bar.start()
-            self._task = self._bar.add_task(self._doing, total=total or None)
+        if not self._ready():
+            return
         if done == 0:
-            self._bar.reset(self._task, total=total or None)
+            self._bar.reset(self._task, total=total or None, description=self._doing)
         self._bar.update(self._task, completed=done, total=total or None)
+
+    def step(self, done: int, total: int) -> None:
+        """All rows are read, and a search with no known end has come so far."""
+        if self._ready():
+            self._bar.update(self._task, description=f"Learning, step {done}", total=None)
 
     def stop(self) -> None:
         """Leave the terminal as it was."""
         if self._bar is not None:
             self._bar.stop()
 
+    def _ready(self) -> bool:
+        if not self._shown or time.monotonic() - self._begun < PATIENCE:
+            return False
+        if self._bar is None:
+            self._bar = _bar()
+            self._bar.start()
+            self._task = self._bar.add_task(self._doing, total=None)
+        return True
+
 
 def _bar() -> Any:
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+    from rich.table import Column  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     class Rows(ProgressColumn):
@@ -124,9 +163,9 @@ def _bar() -> Any:
 
         def render(self, task: Task) -> Text:
             speed = "" if task.speed is None else f"  {task.speed:,.0f} rows/s"
-            return Text(f"{int(task.completed):,} rows{speed}")
+            return Text(f"{int(task.completed):,} rows{speed}" if task.completed else "")
 
-    columns = (TextColumn("{task.description}"), BarColumn(), Rows(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), Rows(Column(no_wrap=True)), TimeRemainingColumn())
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 

@@ -42,6 +42,7 @@ def update(
         bool, typer.Option("--allow-repeats", help="Count files again that the model has seen already.")
     ] = False,
     spec: o.SpecFile = None,
+    engine: o.Engine = "local",
     as_json: o.Json = False,
 ) -> None:
     """Add new logs, and new items, to a model, without the old logs.
@@ -84,7 +85,7 @@ def _run(spec: Spec, path: Path, allow_repeats: bool) -> tuple[ma.RewardPosterio
                 f"{path} has seen {_culprit(stream, grown)} already: its rounds would count twice. Name new files "
                 "only, or pass --allow-repeats."
             )
-        after = jobs.update_stream(grown, stream)
+        after = jobs.update_stream(grown, stream, engine=engine)
     warnings = list(after.all_warnings)
     dropped = stream.dropped
     return after, {

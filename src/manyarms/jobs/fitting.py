@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from manyarms._progress import Progress
+from manyarms.core.data import Logs
 from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.engines import Engine
+from manyarms.engines import LOCAL, Engine, as_engine
 from manyarms.likelihoods import Likelihood
 from manyarms.logs.stream import LogStream
 from manyarms.posterior import RewardPosterior, fit
@@ -20,12 +22,14 @@ def fit_stream(
     likelihood: Likelihood,
     *,
     learn: bool = True,
+    progress: Progress = False,
     engine: Engine | str | None = None,
 ) -> tuple[RewardPosterior, LearnedPrior | None]:
     """The posterior of a stream, and what was learned of the prior where that was asked for.
 
     Rewards that are Gaussian, or whose logarithms are, take one pass over the stream. Others take one for every step of
-    the fit, about ten; to learn the prior too takes about a hundred, up to three hundred (see `learn_prior`). The
+    the fit, about ten; to learn the prior too takes about a hundred, up to three hundred (see `learn_prior`), so those
+    that fit into half a gigabyte are read once and held. The
     posterior remembers the files it has seen, so that none is counted twice or judged on without notice.
 
     Args:
@@ -33,10 +37,12 @@ def fit_stream(
         prior: Its structure and scales; where learning starts.
         likelihood: How rewards arise.
         learn: Whether to learn scales, means and noise, as `learn_prior` does.
+        progress: True shows how far the search is; a function is called as progress(step, steps at most).
         engine: Where the passes run, as in `fit`.
     """
-    learned = learn_prior(stream, prior, likelihood, engine=engine) if learn else None
-    posterior = fit(stream, prior, likelihood, engine=engine) if learned is None else learned.posterior
+    logs = _held_if_small(stream, likelihood, engine)
+    learned = learn_prior(logs, prior, likelihood, progress=progress, engine=engine) if learn else None
+    posterior = fit(logs, prior, likelihood, progress=progress, engine=engine) if learned is None else learned.posterior
     return remember(posterior, stream), learned
 
 
@@ -52,7 +58,20 @@ def update_stream(
         stream: What `read_logs` gave for files.
         engine: Where the passes run, as in `fit`.
     """
-    return remember(posterior.update(stream, engine=engine), stream)
+    logs = _held_if_small(stream, posterior.likelihood, engine)
+    return remember(posterior.update(logs, engine=engine), stream)
+
+
+def _held_if_small(stream: LogStream, likelihood: Likelihood, engine: Engine | str | None) -> Logs:
+    """Rounds that will be needed again and again, in memory if there is room for them."""
+    n_rows = stream.source.n_rows
+    if likelihood.treatment == "exact" or as_engine(engine) is not LOCAL or n_rows is None:
+        return stream
+    return stream.collect() if n_rows * (stream.dim + 4) <= HELD else stream
+
+
+HELD = 1 << 26
+"""How many numbers of rounds are held at most (half a gigabyte)."""
 
 
 def remember(posterior: RewardPosterior, stream: LogStream) -> RewardPosterior:

@@ -16,6 +16,9 @@ from manyarms.linalg.threads import for_each
 ROWS, COLUMNS = 256, 1024
 """A tile of scores: 2 MB, so that it is still in the cache when its maximum is taken."""
 
+FEW = 32
+"""Up to so many winners are found one after the other in a tile, and more by sorting it."""
+
 Matrices = Callable[[Int[Array, " m"]], Float[Array, "m d d"]]
 
 
@@ -45,13 +48,29 @@ class Winners:
             return
         k = self.scores.shape[1]
         contested = np.flatnonzero(scores.max(axis=1) > self.scores[rows, -1])
-        merged = np.concatenate([self.scores[rows][contested], scores[contested]], axis=1)
-        names = np.broadcast_to(columns, (len(contested), len(columns)))
+        scores, names = scores[contested], np.broadcast_to(columns, (len(contested), len(columns)))
+        if k <= FEW < len(columns):
+            # A few maxima cost far less than an order of all.
+            scores, names = _largest(scores, columns, k)
+        merged = np.concatenate([self.scores[rows][contested], scores], axis=1)
         named = np.concatenate([self.columns[rows][contested], names], axis=1)
         # Stable, and earlier columns stand first: equal scores keep the lower column.
         order = np.argsort(-merged, axis=1, kind="stable")[:, :k]
         self.scores[rows][contested] = np.take_along_axis(merged, order, axis=1)
         self.columns[rows][contested] = np.take_along_axis(named, order, axis=1)
+
+
+def _largest(
+    scores: Float[Array, "b c"], columns: Int[Array, " c"], k: int
+) -> tuple[Float[Array, "b k"], Int[Array, "b k"]]:
+    """The k largest of each row, best first and the first among equals, and their columns; `scores` is used up."""
+    best, where = np.empty((len(scores), k)), np.empty((len(scores), k), dtype=np.int64)
+    everyone = np.arange(len(scores))
+    for rank in range(k):
+        where[:, rank] = scores.argmax(axis=1)
+        best[:, rank] = scores[everyone, where[:, rank]]
+        scores[everyone, where[:, rank]] = -np.inf
+    return best, columns[where]
 
 
 def best_columns(x: Float[Array, "n d"], means: Float[Array, "K d"], k: int = 1) -> Int[Array, "n k"]:
