@@ -14,7 +14,7 @@ import manyarms as ma
 from manyarms._saving import describe, rebuild
 from manyarms.core.mass import FeatureMass
 from manyarms.engines import LOCAL, Engine
-from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError, UndefinedLiftError
+from manyarms.errors import DataTypeError, InputError, NonFiniteError, NumericalError, ShapeError, UndefinedLiftError
 from manyarms.jobs import evaluate, fit_stream, score, update_stream
 from manyarms.logs.stream import LogStream
 from manyarms.posterior.moments import RowMoments
@@ -82,7 +82,7 @@ def folder(tmp_path_factory):
     """Three files with several row groups each."""
     where, whole = tmp_path_factory.mktemp("logs"), table()
     for i in range(3):
-        pq.write_table(whole.slice(i * 150, 150), where / f"part-{i}.parquet", row_group_size=40)
+        pq.write_table(whole.slice(i * 150, 150), where / f"part-{i}.parquet", row_group_size=75)
     return where
 
 
@@ -232,6 +232,13 @@ def test_a_posterior_travels_without_what_it_has_computed_on_the_way(folder):
     assert_same_estimate(there.value(ma.Uniform(K), logs.contexts), expected, 0.0)
 
 
+def test_an_overflow_on_a_stream_is_an_error_of_its_own_kind_and_no_warning(folder):
+    stream = ma.read_logs(folder, **ROLES, reward="amount")
+    wide = ma.fit(stream, ma.priors.independent(K, dim=stream.dim, cov=1e5), ma.LogNormal(1.0))
+    with pytest.raises(NumericalError):
+        wide.difference(ma.Uniform(K), ma.Logged(stream), stream, engine=Pieces())
+
+
 def test_what_does_not_go_with_a_stream_is_refused_with_a_way_out(folder, tmp_path, own_errors):
     stream, logs, posterior = opened(folder)
     uniform, rng = ma.Uniform(K), np.random.default_rng(0)
@@ -352,7 +359,8 @@ def test_pieces_scored_apart_have_the_rows_of_one_file_in_their_order(folder, tm
     _, _, posterior = opened(folder)
     whole = table()
     age = whole["age"].to_numpy().copy()
-    age[[5, 170, 399]] = np.nan
+    # One here and there, and all of the last piece.
+    age[[5, 170, *range(300, N)]] = np.nan
     whole = whole.set_column(0, "age", pa.array(age))
     (tmp_path / "in").mkdir()
     for i in range(3):
@@ -362,7 +370,7 @@ def test_pieces_scored_apart_have_the_rows_of_one_file_in_their_order(folder, tm
     expected = score(posterior, tmp_path / "in", tmp_path / "one.parquet", **options)
     found = score(posterior, tmp_path / "in", out, engine=Pieces(), **options)
     assert expected.path.is_file() and found.path.is_dir() and len(list(out.iterdir())) > 1
-    assert (found.n_contexts, found.n_rows, found.n_dropped) == (397, 3 * 397, 3)
+    assert (found.n_contexts, found.n_rows, found.n_dropped) == (298, 3 * 298, 102)
     assert found == replace(expected, path=out)
     one, parts = scored_rows(expected.path), scored_rows(out)
     assert one.schema == parts.schema
@@ -373,10 +381,13 @@ def test_pieces_scored_apart_have_the_rows_of_one_file_in_their_order(folder, tm
             assert parts[name].to_pylist() == one[name].to_pylist()
     # Again with fewer contexts: what the first run has left behind is gone, and other files stay.
     (out / "notes.txt").touch()
-    (tmp_path / "in" / "2.parquet").unlink()
-    assert score(posterior, tmp_path / "in", out, engine=Pieces(), **options).n_contexts == 298
+    (tmp_path / "in" / "1.parquet").unlink()
+    assert score(posterior, tmp_path / "in", out, engine=Pieces(), **options).n_contexts == 149
     (out / "notes.txt").unlink()
-    assert_array_equal(scored_rows(out)["row"].to_numpy(), one["row"].to_numpy()[: 3 * 298])
+    assert_array_equal(scored_rows(out)["row"].to_numpy(), one["row"].to_numpy()[: 3 * 149])
+    (tmp_path / "in" / "0.parquet").unlink()
+    with pytest.raises(InputError, match="no rows to score"):
+        score(posterior, tmp_path / "in", out, engine=Pieces(), **options)
 
 
 def test_a_piece_that_fails_leaves_no_half_of_a_file(folder, tmp_path):

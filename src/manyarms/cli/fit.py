@@ -101,7 +101,7 @@ def fit(
     with one_line_errors():
         told = read_spec(spec, flags)
         check_output(out)
-        posterior, figures = _run(told, seed)
+        posterior, figures = _run(told, seed, engine)
         posterior.save(out)
         figures["model"] = str(out)
         for one in figures["warnings"]:
@@ -114,7 +114,7 @@ def fit(
         print_fit(figures)
 
 
-def _run(spec: Spec, seed: int) -> tuple[ma.RewardPosterior, dict[str, Any]]:
+def _run(spec: Spec, seed: int, engine: str) -> tuple[ma.RewardPosterior, dict[str, Any]]:
     import numpy as np  # noqa: PLC0415
 
     from manyarms import jobs, priors  # noqa: PLC0415

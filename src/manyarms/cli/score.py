@@ -44,7 +44,8 @@ def score(
         with row_bar("Scoring") as report:
             found = ma.score(
                 ma.load(model), contexts, out,
-                top_k=top_k, keep=names("--keep", keep or []), eligible=eligible, missing=told.missing, progress=report, engine=engine,
+                top_k=top_k, keep=names("--keep", keep or []), eligible=eligible, missing=told.missing, progress=report,
+                engine=engine,
             )  # fmt: skip
         figures = {
             "out": str(found.path),

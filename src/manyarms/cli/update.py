@@ -56,7 +56,7 @@ def update(
     with one_line_errors():
         told = read_spec(spec, flags)
         check_output(out)
-        posterior, figures = _run(told, model, allow_repeats)
+        posterior, figures = _run(told, model, allow_repeats, engine)
         posterior.save(out)
         figures["model"] = str(out)
         for one in figures["warnings"]:
@@ -69,7 +69,7 @@ def update(
         print_update(figures)
 
 
-def _run(spec: Spec, path: Path, allow_repeats: bool) -> tuple[ma.RewardPosterior, dict[str, Any]]:
+def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.RewardPosterior, dict[str, Any]]:
     from manyarms import jobs  # noqa: PLC0415
     from manyarms.cli.reading import open_catalog, open_logs, open_plain_model  # noqa: PLC0415
     from manyarms.core.fingerprint import any_shared  # noqa: PLC0415

@@ -108,7 +108,11 @@ def score(
         return _in_parts(work, source, path, where)
     with reporter(progress, source.n_rows or 0, "scoring") as report:
         found = _write(path, work.batches(source), lambda done: report(done, source.n_rows or 0))
-    if found is None:
+    return _some(found)
+
+
+def _some(found: Scored) -> Scored:
+    if not found.n_contexts:
         raise InputError("there are no rows to score.")
     return found
 
@@ -118,15 +122,15 @@ def _in_parts(work: _Scoring, source: Source, folder: Path, engine: Engine) -> S
     if folder.is_file():
         raise InputError(f"{folder} is a file, and several processes write a folder of files. Pass another path.")
     folder.mkdir(parents=True, exist_ok=True)
-    found = [part for part in engine.each(source, _ScorePiece(work, folder)) if part is not None]
-    if not found:
-        raise InputError("there are no rows to score.")
-    written = {part.path.name for part in found}
+    # Other processes may be in other folders.
+    found = engine.each(source, _ScorePiece(work, folder.absolute()))
+    sums = (sum(getattr(part, name) for part in found) for name in ("n_contexts", "n_rows", "n_dropped"))
+    total = _some(Scored(folder, *sums))
+    written = {part.path.name for part in found if part.n_contexts}
     for old in folder.glob("part-*.parquet"):
         if old.name not in written and _PART.fullmatch(old.name):
             old.unlink()
-    sums = (sum(getattr(part, name) for part in found) for name in ("n_contexts", "n_rows", "n_dropped"))
-    return Scored(folder, *sums)
+    return total
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ class _ScorePiece:
     work: _Scoring
     folder: Path
 
-    def __call__(self, piece: Source) -> Scored | None:
+    def __call__(self, piece: Source) -> Scored:
         return _write(self.folder / f"part-{piece.first_row:015d}.parquet", self.work.batches(piece))
 
 
@@ -157,8 +161,8 @@ class _Batch(NamedTuple):
     table: pa.Table | None
 
 
-def _write(path: Path, batches: Iterator[_Batch], report: Callable[[int], None] = lambda done: None) -> Scored | None:
-    """All batches into one file, which is there when all of them are; None, and no file, when no context is left."""
+def _write(path: Path, batches: Iterator[_Batch], report: Callable[[int], None] = lambda done: None) -> Scored:
+    """All batches into one file, which is there when all of them are; there is none when no context is left."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     n_read = n_rows = n_dropped = 0
@@ -173,7 +177,7 @@ def _write(path: Path, batches: Iterator[_Batch], report: Callable[[int], None] 
                 n_rows += batch.table.num_rows
             n_read, n_dropped = n_read + batch.n_read, n_dropped + batch.n_dropped
             report(n_read)
-    return None if writer is None else Scored(path, n_read - n_dropped, n_rows, n_dropped)
+    return Scored(path, n_read - n_dropped, n_rows, n_dropped)
 
 
 class _Scoring:

@@ -39,7 +39,7 @@ another where policies hardly differ is rounding errors."""
 
 @dataclass(frozen=True, eq=False)
 class Profiles(Saved):
-    """What values need to know of p policies on some contexts; nothing in it grows with the number of contexts.
+    """What values need to know of p policies on some contexts: of the size of actions and groups, and not of contexts.
 
     Attributes:
         masses: Of each policy, as means over the contexts; empty when there were none.
@@ -62,6 +62,7 @@ class Profiles(Saved):
         return cls(masses, forms, RowMoments.of_rows(columns, row_weights(weights, len(rows[0])), groups))
 
     @classmethod
+    @np.errstate(over="ignore", invalid="ignore")
     def merged(cls, parts: Sequence[Profiles]) -> Profiles:
         """Of the contexts of all parts, at least one of which has some."""
         parts = [part for part in parts if part.rows.weight > 0]
@@ -69,10 +70,10 @@ class Profiles(Saved):
             return parts[0]
         rows = RowMoments.merged([part.rows for part in parts])
         shares = [part.rows.weight / rows.weight for part in parts]
-        # From parts of policies of parts of the posterior to parts of the posterior of policies, all parts added up.
+        policies = zip(*(part.masses for part in parts), strict=True)
         masses = tuple(
             tuple(FeatureMass.total(fellows, shares) for fellows in zip(*of_policy, strict=True))
-            for of_policy in zip(*(part.masses for part in parts), strict=True)
+            for of_policy in policies
         )
         return cls(masses, parts[0].forms, rows)
 
