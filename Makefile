@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint types layers unit format lock coverage reproduce benchmark learned-priors taxonomy \
-	real-priors clicks clicks-at-scale estimators-at-scale clean
+	real-priors clicks clicks-at-scale estimators-at-scale out-of-core clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,13 +66,18 @@ clicks-at-scale: $(VENV)/.installed  ## 100,000 actions, a million rounds, 2 % c
 estimators-at-scale: $(VENV)/.installed  ## every estimator at n = 100,000, K = 10,000: time and memory
 	$(RUN) studies/estimators_at_scale.py
 
+out-of-core: $(VENV)/.installed  ## 20 million rounds on disk: a fit beside only reading them (3 GB of disk, minutes)
+	@test -d big-logs || $(RUN) benchmarks/make_logs.py big-logs
+	$(RUN) benchmarks/out_of_core.py big-logs
+	$(RUN) benchmarks/cluster_stages.py big-logs
+
 lock: $(VENV)/.installed-dev  ## renew constraints.txt
 	$(INSTALL) uv
 	$(BIN)/uv pip compile --quiet --universal --no-emit-index-url --no-header --no-annotate --all-extras \
 		--python-version 3.11 --upgrade -o constraints.txt pyproject.toml
 
 clean:  ## remove what these targets made
-	rm -rf $(VENV) demo-shop .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) demo-shop big-logs .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
