@@ -37,6 +37,15 @@ def read_only(folder: Path, n_actions: int) -> None:
             pass
 
 
+def scan(folder: Path, n_actions: int) -> None:
+    """The same columns through the reader that a fit uses."""
+    from manyarms.logs.sources import as_source  # noqa: PLC0415
+    from manyarms.logs.stream import BATCH  # noqa: PLC0415
+
+    for _ in as_source(folder).batches([*columns_of(folder), "action", "reward"], BATCH):
+        pass
+
+
 def stream_of(folder: Path, n_actions: int) -> Any:
     """The logs as they are on disk: no intercept, no scaling, so that one pass is all there is."""
     import manyarms as ma  # noqa: PLC0415  so that reading alone is not charged with the import
@@ -62,7 +71,7 @@ def fit(folder: Path, n_actions: int) -> None:
     ma.fit(stream, ma.priors.from_categories(np.arange(n_actions) % CATEGORIES, dim=stream.dim), ma.Gaussian(1.0))
 
 
-STAGES: dict[str, Callable[[Path, int], None]] = {"read": read_only, "statistics": statistics, "fit": fit}
+STAGES: dict[str, Callable[[Path, int], None]] = {"read": read_only, "scan": scan, "statistics": statistics, "fit": fit}
 
 
 def measured(stage: str, folder: Path, n_actions: int) -> dict[str, float]:

@@ -151,12 +151,14 @@ class RoundSum:
         def work(block: tuple[Int[Array, " b"], Int[Array, "b c"]]) -> None:
             which, index = block
             # Memory that each thread uses again: to ask for it anew takes longer than the products.
-            x = _scratch(scratch, "rounds", (*index.shape, width))
+            x, again = (_scratch(scratch, name, (*index.shape, width)) for name in ("rounds", "again"))
             out = _scratch(scratch, "squares", (len(which), width, width))
             np.take(rounds, index, axis=0, out=x, mode="clip")
+            # Of one array with itself NumPy computes half and mirrors it, which for small matrices takes twice as long.
+            np.copyto(again, x)
             # An overflow is reported, with its action, when the sums are used.
             with np.errstate(over="ignore", invalid="ignore"):
-                squares[slots[which]] += np.matmul(x.swapaxes(1, 2), x, out=out)
+                squares[slots[which]] += np.matmul(x.swapaxes(1, 2), again, out=out)
 
         for_each(work, groups.blocks(members, limit=BLOCK))
 
