@@ -145,6 +145,34 @@ def test_the_actions_of_a_spread_fit_are_those_of_a_fit(engine, stream, prior, t
         ma.fit_spread(stream, prior, ma.Gaussian(0.5), out=tmp_path / "actions")
 
 
+def test_a_spread_fit_of_independent_actions_is_a_fit(engine, stream, tmp_path):
+    alone = ma.priors.independent(K, dim=stream.dim)
+    expected = ma.fit(stream, alone, ma.Gaussian(0.5))
+    found = ma.fit_spread(stream, alone, ma.Gaussian(0.5), out=tmp_path / "actions", engine=engine)
+    table = pq.read_table(found.folder).sort_by("action")
+    means = np.array(table["mean"].to_pylist())
+    assert_allclose(means, expected.weights.action_mean(table["action"].to_numpy()), rtol=1e-10, atol=1e-10)
+    assert_allclose(found.log_evidence, expected.log_evidence, rtol=1e-10)
+
+
+def test_threads_are_back_after_work_beside_others():
+    from manyarms.linalg import threads
+
+    gate, done = threading.Barrier(2), []
+
+    def work(first):
+        with threads.on_one_core():
+            gate.wait()
+            if first:
+                done.append(True)
+        gate.wait()
+
+    pair = [threading.Thread(target=work, args=(first,)) for first in (True, False)]
+    [one.start() for one in pair]
+    [one.join() for one in pair]
+    assert threads._users.beside_others == 0 and not threads._users.alone and done
+
+
 def test_values_learned_priors_and_scores_do_not_depend_on_the_engine(engine, stream, prior, tmp_path):
     logs = stream.collect()
     expected = ma.learn_prior(logs, prior, ma.Gaussian(0.5))

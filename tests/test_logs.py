@@ -362,3 +362,53 @@ def test_times_may_be_texts(offset):
     assert_same(found, ma.read_logs(whole, **ROLES, **options, now=now.replace(tzinfo=UTC)))
     with pytest.raises(DataTypeError, match="column at must hold times"):
         ma.read_logs(whole.set_column(6, "at", pa.array(["soon"] * N)), **ROLES, **options, now=now)
+
+
+def test_an_empty_cell_of_a_csv_is_missing_as_it_is_in_a_table(tmp_path):
+    rows = pa.table({"c": ["a", None, "b", "a"], "x": [1.0, 2.0, None, 4.0], "item": [0, 1, 0, 1], "r": [1.0] * 4})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    pyarrow.csv.write_csv(rows, tmp_path / "rows.csv")
+    found = [
+        ma.read_logs(tmp_path / f"rows.{end}", ["c", "x"], "item", "r", missing="drop") for end in ("parquet", "csv")
+    ]
+    assert found[0].features == found[1].features
+    assert_same(found[1].collect(), found[0].collect())
+    assert [one.dropped.missing for one in found] == [2, 2]
+
+
+def test_a_dictionary_tells_of_no_level_and_no_action_that_no_row_has():
+    def read(kind):
+        c = pa.array(["a", "b", "a", "zz"]).cast(kind)
+        item = pa.array(["i1", "i2", "i1", "i9"]).cast(kind)
+        rows = pa.table({"c": c, "item": item, "r": [1.0, 2.0, 3.0, float("nan")]})
+        return ma.read_logs(rows, ["c"], "item", "r", missing="drop")
+
+    plain, coded = read(pa.string()), read(pa.dictionary(pa.int32(), pa.string()))
+    assert coded.n_actions == plain.n_actions == 2
+    assert coded.features == plain.features and len(coded) == len(plain) == 3
+    hidden = pa.DictionaryArray.from_arrays([0, 1, 2, 0], ["a", None, "b"])
+    with pytest.raises(NonFiniteError, match="column c is missing in row 1"):
+        ma.read_logs(pa.table({"c": hidden, "item": [0, 1, 0, 1], "r": [1.0] * 4}), ["c"], "item", "r")
+
+
+def test_what_cannot_be_read_is_refused_in_words(tmp_path):
+    rows = {"x": [1.0, 2.0], "item": [0, 1], "r": [1.0, 2.0]}
+    with pytest.raises(NonFiniteError, match="not finite in row 0"):
+        ma.read_logs(pa.table({**rows, "x": [[1.0, float("nan")], [2.0, 3.0]]}), ["x"], "item", "r")
+    with pytest.raises(DataTypeError, match="holds no ids"):
+        ma.read_logs(pa.table({**rows, "item": [[0], [1]]}), ["x"], "item", "r")
+    with pytest.raises(InputError, match="several columns 'x'"):
+        twice = pa.table(
+            [pa.array([1.0]), pa.array([2.0]), pa.array([0]), pa.array([1.0])], names=["x", "x", "item", "r"]
+        )
+        ma.read_logs(twice, ["x"], "item", "r")
+    with pytest.raises(DataFileError, match="path of the logs is empty"):
+        ma.read_logs("", ["x"], "item", "r")
+
+
+def test_times_may_be_in_nanoseconds():
+    at = pa.array([1_700_000_000_000_000_001, 1_700_000_000_000_000_002], pa.timestamp("ns"))
+    rows = pa.table({"x": [1.0, 2.0], "item": [0, 1], "r": [1.0, 2.0], "at": at})
+    now = datetime(2023, 11, 15, 22, 13, 20)
+    logs = ma.read_logs(rows, ["x"], "item", "r", time="at", half_life=timedelta(days=1), now=now)
+    assert_allclose(logs.weights, 0.5, rtol=1e-9)

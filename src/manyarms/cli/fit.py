@@ -80,7 +80,7 @@ def fit(
             "--likelihood",
             metavar="KIND",
             help="How rewards arise: gaussian (the default; one pass, whatever the size of the logs), bernoulli for "
-            "clicks, poisson, student-t or log-normal (these hold all rounds in memory).",
+            "clicks, poisson, student-t or log-normal.",
             rich_help_panel=_MODEL,
         ),
     ] = None,

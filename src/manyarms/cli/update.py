@@ -88,6 +88,16 @@ def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.R
         after = jobs.update_stream(grown, stream, engine=engine)
     warnings = list(after.all_warnings)
     dropped = stream.dropped
+    if spec.logs.half_life is not None:
+        warnings.append(
+            "--half-life weighs the new rounds by their age; rounds that the model has already keep the weight that "
+            "they had. Fit on all logs where that matters"
+        )
+    if dropped.immature:
+        warnings.append(
+            f"{dropped.immature:,} young rounds were left out, and since the model has now seen their files, they "
+            "cannot be added later. Name files that are old enough as a whole"
+        )
     return after, {
         "new_rounds": after.statistics.n_rounds - before.statistics.n_rounds,
         "rounds": after.statistics.n_rounds,

@@ -80,8 +80,13 @@ def codes_of(column: pa.ChunkedArray) -> tuple[Array, list[Level]]:
     import pyarrow as pa  # noqa: PLC0415
 
     coded = column.combine_chunks() if not isinstance(column, pa.Array) else column
-    if not pa.types.is_dictionary(coded.type):
+    if pa.types.is_dictionary(coded.type):
+        # A dictionary may name values that no row has.
+        coded = coded.dictionary_decode()
+    try:
         coded = coded.dictionary_encode()
+    except pa.ArrowNotImplementedError as problem:
+        raise DataTypeError(f"a column of {coded.type} holds no ids or categories.") from problem
     return coded.indices.to_numpy(zero_copy_only=False), coded.dictionary.to_pylist()
 
 
@@ -90,6 +95,9 @@ def lists_of(name: str, column: pa.ChunkedArray, size: int) -> Float[Array, "n k
     import pyarrow as pa  # noqa: PLC0415
     from pyarrow import compute  # noqa: PLC0415
 
+    kind = column.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        raise DataTypeError(f"column {name} must hold lists of numbers; its type is {kind}.")
     lengths = compute.call_function("list_value_length", [column]).to_numpy()
     wrong = np.flatnonzero(lengths != size)
     if len(wrong):
@@ -101,7 +109,11 @@ def lists_of(name: str, column: pa.ChunkedArray, size: int) -> Float[Array, "n k
     if flat.null_count:
         place = flat.is_null().to_pylist().index(True)
         raise NonFiniteError(f"column {name} has a missing number in row {row_number(place // size)}.")
-    return numbers_of(name, flat).reshape(len(column), size)
+    values = unchecked_numbers_of(name, flat).reshape(len(column), size)
+    if not all_finite(values):
+        row = int(np.argmin(np.isfinite(values).all(axis=1)))
+        raise NonFiniteError(f"column {name} has a number that is not finite in row {row_number(row)}. {_FILL}")
+    return values
 
 
 _FILL = 'Fill it in, or drop such rows: read_logs(..., missing="drop").'

@@ -158,7 +158,7 @@ class EvidenceBySums(BlockEvidence):
             C = np.linalg.cholesky(P)
         except np.linalg.LinAlgError:
             raise NumericalError(_TOO_UNEVEN) from None
-        score = np.einsum("jab,ja->jb", self.factor, self._score.reshape(-1, self.row_size))
+        score = np.einsum("jab,ja->jb", self.factor, self._score.reshape(self.factor.shape[:2]))
         moved = _solve_lower(C, score[:, :, None])[:, :, 0]
         return C, moved, self._misfit - float(np.sum(moved**2))
 

@@ -122,6 +122,8 @@ def evaluate(
         raise InputError("nothing to judge: pass a policy.")
     if len(logs) == 0:
         raise InputError("there are no rounds to judge on.")
+    if logs.weights is not None and not logs.weights.any():
+        raise InputError("all rounds have weight zero: there is nothing to judge on.")
     raw = logs.contexts if contexts is None else contexts
     known = (logs.fingerprint, *fingerprints)
     if BASELINE in policies:

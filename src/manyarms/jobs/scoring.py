@@ -94,7 +94,9 @@ def score(
     policy = model if isinstance(model, Policy) else Greedy(model)
     features, path, source, where = _map_of(policy), Path(out), as_source(contexts), as_engine(engine)
     source.need([*features.columns, *keep, *([] if eligible is None else [eligible])])
-    taken = [name for name in keep if name in COLUMNS]
+    if path.suffix.lower() in (".csv", ".gz", ".arrow", ".feather"):
+        raise InputError(f"{path} must end in .parquet: scores are written as Parquet, whatever the name.")
+    taken = [name for name in keep if name in (*COLUMNS, _NUMBER)]
     if taken:
         raise InputError(f"keep names {taken[0]!r}, which is a column of the output itself. Rename it first.")
     work = _Scoring(policy, features, _posterior_of(policy), as_count("top_k", top_k), tuple(keep), eligible, missing)
@@ -261,9 +263,12 @@ class _Scoring:
                 f"column {name} leaves nothing to choose from in row {rows[np.argmin(sizes)]}. Leave such rows out."
             )
         flat = compute.call_function("list_flatten", [column])
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        if flat.null_count:
+            place = flat.is_null().to_pylist().index(True)
+            raise ActionError(f"column {name} has a missing action in row {rows[owner[place]]}. Leave it out.")
         codes, ids = codes_of(flat if isinstance(flat, pa.ChunkedArray) else pa.chunked_array([flat]))
         actions = self._numbers(ids)[codes]
-        owner = np.repeat(np.arange(len(sizes)), sizes)
         if (actions < 0).any():
             place = int(np.argmax(actions < 0))
             raise ActionError(

@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 def for_each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
     """Call `work` on every item, several at a time; each call must write to a place of its own."""
     todo = list(items)
-    workers = 1 if _users.alone else min(len(todo), n_cores())
+    workers = 1 if _users.alone or _users.beside_others else min(len(todo), n_cores())
     # Also for one item alone: BLAS threads on a tile that fits the cache cost more than they save, and on a busy
     # machine they wait for one another.
     with one_blas_thread():
@@ -57,6 +57,7 @@ class _Users:
     count = 0
     limiter: Any = None
     alone = False
+    beside_others = 0
     limit_for_good: Any = None
 
 
@@ -72,13 +73,14 @@ def stay_on_one_core() -> None:
 @contextmanager
 def on_one_core() -> Generator[None]:
     """One thread inside, ours and BLAS's: for a piece of work beside others that have the other cores."""
-    before = _users.alone
-    _users.alone = True
+    with _lock:
+        _users.beside_others += 1
     try:
         with one_blas_thread():
             yield
     finally:
-        _users.alone = before
+        with _lock:
+            _users.beside_others -= 1
 
 
 def n_cores() -> int:

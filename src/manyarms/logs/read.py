@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from manyarms._arrays import as_count, as_instance, rows_from
 from manyarms.core.catalog import Catalog
-from manyarms.core.columns import codes_of, column_of, numbers_of
+from manyarms.core.columns import codes_of, column_of, whole_numbers_of
 from manyarms.core.data import LoggedData
 from manyarms.core.features import OTHER, FeatureMap
 from manyarms.errors import InputError
@@ -117,7 +117,7 @@ def _numbered(source: Source, roles: Roles, missing: Missing, n_actions: int | N
     for table in _complete_rows(source, roles, missing):
         column = column_of(table, roles.action)
         if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-            largest = max(largest, int(numbers_of(roles.action, column).max(initial=-1)))
+            largest = max(largest, int(whole_numbers_of(roles.action, column).max(initial=-1)))
         else:
             texts.update(codes_of(column)[1])
     if texts:

@@ -193,6 +193,10 @@ def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) ->
     import pyarrow as pa  # noqa: PLC0415
 
     table = pa.Table.from_batches([batch]).select(list(columns))
+    for place, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type) and any(chunk.dictionary.null_count for chunk in column.chunks):
+            # A value may be missing in the dictionary as well as in the rows.
+            table = table.set_column(place, table.column_names[place], column.cast(column.type.value_type))
     if missing == "refuse" and not any(column.null_count for column in table.columns):
         # Numbers are looked at one by one where they are used, and a NaN is refused there.
         return table, 0
@@ -240,7 +244,7 @@ def _ages(name: str, column: pa.ChunkedArray, now: datetime) -> Float[Array, " n
     zone = getattr(column.type, "tz", None)
     if (zone is None) != (now.tzinfo is None):
         raise InputError(f"column {name} and now must both have a time zone, or neither.")
-    moments = column.cast(pa.timestamp("us", tz=zone)).to_numpy().astype("datetime64[us]")
+    moments = column.cast(pa.timestamp("us", tz=zone), safe=False).to_numpy().astype("datetime64[us]")
     plain = now.astimezone(UTC).replace(tzinfo=None) if now.tzinfo else now
     return (np.datetime64(plain, "us") - moments) / np.timedelta64(1, "s")
 

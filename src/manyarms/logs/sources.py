@@ -68,7 +68,11 @@ class Source(ABC):
 
     def need(self, columns: Iterable[str]) -> None:
         """Refuse when a column is missing, and say which there are."""
-        missing = [name for name in columns if name not in self.columns]
+        names = list(columns)
+        twice = [name for name in names if self.columns.count(name) > 1]
+        if twice:
+            raise InputError(f"there are several columns {twice[0]!r}. Rename or drop all but one.")
+        missing = [name for name in names if name not in self.columns]
         if missing:
             raise InputError(f"there is no column {missing[0]!r}; there are {', '.join(self.columns)}.")
 
@@ -313,6 +317,8 @@ def _files(path: Any) -> tuple[list[Path], str | None]:
             raise DataFileError(f"{missing[0]} is not a file.")
         return files, None
     text = os.fspath(path)
+    if not text:
+        raise DataFileError("the path of the logs is empty. Name a file, a folder or a glob.")
     where = Path(text)
     if where.is_file():
         return [where], None
@@ -350,6 +356,11 @@ def _format(files: list[Path]) -> str:
 def _reader(kind: str) -> Any:
     import pyarrow.dataset as ds  # noqa: PLC0415
 
+    if kind == "csv":
+        from pyarrow import csv  # noqa: PLC0415
+
+        # An empty cell is a missing value, as it is in a table.
+        return ds.CsvFileFormat(convert_options=csv.ConvertOptions(strings_can_be_null=True))
     if kind != "parquet":
         return kind
     # Arrow would fetch all of a file in advance, as suits a store far away; then memory grows with the files.
