@@ -1,6 +1,7 @@
 """Passes over logs on clusters: the same answers, whoever dies on the way."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -280,3 +281,21 @@ def test_an_engine_that_is_none_is_refused(stream, prior):
         batches = pa.table({**{c: [0.0] * 4 for c in COLUMNS}, "item": [0, 1, 2, 3], "click": [0.0] * 4}).to_batches()
         logs = ma.read_logs(batches, COLUMNS, "item", "click", n_actions=K)
         ma.fit(logs, ma.priors.independent(K, dim=logs.dim), engine=Dask(pieces=2))
+
+
+def test_python_blocks_on_scale_run_on_clusters(dask_client, spark_session, tmp_path, monkeypatch):
+    """With the client and the session in use, as a reader who has both would type them."""
+    monkeypatch.chdir(tmp_path)
+    rng, n = np.random.default_rng(0), 300
+    names = np.array(["oats", "rye", "pears", "plums"])
+    items = pa.table({"item": names, "department": ["grain", "grain", "fruit", "fruit"]})
+    pq.write_table(items, "items.parquet")
+    bought = rng.integers(0, 2, n).astype(float)
+    rounds = {"age": rng.normal(40, 9, n), "city": rng.choice(["Ulm", "Bonn"], n), "item": rng.choice(names, n)}
+    Path("logs").mkdir()
+    pq.write_table(pa.table({**rounds, "bought": bought}), "logs/day.parquet", row_group_size=50)
+    page = Path(__file__).parents[1] / "docs" / "scale.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    shown = {"__name__": "__main__", "session": spark_session}
+    exec(compile("\n".join(blocks), str(page), "exec"), shown)
+    assert shown["found"].n_seen == len(names)

@@ -14,6 +14,7 @@ from manyarms import theory
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXPERIMENTS = ROOT / "docs" / "experiments.md"
+SCALE = ROOT / "docs" / "scale.md"  # needs clusters: run by test_engines.py
 
 
 def test_everything_exported_exists_once():
@@ -51,7 +52,9 @@ def test_python_blocks_on_experiments_run_as_a_script(tmp_path):
     assert re.search(r"^sDM over mine: [+-]\d\.\d+ ± \d\.\d+$", done.stdout, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page != EXPERIMENTS], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page not in (EXPERIMENTS, SCALE)], ids=lambda page: page.name
+)
 def test_python_blocks_of_the_documents_run(page, tmp_path, monkeypatch):
     """The blocks of a page run one after the other, as a reader would type them."""
     monkeypatch.chdir(tmp_path)

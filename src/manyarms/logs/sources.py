@@ -169,12 +169,12 @@ class FileSource(Source):
         self.files, base = _files(path)
         kind = _format(self.files)
         try:
-            partitioning = ds.partitioning(flavor="hive") if base else None
+            # Whole paths: workers elsewhere do not stand in this folder.
             self._dataset = ds.dataset(
-                [str(file) for file in self.files],
+                [str(file.absolute()) for file in self.files],
                 format=_reader(kind),
-                partitioning=partitioning,
-                partition_base_dir=base,
+                partitioning=ds.partitioning(flavor="hive") if base else None,
+                partition_base_dir=str(Path(base).absolute()) if base else None,
             )
         except (OSError, pa.ArrowException) as damage:
             raise DataFileError(f"{_culprit(self.files, kind)} cannot be read as {kind}: {said(damage)}.") from damage
@@ -224,7 +224,7 @@ class FileSource(Source):
 
     def _fragments(self) -> list[ds.Fragment]:
         found = {fragment.path: fragment for fragment in self._dataset.get_fragments()}
-        return [found[str(file)] for file in self.files]
+        return [found[str(file.absolute())] for file in self.files]
 
 
 class FilePiece(Source):

@@ -89,7 +89,9 @@ def fit_spread(
         for part in found:
             total.add_sums(part.gram, part.score, part.misfit)
         latent = total.posterior()
-        seen = sum(shards.map(_Write(prior, likelihood.noise_std, latent.mean, latent.factor, folder)))
+        # A whole path: workers may stand in other folders.
+        write = _Write(prior, likelihood.noise_std, latent.mean, latent.factor, folder.absolute())
+        seen = sum(shards.map(write))
     log_det = sum((part.log_det for part in found), 0.0) + latent.log_det
     squares = sum(part.residual for part in found) + latent.misfit
     log_evidence = sum(part.constant for part in found) - 0.5 * (log_det + squares)
