@@ -18,6 +18,7 @@ from manyarms._saving import Saved
 from manyarms.core.latent import BlockFactor, LatentFactor
 from manyarms.errors import DataTypeError, NonFiniteError, ShapeError, TooLargeError
 from manyarms.linalg.elimination import Plan
+from manyarms.linalg.factor import gram
 from manyarms.linalg.groups import sum_by
 from manyarms.linalg.pairs import all_pairs, csr_from_parts, csr_parts, pair_rows, shape_of
 
@@ -238,7 +239,7 @@ class MixedEffects(Mixing):
         """Σ_a w_ai w_aj H_aᵀ H_a for every pair (i, j) of effects that some action mixes."""
         # Σ_a (w_a w_aᵀ) ⊗ C_a: one sparse matrix of effect pairs by actions times the flattened C_a.
         first, second, pairs = _effect_pairs(self._rows(actions))
-        products = (rows.swapaxes(1, 2) @ rows).reshape(len(actions), self.dim**2)
+        products = gram(rows).reshape(len(actions), self.dim**2)
         return first, second, np.asarray(pairs @ products).reshape(-1, self.dim, self.dim)
 
     def add_gram(self, out: Float[Array, "J b b"], rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> None:
@@ -246,7 +247,7 @@ class MixedEffects(Mixing):
         if out.shape[1] == d and len(out) == self.n_effects:
             # Only the effects at hand: there may be far more of them than actions in a chunk.
             weights = self._rows(actions)
-            products = (rows.swapaxes(1, 2) @ rows).reshape(len(actions), d * d)
+            products = gram(rows).reshape(len(actions), d * d)
             effects, sums = sum_by(weights.indices, weights.data[:, None] ** 2 * products[pair_rows(weights)])
             out[effects] += sums.reshape(-1, d, d)
             return

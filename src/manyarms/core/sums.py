@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import local
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -88,6 +90,7 @@ class RoundSum:
         self._rare = 0
         """How many rounds at the beginning of the buffer were left there because their actions are rare."""
         self._sums = _Table(n_actions, dim + 1)
+        self._scratch = _Scratch()
 
     def add(self, actions: Int[Array, " n"], *columns: Float[Array, "n ..."]) -> None:
         """Take in rounds; `columns` side by side are features and rewards, already in units of √w."""
@@ -146,31 +149,54 @@ class RoundSum:
         slots = np.empty(len(groups.keys), dtype=np.int64)
         slots[members] = self._sums.slots(groups.keys[members])
         squares, width = self._sums.squares, self._dim + 1
-        scratch = local()
 
         def work(block: tuple[Int[Array, " b"], Int[Array, "b c"]]) -> None:
             which, index = block
-            # Memory that each thread uses again: to ask for it anew takes longer than the products.
-            x, again = (_scratch(scratch, name, (*index.shape, width)) for name in ("rounds", "again"))
-            out = _scratch(scratch, "squares", (len(which), width, width))
-            np.take(rounds, index, axis=0, out=x, mode="clip")
-            # Of one array with itself NumPy computes half and mirrors it, which for small matrices takes twice as long.
-            np.copyto(again, x)
-            # An overflow is reported, with its action, when the sums are used.
-            with np.errstate(over="ignore", invalid="ignore"):
-                squares[slots[which]] += np.matmul(x.swapaxes(1, 2), again, out=out)
+            places = slots[which]
+            with self._scratch.some() as memory:
+                x, again = (memory.array(name, (*index.shape, width)) for name in ("rounds", "again"))
+                more, so_far = (memory.array(name, (len(which), width, width)) for name in ("more", "so far"))
+                np.take(rounds, index, axis=0, out=x, mode="clip")
+                # Of one array with itself NumPy computes half and mirrors it: for small matrices, in twice the time.
+                np.copyto(again, x)
+                np.take(squares, places, axis=0, out=so_far, mode="clip")
+                # An overflow is reported, with its action, when the sums are used.
+                with np.errstate(over="ignore", invalid="ignore"):
+                    so_far += np.matmul(x.swapaxes(1, 2), again, out=more)
+                squares[places] = so_far
 
         for_each(work, groups.blocks(members, limit=BLOCK))
 
 
-def _scratch(owner: local, name: str, shape: tuple[int, ...]) -> Float[Array, "..."]:
-    """An array of this shape whose content is not needed any more."""
-    size = int(np.prod(shape))
-    held = getattr(owner, name, None)
-    if held is None or len(held) < size:
-        held = np.empty(size)
-        setattr(owner, name, held)
-    return held[:size].reshape(shape)
+class _Memory:
+    """Arrays by name whose content is not needed any more."""
+
+    def __init__(self) -> None:
+        self._held = dict[str, Array]()
+
+    def array(self, name: str, shape: tuple[int, ...]) -> Float[Array, "..."]:
+        """One of this shape, with anything in it."""
+        size = int(np.prod(shape))
+        if name not in self._held or len(self._held[name]) < size:
+            self._held[name] = np.empty(size)
+        return self._held[name][:size].reshape(shape)
+
+
+class _Scratch:
+    """Memory that is used again by whichever thread comes next: to ask for it anew takes longer than the products."""
+
+    def __init__(self) -> None:
+        self._free = deque[_Memory]()
+
+    @contextmanager
+    def some(self) -> Generator[_Memory]:
+        """Memory that nobody else uses meanwhile."""
+        try:
+            memory = self._free.pop()
+        except IndexError:
+            memory = _Memory()
+        yield memory
+        self._free.append(memory)
 
 
 class _Table:

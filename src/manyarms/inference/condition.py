@@ -15,7 +15,7 @@ from manyarms.core.statistics import Statistics
 from manyarms.errors import NumericalError, ShapeError
 from manyarms.inference.latent import LatentEvidence, LatentPosterior, gather
 from manyarms.inference.roots import observe
-from manyarms.linalg.factor import lower_factor, solve_lower, solve_lower_t
+from manyarms.linalg.factor import gram, lower_factor, solve_lower, solve_lower_t
 from manyarms.linalg.threads import one_blas_thread
 
 
@@ -101,9 +101,9 @@ def _absorb(
         actions, R, rho = group.actions[part], group.root[part], group.response[part]
         Z = prior.action_covariance.times_root(R, actions)
         C = _row_cholesky(Z, actions)
-        white = solve_lower(C, np.concatenate([R, rho[:, :, None], Z], axis=2))
-        H, h = white[:, :, : prior.dim], white[:, :, prior.dim]
-        gains[part] = solve_lower_t(C, white[:, :, prior.dim + 1 :])
+        white = solve_lower(C, np.concatenate([R, rho[:, :, None]], axis=2))
+        H, h = white[:, :, :-1], white[:, :, -1]
+        gains[part] = solve_lower_t(C, prior.action_covariance.times_root(H, actions))
         centre = prior.mixing.apply(prior.latent_mean[None], actions)[0] + prior.offset_of(actions)
         evidence.add(H, h - np.einsum("mrd,md->mr", H, centre), actions)
         log_det += 2 * float(np.sum(np.log(np.einsum("mrr->mr", C))))
@@ -115,8 +115,7 @@ def _row_cholesky(Z: Float[Array, "m r d"], actions: Array) -> Float[Array, "m r
 
     Through Z_a, and not R_a Σ_a R_aᵀ, so that directions in which Σ_a vanishes stay at exactly one.
     """
-    # A copy, since of an array with itself NumPy computes half and mirrors it: twice the time for small matrices.
-    K = Z @ Z.copy().swapaxes(1, 2)
+    K = gram(Z.swapaxes(1, 2))
     np.einsum("mrr->mr", K)[...] += 1.0
     finite = np.isfinite(K).all(axis=(1, 2))
     if not finite.all():

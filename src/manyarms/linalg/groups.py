@@ -37,8 +37,8 @@ class Groups(NamedTuple):
         ends = np.cumsum(sizes)
         # Rows in the order in which blocks want them, so that a block is a slice.
         n_rows = int(ends[-1]) if len(ends) else 0
-        place = np.repeat(self.starts[by_size] - ends + sizes, sizes)
-        place += np.arange(n_rows)
+        place = np.repeat((self.starts[by_size] - ends + sizes).astype(self.order.dtype), sizes)
+        place += np.arange(n_rows, dtype=place.dtype)
         rows = self.order[place]
         edges = np.flatnonzero(np.diff(sizes, prepend=-1, append=-1))
         for low, high in pairwise(edges):
@@ -59,7 +59,10 @@ def group_by(keys: Int[Array, " n"]) -> Groups:
         return Groups(ordered[starts], order, starts, np.diff(starts, append=n))
     # A matrix with a one in column i and row keys[i]: changing it from columns to rows sorts by counting, in a tenth
     # of the time.
-    ones = sparse.csc_array((np.ones(n, dtype=np.int8), keys, np.arange(n + 1)), shape=(bound, n)).tocsr()
+    # Half the memory for row numbers, where they fit.
+    whole = np.int32 if n < np.iinfo(np.int32).max else np.int64
+    parts = np.ones(n, dtype=np.int8), keys.astype(whole), np.arange(n + 1, dtype=whole)
+    ones = sparse.csc_array(parts, shape=(bound, n)).tocsr()
     counts = np.diff(ones.indptr)
     present = np.flatnonzero(counts)
     return Groups(present, ones.indices, ones.indptr[present].astype(np.int64), counts[present].astype(np.int64))

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 
 from manyarms._arrays import Array
 from manyarms.core.observed import Observed
-from manyarms.linalg.factor import solve_lower, solve_lower_t
+from manyarms.linalg.factor import gram, solve_lower, solve_lower_t
 from manyarms.nonlinear.seen import Seen
 
 
@@ -31,7 +31,7 @@ class Conditional:
         precision, pulled, pushed = eye.copy(), np.zeros((m, d, d)), np.zeros((m, d, 1))
         for group in observed.groups:
             Z = group.root @ self._L[group.actions]
-            precision[group.actions] += Z.swapaxes(1, 2) @ Z
+            precision[group.actions] += gram(Z)
             pulled[group.actions] = Z.swapaxes(1, 2) @ group.root
             pushed[group.actions] = Z.swapaxes(1, 2) @ group.response[:, :, None]
         self._D = np.linalg.cholesky(precision)
