@@ -193,6 +193,59 @@ def test_other_likelihoods_and_ages_reach_the_fit(kind, shop, tmp_path):
         assert_allclose(found.statistics.total_weight, weights.sum())
 
 
+@pytest.mark.parametrize("reward", ["spend", "click"])
+def test_updates_night_by_night_age_what_the_model_holds_and_add_what_has_ripened(reward, shop, tmp_path):
+    """Each night all files so far are named, their young rounds left out: in the end, one fit on the last night."""
+    table = log_table(900, 5)
+    hours = np.array([(at - datetime(2024, 1, 1, tzinfo=UTC)).total_seconds() / 3600 for at in table["at"].to_pylist()])
+    logs, model = tmp_path / "logs", tmp_path / "nightly.arrow"
+    logs.mkdir()
+    times = ["--time", "at", "--half-life", "4d", "--maturity", "30h", "--now"]
+    likelihood = "gaussian" if reward == "spend" else "bernoulli"
+    fit = [
+        "fit", *CONTEXT, *ROLES, "--reward", reward, "--catalog", shop / "items.csv", *CATALOG, "--no-learn-prior",
+        "--likelihood", likelihood,
+    ]  # fmt: skip
+    dropped = []
+    for night in range(1, 6):
+        part = table.filter((hours >= 48 * (night - 1)) & (hours < 48 * night))
+        pq.write_table(part, logs / f"{night}.parquet")
+        now = [*times, f"2024-01-{1 + 2 * night:02d}T00:00:00+00:00"]
+        if night == 1:
+            shown = figures(*fit, "--logs", logs, *now, "--out", model)
+        else:
+            old = [logs / f"{night}.parquet", logs / f"{night - 1}.parquet"]
+            two = tmp_path / f"two-{night}"
+            two.mkdir()
+            for file in old:
+                (two / file.name).write_bytes(file.read_bytes())
+            update = ["update", "--model", model, "--out", model, "--logs", two, "--reward", reward, "--action", "item"]
+            shown = figures(*update, *now)
+        dropped.append(shown["dropped"])
+    assert all(one["immature"] > 0 for one in dropped) and all(one["counted"] > 0 for one in dropped[1:])
+    nightly = ma.load(model)
+    everything = ma.read_logs(
+        logs, ["age", "city"], "item", reward, catalog=nightly.catalog, features=nightly.features, time="at",
+        half_life=timedelta(days=4), maturity=timedelta(hours=30), now=datetime(2024, 1, 11, tzinfo=UTC),
+    )  # fmt: skip
+    once = ma.fit(everything, nightly.prior, nightly.likelihood)
+    assert nightly.statistics.n_rounds == once.statistics.n_rounds < 900
+    means = nightly.weights.action_mean(), once.weights.action_mean()
+    if reward == "click":
+        # Factors found night by night stand in for the clicks.
+        assert_allclose(*means, atol=0.1)
+        return
+    assert_allclose(nightly.statistics.total_weight, once.statistics.total_weight, rtol=1e-12)
+    assert_allclose(*means, rtol=1e-9, atol=1e-10)
+    assert_allclose(nightly.weights.latent_cov, once.weights.latent_cov, rtol=1e-9, atol=1e-12)
+    # All files are as old as they get: nothing is left, or the clock runs backwards.
+    update = ["update", "--model", model, "--out", model, "--logs", logs / "1.parquet", *ROLES]
+    refused(*update, words=["has seen", "1.parquet"])
+    early = [*times, "2024-01-03T00:00:00+00:00"]
+    refused(*update[:6], logs / "5.parquet", *ROLES, *early, words=["counted from 2024-01-11"])
+    refused(*update[:6], logs / "5.parquet", *ROLES, words=["up to 2024-01-09", "--time"])
+
+
 def test_clicks_taken_as_gaussian_are_warned_about_and_amounts_are_not(shop, tmp_path):
     clicks = run(*fit_command(shop), "--reward", "click", "--out", tmp_path / "m.arrow")
     assert clicks.exit_code == 0 and "--likelihood bernoulli" in clicks.stderr

@@ -434,3 +434,22 @@ def test_an_action_is_the_same_whoever_is_asked_for_beside_it():
         assert_allclose(weights.action_cov(everyone), spread, rtol=1e-10, atol=1e-14)
         for a in everyone:
             assert_allclose(weights.variance_of(mass[[a]], everyone[[a]]), mass[a] @ spread[a] @ mass[a], rtol=1e-10)
+
+
+def test_a_discounted_posterior_is_that_of_rounds_logged_with_less_weight():
+    """Half of them as rows, half as sums; three times a round at weight 1/3 is that round."""
+    rng = np.random.default_rng(5)
+    x, actions, rewards = (
+        rng.normal(size=(90, 3)),
+        np.append(np.zeros(60, dtype=int), np.arange(30)),
+        rng.normal(size=90),
+    )
+    prior = ma.priors.from_categories(np.arange(40) % 4, dim=3)
+    thrice = ma.LoggedData(np.tile(x, (3, 1)), np.tile(actions, 3), np.tile(rewards, 3), n_actions=40)
+    found = ma.fit(thrice, prior, ma.Gaussian(0.7)).discounted(1 / 3)
+    expected = ma.fit(ma.LoggedData(x, actions, rewards, n_actions=40), prior, ma.Gaussian(0.7))
+    assert_allclose(found.weights.action_mean(), expected.weights.action_mean(), rtol=1e-10, atol=1e-12)
+    everyone = np.arange(40)
+    assert_allclose(found.weights.action_cov(everyone), expected.weights.action_cov(everyone), rtol=1e-10, atol=1e-12)
+    with pytest.raises(ma.errors.RangeError, match="at most 1"):
+        expected.discounted(2.0)

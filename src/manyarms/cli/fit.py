@@ -119,6 +119,7 @@ def _run(spec: Spec, seed: int, engine: str) -> tuple[ma.RewardPosterior, dict[s
 
     from manyarms import jobs, priors  # noqa: PLC0415
     from manyarms.cli.reading import named_likelihood, open_catalog, open_logs  # noqa: PLC0415
+    from manyarms.cli.shown import dropped_rows  # noqa: PLC0415
 
     likelihood = named_likelihood(spec)
     with row_bar("Reading") as report:
@@ -139,11 +140,9 @@ def _run(spec: Spec, seed: int, engine: str) -> tuple[ma.RewardPosterior, dict[s
     warnings = list(posterior.all_warnings)
     if spec.likelihood.kind == "gaussian" and jobs.rewards_are_binary(posterior):
         warnings.append("all rewards are 0 or 1, and were taken as Gaussian: for clicks pass --likelihood bernoulli")
-    dropped = stream.dropped
     return posterior, {
         "rounds": posterior.statistics.n_rounds,
-        "dropped": {"missing": dropped.missing, "unknown": dropped.unknown, "immature": dropped.immature},
-        "counted_as_other": dropped.mapped,
+        **dropped_rows(stream.dropped),
         "actions": posterior.n_actions,
         "actions_seen": len(posterior.weights.observed.actions),
         "features": list(stream.features.names),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from manyarms.cli.spec import Spec, needed
 from manyarms.core.features import FeatureMap
 from manyarms.errors import InputError
 from manyarms.likelihoods import Likelihood
-from manyarms.logs.sources import as_source
+from manyarms.logs.sources import FileSource, Source
 from manyarms.logs.watched import Watched
 
 Report = Callable[[int, int | None], None]
@@ -34,6 +35,11 @@ def open_catalog(spec: Spec) -> ma.Catalog | None:
     )
 
 
+def source_of(spec: Spec) -> FileSource:
+    """The files that a spec names."""
+    return FileSource(needed(spec.logs.path, "--logs", "path under [logs]"))
+
+
 def open_logs(
     spec: Spec,
     report: Report,
@@ -41,6 +47,8 @@ def open_logs(
     features: FeatureMap | None = None,
     catalog: ma.Catalog | None = None,
     n_actions: int | None = None,
+    source: Source | None = None,
+    after: datetime | None = None,
 ) -> ma.LogStream:
     """The logs that a spec names, to be read through a map that is known or one that is learned here.
 
@@ -50,9 +58,11 @@ def open_logs(
         features: The map of a model; its columns then are the context.
         catalog: All actions; None to number them as they are found.
         n_actions: How many there are, where they are numbers and a model knows it.
+        source: The files, where only some of those that the spec names are wanted.
+        after: Rounds up to this time are left out.
     """
     told = spec.logs
-    source = Watched(as_source(needed(told.path, "--logs", "path under [logs]")), report)
+    source = Watched(source_of(spec) if source is None else source, report)
     options: dict[str, Any] = {
         name: getattr(told, name)
         for name in (
@@ -69,6 +79,7 @@ def open_logs(
         catalog=catalog,
         features=features,
         n_actions=n_actions if catalog is None else None,
+        after=after,
         **options,
     )
     return cast(ma.LogStream, found)

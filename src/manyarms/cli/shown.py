@@ -13,6 +13,7 @@ from rich.text import Text
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import any_shared
 from manyarms.jobs.evaluating import BASELINE, Evaluation, Judged
+from manyarms.logs.rounds import Dropped
 
 if TYPE_CHECKING:
     import manyarms as ma
@@ -39,17 +40,21 @@ def evaluation_figures(
     warnings += general
     for row in evaluation.rows:
         warnings += [f"{row.name}: {one}" for one in row.all_warnings if one not in general]
-    dropped = stream.dropped
     return {
         "rounds": evaluation.n_rounds,
         "rounds_in_logs": drawn.total,
         "sampled": evaluation.n_rounds < drawn.total,
-        "dropped": {"missing": dropped.missing, "unknown": dropped.unknown, "immature": dropped.immature},
-        "counted_as_other": dropped.mapped,
+        **dropped_rows(stream.dropped),
         "mean_reward": evaluation.mean_reward,
         "policies": [_record(row) for row in evaluation.rows],
         "warnings": warnings,
     }
+
+
+def dropped_rows(dropped: Dropped) -> dict[str, Any]:
+    """What was left out and why, and what counts as something else."""
+    reasons = ("missing", "unknown", "immature", "counted")
+    return {"dropped": {name: getattr(dropped, name) for name in reasons}, "counted_as_other": dropped.mapped}
 
 
 def print_evaluation(figures: Mapping[str, Any], evaluation: Evaluation) -> None:
@@ -106,7 +111,12 @@ def print_update(figures: Mapping[str, Any]) -> None:
 
 
 def _print_dropped(console: Console, figures: Mapping[str, Any]) -> None:
-    reasons = {"missing": "lacked a value", "unknown": "had an unknown action", "immature": "are too young"}
+    reasons = {
+        "missing": "lacked a value",
+        "unknown": "had an unknown action",
+        "immature": "are too young",
+        "counted": "were in the model already",
+    }
     for reason, count in figures["dropped"].items():
         if count:
             console.print(Text(f"{count:,} rows {reasons[reason]} and were left out."), soft_wrap=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +17,7 @@ from manyarms.errors import InputError
 
 if TYPE_CHECKING:
     import manyarms as ma
+    from manyarms.jobs import Unseen
 
 
 def update(
@@ -48,7 +51,9 @@ def update(
     """Add new logs, and new items, to a model, without the old logs.
 
     With Gaussian rewards this equals a fit on everything. A file that the model
-    has seen is refused, so a job can safely run twice. With --catalog, items
+    has seen is refused, so a job can safely run twice; of one whose young rounds
+    --maturity left out, those that are old enough by now are added. With
+    --half-life, all that the model holds ages too. With --catalog, items
     that the model does not know are added where the prior has their category
     (or tags, or node); one with a new category needs a new fit.
     """
@@ -70,44 +75,58 @@ def update(
 
 
 def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.RewardPosterior, dict[str, Any]]:
-    from manyarms import jobs  # noqa: PLC0415
-    from manyarms.cli.reading import open_catalog, open_logs, open_plain_model  # noqa: PLC0415
-    from manyarms.core.fingerprint import any_shared  # noqa: PLC0415
+    from manyarms.cli.reading import open_catalog, open_logs, open_plain_model, source_of  # noqa: PLC0415
+    from manyarms.cli.shown import dropped_rows  # noqa: PLC0415
+    from manyarms.jobs import Unseen, aged, unseen, update_stream  # noqa: PLC0415
+    from manyarms.logs.rounds import Dropped  # noqa: PLC0415
 
     before = open_plain_model(path)
     if before.features is None:
         raise InputError(f"{path} has no feature map, so columns cannot be read: update it in Python.")
-    grown = _grown(before, open_catalog(spec))
+    # One moment for all files.
+    spec = replace(spec, logs=replace(spec.logs, now=spec.logs.now or datetime.now().astimezone()))
+    after, dropped = _grown(before, open_catalog(spec)), Dropped()
+    source = source_of(spec)
+    parts = [Unseen(source, None)] if allow_repeats else list(unseen(after, source))
+    warnings = _ageing(spec, before, parts)
     with row_bar("Reading") as report:
-        stream = open_logs(spec, report, features=before.features, catalog=grown.catalog, n_actions=grown.n_actions)
-        if not allow_repeats and any_shared(grown.learned_from, stream.source.fingerprints):
-            raise InputError(
-                f"{path} has seen {_culprit(stream, grown)} already: its rounds would count twice. Name new files "
-                "only, or pass --allow-repeats."
-            )
-        after = jobs.update_stream(grown, stream, engine=engine)
-    warnings = list(after.all_warnings)
-    dropped = stream.dropped
-    if spec.logs.half_life is not None:
-        warnings.append(
-            "--half-life weighs the new rounds by their age; rounds that the model has already keep the weight that "
-            "they had. Fit on all logs where that matters"
-        )
-    if dropped.immature:
-        warnings.append(
-            f"{dropped.immature:,} young rounds were left out, and since the model has now seen their files, they "
-            "cannot be added later. Name files that are old enough as a whole"
-        )
+        for part in parts:
+            stream = open_logs(
+                spec, report, features=after.features, catalog=after.catalog, n_actions=after.n_actions,
+                source=part.source, after=part.after,
+            )  # fmt: skip
+            after = update_stream(aged(after, stream.reading.age), stream, engine=engine)
+            dropped += stream.dropped
     return after, {
         "new_rounds": after.statistics.n_rounds - before.statistics.n_rounds,
         "rounds": after.statistics.n_rounds,
-        "dropped": {"missing": dropped.missing, "unknown": dropped.unknown, "immature": dropped.immature},
-        "counted_as_other": dropped.mapped,
+        **dropped_rows(dropped),
         "new_actions": after.n_actions - before.n_actions,
         "actions": after.n_actions,
         "actions_seen": len(after.weights.observed.actions),
-        "warnings": warnings,
+        "warnings": [*after.all_warnings, *warnings],
     }
+
+
+def _ageing(spec: Spec, before: ma.RewardPosterior, parts: list[Unseen]) -> list[str]:
+    """What cannot be known of the age of rounds, as a refusal or as warnings."""
+    partly = next((part for part in parts if part.after is not None), None)
+    if partly is not None and spec.logs.time is None:
+        raise InputError(
+            f"the model has the rounds of {partly.source.files[0]} up to {partly.after}: name the column of times with "
+            "--time, so that the later ones are added."
+        )
+    if spec.logs.half_life is not None and before.as_of is None:
+        return [
+            "the model was fitted without --half-life, so it is not known how old its rounds are: they keep the weight "
+            "that they have, and only new ones are weighed by age"
+        ]
+    if spec.logs.half_life is None and before.as_of is not None:
+        return [
+            f"rounds in the model were weighed by their age on {before.as_of} and keep that weight, and new ones count "
+            "in full: pass the same --half-life as before"
+        ]
+    return []
 
 
 def _grown(posterior: ma.RewardPosterior, catalog: ma.Catalog | None) -> ma.RewardPosterior:
@@ -122,15 +141,3 @@ def _grown(posterior: ma.RewardPosterior, catalog: ma.Catalog | None) -> ma.Rewa
     if len(whole) == len(posterior.catalog):
         return posterior
     return posterior.with_actions(priors.new_actions(posterior.prior, whole), catalog=whole)
-
-
-def _culprit(stream: ma.LogStream, posterior: ma.RewardPosterior) -> str:
-    """The first file that was seen before."""
-    from manyarms.core.fingerprint import any_shared  # noqa: PLC0415
-    from manyarms.logs.sources import FileSource  # noqa: PLC0415
-
-    source = getattr(stream.source, "source", stream.source)
-    if not isinstance(source, FileSource):
-        return "these logs"
-    pairs = zip(source.files, source.fingerprints, strict=True)
-    return next(str(file) for file, one in pairs if any_shared((one,), posterior.learned_from))

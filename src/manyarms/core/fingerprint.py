@@ -20,12 +20,14 @@ class Fingerprint(Saved):
         origin: A digest of the whole log that the rows were taken from.
         n_rows: How many rows that log has.
         rows: Which of them, packed eight to a byte; None for all.
+        until: The time, in ISO 8601, after which rows were left out for later; None when none were.
     """
 
     saved_as = "fingerprint"
     origin: str
     n_rows: int
     rows: bytes | None = None
+    until: str | None = None
 
     @classmethod
     def of_rows(cls, origin: str, n_rows: int, rows: Int[Array, " m"] | None) -> Fingerprint:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 
@@ -10,7 +11,9 @@ from manyarms._progress import Progress
 from manyarms.core.data import Logs
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.engines import LOCAL, Engine, as_engine
+from manyarms.errors import InputError
 from manyarms.likelihoods import Likelihood
+from manyarms.logs.rounds import Age, seconds_between
 from manyarms.logs.stream import LogStream
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.prior_choice import LearnedPrior, learn_prior
@@ -62,6 +65,21 @@ def update_stream(
     return remember(posterior.update(logs, engine=engine), stream)
 
 
+def aged(posterior: RewardPosterior, age: Age | None) -> RewardPosterior:
+    """The posterior with all that it has seen as old as it is at `age.now`, by the half-life there.
+
+    A fit over all rounds at that time would weigh them alike.
+    """
+    if age is None or age.half_life is None or posterior.as_of is None:
+        return posterior
+    passed = seconds_between(datetime.fromisoformat(posterior.as_of), age.now)
+    if passed < 0:
+        raise InputError(f"the ages in the model are counted from {posterior.as_of}, which is after {age.now}.")
+    if passed == 0:
+        return posterior
+    return replace(posterior.discounted(2.0 ** (-passed / age.half_life.total_seconds())), as_of=age.now.isoformat())
+
+
 def _held_if_small(stream: LogStream, likelihood: Likelihood, engine: Engine | str | None) -> Logs:
     """Rounds that will be needed again and again, in memory if there is room for them."""
     n_rows = stream.source.n_rows
@@ -75,9 +93,15 @@ HELD = 1 << 26
 
 
 def remember(posterior: RewardPosterior, stream: LogStream) -> RewardPosterior:
-    """The posterior with the files of a stream among what it was learned from."""
-    known = (*posterior.learned_from, *stream.source.fingerprints)
-    return replace(posterior, learned_from=tuple(dict.fromkeys(known)))
+    """The posterior with the files of a stream among what it was learned from, and the time of it."""
+    age = stream.reading.age
+    left = None if age is None or not stream.dropped.immature else age.until
+    until = None if left is None else left.isoformat()
+    files = {one.origin: replace(one, until=until) for one in stream.source.fingerprints}
+    # What is known now of a file takes the place of what was known.
+    before = [one for one in posterior.learned_from if one.origin not in files]
+    as_of = posterior.as_of if age is None or age.half_life is None else age.now.isoformat()
+    return replace(posterior, learned_from=(*before, *files.values()), as_of=as_of)
 
 
 def rewards_are_binary(posterior: RewardPosterior) -> bool:

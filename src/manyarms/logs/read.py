@@ -41,6 +41,7 @@ def read_logs(
     half_life: timedelta | None = None,
     maturity: timedelta | None = None,
     now: datetime | None = None,
+    after: datetime | None = None,
 ) -> LoggedData | LogStream:
     """Rounds from a table (`LoggedData`), or from files and batches, which are read as they are needed (`LogStream`).
 
@@ -57,7 +58,7 @@ def read_logs(
         catalog: All actions by id. Without one, ids are action numbers, or texts that are numbered in their order.
         weight: A column that says how often a row counts.
         group: A column of users or sessions.
-        time: A column of times; needed for `half_life` and `maturity`.
+        time: A column of times; needed for `half_life`, `maturity` and `after`.
         features: A map learned before, to be used again; None to learn one here.
         categorical: Context columns of whole numbers that are categories.
         max_levels: Levels of a category with a feature of their own at most.
@@ -68,6 +69,7 @@ def read_logs(
         half_life: A round this old counts half.
         maturity: Rounds younger than this are left out, since their rewards may still come in.
         now: What ages are counted from; by default the time of this call.
+        after: Rounds at this time or before are left out, for instance since a model has them.
 
     Raises:
         InputError: Naming the column, the row and a way out.
@@ -79,7 +81,7 @@ def read_logs(
         if value not in get_args(allowed):
             choice = " or ".join(f'"{one}"' for one in get_args(allowed))
             raise InputError(f"{name} must be {choice}; got {value!r}.")
-    age = _age(roles, half_life, maturity, now)
+    age = _age(roles, half_life, maturity, now, after)
     if features is None:
         rows = _complete_rows(source, roles, missing)
         features = learn_features(rows, roles.context, categorical=categorical, max_levels=max_levels)
@@ -128,12 +130,18 @@ def _numbered(source: Source, roles: Roles, missing: Missing, n_actions: int | N
     return None, largest + 1
 
 
-def _age(roles: Roles, half_life: timedelta | None, maturity: timedelta | None, now: datetime | None) -> Age | None:
-    if half_life is None and maturity is None:
+def _age(
+    roles: Roles,
+    half_life: timedelta | None,
+    maturity: timedelta | None,
+    now: datetime | None,
+    after: datetime | None,
+) -> Age | None:
+    if half_life is None and maturity is None and after is None:
         return None
     if roles.time is None:
-        raise InputError("half_life and maturity need to know when a round was: pass time=.")
+        raise InputError("half_life, maturity and after need to know when a round was: pass time=.")
     for name, span in (("half_life", half_life), ("maturity", maturity)):
         if span is not None and span.total_seconds() <= 0:
             raise InputError(f"{name} must be a positive timedelta; got {span!r}.")
-    return Age(now or datetime.now().astimezone(), half_life, maturity)
+    return Age(now or datetime.now().astimezone(), half_life, maturity, after)

@@ -62,11 +62,18 @@ class Age:
         now: What ages are counted from.
         half_life: A round this old counts half, one twice as old a quarter; None for no such decay.
         maturity: Younger rounds are left out, since their rewards may still come in; None for none.
+        after: Rounds at this time or before are left out, since they were counted already; None for none.
     """
 
     now: datetime
     half_life: timedelta | None = None
     maturity: timedelta | None = None
+    after: datetime | None = None
+
+    @property
+    def until(self) -> datetime | None:
+        """The last moment whose rounds are old enough."""
+        return None if self.maturity is None else self.now - self.maturity
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,7 @@ class Dropped(Saved):
         missing: Some value was missing.
         unknown: The action is not in the catalog.
         immature: Too young.
+        counted: In an earlier fit or update.
         mapped: Not left out: the action is not in the catalog, and counts as its "(other)".
     """
 
@@ -85,6 +93,7 @@ class Dropped(Saved):
     unknown: int = 0
     immature: int = 0
     mapped: int = 0
+    counted: int = 0
 
     def __add__(self, other: Dropped) -> Dropped:
         return Dropped(*(getattr(self, name) + getattr(other, name) for name in _REASONS))
@@ -92,7 +101,7 @@ class Dropped(Saved):
     @property
     def total(self) -> int:
         """All that were left out."""
-        return self.missing + self.unknown + self.immature
+        return self.missing + self.unknown + self.immature + self.counted
 
 
 @dataclass(frozen=True)
@@ -120,14 +129,16 @@ class Reading:
     def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, Dropped]:
         """The rounds of a batch, and how many rows were left out."""
         table, missing = complete(batch, self.roles.columns, self.missing)
-        decay, mature = self._aged(table)
+        decay, mature, fresh = self._aged(table)
+        wanted = mature & fresh
         actions, known = self._actions(table)
         mapped = 0
         if self.unknown == "other" and self.catalog is not None:
-            mapped = int((~known & mature).sum())
+            mapped = int((~known & wanted).sum())
             actions, known = np.where(known, actions, self.catalog.find([OTHER])[0]), np.ones_like(known)
-        kept = known & mature
-        dropped = Dropped(missing, int((~known & mature).sum()), int((~mature).sum()), mapped)
+        kept = known & wanted
+        unknown, immature, counted = (int(some.sum()) for some in (~known & wanted, ~mature & fresh, ~fresh))
+        dropped = Dropped(missing, unknown, immature, mapped, counted)
         if not kept.all():
             table, actions, decay = table.filter(kept), actions[kept], None if decay is None else decay[kept]
         return self._logged(table, actions, decay), dropped
@@ -173,16 +184,17 @@ class Reading:
             )
         return found, known
 
-    def _aged(self, table: pa.Table) -> tuple[Float[Array, " n"] | None, Bool[Array, " n"]]:
-        """By how much less each row counts, and which are old enough."""
+    def _aged(self, table: pa.Table) -> tuple[Float[Array, " n"] | None, Bool[Array, " n"], Bool[Array, " n"]]:
+        """By how much less each row counts, which are old enough, and which were not counted before."""
         everyone = np.ones(table.num_rows, dtype=bool)
         if self.age is None or self.roles.time is None:
-            return None, everyone
+            return None, everyone, everyone
         age = _ages(self.roles.time, column_of(table, self.roles.time), self.age.now)
         mature = everyone if self.age.maturity is None else age >= self.age.maturity.total_seconds()
+        fresh = everyone if self.age.after is None else age < seconds_between(self.age.after, self.age.now)
         if self.age.half_life is None:
-            return None, mature
-        return np.exp2(-np.maximum(age, 0.0) / self.age.half_life.total_seconds()), mature
+            return None, mature, fresh
+        return np.exp2(-np.maximum(age, 0.0) / self.age.half_life.total_seconds()), mature, fresh
 
 
 _REASONS = tuple(field.name for field in fields(Dropped))
@@ -218,6 +230,13 @@ def _present(column: pa.ChunkedArray) -> Bool[Array, " n"]:
     if pa.types.is_floating(column.type):
         return ~np.isnan(column.to_numpy())
     return np.ones(len(column), dtype=bool) if column.null_count == 0 else column.is_valid().to_numpy()
+
+
+def seconds_between(earlier: datetime, later: datetime) -> float:
+    """How long it is from one moment to another."""
+    if (earlier.tzinfo is None) != (later.tzinfo is None):
+        raise InputError(f"{earlier} and {later} must both have a time zone, or neither.")
+    return (later - earlier).total_seconds()
 
 
 def _groups(name: str, column: pa.ChunkedArray) -> Int[Array, " n"]:

@@ -6,6 +6,7 @@ import glob
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from hashlib import blake2b
 from itertools import accumulate, groupby
 from pathlib import Path
@@ -188,6 +189,12 @@ class FileSource(Source):
         stats = ((file, file.stat()) for file in self.files)
         return repr([(str(file.resolve()), stat.st_size, stat.st_mtime_ns) for file, stat in stats])
 
+    def only(self, files: Sequence[Path]) -> FileSource:
+        """Some of the files, with the same columns."""
+        part = copy(self)
+        part.files = [file for file in self.files if file in set(files)]
+        return part
+
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
         return _read(self._fragments(), self._dataset.schema, columns, size)
 
@@ -215,7 +222,9 @@ class FileSource(Source):
     @property
     def n_rows(self) -> int | None:
         # Other formats would have to be read for it.
-        return self._dataset.count_rows() if _format(self.files) == "parquet" else None
+        if _format(self.files) != "parquet":
+            return None
+        return sum(cast(Any, fragment).count_rows() for fragment in self._fragments())
 
     @property
     def fingerprints(self) -> tuple[Fingerprint, ...]:

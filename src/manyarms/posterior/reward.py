@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_actions, as_instance, check_overflow
+from manyarms._arrays import Array, as_actions, as_instance, as_scalar, check_overflow
 from manyarms.core.bound import readable
 from manyarms.core.catalog import Catalog
 from manyarms.core.contexts import as_contexts
@@ -22,7 +22,7 @@ from manyarms.core.mass import FeatureMass
 from manyarms.core.policy import Policy
 from manyarms.core.statistics import Statistics
 from manyarms.engines import Engine, as_engine
-from manyarms.errors import DataTypeError, InputError, ShapeError
+from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.absorb import absorb
@@ -50,6 +50,7 @@ class RewardPosterior(PolicyJudge):
         converged: Whether these came to an end.
         features: From context columns to φ(x), when the logs came with one: then contexts may be tables.
         catalog: What actions are called, when the logs came with one.
+        as_of: The time, in ISO 8601, that the ages of its rounds were counted from, where they count less with age.
     """
 
     saved_as = "reward posterior"
@@ -64,6 +65,7 @@ class RewardPosterior(PolicyJudge):
     converged: bool = True
     features: FeatureMap | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen, so read-only too
     catalog: Catalog | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  the same
+    as_of: str | None = None
 
     def __repr__(self) -> str:
         return (
@@ -169,6 +171,23 @@ class RewardPosterior(PolicyJudge):
             converged=self.converged and added.converged,
             warnings=tuple(dict.fromkeys((*self.warnings, *added.warnings, *twice))),
         )
+
+    def discounted(self, share: float) -> RewardPosterior:
+        """Every round so far with `share` times its weight: what a half-life does to them as time goes by.
+
+        Exact where the likelihood is Gaussian, as if they had been logged with these weights; else it is the factors
+        that stand in for them that count less.
+
+        Args:
+            share: Above 0, at most 1.
+        """
+        share = as_scalar("share", share, above=0.0)
+        if share > 1:
+            raise RangeError(f"share must be at most 1; got {share}.")
+        statistics = self.statistics.scaled(share)
+        noise_std = self.likelihood.noise_std if self.likelihood.treatment == "exact" else 1.0
+        weights = condition(self.prior, statistics, noise_std)
+        return replace(self, weights=weights, statistics=statistics, evidence_offset=share * self.evidence_offset)
 
     def refit(self, logs: Logs, *, engine: Engine | str | None = None) -> RewardPosterior:
         """The posterior of all these logs and no others, started from this one: exact where `update` only comes near.
