@@ -4,28 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
-from manyarms._arrays import as_instance
+from manyarms._arrays import Array, as_instance
 from manyarms._progress import Progress, reporter
 from manyarms.core.bound import readable
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.policy import Policy
-from manyarms.errors import InputError
+from manyarms.errors import InputError, UndefinedLiftError
 from manyarms.estimators.comparison import Judge
 from manyarms.policies import Logged
 from manyarms.posterior import HurdlePosterior, RewardPosterior
-from manyarms.posterior.passes import ALONE, Profiles
+from manyarms.posterior.passes import ALONE, PAIR, Profiles
 
 BASELINE = "logged"
 """What runs now, in tables."""
 
 TRAINED = "learned from these rounds: an estimate on them flatters it"
 """What is said of a policy, or of an estimator's model, that is judged on its own training rounds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """How often a policy chooses which action.
+
+    Attributes:
+        actions: Those that are chosen at all, ascending.
+        shares: The share of contexts in which each is.
+    """
+
+    actions: Int[Array, " m"]
+    shares: Float[Array, " m"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +51,8 @@ class Judged:
         name: What it is called.
         value: Its value under the posterior; None without one.
         difference: The same less that of the baseline; None for the baseline, and without a posterior.
+        lift: The difference over the size of the baseline's value; None where that may be zero.
+        choices: What it chooses on the contexts of the logs.
         estimates: Its value under each estimator, by name.
         left_out: Estimators that could not judge it, with the reason.
         warnings: Beyond those of the estimates, in plain words.
@@ -44,6 +61,8 @@ class Judged:
     name: str
     value: Estimate | None = None
     difference: Estimate | None = None
+    lift: Estimate | None = None
+    choices: Choices | None = None
     estimates: Mapping[str, Estimate] = field(default_factory=dict[str, Estimate])
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     warnings: tuple[str, ...] = ()
@@ -66,17 +85,29 @@ class Evaluation:
         mean_reward: What these brought on average: the logging policy's own value, without any model.
         baseline: What runs now.
         policies: The candidates, in their order.
+        pairs: The value of the first less that of the second, by the names of two candidates, where that was asked for.
     """
 
     n_rounds: int
     mean_reward: float
     baseline: Judged
     policies: tuple[Judged, ...]
+    pairs: Mapping[tuple[str, str], Estimate] = field(default_factory=dict[tuple[str, str], Estimate])
 
     @property
     def rows(self) -> tuple[Judged, ...]:
         """The baseline, then the candidates."""
         return (self.baseline, *self.policies)
+
+    def probability_better(self, first: str, second: str) -> float | None:
+        """How probable it is that the first is worth more than the second; None where they were not compared."""
+        for sign, pair in ((1, (first, second)), (-1, (second, first))):
+            found = self.pairs.get(pair)
+            if found is None and pair[1] == self.baseline.name:
+                found = next((row.difference for row in self.policies if row.name == pair[0]), None)
+            if found is not None:
+                return found.probability_positive if sign > 0 else 1.0 - found.probability_positive
+        return None
 
     def __str__(self) -> str:
         width = max(len(row.name) for row in self.rows)
@@ -100,6 +131,7 @@ def evaluate(
     estimators: Sequence[Judge] = (),
     contexts: Any = None,
     fingerprints: tuple[Fingerprint, ...] = (),
+    pairs: bool = False,
     progress: Progress = False,
 ) -> Evaluation:
     """Judge policies on logged contexts: by a posterior, against what was logged, and by estimators.
@@ -113,6 +145,7 @@ def evaluate(
         estimators: Other judges, which use the rewards of these rounds.
         contexts: The rows of `logs` as a table, for policies whose feature map is another than that of `logs`.
         fingerprints: What else these rounds are known by, such as the files they came from.
+        pairs: Whether to compare all candidates with one another, too.
         progress: True shows how far it is; a function is called as progress(done, total).
     """
     logs = as_instance("logs", logs, LoggedData, "a LoggedData")
@@ -133,17 +166,32 @@ def evaluate(
     own = {name: readable(policy, raw, logs.features, name) for name, policy in policies.items()}
     everyone: dict[str, Policy] = {BASELINE: Logged(logs), **own}
     rows = list[Judged]()
-    base = None
+    profiles = dict[str, Any]()
     with reporter(progress, len(everyone), "policies") as report:
         for name, policy in everyone.items():
-            judged, profile = _by_posterior(name, policy, logs, posterior, base)
-            base = profile if base is None else base
+            judged, profile = _by_posterior(name, policy, logs, posterior, profiles.get(BASELINE))
+            if profile is not None and (pairs or name == BASELINE):
+                profiles[name] = profile
             if name != BASELINE:
                 judged = _by_estimators(judged, policy, logs, estimators, known)
             rows.append(judged)
             report(len(rows), len(everyone))
+    profiles.pop(BASELINE, None)
     mean = float(np.average(logs.rewards, weights=logs.weights))
-    return Evaluation(len(logs), mean, rows[0], tuple(rows[1:]))
+    return Evaluation(len(logs), mean, rows[0], tuple(rows[1:]), _pairs(profiles, logs, posterior))
+
+
+def _pairs(
+    profiles: Mapping[str, Any], logs: LoggedData, posterior: RewardPosterior | HurdlePosterior | None
+) -> dict[tuple[str, str], Estimate]:
+    """How candidates differ from one another."""
+    if posterior is None:
+        return {}
+    found = dict[tuple[str, str], Estimate]()
+    for (first, (mine, own)), (second, (theirs, other)) in combinations(profiles.items(), 2):
+        both = Profiles.of_rows((mine, theirs), [own, other], PAIR, logs.weights, logs.groups)
+        found[first, second] = posterior.judged(both)
+    return found
 
 
 def _check_catalogs(name: str, policy: Policy, logs: LoggedData) -> None:
@@ -158,16 +206,21 @@ def _by_posterior(
     name: str, policy: Policy, logs: LoggedData, posterior: RewardPosterior | HurdlePosterior | None, base: Any
 ) -> tuple[Judged, Any]:
     if posterior is None:
-        return Judged(name), None
+        mass = policy.feature_mass(logs.contexts, weights=logs.weights)
+        return Judged(name, choices=Choices(mass.actions, mass.probability)), None
     with np.errstate(over="ignore", invalid="ignore"):
         masses, rows = profile = posterior.profile_parts(policy, logs.contexts, None, logs.weights, name)
+    choices = Choices(masses[0].actions, masses[0].probability)
     if base is None:
         found = Profiles.of_rows((masses,), [rows], ALONE, logs.weights, logs.groups)
-        return Judged(name, posterior.judged(found)), profile
-    # The policy itself, and less its baseline.
-    forms = ((1.0, 0.0), (1.0, -1.0))
-    found = Profiles.of_rows((masses, base[0]), [rows, base[1]], forms, logs.weights, logs.groups)
-    return Judged(name, posterior.judged(found), posterior.judged(found, (0.0, 1.0))), profile
+        return Judged(name, posterior.judged(found), choices=choices), profile
+    # Less its baseline, and the baseline itself: their sum is the policy.
+    found = Profiles.of_rows((masses, base[0]), [rows, base[1]], PAIR, logs.weights, logs.groups)
+    try:
+        lift = posterior.lifted(found)[0]
+    except UndefinedLiftError:
+        lift = None
+    return Judged(name, posterior.judged(found, (1.0, 1.0)), posterior.judged(found), lift, choices), profile
 
 
 def _by_estimators(

@@ -1,0 +1,193 @@
+"""Single actions: how far each is drawn towards its category, and which gain and lose most under a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._arrays import Array
+from manyarms.core.catalog import Catalog
+from manyarms.core.data import LoggedData
+from manyarms.core.policy import row_weights
+from manyarms.jobs.evaluating import Choices
+from manyarms.linalg.groups import sum_by
+from manyarms.linalg.quadratic import row_norms
+from manyarms.posterior import RewardPosterior
+
+SHOWN = 300
+"""Actions in a picture of shrinkage: spread evenly over how often they were logged."""
+MOVED = 12
+"""Actions that gain most, and as many that lose most."""
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """One action: three guesses of its mean reward on the rounds in which it was logged.
+
+    Attributes:
+        action: What it is called.
+        category: Its category; empty where there are none.
+        n_rounds: How often it was logged, by weight.
+        own: The mean of its own rewards.
+        posterior: What the posterior expects.
+        category_only: What is expected of an action with these effects of which nothing was logged.
+    """
+
+    action: str
+    category: str
+    n_rounds: float
+    own: float
+    posterior: float
+    category_only: float
+
+
+@dataclass(frozen=True)
+class Shrinkage:
+    """Some actions, from the least to the most logged.
+
+    Attributes:
+        rows: The actions.
+        n_actions: How many were logged at all.
+    """
+
+    rows: tuple[Shrunk, ...]
+    n_actions: int
+
+
+def shrinkage(
+    posterior: RewardPosterior, logs: LoggedData, categories: Sequence[str] | None = None, *, shown: int = SHOWN
+) -> Shrinkage:
+    """How far actions are drawn from their own mean reward towards what their category says, and with how many rounds.
+
+    Args:
+        posterior: The fitted model.
+        logs: Rounds, best those of the fit.
+        categories: (K,) what the category of every action is called.
+        shown: How many actions to show.
+    """
+    counts = row_weights(logs.weights, len(logs))
+    every, per_action = sum_by(logs.actions, counts)
+    order = np.argsort(per_action, kind="stable")
+    places = np.unique(np.linspace(0, len(every) - 1, min(shown, len(every))).round().astype(int))
+    wanted = np.sort(every[order[places]])
+    rows = np.flatnonzero(np.isin(logs.actions, wanted))
+    actions, x, weight = logs.actions[rows], logs.contexts[rows], counts[rows]
+    fitted = np.asarray(posterior.expected_reward(x, actions))
+    unlogged = _without_own_rounds(posterior, x, actions)
+    columns = np.stack([logs.rewards[rows], fitted, unlogged, np.ones(len(rows))], axis=1) * weight[:, None]
+    keys, sums = sum_by(actions, columns)
+    means = sums[:, :3] / sums[:, 3:]
+    found = [
+        Shrunk(
+            name_of(posterior.catalog, int(action)),
+            "" if categories is None else categories[int(action)],
+            float(total),
+            *(float(value) for value in mean),
+        )
+        for action, mean, total in zip(keys, means, sums[:, 3], strict=True)
+    ]
+    return Shrinkage(tuple(sorted(found, key=lambda row: row.n_rounds)), len(every))
+
+
+def _without_own_rounds(
+    posterior: RewardPosterior, x: Float[Array, "n d"], actions: Int[Array, " n"]
+) -> Float[Array, " n"]:
+    """E g(φᵀ(W_a ψ + c_a + ε_a)) with the posterior mean of ψ, and ε_a as wide as the prior has it."""
+    weights = posterior.weights
+    distinct, where = np.unique(actions, return_inverse=True)
+    centre = weights.mixing.apply(weights.latent_mean[None], distinct)[0] + weights.offset_of(distinct)
+    mean = np.einsum("nd,nd->n", x, centre[where])
+    if posterior.likelihood.is_linear:
+        return mean
+    spread = row_norms(x, actions, posterior.prior.action_covariance.blocks)
+    return posterior.likelihood.mean_reward(mean, spread**2)
+
+
+@dataclass(frozen=True)
+class Mover:
+    """An action that a policy chooses more or less often than what runs now.
+
+    Attributes:
+        action: What it is called.
+        category: Its category; empty where there are none.
+        n_rounds: How often it was logged, by weight.
+        logged: Its share of the rounds.
+        chosen: The share of contexts in which the policy chooses it.
+        mean_reward: Of its logged rounds; None when it has none.
+    """
+
+    action: str
+    category: str
+    n_rounds: float
+    logged: float
+    chosen: float
+    mean_reward: float | None
+
+    @property
+    def change(self) -> float:
+        """In share of choices."""
+        return self.chosen - self.logged
+
+
+@dataclass(frozen=True)
+class Movers:
+    """Where a policy moves traffic.
+
+    Attributes:
+        policy: Its name.
+        rows: The actions that gain most, the largest gain first, then those that lose most, the largest loss last.
+        moved: Half the sum of all changes: the share of choices that are others than now.
+    """
+
+    policy: str
+    rows: tuple[Mover, ...]
+    moved: float
+
+
+def movers(
+    name: str,
+    choices: Choices,
+    logs: LoggedData,
+    *,
+    catalog: Catalog | None = None,
+    categories: Sequence[str] | None = None,
+    shown: int = MOVED,
+) -> Movers:
+    """The actions that gain and lose most when a policy replaces what runs now.
+
+    Args:
+        name: The policy's.
+        choices: What it chooses on the contexts of the logs.
+        logs: What runs now, in these rounds.
+        catalog: What actions are called.
+        categories: (K,) what their categories are called.
+        shown: Actions at either end at most.
+    """
+    counts = row_weights(logs.weights, len(logs))
+    total, K = counts.sum(), logs.n_actions
+    rounds = np.bincount(logs.actions, weights=counts, minlength=K)
+    rewards = np.bincount(logs.actions, weights=counts * logs.rewards, minlength=K)
+    change = -rounds / total
+    change[choices.actions] += choices.shares
+    order = np.argsort(-change, kind="stable")
+    ends = [int(a) for a in order[:shown] if change[a] > 0], [int(a) for a in order[-shown:] if change[a] < 0]
+    rows = tuple(
+        Mover(
+            name_of(catalog, action),
+            "" if categories is None else categories[action],
+            float(rounds[action]),
+            float(rounds[action] / total),
+            float(change[action] + rounds[action] / total),
+            float(rewards[action] / rounds[action]) if rounds[action] > 0 else None,
+        )
+        for action in (*ends[0], *ends[1])
+    )
+    return Movers(name, rows, float(np.abs(change).sum() / 2))
+
+
+def name_of(catalog: Catalog | None, action: int) -> str:
+    """What an action is called."""
+    return str(action) if catalog is None else str(catalog.ids[action])

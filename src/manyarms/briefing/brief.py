@@ -1,0 +1,229 @@
+"""All of it together: what `ma.brief` works out, and `ma.write_report` shows."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from manyarms._progress import Progress
+from manyarms._version import __version__
+from manyarms.briefing.actions import Movers, Shrinkage, movers, shrinkage
+from manyarms.briefing.answer import SURE, Answer, answer
+from manyarms.briefing.calibration import Calibration, calibration
+from manyarms.briefing.lights import Light, lights
+from manyarms.briefing.support import Support, category_codes, support
+from manyarms.core.catalog import as_column
+from manyarms.core.data import LoggedData
+from manyarms.core.estimate import Estimate
+from manyarms.core.fingerprint import Fingerprint, any_shared
+from manyarms.core.policy import Policy
+from manyarms.errors import InputError
+from manyarms.estimators.comparison import Judge
+from manyarms.jobs import Evaluation, evaluate
+from manyarms.posterior import HurdlePosterior, RewardPosterior
+from manyarms.prior_choice import CategoryChecks, PriorCheck, check_categories
+
+MANY_CATEGORIES = 1000
+"""Beyond this, categories are not checked one by one."""
+
+
+@dataclass(frozen=True)
+class Briefing:
+    """What a person who must decide needs to know.
+
+    Attributes:
+        answer: In one sentence.
+        evaluation: All policies under all judges.
+        lights: Diagnostics that have a limit.
+        support: By category; None where there are no categories.
+        shrinkage: Of actions; None without a model.
+        movers: Of the policy that the answer is about; None when it is about none.
+        check: Whether the rewards contradict the prior; None without a model.
+        categories: Predictive checks by category; None where there are none, or too many.
+        calibration: None without a model.
+        missing: What could not be shown, and why, in words.
+        made_with: Versions, sizes, time, and what was run.
+    """
+
+    answer: Answer
+    evaluation: Evaluation
+    lights: tuple[Light, ...]
+    support: Support | None
+    shrinkage: Shrinkage | None
+    movers: Movers | None
+    check: PriorCheck | None
+    categories: CategoryChecks | None
+    calibration: Calibration | None
+    missing: tuple[str, ...]
+    made_with: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Of all estimates, each once: those that all policies share, then those of single ones."""
+        rows = self.evaluation.rows
+        said = [one for row in rows for one in row.all_warnings]
+        shared = [one for one in dict.fromkeys(said) if said.count(one) == len(rows)]
+        own = [f"{row.name}: {one}" for row in rows for one in row.all_warnings if one not in shared]
+        return tuple(dict.fromkeys([*shared, *own]))
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        found = {one.name: plain(getattr(self, one.name)) for one in fields(self)}
+        return {**found, "warnings": list(self.warnings)}
+
+    def __str__(self) -> str:
+        return f"{self.answer.sentence} {self.answer.reason}"
+
+
+def brief(
+    policies: Mapping[str, Policy],
+    logs: LoggedData,
+    posterior: RewardPosterior | HurdlePosterior | None = None,
+    *,
+    estimators: Sequence[Judge] = (),
+    categories: Any = None,
+    truth: Mapping[str, float] | None = None,
+    sure: float = SURE,
+    contexts: Any = None,
+    fingerprints: tuple[Fingerprint, ...] = (),
+    notes: Mapping[str, str] | None = None,
+    progress: Progress = False,
+) -> Briefing:
+    """Judge policies and put together what a decision needs: `write_report` makes a page of it.
+
+    What cannot be worked out from what is given (no model, no categories, no propensities) is left out and said so.
+
+    Args:
+        policies: The candidates by name.
+        logs: Rounds to judge on, best those that neither posterior nor policies have seen.
+        posterior: The judge; None for estimators alone.
+        estimators: Other judges.
+        categories: (K,) labels of the actions; by default those of the catalog.
+        truth: The true value of policies by name, "logged" among them, where the world is made up.
+        sure: How probable it must be that a policy beats what runs now before the answer is to ship it.
+        contexts: The rows of `logs` as a table, for policies whose feature map is another than that of `logs`.
+        fingerprints: What else these rounds are known by, such as the files they came from.
+        notes: More lines for what it was made with, such as the command.
+        progress: As in `evaluate`.
+    """
+    evaluation = evaluate(
+        policies, logs, posterior,
+        estimators=estimators, contexts=contexts, fingerprints=fingerprints, pairs=True, progress=progress,
+    )  # fmt: skip
+    chosen = answer(evaluation, sure=sure)
+    missing = list[str]()
+    column = _categories(categories, logs)
+    if column is None:
+        missing.append("Actions have no categories, so nothing is shown by category.")
+    if logs.propensities is None:
+        missing.append(
+            "The logs have no propensities, so no estimator that weighs rounds by them can check on the model."
+        )
+    names = None if column is None else _names(column)
+    plain_model = posterior if isinstance(posterior, RewardPosterior) else None
+    if posterior is None:
+        missing.append(
+            "Without a model there are no pairwise probabilities, no shrinkage, no checks and no calibration."
+        )
+    elif plain_model is None:
+        missing.append("Shrinkage and prior checks are shown for models of one set of weights, and this is a hurdle.")
+    best = next((row for row in evaluation.policies if row.name == chosen.policy), None)
+    return Briefing(
+        answer=chosen,
+        evaluation=evaluation,
+        lights=lights(evaluation),
+        support=None if column is None else support(evaluation, logs, column),
+        shrinkage=None if plain_model is None else shrinkage(plain_model, logs, names),
+        movers=None
+        if best is None or best.choices is None
+        else movers(best.name, best.choices, logs, catalog=logs.catalog, categories=names),
+        check=None if plain_model is None else plain_model.check,
+        categories=None if plain_model is None else _checks(plain_model, logs, column, fingerprints, missing),
+        calibration=None if posterior is None else calibration(posterior, logs, fingerprints=fingerprints, truth=truth),
+        missing=tuple(missing),
+        made_with={**(notes or {}), **_made_with(logs, posterior)},
+    )
+
+
+def _categories(given: Any, logs: LoggedData) -> Any:
+    if given is None:
+        return None if logs.catalog is None else logs.catalog.categories
+    return as_column("categories", given, length=logs.n_actions)
+
+
+def _names(column: Any) -> list[str]:
+    codes, labels = category_codes(column)
+    return [labels[code] for code in codes]
+
+
+def _checks(
+    posterior: RewardPosterior,
+    logs: LoggedData,
+    column: Any,
+    fingerprints: tuple[Fingerprint, ...],
+    missing: list[str],
+) -> CategoryChecks | None:
+    """Predictive checks where they can be made, and a word where not."""
+    if column is None:
+        return None
+    n = len(category_codes(column)[1])
+    if n > MANY_CATEGORIES:
+        missing.append(f"There are {n:,} categories: more than {MANY_CATEGORIES:,} are not checked one by one.")
+        return None
+    held_out = not any_shared(posterior.learned_from, (logs.fingerprint, *fingerprints))
+    try:
+        return check_categories(posterior, logs, column, held_out=held_out)
+    except InputError as cause:
+        missing.append(f"Categories were not checked: {cause}")
+        return None
+
+
+def _made_with(logs: LoggedData, posterior: RewardPosterior | HurdlePosterior | None) -> dict[str, str]:
+    found = {
+        "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "judged on": f"{len(logs):,} rounds, {logs.n_actions:,} actions, {logs.dim} features",
+    }
+    if posterior is not None:
+        found["model"] = repr(posterior)
+    packages = {"manyarms": __version__, "Python": platform.python_version()}
+    for name in ("numpy", "scipy", "pyarrow", "altair"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    found["versions"] = ", ".join(f"{name} {one}" for name, one in packages.items())
+    return found
+
+
+def plain(value: Any) -> Any:  # noqa: PLR0911  one line for each kind of value
+    """Dataclasses, estimates and arrays as JSON has them; numbers that are not finite as None."""
+    if isinstance(value, Estimate):
+        return {
+            "value": plain(value.value),
+            "std": plain(value.std),
+            "interval_95": [plain(end) for end in value.interval()],
+            "probability_positive": plain(value.probability_positive),
+            "kind": value.kind,
+            "method": value.method,
+            "diagnostics": plain(value.diagnostics),
+            "warnings": list(value.warnings),
+        }
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value) if one.name != "choices"}
+    if isinstance(value, Mapping):
+        return {" over ".join(key) if isinstance(key, tuple) else str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)

@@ -1,0 +1,80 @@
+"""Whether rewards come out as the model expects them, and values as the truth has them where that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from manyarms.core.data import LoggedData
+from manyarms.core.fingerprint import Fingerprint, any_shared
+from manyarms.core.policy import row_weights
+from manyarms.posterior import HurdlePosterior, RewardPosterior
+
+BINS = 10
+
+
+@dataclass(frozen=True)
+class CalibrationBin:
+    """Rounds of which the model expects about the same.
+
+    Attributes:
+        n_rounds: How many, by weight.
+        expected: What it expects of them on average.
+        observed: What they brought on average.
+        error: The standard error of that; None for a single round.
+    """
+
+    n_rounds: float
+    expected: float
+    observed: float
+    error: float | None
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Expected and observed.
+
+    Attributes:
+        bins: From the least expected to the most, equally many rounds in each.
+        held_out: Whether the model had not seen these rounds.
+        truth: The true value of policies by name, where it is known.
+    """
+
+    bins: tuple[CalibrationBin, ...]
+    held_out: bool
+    truth: Mapping[str, float]
+
+
+def calibration(
+    posterior: RewardPosterior | HurdlePosterior,
+    logs: LoggedData,
+    *,
+    fingerprints: tuple[Fingerprint, ...] = (),
+    truth: Mapping[str, float] | None = None,
+    bins: int = BINS,
+) -> Calibration:
+    """Logged rounds sorted by what the model expects of them, in groups: what was expected, and what came.
+
+    Args:
+        posterior: The fitted model.
+        logs: Rounds, best those it has not seen.
+        fingerprints: What else these rounds are known by.
+        truth: The true value of policies by name, where the world is made up.
+        bins: How many groups.
+    """
+    expected = np.asarray(posterior.expected_reward(logs.contexts, logs.actions))
+    counts = row_weights(logs.weights, len(logs))
+    parts = np.array_split(np.argsort(expected, kind="stable"), min(bins, len(logs)))
+    held_out = not any_shared(posterior.learned_from, (logs.fingerprint, *fingerprints))
+    found = list[CalibrationBin]()
+    for part in parts:
+        total = counts[part].sum()
+        if total == 0:
+            continue
+        mean = counts[part] @ logs.rewards[part] / total
+        spread = counts[part] @ (logs.rewards[part] - mean) ** 2 / total
+        error = float(np.sqrt(spread / (total - 1))) if total > 1 else None
+        found.append(CalibrationBin(float(total), float(counts[part] @ expected[part] / total), float(mean), error))
+    return Calibration(tuple(found), held_out, dict(truth or {}))
