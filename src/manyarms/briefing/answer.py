@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from manyarms.core.estimate import Estimate
+from manyarms.briefing.words import number, percent
 from manyarms.jobs import Evaluation
 from manyarms.jobs.evaluating import Judged
 
@@ -55,7 +55,7 @@ def answer(evaluation: Evaluation, *, sure: float = SURE) -> Answer:
         return Answer(
             "ship",
             best.name,
-            f"Ship {best.name}: {_change(best)} over what runs now, {_percent(_probability(best))} sure.",
+            f"Ship {best.name}: {_change(best)} over what runs now, {percent(_probability(best))} sure.",
             _caveat(best)
             or f"Judged on {evaluation.n_rounds:,} logged contexts against {now}, by the model's posterior.",
             _probability(best),
@@ -66,16 +66,16 @@ def answer(evaluation: Evaluation, *, sure: float = SURE) -> Answer:
             "keep",
             best.name,
             f"Keep what runs now: the best candidate, {best.name}, is worse by {_change(best, sign=False)}, "
-            f"{_percent(1.0 - _probability(best))} sure.",
-            f"No candidate of {len(judged)} has a chance of more than {_percent(1.0 - sure)}.",
+            f"{percent(1.0 - _probability(best))} sure.",
+            f"No candidate of {len(judged)} has a chance of more than {percent(1.0 - sure)}.",
             _probability(best),
         )
     return Answer(
         "undecided",
         best.name,
-        f"Not decided: {best.name} looks best with {_change(best)} over what runs now, {_percent(_probability(best))} "
+        f"Not decided: {best.name} looks best with {_change(best)} over what runs now, {percent(_probability(best))} "
         "sure.",
-        f"That is less than the {_percent(sure)} asked for. More rounds, or a test of {best.name} on a share of the "
+        f"That is less than the {percent(sure)} asked for. More rounds, or a test of {best.name} on a share of the "
         "traffic, would tell.",
         _probability(best),
     )
@@ -125,26 +125,8 @@ def _caveat(row: Judged) -> str:
     worries = list[str]()
     share = row.difference.diagnostics.get("prior_share", 0.0)
     if share > 0.5:
-        worries.append(f"{_percent(share)} of the prior's variance is left in that figure: it rests on the prior")
+        worries.append(f"{percent(share)} of the prior's variance is left in that figure: it rests on the prior")
     unseen = row.value.diagnostics.get("unsupported_mass", 0.0)
     if unseen > 0.1:
-        worries.append(f"{_percent(unseen)} of its choices were never logged")
+        worries.append(f"{percent(unseen)} of its choices were never logged")
     return f"Mind that {' and '.join(worries)}. Try it on a share of the traffic first." if worries else ""
-
-
-def number(value: float) -> str:
-    """Three digits."""
-    return f"{value:,.3g}" if abs(value) < 1e4 else f"{value:,.0f}"
-
-
-def _percent(probability: float) -> str:
-    """Never 100 %: a posterior is not that sure."""
-    if probability > 0.999:
-        return "more than 99.9 %"
-    return "less than 0.1 %" if probability < 0.001 else f"{100 * probability:.3g} %"
-
-
-def interval_words(estimate: Estimate) -> str:
-    """value [low, high]."""
-    low, high = estimate.interval()
-    return f"{number(estimate.value)} [{number(low)}, {number(high)}]"

@@ -89,6 +89,7 @@ def brief(
     estimators: Sequence[Judge] = (),
     categories: Any = None,
     truth: Mapping[str, float] | None = None,
+    true_rewards: Any = None,
     sure: float = SURE,
     contexts: Any = None,
     fingerprints: tuple[Fingerprint, ...] = (),
@@ -106,6 +107,7 @@ def brief(
         estimators: Other judges.
         categories: (K,) labels of the actions; by default those of the catalog.
         truth: The true value of policies by name, "logged" among them, where the world is made up.
+        true_rewards: (n,) the true mean reward of each logged round, where the world is made up.
         sure: How probable it must be that a policy beats what runs now before the answer is to ship it.
         contexts: The rows of `logs` as a table, for policies whose feature map is another than that of `logs`.
         fingerprints: What else these rounds are known by, such as the files they came from.
@@ -133,6 +135,13 @@ def brief(
         )
     elif plain_model is None:
         missing.append("Shrinkage and prior checks are shown for models of one set of weights, and this is a hurdle.")
+    judged = None
+    if posterior is not None:
+        judged = calibration(posterior, logs, fingerprints=fingerprints, truth=truth, true_rewards=true_rewards)
+        if not judged.bins:
+            missing.append(
+                "The model has seen these rounds, so they cannot tell whether it is calibrated: judge on others."
+            )
     best = next((row for row in evaluation.policies if row.name == chosen.policy), None)
     return Briefing(
         answer=chosen,
@@ -145,7 +154,9 @@ def brief(
         else movers(best.name, best.choices, logs, catalog=logs.catalog, categories=names),
         check=None if plain_model is None else plain_model.check,
         categories=None if plain_model is None else _checks(plain_model, logs, column, fingerprints, missing),
-        calibration=None if posterior is None else calibration(posterior, logs, fingerprints=fingerprints, truth=truth),
+        calibration=None
+        if posterior is None
+        else calibration(posterior, logs, fingerprints=fingerprints, truth=truth, true_rewards=true_rewards),
         missing=tuple(missing),
         made_with={**(notes or {}), **_made_with(logs, posterior)},
     )

@@ -1,12 +1,14 @@
-"""Whether rewards come out as the model expects them, and values as the truth has them where that is known."""
+"""Whether rewards come out as the model expects them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from manyarms._arrays import as_vector
 from manyarms.core.data import LoggedData
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.policy import row_weights
@@ -22,7 +24,7 @@ class CalibrationBin:
     Attributes:
         n_rounds: How many, by weight.
         expected: What it expects of them on average.
-        observed: What they brought on average.
+        observed: What they brought on average; or their true mean reward, where that is known.
         error: The standard error of that; None for a single round.
     """
 
@@ -37,13 +39,15 @@ class Calibration:
     """Expected and observed.
 
     Attributes:
-        bins: From the least expected to the most, equally many rounds in each.
+        bins: From the least expected to the most, equally many rounds in each; none where they would say nothing.
         held_out: Whether the model had not seen these rounds.
+        against_truth: Whether what is observed is the truth itself.
         truth: The true value of policies by name, where it is known.
     """
 
     bins: tuple[CalibrationBin, ...]
     held_out: bool
+    against_truth: bool
     truth: Mapping[str, float]
 
 
@@ -53,28 +57,37 @@ def calibration(
     *,
     fingerprints: tuple[Fingerprint, ...] = (),
     truth: Mapping[str, float] | None = None,
+    true_rewards: Any = None,
     bins: int = BINS,
 ) -> Calibration:
     """Logged rounds sorted by what the model expects of them, in groups: what was expected, and what came.
+
+    Rewards that the model has seen say nothing here: it expects much where they were high by chance. So there are
+    groups only of rounds that it has not seen, or with the true mean rewards, where these are known.
 
     Args:
         posterior: The fitted model.
         logs: Rounds, best those it has not seen.
         fingerprints: What else these rounds are known by.
         truth: The true value of policies by name, where the world is made up.
+        true_rewards: (n,) the true mean reward of each round, where the world is made up.
         bins: How many groups.
     """
+    held_out = not any_shared(posterior.learned_from, (logs.fingerprint, *fingerprints))
+    known = true_rewards is not None
+    if not held_out and not known:
+        return Calibration((), held_out, known, dict(truth or {}))
+    rewards = as_vector("true_rewards", true_rewards, length=len(logs)) if known else logs.rewards
     expected = np.asarray(posterior.expected_reward(logs.contexts, logs.actions))
     counts = row_weights(logs.weights, len(logs))
     parts = np.array_split(np.argsort(expected, kind="stable"), min(bins, len(logs)))
-    held_out = not any_shared(posterior.learned_from, (logs.fingerprint, *fingerprints))
     found = list[CalibrationBin]()
     for part in parts:
         total = counts[part].sum()
         if total == 0:
             continue
-        mean = counts[part] @ logs.rewards[part] / total
-        spread = counts[part] @ (logs.rewards[part] - mean) ** 2 / total
+        mean = counts[part] @ rewards[part] / total
+        spread = counts[part] @ (rewards[part] - mean) ** 2 / total
         error = float(np.sqrt(spread / (total - 1))) if total > 1 else None
         found.append(CalibrationBin(float(total), float(counts[part] @ expected[part] / total), float(mean), error))
-    return Calibration(tuple(found), held_out, dict(truth or {}))
+    return Calibration(tuple(found), held_out, known, dict(truth or {}))

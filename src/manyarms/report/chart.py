@@ -18,7 +18,8 @@ from manyarms.experiments.cells import LEVEL, Outcome, score
 from manyarms.experiments.figures import Figure, Measure, Panel
 from manyarms.experiments.table import Table, covered
 from manyarms.experiments.world import Kind
-from manyarms.report.palette import LITERAL, WIDTH, Style, in_order, legend, legend_width, look, plain, styles
+from manyarms.plots.drawing import plain
+from manyarms.report.palette import LITERAL, WIDTH, Style, in_order, legend, legend_width, look, styles
 
 if TYPE_CHECKING:
     import altair as alt

@@ -13,6 +13,7 @@ from typing import Any
 from zlib import crc32
 
 from manyarms.experiments.methods import METHODS, WRONG
+from manyarms.plots.drawing import plain
 
 WIDTH = 860
 """Of a figure, in pixels: at 900 px of a page, type is shown at its own size."""
@@ -126,11 +127,6 @@ def look(style: Style) -> dict[str, Any]:
     return {
         "colour": style.colour, "fill": fill, "shape": style.shape, "dash": list(style.dash), "width": style.width,
     }  # fmt: skip
-
-
-def plain(text: str) -> str:
-    """Without what XML has no place for."""
-    return "".join(character if character.isprintable() else " " for character in text)
 
 
 _SAMPLE, _LINE = 30, 20
