@@ -481,13 +481,14 @@ def test_policies_and_estimators_by_name(shop):
         (["--logs", "logs/*.parquet"], ["nothing matches"]),
         (["--logs", "truncated"], ["part.parquet cannot be read"]),
         (["--logs", "mixed"], ["b.parquet cannot be read", "same types"]),
-        (["--logs", "strangers.parquet"], ["row 3 has 'i99'", 'unknown="drop"']),
-        (["--logs", "holes.parquet"], ["column age is missing in row 2"]),
+        (["--logs", "strangers.parquet"], ["row 3 has 'i99'", "--unknown drop or --unknown other"]),
+        (["--logs", "holes.parquet"], ["column age is missing in row 2", "pass --missing drop"]),
         (["--catalog", "twice.parquet"], ["ids must be unique"]),
         (["--prior", "tags"], ["the catalog has no tags"]),
         (["--prior", "clusters"], ["--prior must be one of categories"]),
         (["--likelihood", "bernoulli"], ["rewards must be 0 or 1"]),
-        (["--half-life", "2d"], ["pass time="]),
+        (["--half-life", "2d"], ["--half-life and --maturity need", "pass --time"]),
+        (["--maturity", "0d"], ["--maturity must be above zero"]),
         (["--reward", "same"], ["all rewards are equal|no column"]),
         (["--spec", "nowhere.toml"], ["cannot use nowhere.toml: No such file"]),
         (["--spec", "wrong.toml"], ["has no key 'colour'"]),
@@ -544,7 +545,9 @@ def test_bad_input_to_the_others_is_one_line(shop, tmp_path, monkeypatch):
     refused("evaluate", "--model", model, "--logs", new, "--reward", "spend", words=["--action is needed"])
     unlogged = ["--action", "item", "--reward", "spend", "--estimators", "ips"]
     refused("evaluate", "--model", model, "--logs", new, *unlogged, words=["--propensity"])
-    refused("evaluate", "--logs", new, *CONTEXT, *ROLES, "--policies", "uniform", words=["nothing to judge by"])
+    refused(
+        "evaluate", "--logs", new, *CONTEXT, *ROLES, "--policies", "uniform", words=["pass --model, or --estimators"]
+    )
     refused("evaluate", "--logs", new, *CONTEXT, *ROLES, "--policies", "greedy", words=["made of a model"])
     refused("learn", "--model", model, "--policy", "softmax", "--out", "p.arrow", words=["needs a number"])
     refused("learn", "--model", model, "--policy", "softmax:-1", "--out", "p.arrow", words=["temperature"])
@@ -554,7 +557,7 @@ def test_bad_input_to_the_others_is_one_line(shop, tmp_path, monkeypatch):
     refused(*score, "other.parquet", words=["no column 'city'", "there are user, age"])
     refused(*score, new, "--keep", "email", words=["no column 'email'"])
     refused(*score, new, "--eligible", "age", words=["column age must hold lists"])
-    refused(*score, new, "--top-k", 21, words=["top_k must be at most the 20 actions"])
+    refused(*score, new, "--top-k", 21, words=["--top-k must be at most the 20 actions"])
     refused(*score, "truncated", words=["part.parquet cannot be read"])
     refused(*score, "holes.parquet", words=["column age is missing in row 2"])
     update = ["update", "--model", model, "--out", "m.arrow", *ROLES, "--logs"]

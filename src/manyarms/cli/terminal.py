@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from manyarms.cli.words import in_flags
 from manyarms.errors import InputError, ManyarmsError, NumericalError
 
 UNEXPECTED, BAD_INPUT, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -30,9 +31,9 @@ def one_line_errors() -> Generator[None]:
         with _terminable():
             yield
     except NumericalError as error:
-        fail(str(error), UNEXPECTED)
+        fail(in_flags(str(error)), UNEXPECTED)
     except ManyarmsError as error:
-        fail(str(error))
+        fail(in_flags(str(error)))
     except OSError as error:
         fail(f"cannot use {error.filename}: {error.strerror}." if error.filename else str(error.strerror or error))
     except KeyboardInterrupt:
@@ -78,7 +79,7 @@ def check_output(path: Path) -> None:
 
 def warn(message: str) -> None:
     """One line on stderr; the command goes on."""
-    typer.echo(f"manyarms: warning: {_one_line(message)}", err=True)
+    typer.echo(f"manyarms: warning: {_one_line(in_flags(message))}", err=True)
 
 
 def _one_line(message: str) -> str:

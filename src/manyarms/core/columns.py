@@ -116,4 +116,4 @@ def lists_of(name: str, column: pa.ChunkedArray, size: int) -> Float[Array, "n k
     return values
 
 
-_FILL = 'Fill it in, or drop such rows: read_logs(..., missing="drop").'
+_FILL = 'Fill it in, or pass missing="drop".'

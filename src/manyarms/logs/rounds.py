@@ -169,7 +169,7 @@ class Reading:
             row = int(np.argmin(known))
             raise ActionError(
                 f"row {row_number(row)} has {column[row].as_py()!r} in column {name}, which is not in the catalog of "
-                f'{self.n_actions:,} actions. Put it there, or pass unknown="drop" or "other".'
+                f'{self.n_actions:,} actions. Put it there, or pass unknown="drop" or unknown="other".'
             )
         return found, known
 
