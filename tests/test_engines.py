@@ -194,13 +194,13 @@ def test_values_learned_priors_and_scores_do_not_depend_on_the_engine(engine, st
     assert_allclose(scores["expected_reward"].to_numpy(), expected_rewards, rtol=1e-10, atol=1e-12)
 
 
-def test_a_row_that_cannot_be_is_named_by_its_number_wherever_it_was_read(engine, prior, tmp_path):
+def test_a_row_that_cannot_be_is_named_by_its_number_and_its_file_wherever_it_was_read(engine, prior, tmp_path):
     folder = write_clicks(tmp_path / "bad")
     table = pq.read_table(folder / "part-1.parquet")
     clicks = table["click"].to_numpy().copy()
     clicks[777] = 2.0
     pq.write_table(table.set_column(4, "click", pa.array(clicks)), folder / "part-1.parquet", row_group_size=100)
-    with pytest.raises(RangeError, match=rf"row {N // 3 + 777} has 2\.0"):
+    with pytest.raises(RangeError, match=rf"row {N // 3 + 777} \(row 777 of .*part-1\.parquet\) has 2\.0"):
         ma.fit(read(folder), prior, ma.Bernoulli(), engine=engine)
 
 

@@ -207,7 +207,7 @@ def test_an_unknown_action_is_refused_by_its_number_in_the_whole_or_dropped_and_
     folder, items = written("parquet", tmp_path), table()["item"].to_pylist()
     catalog = ma.Catalog([item for item in sorted(set(items)) if item != "i07"] + ["never logged"])
     stream = ma.read_logs(folder, **ROLES, catalog=catalog)
-    with pytest.raises(ActionError, match=f"row {items.index('i07')} has 'i07'"):
+    with pytest.raises(ActionError, match=rf"row {items.index('i07')} \(row \d+ of .*\) has 'i07'"):
         stream.collect()
     stream = ma.read_logs(folder, **ROLES, catalog=catalog, unknown="drop")
     logs = stream.collect()
@@ -215,16 +215,25 @@ def test_an_unknown_action_is_refused_by_its_number_in_the_whole_or_dropped_and_
     assert [catalog.ids[a] for a in logs.actions] == [item for item in items if item != "i07"]
 
 
-def test_a_bad_value_deep_in_a_folder_is_named_by_its_number_in_the_whole(tmp_path):
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_bad_value_deep_in_a_folder_is_named_by_its_number_in_the_whole_and_in_its_file(kind, tmp_path):
     whole = table().drop_columns(["at"])
     p = whole["p"].to_pylist()
     p[273] = 1.5
     whole = whole.set_column(4, "p", pa.array(p))
     for i in range(3):
-        pq.write_table(whole.slice(100 * i, 100), tmp_path / f"{i}.parquet", row_group_size=10)
+        part = whole.slice(100 * i, 100)
+        if kind == "csv":
+            pa.csv.write_csv(part, tmp_path / f"{i}.csv")
+        else:
+            pq.write_table(part, tmp_path / f"{i}.parquet", row_group_size=10)
+    words = r"propensities must lie in \(0, 1\]; row 273"
     stream = ma.read_logs(tmp_path, **ROLES, propensity="p")
-    with pytest.raises(InputError, match=r"propensities must lie in \(0, 1\]; row 273 has 1.5"):
+    with pytest.raises(InputError, match=words + rf" \(row 73 of .*2\.{kind}\) has 1\.5"):
         stream.collect()
+    alone = ma.read_logs(whole, **ROLES)  # one table: its number says it all
+    with pytest.raises(InputError, match=words + " has 1.5"):
+        ma.read_logs(whole, **ROLES, propensity="p", features=alone.features)
 
 
 def test_old_rounds_count_less_and_young_ones_not_yet():
@@ -303,7 +312,7 @@ def test_a_reward_that_cannot_be_is_named_by_its_number_in_the_whole(tmp_path):
         part = whole.set_column(4, "p", pa.array(p)).slice(100 * i, 100)
         pq.write_table(part, tmp_path / f"{i}.parquet", row_group_size=10)
     stream = ma.read_logs(tmp_path, **{**ROLES, "reward": "p"})
-    with pytest.raises(InputError, match=r"row 241 has -1\.0"):
+    with pytest.raises(InputError, match=r"row 241 \(row 41 of .*2\.parquet\) has -1\.0"):
         ma.fit(stream, ma.priors.independent(12, dim=stream.dim), ma.LogNormal(0.5))
 
 
@@ -393,6 +402,8 @@ def test_a_dictionary_tells_of_no_level_and_no_action_that_no_row_has():
 
 def test_what_cannot_be_read_is_refused_in_words(tmp_path):
     rows = {"x": [1.0, 2.0], "item": [0, 1], "r": [1.0, 2.0]}
+    with pytest.raises(NonFiniteError, match=r"has inf in row 1\. Infinity is .* not a missing one"):
+        ma.read_logs(pa.table({**rows, "r": [1.0, float("inf")]}), ["x"], "item", "r", missing="drop")
     with pytest.raises(NonFiniteError, match="not finite in row 0"):
         ma.read_logs(pa.table({**rows, "x": [[1.0, float("nan")], [2.0, 3.0]]}), ["x"], "item", "r")
     with pytest.raises(DataTypeError, match="holds no ids"):

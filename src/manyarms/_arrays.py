@@ -19,22 +19,44 @@ Array = np.ndarray
 Kind = TypeVar("Kind")
 
 
+Place = Callable[[int], str]
+"""Where a row of the whole lies, as in "row 3 of b.parquet"; nothing where its number says it all."""
+
 _first_row: ContextVar[int] = ContextVar("first_row", default=0)
+_place: ContextVar[Place | None] = ContextVar("place", default=None)
 
 
 @contextmanager
-def rows_from(first: int) -> Generator[None]:
-    """Errors raised inside count rows from `first`: the batch at hand is a part of something longer."""
-    token = _first_row.set(first)
+def rows_from(first: int, place: Place | None = None) -> Generator[None]:
+    """Errors raised inside count rows from `first`: the batch at hand is a part of something longer.
+
+    Args:
+        first: The number of its first row.
+        place: Asked for the first bad row only, so it may take its time; None for what was said further out.
+    """
+    tokens = _first_row.set(first), _place.set(place or _place.get())
     try:
         yield
     finally:
-        _first_row.reset(token)
+        _first_row.reset(tokens[0])
+        _place.reset(tokens[1])
 
 
 def row_number(row: Any) -> int:
     """The number of a row of the batch at hand, in the whole."""
     return int(row) + _first_row.get()
+
+
+def row_name(row: Any) -> str:
+    """A row of the batch at hand as errors call it: by its number in the whole and, where it has one, its file."""
+    return numbered_row(row_number(row))
+
+
+def numbered_row(number: Any) -> str:
+    """The same of a row whose number in the whole is known."""
+    place = _place.get()
+    where = "" if place is None else place(int(number))
+    return f"row {number} ({where})" if where else f"row {number}"
 
 
 def frozen(array: Array) -> Array:
@@ -174,8 +196,7 @@ def check_rows(
     if fine.all():
         return
     where = np.unravel_index(int(np.argmin(fine)), fine.shape)
-    row = row_number(where[0]) if array.ndim else 0
-    place = "" if array.ndim == 0 else f"row {row} has " if array.ndim == 1 else f"row {row} holds "
+    place = "" if array.ndim == 0 else f"{row_name(where[0])} {'has' if array.ndim == 1 else 'holds'} "
     raise error(f"{name} {must}; {place}{array[where]!s}. {way_out}")
 
 

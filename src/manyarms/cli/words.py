@@ -44,6 +44,15 @@ SENTENCES = {
     r"Pass them: Catalog\(ids, \w+=\.\.\.\)": (
         "Name their column, or columns: --category, --tags, --taxonomy or --embedding"
     ),
+    r"Use Gaussian for other numbers, Poisson for counts, Hurdle for amounts with many zeros": (
+        "Use --likelihood gaussian for other numbers, --likelihood poisson for counts"
+    ),
+    r"Use Hurdle\(Bernoulli\(\), LogNormal\(\)\) for amounts that may be zero, Gaussian for other numbers": (
+        "Use --likelihood gaussian for other numbers"
+    ),
+    r"Use LogNormal for positive amounts, Hurdle for amounts with many zeros, Gaussian for other numbers": (
+        "Use --likelihood log-normal for positive amounts, --likelihood gaussian for other numbers"
+    ),
     r"made from logs that ma\.read_logs read": "that `manyarms fit` or `manyarms learn` wrote",
     r"pass a posterior, or estimators": "pass --model, or --estimators",
     r"is made of a model: pass one": "is made of a model: pass --model",

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_count, as_instance, rows_from
+from manyarms._arrays import Array, as_count, as_instance, numbered_row, rows_from
 from manyarms._files import replacing
 from manyarms._progress import Progress, reporter
 from manyarms.core.catalog import Catalog
@@ -206,7 +206,7 @@ class _Scoring:
         names = list(dict.fromkeys((*self._features.columns, *self._keep, *more)))
         first = source.first_row
         for batch in source.batches(names, ROWS):
-            with rows_from(first):
+            with rows_from(first, source.place_of):
                 table, dropped, rows = self._complete(batch, first)
                 yield _Batch(batch.num_rows, dropped, self._scored(table, rows) if table.num_rows else None)
             first += batch.num_rows
@@ -259,21 +259,22 @@ class _Scoring:
             raise DataTypeError(f"column {name} must hold lists of actions; its type is {kind}.")
         sizes = compute.call_function("list_value_length", [column]).fill_null(0).to_numpy()
         if sizes.min() == 0:
-            raise EligibilityError(
-                f"column {name} leaves nothing to choose from in row {rows[np.argmin(sizes)]}. Leave such rows out."
-            )
+            where = numbered_row(rows[np.argmin(sizes)])
+            raise EligibilityError(f"column {name} leaves nothing to choose from in {where}. Leave such rows out.")
         flat = compute.call_function("list_flatten", [column])
         owner = np.repeat(np.arange(len(sizes)), sizes)
         if flat.null_count:
             place = flat.is_null().to_pylist().index(True)
-            raise ActionError(f"column {name} has a missing action in row {rows[owner[place]]}. Leave it out.")
+            raise ActionError(
+                f"column {name} has a missing action in {numbered_row(rows[owner[place]])}. Leave it out."
+            )
         codes, ids = codes_of(flat if isinstance(flat, pa.ChunkedArray) else pa.chunked_array([flat]))
         actions = self._numbers(ids)[codes]
         if (actions < 0).any():
             place = int(np.argmax(actions < 0))
             raise ActionError(
-                f"column {name} has {ids[codes[place]]!r} in row {rows[owner[place]]}, which is not among the "
-                f"{self._policy.n_actions:,} actions."
+                f"column {name} has {ids[codes[place]]!r} in {numbered_row(rows[owner[place]])}, which is not among "
+                f"the {self._policy.n_actions:,} actions."
             )
         return sparse.csr_array((np.ones(len(actions)), (owner, actions)), shape=(len(sizes), self._policy.n_actions))
 

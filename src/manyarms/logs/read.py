@@ -102,7 +102,7 @@ def read_logs(
 def _complete_rows(source: Source, roles: Roles, missing: Missing) -> Iterator[pa.Table]:
     first = 0
     for batch in source.batches(roles.columns, BATCH):
-        with rows_from(first):
+        with rows_from(first, source.place_of):
             yield complete(batch, roles.columns, missing)[0]
         first += batch.num_rows
 

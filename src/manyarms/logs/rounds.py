@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from manyarms._arrays import Array, as_actions, row_number
+from manyarms._arrays import Array, as_actions, row_name
 from manyarms._saving import Saved
 from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of, column_of, numbers_of, whole_numbers_of
@@ -168,7 +168,7 @@ class Reading:
         if self.unknown == "refuse" and not known.all():
             row = int(np.argmin(known))
             raise ActionError(
-                f"row {row_number(row)} has {column[row].as_py()!r} in column {name}, which is not in the catalog of "
+                f"{row_name(row)} has {column[row].as_py()!r} in column {name}, which is not in the catalog of "
                 f'{self.n_actions:,} actions. Put it there, or pass unknown="drop" or unknown="other".'
             )
         return found, known
@@ -208,7 +208,7 @@ def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) ->
     if missing == "refuse":
         row = int(np.argmin(fine))
         name = next(name for name in columns if not _present(table.column(name).slice(row, 1)).all())
-        raise NonFiniteError(f'column {name} is missing in row {row_number(row)}. Fill it in, or pass missing="drop".')
+        raise NonFiniteError(f'column {name} is missing in {row_name(row)}. Fill it in, or pass missing="drop".')
     return table.filter(fine), int((~fine).sum())
 
 
