@@ -18,6 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
 import manyarms as ma
+from manyarms._files import draft_of
 from manyarms.cli import app
 from manyarms.cli.spec import LogsSpec, PriorSpec, read_spec
 from manyarms.errors import InputError
@@ -567,6 +568,52 @@ def test_bad_input_to_the_others_is_one_line(shop, tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == before
 
 
+@pytest.mark.parametrize("out", ["x" * 250, "/proc/out"])
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(out, shop, tmp_path, monkeypatch):
+    if not os.path.isdir(os.path.dirname(out) or "."):
+        pytest.skip("NOT RUN: there is no /proc, a folder that nobody can write to")
+    monkeypatch.chdir(tmp_path)
+    words = ["--out cannot be written", "Name another place"]
+    refused("fit", "--logs", "nowhere", *CONTEXT, *ROLES, "--out", out, words=words)
+    refused("update", "--model", "nowhere", "--logs", "nowhere", *ROLES, "--out", out, words=words)
+    refused("learn", "--model", "nowhere", "--out", out, words=words)
+    refused("score", "--model", "nowhere", "--contexts", "nowhere", "--out", out, words=words)
+    spread = ["score", "--engine", "dask", "--model", "nowhere", "--contexts", "nowhere", "--out"]
+    refused(*spread, "/proc/scores/today", words=[*words, "/proc"])
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_where_a_folder_is_to_be_and_the_other_way_round_say_what_to_do(shop, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    command = ["score", "--model", shop / "model.arrow", "--contexts", shop / "new", "--out"]
+    refused(*command, tmp_path / "folder", words=["folder is a folder", "Name another place, or remove it"])
+    refused(*command, tmp_path / "file", "--engine", "dask", words=["file is a file", "leave --engine out"])
+    refused(*command, tmp_path / "file" / "scores", "--engine", "dask", words=["must lie in a folder"])
+    with pytest.raises(InputError, match="is a folder, such as other engines write"):
+        ma.score(ma.load(shop / "model.arrow"), shop / "new", tmp_path / "folder")
+
+
+def test_drafts_of_processes_that_are_gone_are_removed_and_no_others(shop, tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    draft = draft_of(tmp_path / "policy.arrow").name
+    mine = f"-{os.getpid()}-"
+    assert mine in draft
+    machine = draft.split(".")[-2].split("-")[0]
+    dead = draft.replace(mine, f"-{gone.pid}-")
+    others = [
+        draft.replace(mine, f"-{os.getppid()}-"),
+        dead.replace(machine, "0" * len(machine)),
+        dead.replace("policy", "other-policy"),
+        "policy.arrow.tmp",
+    ]
+    for name in (dead, *others):
+        (tmp_path / name).touch()
+    done("learn", "--model", shop / "model.arrow", "--out", tmp_path / "policy.arrow")
+    assert sorted(os.listdir(tmp_path)) == sorted([*others, "policy.arrow"])
+
+
 def test_bad_rows_deep_in_a_file_leave_the_old_scores_as_they_were(shop, tmp_path):
     rows = log_table(40_000, 0)
     ages = rows["age"].to_pylist()
@@ -593,7 +640,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(command, shop, tmp_path, mon
         "update": ["update", "--model", shop / "model.arrow", *new],
     }[command]
     monkeypatch.setattr(os, "fsync", full)
-    refused(*arguments, "--out", tmp_path / "out", words=["No space left on device"])
+    refused(*arguments, "--out", tmp_path / "out", words=["out could not be written: No space left on device"])
     assert os.listdir(tmp_path) == []
 
 
@@ -612,8 +659,8 @@ def test_a_disk_that_fills_up_while_scores_are_written(shop, tmp_path):
     process = in_process("score", "--model", shop / "model.arrow", *out, before=limit)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 2, stderr
-    assert stdout == "" and stderr.startswith("manyarms: error: ") and stderr.count("\n") == 1
-    assert os.listdir(tmp_path) == ["rows.parquet"]
+    assert stdout == "" and stderr.startswith(f"manyarms: error: {tmp_path / 'scores.parquet'} could not be written")
+    assert stderr.count("\n") == 1 and os.listdir(tmp_path) == ["rows.parquet"]
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -19,7 +19,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import manyarms as ma
 from manyarms.engines import Engine
 from manyarms.engines.dask import Dask
-from manyarms.errors import InputError, RangeError
+from manyarms.errors import InputError, NonFiniteError, RangeError
 from manyarms.likelihoods.counting import Count
 
 # One process of the test run, so that every cluster is started once.
@@ -202,6 +202,21 @@ def test_a_row_that_cannot_be_is_named_by_its_number_and_its_file_wherever_it_wa
     pq.write_table(table.set_column(4, "click", pa.array(clicks)), folder / "part-1.parquet", row_group_size=100)
     with pytest.raises(RangeError, match=rf"row {N // 3 + 777} \(row 777 of .*part-1\.parquet\) has 2\.0"):
         ma.fit(read(folder), prior, ma.Bernoulli(), engine=engine)
+
+
+def test_scores_that_are_refused_name_the_row_and_leave_no_folder(engine, stream, prior, tmp_path):
+    if engine == "local":
+        pytest.skip("one process writes a file")
+    posterior, folder = ma.fit(stream, prior, ma.Gaussian(0.5)), write_clicks(tmp_path / "bad")
+    for file in folder.iterdir():
+        holes = pa.nulls(N // 3, pa.float64())
+        pq.write_table(pq.read_table(file).set_column(0, "x0", holes), file, row_group_size=N // 30)
+    with pytest.raises(NonFiniteError, match=r"column x0 is missing in row 0 \(row 0 of .*part-0\.parquet\)"):
+        ma.score(posterior, folder, tmp_path / "new" / "scores", engine=engine)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"file is a file.*Pass another path, or remove it"):
+        ma.score(posterior, folder, tmp_path / "file", engine=engine)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["bad", "file"]
 
 
 def test_dropped_rows_are_counted_over_all_pieces(engine, stream, prior):

@@ -97,7 +97,9 @@ class Spark(Engine):
         pieces = self._cut(source)
         with _broadcast(self.session, (work, pieces)) as sent:
             numbers = self.session.sparkContext.parallelize(range(len(pieces)), max(1, len(pieces)))
-            return numbers.map(_Do(sent)).collect()
+            found = numbers.map(_Do(sent)).collect()
+        _raise_refusal(one.payload for one in found if isinstance(one, _Refused))
+        return found
 
     @property
     def session(self) -> SparkSession:
@@ -142,7 +144,7 @@ class _Look:
                 found = work(pieces[number])
             except ManyarmsError as wrong:
                 # Bad rows stay bad: Spark must not try again, and the user wants the sentence alone.
-                yield _row(REFUSED, json.dumps([number, type(wrong).__name__, str(wrong)]).encode())
+                yield _row(REFUSED, _refusal(number, wrong))
                 continue
             yield from (_row(i, _sent(part)) for i, part in enumerate(work.shards(found, self.count)))
 
@@ -172,7 +174,17 @@ class _Do:
 
     def __call__(self, number: int) -> Any:
         work, pieces = self.sent.value
-        return work(pieces[number])
+        try:
+            return work(pieces[number])
+        except ManyarmsError as wrong:
+            return _Refused(_refusal(number, wrong))
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """In the place of a result: what is wrong with the rows of a piece."""
+
+    payload: bytes
 
 
 @dataclass(frozen=True)
@@ -263,6 +275,10 @@ def _received(payload: Any, task: Task[Found]) -> Finding[Found]:
     found = rebuild(*from_bytes(data), kinds)
     assert isinstance(found, Finding)
     return found
+
+
+def _refusal(number: int, wrong: ManyarmsError) -> bytes:
+    return json.dumps([number, type(wrong).__name__, str(wrong)]).encode()
 
 
 def _raise_refusal(payloads: Iterable[Any]) -> None:
