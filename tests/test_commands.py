@@ -446,10 +446,60 @@ def test_unknown_items_count_as_other(shop, tmp_path):
     assert set(pq.read_table(tmp_path / "s.parquet")["action"].to_pylist()) <= {*map(str, range(15)), "(other)"}
 
 
+def test_an_update_that_knows_few_of_the_actions_doubts_the_catalog(shop, tmp_path):
+    pq.write_table(catalog_table(15), tmp_path / "few.parquet")
+    model = tmp_path / "model.arrow"
+    done(*fit_command(shop), "--catalog", tmp_path / "few.parquet", "--unknown", "other", "--out", model)
+    for share, expected in ((2, []), (10, ["10% of the rounds"])):
+        items = [*["i19"] * share, *["i03"] * (100 - share)]
+        pq.write_table(log_table(100, 9).set_column(3, "item", pa.array(items)), tmp_path / "late.parquet")
+        late = ["update", "--model", model, "--logs", tmp_path / "late.parquet", *ROLES, "--out", tmp_path / "m.arrow"]
+        for choice in ("drop", "other"):
+            told = figures(*late, "--unknown", choice)["warnings"]
+            assert [one[: len("10% of the rounds")] for one in told if "out of date" in one] == expected
+
+
+def test_the_file_of_a_catalog_cannot_be_forgotten_in_a_fit(shop, tmp_path):
+    spec = tmp_path / "spec.toml"
+    spec.write_text('[catalog]\nid = "sku"\ncategory = "kind"\n')
+    fit = ["fit", "--spec", spec, "--logs", shop / "old", *CONTEXT, *ROLES, "--out", tmp_path / "m.arrow"]
+    refused(*fit, words=["not its file", "pass --catalog, or path under [catalog]"])
+    done(*fit, "--catalog", shop / "items.parquet", "--no-learn-prior")
+    # These have it from the model.
+    done("evaluate", "--spec", spec, "--model", tmp_path / "m.arrow", "--logs", shop / "new", *ROLES)
+    update = ["update", "--spec", spec, "--model", tmp_path / "m.arrow", "--logs", shop / "new", *ROLES]
+    assert "200 new rounds, 0 new actions; now 800 rounds" in done(*update, "--out", tmp_path / "m.arrow").stdout
+
+
+def test_rounds_later_than_now_are_counted_in_full_and_told(shop, tmp_path):
+    at = np.array([moment.timestamp() for moment in pq.read_table(shop / "old")["at"].to_pylist()])
+    now = datetime(2024, 1, 8, tzinfo=UTC)
+    later = int((at > now.timestamp()).sum())
+    assert later > 0
+    aged = [*fit_command(shop), "--no-learn-prior", "--time", "at", "--half-life", "2d", "--out", tmp_path / "m.arrow"]
+    told = figures(*aged, "--now", now.isoformat())["warnings"]
+    assert any(one.startswith(f"{later:,} rounds are later than --now") for one in told)
+    assert not any("later" in one for one in figures(*aged, "--now", "2024-02-01T00:00:00+00:00")["warnings"])
+    assert not any("later" in one for one in figures(*aged, "--maturity", "1d", "--now", now.isoformat())["warnings"])
+    refused(*aged, "--now", "2024-02-01", words=["--now must have a time zone", "as in 2024-02-01T00:00:00+00:00"])
+
+
+def test_what_is_true_of_several_policies_or_judges_is_said_once(shop):
+    judge = ["evaluate", "--model", shop / "model.arrow", "--logs", shop / "new", *ROLES, "--estimators", "ips,snips"]
+    # The same policy twice, so that all is true of both.
+    told = figures(*judge, "--policies", "softmax:0.01,softmax:0.010,uniform")
+    by_policy = {row["policy"]: row["warnings"] for row in told["policies"]}
+    weak = [one for one in by_policy["softmax:0.01"] if one.startswith("ips, snips: the weights are worth")]
+    assert len(weak) == 1 and weak[0] in by_policy["softmax:0.010"] and weak[0] not in by_policy["uniform"]
+    assert [one for one in told["warnings"] if weak[0] in one] == [f"softmax:0.01, softmax:0.010: {weak[0]}"]
+    assert weak[0] in figures(*judge, "--policies", "softmax:0.01,softmax:0.010")["warnings"]
+
+
 def test_policies_and_estimators_by_name(shop):
     posterior = ma.load(shop / "model.arrow")
     assert policy_named("pessimistic:0.2", posterior).delta == 0.2
-    assert policy_named("thompson:7", posterior).n_draws == 7
+    assert policy_named("thompson:7", posterior, n_draws=5).n_draws == 7
+    assert policy_named("thompson", posterior, n_draws=5).n_draws == 5
     assert policy_named("uniform", n_actions=3).n_actions == 3
     assert estimator_named("ips:0.1").clip == 0.1 and estimator_named("switch-dr:5", posterior).parameter == 5.0
     for words, call in (
@@ -462,6 +512,9 @@ def test_policies_and_estimators_by_name(shop):
         ("how many actions", lambda: policy_named("uniform")),
         ("no estimator 'dm'", lambda: estimator_named("dm", posterior)),
         ("uses a reward model", lambda: estimator_named("dr")),
+        ("a floor on the propensity.*weights of at most 10 write ips:0.1", lambda: estimator_named("ips:10")),
+        ("a floor on the propensity, from 0 to 1", lambda: estimator_named("dr:-1", posterior)),
+        ("weights of at most 10 pass cap=10", lambda: ma.SNIPS(10.0)),
     ):
         with pytest.raises(InputError, match=words):
             call()

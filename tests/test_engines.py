@@ -146,6 +146,11 @@ def test_the_actions_of_a_spread_fit_are_those_of_a_fit(engine, stream, prior, t
         ma.fit_spread(stream, prior, ma.Gaussian(0.5), out=tmp_path / "actions")
 
 
+def test_a_spread_posterior_is_shown_in_a_line(stream, prior, tmp_path):
+    found = ma.fit_spread(stream, prior, ma.Gaussian(0.5), out=tmp_path / "spread")
+    assert repr(found).startswith(f"SpreadPosterior({found.n_seen} actions seen, d'={5 * stream.dim}, log evidence -")
+
+
 def test_a_spread_fit_of_independent_actions_is_a_fit(engine, stream, tmp_path):
     alone = ma.priors.independent(K, dim=stream.dim)
     expected = ma.fit(stream, alone, ma.Gaussian(0.5))

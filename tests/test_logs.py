@@ -255,7 +255,10 @@ def test_what_cannot_be_read_is_refused_with_a_way_out(tmp_path, own_errors):
     refused("no column 'height'; there are age, city", table(), context=["age", "height"])
     refused("comes twice", table(), context=["age", "age"])
     refused("needs|need to know when", table(), half_life=timedelta(days=1))
-    refused("time zone", table(), time="at", half_life=timedelta(days=1), now=datetime(2024, 1, 1))
+    aged = {"time": "at", "half_life": timedelta(days=1)}
+    refused(r"now must have a time zone.*in 2024-01-01T00:00:00\+00:00", table(), **aged, now=datetime(2024, 1, 1))
+    naive = table().set_column(table().column_names.index("at"), "at", table()["at"].cast(pa.timestamp("us")))
+    refused("now must have no time zone, as column at has none", naive, **aged)
     refused('missing must be "refuse" or "drop"', table(), missing="ignore")
     refused("type timestamp.*hour of a time", table(), context=["at"], error=DataTypeError)
     refused("there is no file or folder", tmp_path / "nowhere.parquet", error=DataFileError)
@@ -413,6 +416,15 @@ def test_what_cannot_be_read_is_refused_in_words(tmp_path):
             [pa.array([1.0]), pa.array([2.0]), pa.array([0]), pa.array([1.0])], names=["x", "x", "item", "r"]
         )
         ma.read_logs(twice, ["x"], "item", "r")
+    with pytest.raises(ActionError, match=f"the id {2**62}, and without a catalog .* Pass catalog="):
+        ma.read_logs(pa.table({**rows, "item": [0, 2**62]}), ["x"], "item", "r")
+    with pytest.raises(DataTypeError, match=r"got dict\. Make a table of it"):
+        ma.read_logs(rows, ["x"], "item", "r")
+    with pytest.raises(DataTypeError, match="contexts must be an array of numbers; got a dict"):
+        ma.LoggedData({"x": [1.0, 2.0]}, [0, 1], [1.0, 2.0])
+    (tmp_path / "header.csv").write_text("x,item,r\n")
+    with pytest.raises(InputError, match="column x has no values: there are no rows"):
+        ma.read_logs(tmp_path / "header.csv", ["x"], "item", "r")
     with pytest.raises(DataFileError, match="path of the logs is empty"):
         ma.read_logs("", ["x"], "item", "r")
 

@@ -5,7 +5,7 @@ Every public constructor and method calls these once; what lies behind trusts it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -206,6 +206,8 @@ def _numeric(name: str, value: Any, way_out: str = "") -> Array:
         raise NonFiniteError(
             f"{name} has masked values; the first is in row {row}. Drop such rows or fill them in first."
         )
+    if isinstance(value, Mapping):
+        raise DataTypeError(f"{name} must be an array of numbers; got a {type(value).__name__}. {_TABLE}")
     if hasattr(value, "toarray"):
         raise DataTypeError(f"{name} must be a dense array; got a sparse one. Pass {name}.toarray().")
     try:
@@ -223,4 +225,5 @@ def _check_length(name: str, array: Array, length: int | None) -> None:
 
 
 _MAP_IDS = "Number ids first, those never logged too: ma.Catalog(all_ids).numbers(ids)."
+_TABLE = "Columns by name are a table: pyarrow.table(columns), or pandas.DataFrame(columns), where tables are taken."
 _CONVERT = "Convert it first, as in {}.astype(float)."

@@ -118,9 +118,16 @@ def _run(spec: Spec, seed: int, engine: str) -> tuple[ma.RewardPosterior, dict[s
     import numpy as np  # noqa: PLC0415
 
     from manyarms import jobs, priors  # noqa: PLC0415
-    from manyarms.cli.reading import named_likelihood, open_catalog, open_logs  # noqa: PLC0415
+    from manyarms.cli.reading import (  # noqa: PLC0415
+        check_catalog,
+        named_likelihood,
+        open_catalog,
+        open_logs,
+        reading_warnings,
+    )
 
     likelihood = named_likelihood(spec)
+    check_catalog(spec)
     with row_bar("Reading") as report:
         stream = open_logs(spec, report, catalog=open_catalog(spec))
         told = spec.prior
@@ -136,7 +143,7 @@ def _run(spec: Spec, seed: int, engine: str) -> tuple[ma.RewardPosterior, dict[s
         posterior, learned = jobs.fit_stream(
             stream, prior, likelihood, learn=told.learn, progress=report.step, engine=engine
         )
-    warnings = list(posterior.all_warnings)
+    warnings = [*posterior.all_warnings, *reading_warnings(stream)]
     if spec.likelihood.kind == "gaussian" and jobs.rewards_are_binary(posterior):
         warnings.append("all rewards are 0 or 1, and were taken as Gaussian: for clicks pass --likelihood bernoulli")
     dropped = stream.dropped

@@ -71,7 +71,13 @@ def update(
 
 def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.RewardPosterior, dict[str, Any]]:
     from manyarms import jobs  # noqa: PLC0415
-    from manyarms.cli.reading import open_catalog, open_logs, open_plain_model  # noqa: PLC0415
+    from manyarms.cli.reading import (  # noqa: PLC0415
+        catalog_warnings,
+        open_catalog,
+        open_logs,
+        open_plain_model,
+        reading_warnings,
+    )
     from manyarms.core.fingerprint import any_shared  # noqa: PLC0415
 
     before = open_plain_model(path)
@@ -87,7 +93,8 @@ def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.R
             )
         after = jobs.update_stream(grown, stream, engine=engine)
     warnings = list(after.all_warnings)
-    dropped = stream.dropped
+    dropped, new_rounds = stream.dropped, after.statistics.n_rounds - before.statistics.n_rounds
+    warnings += [*reading_warnings(stream), *catalog_warnings(stream, new_rounds)]
     if spec.logs.half_life is not None:
         warnings.append(
             "--half-life weighs the new rounds by their age; rounds that the model has already keep the weight that "
@@ -99,7 +106,7 @@ def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.R
             "cannot be added later. Name files that are old enough as a whole"
         )
     return after, {
-        "new_rounds": after.statistics.n_rounds - before.statistics.n_rounds,
+        "new_rounds": new_rounds,
         "rounds": after.statistics.n_rounds,
         "dropped": {"missing": dropped.missing, "unknown": dropped.unknown, "immature": dropped.immature},
         "counted_as_other": dropped.mapped,

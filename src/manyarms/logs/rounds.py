@@ -78,6 +78,7 @@ class Dropped(Saved):
         unknown: The action is not in the catalog.
         immature: Too young.
         mapped: Not left out: the action is not in the catalog, and counts as its "(other)".
+        ahead: Not left out: later than `now`, and so counted in full where older rounds count less.
     """
 
     saved_as = "dropped"
@@ -85,6 +86,7 @@ class Dropped(Saved):
     unknown: int = 0
     immature: int = 0
     mapped: int = 0
+    ahead: int = 0
 
     def __add__(self, other: Dropped) -> Dropped:
         return Dropped(*(getattr(self, name) + getattr(other, name) for name in _REASONS))
@@ -120,14 +122,16 @@ class Reading:
     def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, Dropped]:
         """The rounds of a batch, and how many rows were left out."""
         table, missing = complete(batch, self.roles.columns, self.missing)
-        decay, mature = self._aged(table)
+        decay, mature, ahead = self._aged(table)
         actions, known = self._actions(table)
         mapped = 0
         if self.unknown == "other" and self.catalog is not None:
             mapped = int((~known & mature).sum())
             actions, known = np.where(known, actions, self.catalog.find([OTHER])[0]), np.ones_like(known)
         kept = known & mature
-        dropped = Dropped(missing, int((~known & mature).sum()), int((~mature).sum()), mapped)
+        dropped = Dropped(
+            missing, int((~known & mature).sum()), int((~mature).sum()), mapped, int((kept & ahead).sum())
+        )
         if not kept.all():
             table, actions, decay = table.filter(kept), actions[kept], None if decay is None else decay[kept]
         return self._logged(table, actions, decay), dropped
@@ -173,16 +177,16 @@ class Reading:
             )
         return found, known
 
-    def _aged(self, table: pa.Table) -> tuple[Float[Array, " n"] | None, Bool[Array, " n"]]:
-        """By how much less each row counts, and which are old enough."""
+    def _aged(self, table: pa.Table) -> tuple[Float[Array, " n"] | None, Bool[Array, " n"], Bool[Array, " n"]]:
+        """By how much less each row counts, which are old enough, and which are later than now."""
         everyone = np.ones(table.num_rows, dtype=bool)
         if self.age is None or self.roles.time is None:
-            return None, everyone
+            return None, everyone, ~everyone
         age = _ages(self.roles.time, column_of(table, self.roles.time), self.age.now)
         mature = everyone if self.age.maturity is None else age >= self.age.maturity.total_seconds()
         if self.age.half_life is None:
-            return None, mature
-        return np.exp2(-np.maximum(age, 0.0) / self.age.half_life.total_seconds()), mature
+            return None, mature, age < 0
+        return np.exp2(-np.maximum(age, 0.0) / self.age.half_life.total_seconds()), mature, age < 0
 
 
 _REASONS = tuple(field.name for field in fields(Dropped))
@@ -242,8 +246,16 @@ def _ages(name: str, column: pa.ChunkedArray, now: datetime) -> Float[Array, " n
     if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
         raise DataTypeError(f"column {name} must hold times; its type is {column.type}.")
     zone = getattr(column.type, "tz", None)
-    if (zone is None) != (now.tzinfo is None):
-        raise InputError(f"column {name} and now must both have a time zone, or neither.")
+    if zone is not None and now.tzinfo is None:
+        raise InputError(
+            f"now must have a time zone, as column {name} has ({zone}); got {now.isoformat()}. Write it with one, as "
+            f"in {now.isoformat()}+00:00."
+        )
+    if zone is None and now.tzinfo is not None:
+        raise InputError(
+            f"now must have no time zone, as column {name} has none; it is {now.isoformat(timespec='seconds')}. "
+            "Pass now= by the clock of the column, as in 2024-05-01T03:00:00."
+        )
     moments = column.cast(pa.timestamp("us", tz=zone), safe=False).to_numpy().astype("datetime64[us]")
     plain = now.astimezone(UTC).replace(tzinfo=None) if now.tzinfo else now
     return (np.datetime64(plain, "us") - moments) / np.timedelta64(1, "s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from itertools import accumulate, groupby
@@ -332,10 +332,12 @@ def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of
     table = table_of(value)
     if table is not None:
         return TableSource(table)
-    if isinstance(value, Iterable):
+    if isinstance(value, Iterable) and not isinstance(value, Mapping):
         return BatchSource(value)
+    way_out = " Make a table of it: pyarrow.table(columns)." if isinstance(value, Mapping) else ""
     raise DataTypeError(
         f"logs must be a path, a table of pandas, Polars or Arrow, or Arrow batches; got {type(value).__name__}."
+        f"{way_out}"
     )
 
 
