@@ -548,6 +548,7 @@ def test_policies_and_estimators_by_name(shop):
         (["--spec", "wrong.toml"], ["has no key 'colour'"]),
         (["--out", "file/model.arrow"], ["there is none at file"]),
         (["--out", "empty"], ["empty is a folder"]),
+        (["--engine", "sparc", "--logs", "nowhere"], ["--engine must be local, dask or spark; got 'sparc'"]),
     ],
     ids=lambda value: value[0].strip("-") + "-" + str(value[1]) if isinstance(value, list) and len(value) == 2 else "",
 )

@@ -294,6 +294,35 @@ def test_a_killed_spark_executor_changes_nothing(tmp_path):
     assert float(gap) < 1e-8
 
 
+def test_a_script_without_a_guard_is_told_so(tmp_path):
+    folder = write_clicks(tmp_path / "logs", n=300)
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import manyarms as ma\nlogs = ma.read_logs({str(folder)!r}, ['x0'], 'item', 'click', n_actions={K})\n"
+        f"ma.fit(logs, ma.priors.independent({K}, dim=2), engine='dask')\n"
+    )
+    found = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=120)
+    last = found.stderr.strip().splitlines()[-1]
+    assert found.returncode == 1 and last.startswith("manyarms.errors.EngineError: Dask could not start processes")
+    assert 'if __name__ == "__main__":' in last
+
+
+def test_a_command_on_spark_is_as_quiet_as_one_without(tmp_path):
+    java()
+    folder = write_clicks(tmp_path / "logs", n=300)
+    roles = ["--context", "x0", "--action", "item", "--reward", "click", "--no-learn-prior"]
+    said = list[str]()
+    for engine in ("local", "spark"):
+        command = ["fit", "--logs", folder, *roles, "--engine", engine, "--out", tmp_path / f"{engine}.arrow", "--json"]
+        code = "from manyarms.cli import app; app()"
+        found = subprocess.run(
+            [sys.executable, "-c", code, *command], check=False, capture_output=True, text=True, timeout=300
+        )
+        assert found.returncode == 0, found.stderr
+        said.append(found.stderr)
+    assert said[0] == said[1]
+
+
 def test_an_engine_that_is_none_is_refused(stream, prior):
     with pytest.raises(InputError, match='"local", "dask", "spark"'):
         ma.fit(stream, prior, engine="ray")

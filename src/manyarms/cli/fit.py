@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manyarms.cli import options as o
+from manyarms.cli.engines import check_engine, open_engine
 from manyarms.cli.spec import Spec, read_spec
 from manyarms.cli.terminal import check_output, one_line_errors, row_bar, warn
 
@@ -101,6 +102,7 @@ def fit(
     with one_line_errors():
         told = read_spec(spec, flags)
         check_output(out)
+        check_engine(engine)
         posterior, figures = _run(told, seed, engine)
         posterior.save(out)
         figures["model"] = str(out)
@@ -141,7 +143,7 @@ def _run(spec: Spec, seed: int, engine: str) -> tuple[ma.RewardPosterior, dict[s
             told.kind, dim=stream.dim, n_components=told.components, rng=np.random.default_rng(seed), **scales,
         )  # fmt: skip
         posterior, learned = jobs.fit_stream(
-            stream, prior, likelihood, learn=told.learn, progress=report.step, engine=engine
+            stream, prior, likelihood, learn=told.learn, progress=report.step, engine=open_engine(engine)
         )
     warnings = [*posterior.all_warnings, *reading_warnings(stream)]
     if spec.likelihood.kind == "gaussian" and jobs.rewards_are_binary(posterior):

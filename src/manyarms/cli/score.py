@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from manyarms.cli import options as o
+from manyarms.cli.engines import check_engine, open_engine
 from manyarms.cli.spec import names, read_spec
 from manyarms.cli.terminal import check_output, check_output_folder, one_line_errors, row_bar
 
@@ -41,6 +42,7 @@ def score(
     `action`, `expected_reward` and `reward_std`, how far that is known.
     """
     with one_line_errors():
+        check_engine(engine)
         if engine == "local":
             check_output(out)
         else:
@@ -52,7 +54,7 @@ def score(
             found = ma.score(
                 ma.load(model), contexts, out,
                 top_k=top_k, keep=names("--keep", keep or []), eligible=eligible, missing=told.missing, progress=report,
-                engine=engine,
+                engine=open_engine(engine),
             )  # fmt: skip
         figures = {
             "out": str(found.path),

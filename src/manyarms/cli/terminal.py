@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +29,9 @@ PATIENCE = 1.0
 def one_line_errors() -> Generator[None]:
     """What a user can mend ends in one line on stderr and exit code 2; all else is a bug and keeps its traceback."""
     try:
-        with _terminable():
+        with _terminable(), warnings.catch_warnings():
+            # Said at every start, and of parts of Spark that are not used here.
+            warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
             yield
     except NumericalError as error:
         fail(in_flags(str(error)), UNEXPECTED)

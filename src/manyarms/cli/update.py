@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manyarms.cli import options as o
+from manyarms.cli.engines import check_engine, open_engine
 from manyarms.cli.spec import Spec, read_spec
 from manyarms.cli.terminal import check_output, one_line_errors, row_bar, warn
 from manyarms.errors import InputError
@@ -56,6 +57,7 @@ def update(
     with one_line_errors():
         told = read_spec(spec, flags)
         check_output(out)
+        check_engine(engine)
         posterior, figures = _run(told, model, allow_repeats, engine)
         posterior.save(out)
         figures["model"] = str(out)
@@ -91,7 +93,7 @@ def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.R
                 f"{path} has seen {_culprit(stream, grown)} already: its rounds would count twice. Name new files "
                 "only, or pass --allow-repeats."
             )
-        after = jobs.update_stream(grown, stream, engine=engine)
+        after = jobs.update_stream(grown, stream, engine=open_engine(engine))
     warnings = list(after.all_warnings)
     dropped, new_rounds = stream.dropped, after.statistics.n_rounds - before.statistics.n_rounds
     warnings += [*reading_warnings(stream), *catalog_warnings(stream, new_rounds)]

@@ -18,7 +18,7 @@ from manyarms._container import from_bytes, to_bytes
 from manyarms._saving import describe, rebuild
 from manyarms.core.data import Logs
 from manyarms.engines.base import LOCAL, Engine, Finding, Found, PieceWork, Result, Spread, Task, Work
-from manyarms.errors import EngineError, ManyarmsError
+from manyarms.errors import EngineError, ManyarmsError, said
 from manyarms.logs.rounds import Dropped
 from manyarms.logs.sources import Source
 from manyarms.logs.stream import LogStream
@@ -104,6 +104,7 @@ class Spark(Engine):
     @property
     def session(self) -> SparkSession:
         """The session in use, or one made for this machine."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
         if self._session is None:
@@ -111,7 +112,10 @@ class Spark(Engine):
             # Else Spark would start whatever "python3" is first on the path, and listen to the network.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            self._session = SparkSession.getActiveSession() or builder.config(map=LOCAL_SETTINGS).getOrCreate()
+            try:
+                self._session = SparkSession.getActiveSession() or builder.config(map=LOCAL_SETTINGS).getOrCreate()
+            except PySparkException as failed:
+                raise EngineError(f"Spark could not be started; it needs Java 17: {said(failed)}.") from failed
         return self._session
 
     @property

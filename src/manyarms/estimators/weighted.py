@@ -63,8 +63,8 @@ class _Clipped(WeightedEstimator):
         self.clip = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
         if self.clip > 1:
             raise RangeError(
-                f"clip is a floor on the propensity, from 0 to 1; got {clip}. For weights of at most {clip} pass cap="
-                f"{clip}."
+                f"clip is a floor on the propensity, from 0 to 1; got {self.clip:g}. For weights of at most "
+                f"{self.clip:g} pass cap={self.clip:g}."
             )
         self.cap = np.inf if cap is None else as_scalar("cap", cap, above=0.0)
 
