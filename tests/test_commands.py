@@ -540,7 +540,7 @@ def test_policies_and_estimators_by_name(shop):
         (["--catalog", "twice.parquet"], ["ids must be unique"]),
         (["--prior", "tags"], ["the catalog has no tags"]),
         (["--prior", "clusters"], ["--prior must be one of categories"]),
-        (["--likelihood", "bernoulli"], ["rewards must be 0 or 1"]),
+        (["--likelihood", "bernoulli"], ["rewards must be 0 or 1", "row 0 (row 0 of ", "day=0/part.parquet) has"]),
         (["--half-life", "2d"], ["--half-life and --maturity need", "pass --time"]),
         (["--maturity", "0d"], ["--maturity must be above zero"]),
         (["--reward", "same"], ["all rewards are equal|no column"]),

@@ -236,6 +236,23 @@ def test_a_bad_value_deep_in_a_folder_is_named_by_its_number_in_the_whole_and_in
         ma.read_logs(whole, **ROLES, propensity="p", features=alone.features)
 
 
+def test_rows_keep_their_numbers_when_others_are_dropped_before_them(tmp_path):
+    whole = table().drop_columns(["at"])
+    age, item, p = (whole[name].to_pylist() for name in ("age", "item", "p"))
+    age[210], age[220], item[230], p[273] = None, float("nan"), "stranger", -1.5
+    for name, values in {"age": age, "item": item, "p": p}.items():
+        whole = whole.set_column(whole.column_names.index(name), name, pa.array(values))
+    for i in range(3):
+        pq.write_table(whole.slice(100 * i, 100), tmp_path / f"{i}.parquet")
+    catalog = ma.Catalog(sorted(set(item) - {"stranger"}))
+    stream = ma.read_logs(tmp_path, **ROLES, propensity="p", catalog=catalog, missing="drop", unknown="drop")
+    with pytest.raises(InputError, match=r"row 273 \(row 73 of .*2\.parquet\) has -1\.5"):
+        stream.collect()
+    stream = ma.read_logs(tmp_path, **{**ROLES, "reward": "p"}, catalog=catalog, missing="drop", unknown="drop")
+    with pytest.raises(InputError, match=r"row 273 \(row 73 of .*2\.parquet\) has -1\.5"):
+        ma.fit(stream, ma.priors.independent(len(catalog), dim=stream.dim), ma.LogNormal())
+
+
 def test_old_rounds_count_less_and_young_ones_not_yet():
     whole, now = table(), datetime(2024, 1, 11, tzinfo=UTC)
     logs = ma.read_logs(whole, **ROLES, time="at", half_life=timedelta(days=2), maturity=timedelta(days=1), now=now)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from manyarms.errors import ActionError, DataTypeError, NonFiniteError, NumericalError, RangeError, ShapeError
 
@@ -22,8 +23,17 @@ Kind = TypeVar("Kind")
 Place = Callable[[int], str]
 """Where a row of the whole lies, as in "row 3 of b.parquet"; nothing where its number says it all."""
 
-_first_row: ContextVar[int] = ContextVar("first_row", default=0)
-_place: ContextVar[Place | None] = ContextVar("place", default=None)
+
+@dataclass
+class _Rows:
+    """Which rows of something longer are at hand: from `first` on, and of those only the `kept` ones (None: all)."""
+
+    first: int = 0
+    place: Place | None = None
+    kept: Int[Array, " m"] | None = None
+
+
+_rows: ContextVar[_Rows | None] = ContextVar("rows", default=None)
 
 
 @contextmanager
@@ -34,17 +44,27 @@ def rows_from(first: int, place: Place | None = None) -> Generator[None]:
         first: The number of its first row.
         place: Asked for the first bad row only, so it may take its time; None for what was said further out.
     """
-    tokens = _first_row.set(first), _place.set(place or _place.get())
+    outer = _rows.get()
+    token = _rows.set(_Rows(first, outer.place if place is None and outer is not None else place))
     try:
         yield
     finally:
-        _first_row.reset(tokens[0])
-        _place.reset(tokens[1])
+        _rows.reset(token)
+
+
+def keep_rows(kept: Bool[Array, " n"]) -> None:
+    """From here on the batch at hand has these of its rows only; those that are left still have their numbers."""
+    rows = _rows.get()
+    if rows is not None:
+        rows.kept = np.flatnonzero(kept) if rows.kept is None else rows.kept[kept]
 
 
 def row_number(row: Any) -> int:
     """The number of a row of the batch at hand, in the whole."""
-    return int(row) + _first_row.get()
+    rows = _rows.get() or _Rows()
+    if rows.kept is None or row >= len(rows.kept):
+        return rows.first + int(row)
+    return rows.first + int(rows.kept[row])
 
 
 def row_name(row: Any) -> str:
@@ -54,8 +74,8 @@ def row_name(row: Any) -> str:
 
 def numbered_row(number: Any) -> str:
     """The same of a row whose number in the whole is known."""
-    place = _place.get()
-    where = "" if place is None else place(int(number))
+    rows = _rows.get()
+    where = "" if rows is None or rows.place is None else rows.place(int(number))
     return f"row {number} ({where})" if where else f"row {number}"
 
 

@@ -12,6 +12,7 @@ from manyarms.cli import options as o
 from manyarms.cli.engines import check_engine, open_engine
 from manyarms.cli.spec import Spec, read_spec
 from manyarms.cli.terminal import check_output, one_line_errors, row_bar, warn
+from manyarms.cli.words import in_flags
 
 if TYPE_CHECKING:
     import manyarms as ma
@@ -149,6 +150,10 @@ def _run(spec: Spec, seed: int, engine: str) -> tuple[ma.RewardPosterior, dict[s
     if spec.likelihood.kind == "gaussian" and jobs.rewards_are_binary(posterior):
         warnings.append("all rewards are 0 or 1, and were taken as Gaussian: for clicks pass --likelihood bernoulli")
     dropped = stream.dropped
+    if not posterior.statistics.n_rounds:
+        warnings.append(
+            "no rounds are left, so the model is its prior: see what --maturity, --missing and --unknown drop"
+        )
     return posterior, {
         "rounds": posterior.statistics.n_rounds,
         "dropped": {"missing": dropped.missing, "unknown": dropped.unknown, "immature": dropped.immature},
@@ -159,7 +164,7 @@ def _run(spec: Spec, seed: int, engine: str) -> tuple[ma.RewardPosterior, dict[s
         "prior": [str(group) for group in posterior.prior.effects] or ["independent"],
         "likelihood": spec.likelihood.kind,
         "learned": None if learned is None else {one.name: one.value for one in learned.parameters},
-        "notes": [] if learned is None else list(learned.notes),
+        "notes": [] if learned is None else [in_flags(one) for one in learned.notes],
         "log_evidence": posterior.log_evidence,
-        "warnings": warnings,
+        "warnings": [in_flags(one) for one in warnings],
     }

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from manyarms.cli.words import in_flags
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import any_shared
 from manyarms.jobs.evaluating import BASELINE, Evaluation, Judged
@@ -44,7 +45,7 @@ def evaluation_figures(
         "counted_as_other": dropped.mapped,
         "mean_reward": evaluation.mean_reward,
         "policies": [_record(row) for row in evaluation.rows],
-        "warnings": warnings,
+        "warnings": [in_flags(one) for one in warnings],
     }
 
 
@@ -172,8 +173,8 @@ def _record(row: Judged) -> dict[str, Any]:
         "difference": None if row.difference is None else _estimate(row.difference),
         "probability_beats_logged": None if row.difference is None else row.difference.probability_positive,
         "estimators": {name: _estimate(one) for name, one in row.estimates.items()},
-        "left_out": dict(row.left_out),
-        "warnings": list(row.all_warnings),
+        "left_out": {name: in_flags(reason) for name, reason in row.left_out.items()},
+        "warnings": [in_flags(one) for one in row.all_warnings],
     }
 
 

@@ -107,7 +107,7 @@ def _check_writable(path: Path) -> None:
 
 def warn(message: str) -> None:
     """One line on stderr; the command goes on."""
-    typer.echo(f"manyarms: warning: {_one_line(in_flags(message))}", err=True)
+    typer.echo(f"manyarms: warning: {_one_line(message)}", err=True)
 
 
 def _one_line(message: str) -> str:

@@ -12,6 +12,7 @@ from manyarms.cli import options as o
 from manyarms.cli.engines import check_engine, open_engine
 from manyarms.cli.spec import Spec, read_spec
 from manyarms.cli.terminal import check_output, one_line_errors, row_bar, warn
+from manyarms.cli.words import in_flags
 from manyarms.errors import InputError
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.R
         "new_actions": after.n_actions - before.n_actions,
         "actions": after.n_actions,
         "actions_seen": len(after.weights.observed.actions),
-        "warnings": warnings,
+        "warnings": [in_flags(one) for one in warnings],
     }
 
 

@@ -58,6 +58,7 @@ SENTENCES = {
     r"is made of a model: pass one": "is made of a model: pass --model",
     r"pass a model or a catalog": "pass --model or --catalog",
     r"uses a reward model: pass a model": "uses a reward model: pass --model",
+    r"; use averaged\(\)": "",
     r"judge it on others \(logs\.split\)": "judge it on others",
     r"Pass n_actions= to LoggedData": "Both need one catalog",
 }

@@ -156,6 +156,6 @@ def _needed(text: str, number: float | None) -> float:
 
 
 def _whole(text: str, number: float) -> int:
-    if not number.is_integer():
-        raise InputError(f"{text!r} must have a whole number behind its colon.")
+    if not number.is_integer() or number < 1:
+        raise InputError(f"{text!r} must have a whole number of at least 1 behind its colon.")
     return int(number)

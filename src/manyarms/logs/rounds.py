@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from manyarms._arrays import Array, as_actions, row_name
+from manyarms._arrays import Array, as_actions, keep_rows, row_name
 from manyarms._saving import Saved
 from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of, column_of, numbers_of, whole_numbers_of
@@ -134,6 +134,7 @@ class Reading:
         )
         if not kept.all():
             table, actions, decay = table.filter(kept), actions[kept], None if decay is None else decay[kept]
+            keep_rows(kept)
         return self._logged(table, actions, decay), dropped
 
     def _logged(self, table: pa.Table, actions: Int[Array, " n"], decay: Float[Array, " n"] | None) -> LoggedData:
@@ -213,6 +214,7 @@ def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) ->
         row = int(np.argmin(fine))
         name = next(name for name in columns if not _present(table.column(name).slice(row, 1)).all())
         raise NonFiniteError(f'column {name} is missing in {row_name(row)}. Fill it in, or pass missing="drop".')
+    keep_rows(fine)
     return table.filter(fine), int((~fine).sum())
 
 
