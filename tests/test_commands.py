@@ -18,6 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from typer.testing import CliRunner
 
 import manyarms as ma
+from manyarms._files import draft_of
 from manyarms.cli import app
 from manyarms.cli.spec import LogsSpec, PriorSpec, read_spec
 from manyarms.errors import InputError
@@ -498,10 +499,60 @@ def test_unknown_items_count_as_other(shop, tmp_path):
     assert set(pq.read_table(tmp_path / "s.parquet")["action"].to_pylist()) <= {*map(str, range(15)), "(other)"}
 
 
+def test_an_update_that_knows_few_of_the_actions_doubts_the_catalog(shop, tmp_path):
+    pq.write_table(catalog_table(15), tmp_path / "few.parquet")
+    model = tmp_path / "model.arrow"
+    done(*fit_command(shop), "--catalog", tmp_path / "few.parquet", "--unknown", "other", "--out", model)
+    for share, expected in ((2, []), (10, ["10% of the rounds"])):
+        items = [*["i19"] * share, *["i03"] * (100 - share)]
+        pq.write_table(log_table(100, 9).set_column(3, "item", pa.array(items)), tmp_path / "late.parquet")
+        late = ["update", "--model", model, "--logs", tmp_path / "late.parquet", *ROLES, "--out", tmp_path / "m.arrow"]
+        for choice in ("drop", "other"):
+            told = figures(*late, "--unknown", choice)["warnings"]
+            assert [one[: len("10% of the rounds")] for one in told if "out of date" in one] == expected
+
+
+def test_the_file_of_a_catalog_cannot_be_forgotten_in_a_fit(shop, tmp_path):
+    spec = tmp_path / "spec.toml"
+    spec.write_text('[catalog]\nid = "sku"\ncategory = "kind"\n')
+    fit = ["fit", "--spec", spec, "--logs", shop / "old", *CONTEXT, *ROLES, "--out", tmp_path / "m.arrow"]
+    refused(*fit, words=["not its file", "pass --catalog, or path under [catalog]"])
+    done(*fit, "--catalog", shop / "items.parquet", "--no-learn-prior")
+    # These have it from the model.
+    done("evaluate", "--spec", spec, "--model", tmp_path / "m.arrow", "--logs", shop / "new", *ROLES)
+    update = ["update", "--spec", spec, "--model", tmp_path / "m.arrow", "--logs", shop / "new", *ROLES]
+    assert "200 new rounds, 0 new actions; now 800 rounds" in done(*update, "--out", tmp_path / "m.arrow").stdout
+
+
+def test_rounds_later_than_now_are_counted_in_full_and_told(shop, tmp_path):
+    at = np.array([moment.timestamp() for moment in pq.read_table(shop / "old")["at"].to_pylist()])
+    now = datetime(2024, 1, 8, tzinfo=UTC)
+    later = int((at > now.timestamp()).sum())
+    assert later > 0
+    aged = [*fit_command(shop), "--no-learn-prior", "--time", "at", "--half-life", "2d", "--out", tmp_path / "m.arrow"]
+    told = figures(*aged, "--now", now.isoformat())["warnings"]
+    assert any(one.startswith(f"{later:,} rounds are later than --now") for one in told)
+    assert not any("later" in one for one in figures(*aged, "--now", "2024-02-01T00:00:00+00:00")["warnings"])
+    assert not any("later" in one for one in figures(*aged, "--maturity", "1d", "--now", now.isoformat())["warnings"])
+    refused(*aged, "--now", "2024-02-01", words=["--now must have a time zone", "as in 2024-02-01T00:00:00+00:00"])
+
+
+def test_what_is_true_of_several_policies_or_judges_is_said_once(shop):
+    judge = ["evaluate", "--model", shop / "model.arrow", "--logs", shop / "new", *ROLES, "--estimators", "ips,snips"]
+    # The same policy twice, so that all is true of both.
+    told = figures(*judge, "--policies", "softmax:0.01,softmax:0.010,uniform")
+    by_policy = {row["policy"]: row["warnings"] for row in told["policies"]}
+    weak = [one for one in by_policy["softmax:0.01"] if one.startswith("ips, snips: the weights are worth")]
+    assert len(weak) == 1 and weak[0] in by_policy["softmax:0.010"] and weak[0] not in by_policy["uniform"]
+    assert [one for one in told["warnings"] if weak[0] in one] == [f"softmax:0.01, softmax:0.010: {weak[0]}"]
+    assert weak[0] in figures(*judge, "--policies", "softmax:0.01,softmax:0.010")["warnings"]
+
+
 def test_policies_and_estimators_by_name(shop):
     posterior = ma.load(shop / "model.arrow")
     assert policy_named("pessimistic:0.2", posterior).delta == 0.2
-    assert policy_named("thompson:7", posterior).n_draws == 7
+    assert policy_named("thompson:7", posterior, n_draws=5).n_draws == 7
+    assert policy_named("thompson", posterior, n_draws=5).n_draws == 5
     assert policy_named("uniform", n_actions=3).n_actions == 3
     assert estimator_named("ips:0.1").clip == 0.1 and estimator_named("switch-dr:5", posterior).parameter == 5.0
     for words, call in (
@@ -514,6 +565,9 @@ def test_policies_and_estimators_by_name(shop):
         ("how many actions", lambda: policy_named("uniform")),
         ("no estimator 'dm'", lambda: estimator_named("dm", posterior)),
         ("uses a reward model", lambda: estimator_named("dr")),
+        ("a floor on the propensity.*weights of at most 10 write ips:0.1", lambda: estimator_named("ips:10")),
+        ("a floor on the propensity, from 0 to 1", lambda: estimator_named("dr:-1", posterior)),
+        ("weights of at most 10 pass cap=10", lambda: ma.SNIPS(10.0)),
     ):
         with pytest.raises(InputError, match=words):
             call()
@@ -534,18 +588,20 @@ def test_policies_and_estimators_by_name(shop):
         (["--logs", "logs/*.parquet"], ["nothing matches"]),
         (["--logs", "truncated"], ["part.parquet cannot be read"]),
         (["--logs", "mixed"], ["b.parquet cannot be read", "same types"]),
-        (["--logs", "strangers.parquet"], ["row 3 has 'i99'", 'unknown="drop"']),
-        (["--logs", "holes.parquet"], ["column age is missing in row 2"]),
+        (["--logs", "strangers.parquet"], ["row 3 has 'i99'", "--unknown drop or --unknown other"]),
+        (["--logs", "holes.parquet"], ["column age is missing in row 2", "pass --missing drop"]),
         (["--catalog", "twice.parquet"], ["ids must be unique"]),
         (["--prior", "tags"], ["the catalog has no tags"]),
         (["--prior", "clusters"], ["--prior must be one of categories"]),
-        (["--likelihood", "bernoulli"], ["rewards must be 0 or 1"]),
-        (["--half-life", "2d"], ["pass time="]),
+        (["--likelihood", "bernoulli"], ["rewards must be 0 or 1", "row 0 (row 0 of ", "day=0/part.parquet) has"]),
+        (["--half-life", "2d"], ["--half-life and --maturity need", "pass --time"]),
+        (["--maturity", "0d"], ["--maturity must be above zero"]),
         (["--reward", "same"], ["all rewards are equal|no column"]),
         (["--spec", "nowhere.toml"], ["cannot use nowhere.toml: No such file"]),
         (["--spec", "wrong.toml"], ["has no key 'colour'"]),
         (["--out", "file/model.arrow"], ["there is none at file"]),
         (["--out", "empty"], ["empty is a folder"]),
+        (["--engine", "sparc", "--logs", "nowhere"], ["--engine must be local, dask or spark; got 'sparc'"]),
     ],
     ids=lambda value: value[0].strip("-") + "-" + str(value[1]) if isinstance(value, list) and len(value) == 2 else "",
 )
@@ -597,7 +653,9 @@ def test_bad_input_to_the_others_is_one_line(shop, tmp_path, monkeypatch):
     refused("evaluate", "--model", model, "--logs", new, "--reward", "spend", words=["--action is needed"])
     unlogged = ["--action", "item", "--reward", "spend", "--estimators", "ips"]
     refused("evaluate", "--model", model, "--logs", new, *unlogged, words=["--propensity"])
-    refused("evaluate", "--logs", new, *CONTEXT, *ROLES, "--policies", "uniform", words=["nothing to judge by"])
+    refused(
+        "evaluate", "--logs", new, *CONTEXT, *ROLES, "--policies", "uniform", words=["pass --model, or --estimators"]
+    )
     refused("evaluate", "--logs", new, *CONTEXT, *ROLES, "--policies", "greedy", words=["made of a model"])
     refused("learn", "--model", model, "--policy", "softmax", "--out", "p.arrow", words=["needs a number"])
     refused("learn", "--model", model, "--policy", "softmax:-1", "--out", "p.arrow", words=["temperature"])
@@ -607,7 +665,7 @@ def test_bad_input_to_the_others_is_one_line(shop, tmp_path, monkeypatch):
     refused(*score, "other.parquet", words=["no column 'city'", "there are user, age"])
     refused(*score, new, "--keep", "email", words=["no column 'email'"])
     refused(*score, new, "--eligible", "age", words=["column age must hold lists"])
-    refused(*score, new, "--top-k", 21, words=["top_k must be at most the 20 actions"])
+    refused(*score, new, "--top-k", 21, words=["--top-k must be at most the 20 actions"])
     refused(*score, "truncated", words=["part.parquet cannot be read"])
     refused(*score, "holes.parquet", words=["column age is missing in row 2"])
     update = ["update", "--model", model, "--out", "m.arrow", *ROLES, "--logs"]
@@ -615,6 +673,52 @@ def test_bad_input_to_the_others_is_one_line(shop, tmp_path, monkeypatch):
     refused(*update, "strangers.parquet", words=["row 3 has 'i99'"])
     refused(*update, new, "--catalog", shop / "items.csv", "--id", "sku", words=["the new catalog has no categories"])
     assert sorted(os.listdir(tmp_path)) == before
+
+
+@pytest.mark.parametrize("out", ["x" * 250, "/proc/out"])
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(out, shop, tmp_path, monkeypatch):
+    if not os.path.isdir(os.path.dirname(out) or "."):
+        pytest.skip("NOT RUN: there is no /proc, a folder that nobody can write to")
+    monkeypatch.chdir(tmp_path)
+    words = ["--out cannot be written", "Name another place"]
+    refused("fit", "--logs", "nowhere", *CONTEXT, *ROLES, "--out", out, words=words)
+    refused("update", "--model", "nowhere", "--logs", "nowhere", *ROLES, "--out", out, words=words)
+    refused("learn", "--model", "nowhere", "--out", out, words=words)
+    refused("score", "--model", "nowhere", "--contexts", "nowhere", "--out", out, words=words)
+    spread = ["score", "--engine", "dask", "--model", "nowhere", "--contexts", "nowhere", "--out"]
+    refused(*spread, "/proc/scores/today", words=[*words, "/proc"])
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_where_a_folder_is_to_be_and_the_other_way_round_say_what_to_do(shop, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    command = ["score", "--model", shop / "model.arrow", "--contexts", shop / "new", "--out"]
+    refused(*command, tmp_path / "folder", words=["folder is a folder", "Name another place, or remove it"])
+    refused(*command, tmp_path / "file", "--engine", "dask", words=["file is a file", "leave --engine out"])
+    refused(*command, tmp_path / "file" / "scores", "--engine", "dask", words=["must lie in a folder"])
+    with pytest.raises(InputError, match="is a folder, such as other engines write"):
+        ma.score(ma.load(shop / "model.arrow"), shop / "new", tmp_path / "folder")
+
+
+def test_drafts_of_processes_that_are_gone_are_removed_and_no_others(shop, tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    draft = draft_of(tmp_path / "policy.arrow").name
+    mine = f"-{os.getpid()}-"
+    assert mine in draft
+    machine = draft.split(".")[-2].split("-")[0]
+    dead = draft.replace(mine, f"-{gone.pid}-")
+    others = [
+        draft.replace(mine, f"-{os.getppid()}-"),
+        dead.replace(machine, "0" * len(machine)),
+        dead.replace("policy", "other-policy"),
+        "policy.arrow.tmp",
+    ]
+    for name in (dead, *others):
+        (tmp_path / name).touch()
+    done("learn", "--model", shop / "model.arrow", "--out", tmp_path / "policy.arrow")
+    assert sorted(os.listdir(tmp_path)) == sorted([*others, "policy.arrow"])
 
 
 def test_bad_rows_deep_in_a_file_leave_the_old_scores_as_they_were(shop, tmp_path):
@@ -643,7 +747,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(command, shop, tmp_path, mon
         "update": ["update", "--model", shop / "model.arrow", *new],
     }[command]
     monkeypatch.setattr(os, "fsync", full)
-    refused(*arguments, "--out", tmp_path / "out", words=["No space left on device"])
+    refused(*arguments, "--out", tmp_path / "out", words=["out could not be written: No space left on device"])
     assert os.listdir(tmp_path) == []
 
 
@@ -662,8 +766,8 @@ def test_a_disk_that_fills_up_while_scores_are_written(shop, tmp_path):
     process = in_process("score", "--model", shop / "model.arrow", *out, before=limit)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 2, stderr
-    assert stdout == "" and stderr.startswith("manyarms: error: ") and stderr.count("\n") == 1
-    assert os.listdir(tmp_path) == ["rows.parquet"]
+    assert stdout == "" and stderr.startswith(f"manyarms: error: {tmp_path / 'scores.parquet'} could not be written")
+    assert stderr.count("\n") == 1 and os.listdir(tmp_path) == ["rows.parquet"]
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

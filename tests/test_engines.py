@@ -19,7 +19,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import manyarms as ma
 from manyarms.engines import Engine
 from manyarms.engines.dask import Dask
-from manyarms.errors import InputError, RangeError
+from manyarms.errors import InputError, NonFiniteError, RangeError
 from manyarms.likelihoods.counting import Count
 
 # One process of the test run, so that every cluster is started once.
@@ -146,6 +146,11 @@ def test_the_actions_of_a_spread_fit_are_those_of_a_fit(engine, stream, prior, t
         ma.fit_spread(stream, prior, ma.Gaussian(0.5), out=tmp_path / "actions")
 
 
+def test_a_spread_posterior_is_shown_in_a_line(stream, prior, tmp_path):
+    found = ma.fit_spread(stream, prior, ma.Gaussian(0.5), out=tmp_path / "spread")
+    assert repr(found).startswith(f"SpreadPosterior({found.n_seen} actions seen, d'={5 * stream.dim}, log evidence -")
+
+
 def test_a_spread_fit_of_independent_actions_is_a_fit(engine, stream, tmp_path):
     alone = ma.priors.independent(K, dim=stream.dim)
     expected = ma.fit(stream, alone, ma.Gaussian(0.5))
@@ -194,14 +199,29 @@ def test_values_learned_priors_and_scores_do_not_depend_on_the_engine(engine, st
     assert_allclose(scores["expected_reward"].to_numpy(), expected_rewards, rtol=1e-10, atol=1e-12)
 
 
-def test_a_row_that_cannot_be_is_named_by_its_number_wherever_it_was_read(engine, prior, tmp_path):
+def test_a_row_that_cannot_be_is_named_by_its_number_and_its_file_wherever_it_was_read(engine, prior, tmp_path):
     folder = write_clicks(tmp_path / "bad")
     table = pq.read_table(folder / "part-1.parquet")
     clicks = table["click"].to_numpy().copy()
     clicks[777] = 2.0
     pq.write_table(table.set_column(4, "click", pa.array(clicks)), folder / "part-1.parquet", row_group_size=100)
-    with pytest.raises(RangeError, match=rf"row {N // 3 + 777} has 2\.0"):
+    with pytest.raises(RangeError, match=rf"row {N // 3 + 777} \(row 777 of .*part-1\.parquet\) has 2\.0"):
         ma.fit(read(folder), prior, ma.Bernoulli(), engine=engine)
+
+
+def test_scores_that_are_refused_name_the_row_and_leave_no_folder(engine, stream, prior, tmp_path):
+    if engine == "local":
+        pytest.skip("one process writes a file")
+    posterior, folder = ma.fit(stream, prior, ma.Gaussian(0.5)), write_clicks(tmp_path / "bad")
+    for file in folder.iterdir():
+        holes = pa.nulls(N // 3, pa.float64())
+        pq.write_table(pq.read_table(file).set_column(0, "x0", holes), file, row_group_size=N // 30)
+    with pytest.raises(NonFiniteError, match=r"column x0 is missing in row 0 \(row 0 of .*part-0\.parquet\)"):
+        ma.score(posterior, folder, tmp_path / "new" / "scores", engine=engine)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"file is a file.*Pass another path, or remove it"):
+        ma.score(posterior, folder, tmp_path / "file", engine=engine)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["bad", "file"]
 
 
 def test_dropped_rows_are_counted_over_all_pieces(engine, stream, prior):
@@ -272,6 +292,35 @@ def test_a_killed_spark_executor_changes_nothing(tmp_path):
     killed, rounds, gap = done.stdout.split()[-3:]
     assert int(killed) == 1 and int(rounds) == N
     assert float(gap) < 1e-8
+
+
+def test_a_script_without_a_guard_is_told_so(tmp_path):
+    folder = write_clicks(tmp_path / "logs", n=300)
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import manyarms as ma\nlogs = ma.read_logs({str(folder)!r}, ['x0'], 'item', 'click', n_actions={K})\n"
+        f"ma.fit(logs, ma.priors.independent({K}, dim=2), engine='dask')\n"
+    )
+    found = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=120)
+    last = found.stderr.strip().splitlines()[-1]
+    assert found.returncode == 1 and last.startswith("manyarms.errors.EngineError: Dask could not start processes")
+    assert 'if __name__ == "__main__":' in last
+
+
+def test_a_command_on_spark_is_as_quiet_as_one_without(tmp_path):
+    java()
+    folder = write_clicks(tmp_path / "logs", n=300)
+    roles = ["--context", "x0", "--action", "item", "--reward", "click", "--no-learn-prior"]
+    said = list[str]()
+    for engine in ("local", "spark"):
+        command = ["fit", "--logs", folder, *roles, "--engine", engine, "--out", tmp_path / f"{engine}.arrow", "--json"]
+        code = "from manyarms.cli import app; app()"
+        found = subprocess.run(
+            [sys.executable, "-c", code, *command], check=False, capture_output=True, text=True, timeout=300
+        )
+        assert found.returncode == 0, found.stderr
+        said.append(found.stderr)
+    assert said[0] == said[1]
 
 
 def test_an_engine_that_is_none_is_refused(stream, prior):

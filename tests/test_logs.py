@@ -207,7 +207,7 @@ def test_an_unknown_action_is_refused_by_its_number_in_the_whole_or_dropped_and_
     folder, items = written("parquet", tmp_path), table()["item"].to_pylist()
     catalog = ma.Catalog([item for item in sorted(set(items)) if item != "i07"] + ["never logged"])
     stream = ma.read_logs(folder, **ROLES, catalog=catalog)
-    with pytest.raises(ActionError, match=f"row {items.index('i07')} has 'i07'"):
+    with pytest.raises(ActionError, match=rf"row {items.index('i07')} \(row \d+ of .*\) has 'i07'"):
         stream.collect()
     stream = ma.read_logs(folder, **ROLES, catalog=catalog, unknown="drop")
     logs = stream.collect()
@@ -215,16 +215,42 @@ def test_an_unknown_action_is_refused_by_its_number_in_the_whole_or_dropped_and_
     assert [catalog.ids[a] for a in logs.actions] == [item for item in items if item != "i07"]
 
 
-def test_a_bad_value_deep_in_a_folder_is_named_by_its_number_in_the_whole(tmp_path):
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_bad_value_deep_in_a_folder_is_named_by_its_number_in_the_whole_and_in_its_file(kind, tmp_path):
     whole = table().drop_columns(["at"])
     p = whole["p"].to_pylist()
     p[273] = 1.5
     whole = whole.set_column(4, "p", pa.array(p))
     for i in range(3):
-        pq.write_table(whole.slice(100 * i, 100), tmp_path / f"{i}.parquet", row_group_size=10)
+        part = whole.slice(100 * i, 100)
+        if kind == "csv":
+            pa.csv.write_csv(part, tmp_path / f"{i}.csv")
+        else:
+            pq.write_table(part, tmp_path / f"{i}.parquet", row_group_size=10)
+    words = r"propensities must lie in \(0, 1\]; row 273"
     stream = ma.read_logs(tmp_path, **ROLES, propensity="p")
-    with pytest.raises(InputError, match=r"propensities must lie in \(0, 1\]; row 273 has 1.5"):
+    with pytest.raises(InputError, match=words + rf" \(row 73 of .*2\.{kind}\) has 1\.5"):
         stream.collect()
+    alone = ma.read_logs(whole, **ROLES)  # one table: its number says it all
+    with pytest.raises(InputError, match=words + " has 1.5"):
+        ma.read_logs(whole, **ROLES, propensity="p", features=alone.features)
+
+
+def test_rows_keep_their_numbers_when_others_are_dropped_before_them(tmp_path):
+    whole = table().drop_columns(["at"])
+    age, item, p = (whole[name].to_pylist() for name in ("age", "item", "p"))
+    age[210], age[220], item[230], p[273] = None, float("nan"), "stranger", -1.5
+    for name, values in {"age": age, "item": item, "p": p}.items():
+        whole = whole.set_column(whole.column_names.index(name), name, pa.array(values))
+    for i in range(3):
+        pq.write_table(whole.slice(100 * i, 100), tmp_path / f"{i}.parquet")
+    catalog = ma.Catalog(sorted(set(item) - {"stranger"}))
+    stream = ma.read_logs(tmp_path, **ROLES, propensity="p", catalog=catalog, missing="drop", unknown="drop")
+    with pytest.raises(InputError, match=r"row 273 \(row 73 of .*2\.parquet\) has -1\.5"):
+        stream.collect()
+    stream = ma.read_logs(tmp_path, **{**ROLES, "reward": "p"}, catalog=catalog, missing="drop", unknown="drop")
+    with pytest.raises(InputError, match=r"row 273 \(row 73 of .*2\.parquet\) has -1\.5"):
+        ma.fit(stream, ma.priors.independent(len(catalog), dim=stream.dim), ma.LogNormal())
 
 
 def test_old_rounds_count_less_and_young_ones_not_yet():
@@ -246,7 +272,10 @@ def test_what_cannot_be_read_is_refused_with_a_way_out(tmp_path, own_errors):
     refused("no column 'height'; there are age, city", table(), context=["age", "height"])
     refused("comes twice", table(), context=["age", "age"])
     refused("needs|need to know when", table(), half_life=timedelta(days=1))
-    refused("time zone", table(), time="at", half_life=timedelta(days=1), now=datetime(2024, 1, 1))
+    aged = {"time": "at", "half_life": timedelta(days=1)}
+    refused(r"now must have a time zone.*in 2024-01-01T00:00:00\+00:00", table(), **aged, now=datetime(2024, 1, 1))
+    naive = table().set_column(table().column_names.index("at"), "at", table()["at"].cast(pa.timestamp("us")))
+    refused("now must have no time zone, as column at has none", naive, **aged)
     refused('missing must be "refuse" or "drop"', table(), missing="ignore")
     refused("type timestamp.*hour of a time", table(), context=["at"], error=DataTypeError)
     refused("there is no file or folder", tmp_path / "nowhere.parquet", error=DataFileError)
@@ -303,7 +332,7 @@ def test_a_reward_that_cannot_be_is_named_by_its_number_in_the_whole(tmp_path):
         part = whole.set_column(4, "p", pa.array(p)).slice(100 * i, 100)
         pq.write_table(part, tmp_path / f"{i}.parquet", row_group_size=10)
     stream = ma.read_logs(tmp_path, **{**ROLES, "reward": "p"})
-    with pytest.raises(InputError, match=r"row 241 has -1\.0"):
+    with pytest.raises(InputError, match=r"row 241 \(row 41 of .*2\.parquet\) has -1\.0"):
         ma.fit(stream, ma.priors.independent(12, dim=stream.dim), ma.LogNormal(0.5))
 
 
@@ -393,6 +422,8 @@ def test_a_dictionary_tells_of_no_level_and_no_action_that_no_row_has():
 
 def test_what_cannot_be_read_is_refused_in_words(tmp_path):
     rows = {"x": [1.0, 2.0], "item": [0, 1], "r": [1.0, 2.0]}
+    with pytest.raises(NonFiniteError, match=r"has inf in row 1\. Infinity is .* not a missing one"):
+        ma.read_logs(pa.table({**rows, "r": [1.0, float("inf")]}), ["x"], "item", "r", missing="drop")
     with pytest.raises(NonFiniteError, match="not finite in row 0"):
         ma.read_logs(pa.table({**rows, "x": [[1.0, float("nan")], [2.0, 3.0]]}), ["x"], "item", "r")
     with pytest.raises(DataTypeError, match="holds no ids"):
@@ -402,6 +433,15 @@ def test_what_cannot_be_read_is_refused_in_words(tmp_path):
             [pa.array([1.0]), pa.array([2.0]), pa.array([0]), pa.array([1.0])], names=["x", "x", "item", "r"]
         )
         ma.read_logs(twice, ["x"], "item", "r")
+    with pytest.raises(ActionError, match=f"the id {2**62}, and without a catalog .* Pass catalog="):
+        ma.read_logs(pa.table({**rows, "item": [0, 2**62]}), ["x"], "item", "r")
+    with pytest.raises(DataTypeError, match=r"got dict\. Make a table of it"):
+        ma.read_logs(rows, ["x"], "item", "r")
+    with pytest.raises(DataTypeError, match="contexts must be an array of numbers; got a dict"):
+        ma.LoggedData({"x": [1.0, 2.0]}, [0, 1], [1.0, 2.0])
+    (tmp_path / "header.csv").write_text("x,item,r\n")
+    with pytest.raises(InputError, match="column x has no values: there are no rows"):
+        ma.read_logs(tmp_path / "header.csv", ["x"], "item", "r")
     with pytest.raises(DataFileError, match="path of the logs is empty"):
         ma.read_logs("", ["x"], "item", "r")
 

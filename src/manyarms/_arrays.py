@@ -5,13 +5,14 @@ Every public constructor and method calls these once; what lies behind trusts it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from manyarms.errors import ActionError, DataTypeError, NonFiniteError, NumericalError, RangeError, ShapeError
 
@@ -19,22 +20,63 @@ Array = np.ndarray
 Kind = TypeVar("Kind")
 
 
-_first_row: ContextVar[int] = ContextVar("first_row", default=0)
+Place = Callable[[int], str]
+"""Where a row of the whole lies, as in "row 3 of b.parquet"; nothing where its number says it all."""
+
+
+@dataclass
+class _Rows:
+    """Which rows of something longer are at hand: from `first` on, and of those only the `kept` ones (None: all)."""
+
+    first: int = 0
+    place: Place | None = None
+    kept: Int[Array, " m"] | None = None
+
+
+_rows: ContextVar[_Rows | None] = ContextVar("rows", default=None)
 
 
 @contextmanager
-def rows_from(first: int) -> Generator[None]:
-    """Errors raised inside count rows from `first`: the batch at hand is a part of something longer."""
-    token = _first_row.set(first)
+def rows_from(first: int, place: Place | None = None) -> Generator[None]:
+    """Errors raised inside count rows from `first`: the batch at hand is a part of something longer.
+
+    Args:
+        first: The number of its first row.
+        place: Asked for the first bad row only, so it may take its time; None for what was said further out.
+    """
+    outer = _rows.get()
+    token = _rows.set(_Rows(first, outer.place if place is None and outer is not None else place))
     try:
         yield
     finally:
-        _first_row.reset(token)
+        _rows.reset(token)
+
+
+def keep_rows(kept: Bool[Array, " n"]) -> None:
+    """From here on the batch at hand has these of its rows only; those that are left still have their numbers."""
+    rows = _rows.get()
+    if rows is not None:
+        rows.kept = np.flatnonzero(kept) if rows.kept is None else rows.kept[kept]
 
 
 def row_number(row: Any) -> int:
     """The number of a row of the batch at hand, in the whole."""
-    return int(row) + _first_row.get()
+    rows = _rows.get() or _Rows()
+    if rows.kept is None or row >= len(rows.kept):
+        return rows.first + int(row)
+    return rows.first + int(rows.kept[row])
+
+
+def row_name(row: Any) -> str:
+    """A row of the batch at hand as errors call it: by its number in the whole and, where it has one, its file."""
+    return numbered_row(row_number(row))
+
+
+def numbered_row(number: Any) -> str:
+    """The same of a row whose number in the whole is known."""
+    rows = _rows.get()
+    where = "" if rows is None or rows.place is None else rows.place(int(number))
+    return f"row {number} ({where})" if where else f"row {number}"
 
 
 def frozen(array: Array) -> Array:
@@ -174,8 +216,7 @@ def check_rows(
     if fine.all():
         return
     where = np.unravel_index(int(np.argmin(fine)), fine.shape)
-    row = row_number(where[0]) if array.ndim else 0
-    place = "" if array.ndim == 0 else f"row {row} has " if array.ndim == 1 else f"row {row} holds "
+    place = "" if array.ndim == 0 else f"{row_name(where[0])} {'has' if array.ndim == 1 else 'holds'} "
     raise error(f"{name} {must}; {place}{array[where]!s}. {way_out}")
 
 
@@ -185,6 +226,8 @@ def _numeric(name: str, value: Any, way_out: str = "") -> Array:
         raise NonFiniteError(
             f"{name} has masked values; the first is in row {row}. Drop such rows or fill them in first."
         )
+    if isinstance(value, Mapping):
+        raise DataTypeError(f"{name} must be an array of numbers; got a {type(value).__name__}. {_TABLE}")
     if hasattr(value, "toarray"):
         raise DataTypeError(f"{name} must be a dense array; got a sparse one. Pass {name}.toarray().")
     try:
@@ -202,4 +245,5 @@ def _check_length(name: str, array: Array, length: int | None) -> None:
 
 
 _MAP_IDS = "Number ids first, those never logged too: ma.Catalog(all_ids).numbers(ids)."
+_TABLE = "Columns by name are a table: pyarrow.table(columns), or pandas.DataFrame(columns), where tables are taken."
 _CONVERT = "Convert it first, as in {}.astype(float)."

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from manyarms._arrays import Array, frozen
-from manyarms._files import replacing
+from manyarms._files import not_written, replacing
 from manyarms._version import __version__
 from manyarms.errors import DataTypeError, ModelFileError
 
@@ -65,9 +65,7 @@ def write(path: Path, model: dict[str, Any], arrays: Sequence[Array]) -> None:
         with replacing(path) as file:
             _write(file, model, arrays)
     except OSError as problem:
-        raise ModelFileError(
-            f"{path} could not be written: {problem.strerror or problem}. What was there before is as it was."
-        ) from problem
+        raise ModelFileError(not_written(path, problem)) from problem
 
 
 def _write(file: IO[bytes], model: dict[str, Any], arrays: Sequence[Array]) -> None:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from manyarms.cli.reading import Report
 
 
+DRAWS = 100
+"""Of thompson, where nothing is said: on up to 100,000 rounds, each draw costs as much as a greedy policy."""
+
+
 def evaluate(
     model: Annotated[
         Path | None, typer.Option("--model", help="The judge; without it, only --estimators speak.")
@@ -27,8 +31,8 @@ def evaluate(
         typer.Option(
             "--policies",
             metavar="NAME,FILE,...",
-            help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws], epsilon-greedy:epsilon, uniform, "
-            "made from the model; or policy files (greedy,pessimistic,uniform).",
+            help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (100; its time grows with them), "
+            "epsilon-greedy:epsilon, uniform, made from the model; or policy files (greedy,pessimistic,uniform).",
         ),
     ] = None,
     estimators: Annotated[
@@ -37,7 +41,8 @@ def evaluate(
             "--estimators",
             metavar="NAME,...",
             help="Model-free estimates beside the model's: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], "
-            "switch-dr:threshold, dros:shrinkage, replay, ... They need --propensity.",
+            "switch-dr:threshold, dros:shrinkage, replay, ... They need --propensity. A clip is a floor on the "
+            "propensity: 0.01 makes no weight larger than 100.",
         ),
     ] = None,
     logs: o.Logs = None,
@@ -90,7 +95,7 @@ def _run(
 
     from manyarms import jobs  # noqa: PLC0415
     from manyarms._random import split  # noqa: PLC0415
-    from manyarms.cli.reading import open_model, open_policy  # noqa: PLC0415
+    from manyarms.cli.reading import open_model, open_policy, reading_warnings  # noqa: PLC0415
     from manyarms.cli.shown import evaluation_figures  # noqa: PLC0415
 
     posterior = None if model is None else open_model(model)
@@ -102,7 +107,7 @@ def _run(
         stream = _open(spec, report, [one for one in (posterior, *files.values()) if one is not None])
         drawn = jobs.sample_rounds(stream, sample, rng=sample_rng)
     with spinner("Judging"):
-        options: dict[str, Any] = {"n_actions": stream.n_actions, "rng": policy_rng}
+        options: dict[str, Any] = {"n_actions": stream.n_actions, "n_draws": DRAWS, "rng": policy_rng}
         policies = {text: files.get(text) or jobs.policy_named(text, posterior, **options) for text in chosen}
         evaluation = jobs.evaluate(
             {name: drawn.bound(policy) for name, policy in policies.items()},
@@ -112,6 +117,7 @@ def _run(
             fingerprints=stream.source.fingerprints,
         )
     figures = evaluation_figures(evaluation, drawn, stream, posterior)
+    figures["warnings"] += reading_warnings(stream.dropped)
     for one in figures["warnings"]:
         warn(one)
     return figures, evaluation
@@ -124,7 +130,7 @@ def _is_file(text: str) -> bool:
 
 def _open(spec: Spec, report: Report, owners: list[Any]) -> ma.LogStream:
     """The logs, read through the feature maps of the model and of all policy files."""
-    from manyarms.cli.reading import open_catalog, open_logs  # noqa: PLC0415
+    from manyarms.cli.reading import open_logs  # noqa: PLC0415
     from manyarms.jobs import StackedMap  # noqa: PLC0415
 
     maps = [one.features for one in owners if one.features is not None]
@@ -136,6 +142,16 @@ def _open(spec: Spec, report: Report, owners: list[Any]) -> ma.LogStream:
         spec,
         report,
         features=features,
-        catalog=catalogs[0] if catalogs else open_catalog(spec),
+        catalog=_catalog(spec, catalogs),
         n_actions=owners[0].n_actions if owners else None,
     )
+
+
+def _catalog(spec: Spec, known: list[ma.Catalog]) -> ma.Catalog | None:
+    """That of the model or the policies, or else the one that the spec names."""
+    from manyarms.cli.reading import check_catalog, open_catalog  # noqa: PLC0415
+
+    if known:
+        return known[0]
+    check_catalog(spec)
+    return open_catalog(spec)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manyarms.cli import options as o
+from manyarms.cli.engines import check_engine, open_engine
 from manyarms.cli.spec import Spec, read_spec
 from manyarms.cli.terminal import check_output, one_line_errors, row_bar, warn
+from manyarms.cli.words import in_flags
 
 if TYPE_CHECKING:
     import manyarms as ma
@@ -101,6 +103,7 @@ def fit(
     with one_line_errors():
         told = read_spec(spec, flags)
         check_output(out)
+        check_engine(engine)
         posterior, figures = _run(told, seed, engine)
         posterior.save(out)
         figures["model"] = str(out)
@@ -118,10 +121,17 @@ def _run(spec: Spec, seed: int, engine: str) -> tuple[ma.RewardPosterior, dict[s
     import numpy as np  # noqa: PLC0415
 
     from manyarms import jobs, priors  # noqa: PLC0415
-    from manyarms.cli.reading import named_likelihood, open_catalog, open_logs  # noqa: PLC0415
+    from manyarms.cli.reading import (  # noqa: PLC0415
+        check_catalog,
+        named_likelihood,
+        open_catalog,
+        open_logs,
+        reading_warnings,
+    )
     from manyarms.cli.shown import dropped_rows  # noqa: PLC0415
 
     likelihood = named_likelihood(spec)
+    check_catalog(spec)
     with row_bar("Reading") as report:
         stream = open_logs(spec, report, catalog=open_catalog(spec))
         told = spec.prior
@@ -135,11 +145,15 @@ def _run(spec: Spec, seed: int, engine: str) -> tuple[ma.RewardPosterior, dict[s
             told.kind, dim=stream.dim, n_components=told.components, rng=np.random.default_rng(seed), **scales,
         )  # fmt: skip
         posterior, learned = jobs.fit_stream(
-            stream, prior, likelihood, learn=told.learn, progress=report.step, engine=engine
+            stream, prior, likelihood, learn=told.learn, progress=report.step, engine=open_engine(engine)
         )
-    warnings = list(posterior.all_warnings)
+    warnings = [*posterior.all_warnings, *reading_warnings(stream.dropped)]
     if spec.likelihood.kind == "gaussian" and jobs.rewards_are_binary(posterior):
         warnings.append("all rewards are 0 or 1, and were taken as Gaussian: for clicks pass --likelihood bernoulli")
+    if not posterior.statistics.n_rounds:
+        warnings.append(
+            "no rounds are left, so the model is its prior: see what --maturity, --missing and --unknown drop"
+        )
     return posterior, {
         "rounds": posterior.statistics.n_rounds,
         **dropped_rows(stream.dropped),
@@ -149,7 +163,7 @@ def _run(spec: Spec, seed: int, engine: str) -> tuple[ma.RewardPosterior, dict[s
         "prior": [str(group) for group in posterior.prior.effects] or ["independent"],
         "likelihood": spec.likelihood.kind,
         "learned": None if learned is None else {one.name: one.value for one in learned.parameters},
-        "notes": [] if learned is None else list(learned.notes),
+        "notes": [] if learned is None else [in_flags(one) for one in learned.notes],
         "log_evidence": posterior.log_evidence,
-        "warnings": warnings,
+        "warnings": [in_flags(one) for one in warnings],
     }

@@ -20,7 +20,8 @@ def learn(
         typer.Option(
             "--policy",
             metavar="NAME[:NUMBER]",
-            help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws], epsilon-greedy:epsilon, uniform.",
+            help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (1000), epsilon-greedy:epsilon, "
+            "uniform.",
         ),
     ] = "greedy",
     seed: o.Seed = 0,

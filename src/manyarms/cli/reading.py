@@ -12,6 +12,7 @@ from manyarms.cli.spec import Spec, needed
 from manyarms.core.features import FeatureMap
 from manyarms.errors import InputError
 from manyarms.likelihoods import Likelihood
+from manyarms.logs.rounds import Dropped
 from manyarms.logs.sources import FileSource, Source
 from manyarms.logs.watched import Watched
 
@@ -83,6 +84,46 @@ def open_logs(
         **options,
     )
     return cast(ma.LogStream, found)
+
+
+def check_catalog(spec: Spec) -> None:
+    """Refuse columns of a catalog whose file was forgotten: without it, actions would have nothing in common."""
+    told = spec.catalog
+    named = [key for key in ("id", "category", "tags", "taxonomy", "embedding") if getattr(told, key)]
+    if named and told.path is None:
+        raise InputError(
+            f"the {named[0]} of a catalog is named, but not its file: pass --catalog, or path under [catalog] in the "
+            "--spec file. To do without a catalog, name none of its columns."
+        )
+
+
+def reading_warnings(dropped: Dropped) -> list[str]:
+    """What is odd about rounds that were read, though none of it is an error."""
+    ahead = dropped.ahead
+    if not ahead:
+        return []
+    rounds = "1 round is" if ahead == 1 else f"{ahead:,} rounds are"
+    return [f"{rounds} later than --now, and counted in full. Check --now, and the clock of --time"]
+
+
+def catalog_warnings(dropped: Dropped, n_rounds: int) -> list[str]:
+    """Whether so many rounds have an unknown action that the catalog is likely to be out of date.
+
+    Args:
+        dropped: What was left out, and why.
+        n_rounds: How many of its rounds were counted.
+    """
+    unknown, whole = dropped.unknown + dropped.mapped, n_rounds + dropped.unknown
+    if unknown <= MOST_UNKNOWN * whole:
+        return []
+    return [
+        f"{unknown / whole:.0%} of the rounds have an action that the model's catalog does not list. It may be out of "
+        "date: pass today's as --catalog"
+    ]
+
+
+MOST_UNKNOWN = 0.03
+"""The share of rounds with an unknown action beyond which the catalog is doubted."""
 
 
 def open_model(path: Path) -> ma.RewardPosterior | ma.HurdlePosterior:

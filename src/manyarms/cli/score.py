@@ -9,14 +9,21 @@ from typing import Annotated
 import typer
 
 from manyarms.cli import options as o
+from manyarms.cli.engines import check_engine, open_engine
 from manyarms.cli.spec import names, read_spec
-from manyarms.cli.terminal import check_output, one_line_errors, row_bar
+from manyarms.cli.terminal import check_output, check_output_folder, one_line_errors, row_bar
 
 
 def score(
     model: Annotated[Path, typer.Option("--model", "--policy", help="A model or a policy file.")],
     contexts: Annotated[str, typer.Option("--contexts", help="Parquet, CSV or Arrow: a file, a folder or a glob.")],
-    out: Annotated[Path, typer.Option("--out", help="The Parquet file to write; one that is there is replaced.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            help="The Parquet file to write, replaced if it is there; with --engine dask or spark, a folder of them.",
+        ),
+    ],
     top_k: Annotated[int, typer.Option("--top-k", min=1, help="Actions for each context.")] = 1,
     keep: Annotated[
         list[str] | None, typer.Option("--keep", help="Columns to pass through, such as the id of a user.")
@@ -35,9 +42,11 @@ def score(
     `action`, `expected_reward` and `reward_std`, how far that is known.
     """
     with one_line_errors():
+        check_engine(engine)
         if engine == "local":
-            # Clusters write a folder.
             check_output(out)
+        else:
+            check_output_folder(out)
         import manyarms as ma  # noqa: PLC0415
 
         told = read_spec(None, {"missing": missing}).logs
@@ -45,7 +54,7 @@ def score(
             found = ma.score(
                 ma.load(model), contexts, out,
                 top_k=top_k, keep=names("--keep", keep or []), eligible=eligible, missing=told.missing, progress=report,
-                engine=engine,
+                engine=open_engine(engine),
             )  # fmt: skip
         figures = {
             "out": str(found.path),

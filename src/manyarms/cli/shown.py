@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from manyarms.cli.words import in_flags
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import any_shared
 from manyarms.jobs.evaluating import BASELINE, Evaluation, Judged
@@ -35,11 +36,7 @@ def evaluation_figures(
     warnings = list[str]()
     if posterior is not None and any_shared(posterior.learned_from, stream.source.fingerprints):
         warnings.append(SAME_ROWS)
-    shared = [one for row in evaluation.rows for one in row.all_warnings]
-    general = [one for one in dict.fromkeys(shared) if shared.count(one) == len(evaluation.rows)]
-    warnings += general
-    for row in evaluation.rows:
-        warnings += [f"{row.name}: {one}" for one in row.all_warnings if one not in general]
+    warnings += _each_once(evaluation)
     return {
         "rounds": evaluation.n_rounds,
         "rounds_in_logs": drawn.total,
@@ -47,7 +44,7 @@ def evaluation_figures(
         **dropped_rows(stream.dropped),
         "mean_reward": evaluation.mean_reward,
         "policies": [_record(row) for row in evaluation.rows],
-        "warnings": warnings,
+        "warnings": [in_flags(one) for one in warnings],
     }
 
 
@@ -55,6 +52,18 @@ def dropped_rows(dropped: Dropped) -> dict[str, Any]:
     """What was left out and why, and what counts as something else."""
     reasons = ("missing", "unknown", "immature", "counted")
     return {"dropped": {name: getattr(dropped, name) for name in reasons}, "counted_as_other": dropped.mapped}
+
+
+def _each_once(evaluation: Evaluation) -> list[str]:
+    """What is to be said of policies, with those that it is said of; of all of them, without."""
+    of = dict[str, list[str]]()
+    for row in evaluation.rows:
+        for one in row.all_warnings:
+            of.setdefault(one, []).append(row.name)
+    candidates = {row.name for row in evaluation.policies}
+    # The baseline is judged by no estimator.
+    general = {one for one, names in of.items() if len(names) > 1 and candidates <= set(names)}
+    return [one if one in general else f"{', '.join(names)}: {one}" for one, names in of.items()]
 
 
 def print_evaluation(figures: Mapping[str, Any], evaluation: Evaluation) -> None:
@@ -101,8 +110,9 @@ def print_update(figures: Mapping[str, Any]) -> None:
     console = _console()
     console.print(
         Text(
-            f"{figures['new_rounds']:,} new rounds, {figures['new_actions']:,} new actions; now {figures['rounds']:,} "
-            f"rounds, {figures['actions']:,} actions, {figures['actions_seen']:,} of them seen."
+            f"{_counted(figures['new_rounds'], 'new round')}, {_counted(figures['new_actions'], 'new action')}; now "
+            f"{_counted(figures['rounds'], 'round')}, {_counted(figures['actions'], 'action')}, "
+            f"{figures['actions_seen']:,} of them seen."
         ),
         soft_wrap=True,
     )
@@ -114,14 +124,16 @@ def _print_dropped(console: Console, figures: Mapping[str, Any]) -> None:
     reasons = {
         "missing": "lacked a value",
         "unknown": "had an unknown action",
-        "immature": "are too young",
-        "counted": "were in the model already",
+        "immature": "too young",
+        "counted": "in the model already",
     }
     for reason, count in figures["dropped"].items():
         if count:
-            console.print(Text(f"{count:,} rows {reasons[reason]} and were left out."), soft_wrap=True)
+            console.print(Text(f"{_counted(count, 'row')} {reasons[reason]}: left out."), soft_wrap=True)
     if figures["counted_as_other"]:
-        console.print(Text(f"{figures['counted_as_other']:,} rows had an unknown action and count as (other)."))
+        console.print(
+            Text(f"{_counted(figures['counted_as_other'], 'row')} had an unknown action: counted as (other).")
+        )
 
 
 def _by_model(evaluation: Evaluation) -> Table:
@@ -171,8 +183,8 @@ def _record(row: Judged) -> dict[str, Any]:
         "difference": None if row.difference is None else _estimate(row.difference),
         "probability_beats_logged": None if row.difference is None else row.difference.probability_positive,
         "estimators": {name: _estimate(one) for name, one in row.estimates.items()},
-        "left_out": dict(row.left_out),
-        "warnings": list(row.all_warnings),
+        "left_out": {name: in_flags(reason) for name, reason in row.left_out.items()},
+        "warnings": [in_flags(one) for one in row.all_warnings],
     }
 
 
@@ -196,6 +208,10 @@ def _print_table(console: Console, table: Table) -> None:
     console.width = max(before, wide.measure(table).maximum)
     console.print(table)
     console.width = before
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _number(value: float) -> str:

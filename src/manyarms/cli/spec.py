@@ -201,9 +201,12 @@ def _span(name: str, value: Any) -> timedelta:
     units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
     text = str(value).strip()
     try:
-        return timedelta(**{units[text[-1:]]: float(text[:-1])})
+        span = timedelta(**{units[text[-1:]]: float(text[:-1])})
     except (KeyError, ValueError, OverflowError):
         raise InputError(f"{name} must be a number and one of s, m, h, d, w, as in 14d; got {value!r}.") from None
+    if span <= timedelta(0):
+        raise InputError(f"{name} must be above zero, as in 14d; got {value!r}.")
+    return span
 
 
 def _moment(name: str, value: Any) -> datetime:

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from manyarms.cli.words import in_flags
 from manyarms.errors import InputError, ManyarmsError, NumericalError
 
 UNEXPECTED, BAD_INPUT, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -27,12 +29,14 @@ PATIENCE = 1.0
 def one_line_errors() -> Generator[None]:
     """What a user can mend ends in one line on stderr and exit code 2; all else is a bug and keeps its traceback."""
     try:
-        with _terminable():
+        with _terminable(), warnings.catch_warnings():
+            # Said at every start, and of parts of Spark that are not used here.
+            warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
             yield
     except NumericalError as error:
-        fail(str(error), UNEXPECTED)
+        fail(in_flags(str(error)), UNEXPECTED)
     except ManyarmsError as error:
-        fail(str(error))
+        fail(in_flags(str(error)))
     except OSError as error:
         fail(f"cannot use {error.filename}: {error.strerror}." if error.filename else str(error.strerror or error))
     except KeyboardInterrupt:
@@ -71,9 +75,34 @@ def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
 def check_output(path: Path) -> None:
     """Refuse a place where no file can be written, before hours of work go into it."""
     if path.is_dir():
-        raise InputError(f"--out must name a file; {path} is a folder.")
+        raise InputError(f"--out must name a file; {path} is a folder. Name another place, or remove it.")
     if not path.parent.is_dir():
         raise InputError(f"--out must lie in a folder that is there; there is none at {path.parent}.")
+    _check_writable(path)
+
+
+def check_output_folder(path: Path) -> None:
+    """The same of a folder of files, which is made if it is not there."""
+    if path.is_file():
+        raise InputError(
+            f"--out must name a folder, since several processes write, each a file; {path} is a file. Name another "
+            "place, remove it, or leave --engine out to write one file."
+        )
+    above = next(one for one in (path, *path.absolute().parents) if one.exists())
+    if not above.is_dir():
+        raise InputError(f"--out must lie in a folder; {above} is a file.")
+    _check_writable(above / "part")
+
+
+def _check_writable(path: Path) -> None:
+    from manyarms._files import check_writable  # noqa: PLC0415
+
+    try:
+        check_writable(path)
+    except OSError as problem:
+        raise InputError(
+            f"--out cannot be written into {path.parent}: {problem.strerror}. Name another place."
+        ) from None
 
 
 def warn(message: str) -> None:

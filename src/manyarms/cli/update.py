@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manyarms.cli import options as o
+from manyarms.cli.engines import check_engine, open_engine
 from manyarms.cli.spec import Spec, read_spec
 from manyarms.cli.terminal import check_output, one_line_errors, row_bar, warn
+from manyarms.cli.words import in_flags
 from manyarms.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ def update(
     with one_line_errors():
         told = read_spec(spec, flags)
         check_output(out)
+        check_engine(engine)
         posterior, figures = _run(told, model, allow_repeats, engine)
         posterior.save(out)
         figures["model"] = str(out)
@@ -75,7 +78,14 @@ def update(
 
 
 def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.RewardPosterior, dict[str, Any]]:
-    from manyarms.cli.reading import open_catalog, open_logs, open_plain_model, source_of  # noqa: PLC0415
+    from manyarms.cli.reading import (  # noqa: PLC0415
+        catalog_warnings,
+        open_catalog,
+        open_logs,
+        open_plain_model,
+        reading_warnings,
+        source_of,
+    )
     from manyarms.cli.shown import dropped_rows  # noqa: PLC0415
     from manyarms.jobs import Unseen, aged, unseen, update_stream  # noqa: PLC0415
     from manyarms.logs.rounds import Dropped  # noqa: PLC0415
@@ -95,16 +105,18 @@ def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.R
                 spec, report, features=after.features, catalog=after.catalog, n_actions=after.n_actions,
                 source=part.source, after=part.after,
             )  # fmt: skip
-            after = update_stream(aged(after, stream.reading.age), stream, engine=engine)
+            after = update_stream(aged(after, stream.reading.age), stream, engine=open_engine(engine))
             dropped += stream.dropped
+    new_rounds = after.statistics.n_rounds - before.statistics.n_rounds
+    warnings = [*after.all_warnings, *warnings, *reading_warnings(dropped), *catalog_warnings(dropped, new_rounds)]
     return after, {
-        "new_rounds": after.statistics.n_rounds - before.statistics.n_rounds,
+        "new_rounds": new_rounds,
         "rounds": after.statistics.n_rounds,
         **dropped_rows(dropped),
         "new_actions": after.n_actions - before.n_actions,
         "actions": after.n_actions,
         "actions_seen": len(after.weights.observed.actions),
-        "warnings": [*after.all_warnings, *warnings],
+        "warnings": [in_flags(one) for one in warnings],
     }
 
 

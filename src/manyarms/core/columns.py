@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, all_finite, row_number
+from manyarms._arrays import Array, all_finite, row_name
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def column_of(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray:
     column = table.column(name)
     column = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
     if column.null_count:
-        row = row_number(column.is_null().to_pylist().index(True))
-        raise NonFiniteError(f"column {name} is missing in row {row}. {_FILL}")
+        row = row_name(column.is_null().to_pylist().index(True))
+        raise NonFiniteError(f"column {name} is missing in {row}. {_FILL}")
     return column
 
 
@@ -54,7 +54,9 @@ def numbers_of(name: str, column: pa.ChunkedArray) -> Float[Array, " n"]:
     values = unchecked_numbers_of(name, column)
     if not all_finite(values):
         row = int(np.argmin(np.isfinite(values)))
-        raise NonFiniteError(f"column {name} has {values[row]} in row {row_number(row)}. {_FILL}")
+        raise NonFiniteError(
+            f"column {name} has {values[row]} in {row_name(row)}. {_FILL if np.isnan(values[row]) else _BOUND}"
+        )
     return values
 
 
@@ -101,19 +103,19 @@ def lists_of(name: str, column: pa.ChunkedArray, size: int) -> Float[Array, "n k
     lengths = compute.call_function("list_value_length", [column]).to_numpy()
     wrong = np.flatnonzero(lengths != size)
     if len(wrong):
-        raise ShapeError(
-            f"column {name} must hold {size} numbers a row; row {row_number(wrong[0])} has {lengths[wrong[0]]}."
-        )
+        raise ShapeError(f"column {name} must hold {size} numbers a row; {row_name(wrong[0])} has {lengths[wrong[0]]}.")
     flat = compute.call_function("list_flatten", [column])
     flat = flat if isinstance(flat, pa.ChunkedArray) else pa.chunked_array([flat])
     if flat.null_count:
         place = flat.is_null().to_pylist().index(True)
-        raise NonFiniteError(f"column {name} has a missing number in row {row_number(place // size)}.")
+        raise NonFiniteError(f"column {name} has a missing number in {row_name(place // size)}. {_LEAVE_OUT}")
     values = unchecked_numbers_of(name, flat).reshape(len(column), size)
     if not all_finite(values):
         row = int(np.argmin(np.isfinite(values).all(axis=1)))
-        raise NonFiniteError(f"column {name} has a number that is not finite in row {row_number(row)}. {_FILL}")
+        raise NonFiniteError(f"column {name} has a number that is not finite in {row_name(row)}. {_LEAVE_OUT}")
     return values
 
 
-_FILL = 'Fill it in, or drop such rows: read_logs(..., missing="drop").'
+_FILL = 'Fill it in, or pass missing="drop".'
+_BOUND = "Infinity is a value and not a missing one, so it is not dropped: bound it, or leave such rows out first."
+_LEAVE_OUT = "Fill it in, or leave such rows out first."

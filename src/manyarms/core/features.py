@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, all_finite, row_number
+from manyarms._arrays import Array, all_finite, row_name
 from manyarms._saving import Saved
 from manyarms.core.columns import Level, codes_of, column_of, lists_of, numbers_of, unchecked_numbers_of
 from manyarms.errors import InputError, NonFiniteError, ShapeError
@@ -217,7 +217,7 @@ class FeatureMap(Saved):
             if isinstance(feature, Numeric):
                 numbers_of(feature.column, column_of(table, feature.column))
         row, place = np.argwhere(~np.isfinite(out))[0]
-        raise NonFiniteError(f"feature {self.names[place]} overflows in row {row_number(row)}. Rescale its column.")
+        raise NonFiniteError(f"feature {self.names[place]} overflows in {row_name(row)}. Rescale its column.")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FeatureMap) and self.as_json() == other.as_json()

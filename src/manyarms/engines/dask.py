@@ -6,12 +6,13 @@ import weakref
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from multiprocessing import current_process
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from manyarms._arrays import as_count
 from manyarms.core.data import Logs
 from manyarms.engines.base import LOCAL, Engine, Finding, Found, PieceWork, Result, Spread, Task, Work
-from manyarms.errors import EngineError
+from manyarms.errors import EngineError, said
 from manyarms.linalg.groups import chunks
 from manyarms.linalg.threads import n_cores
 from manyarms.logs.rounds import Dropped
@@ -28,6 +29,10 @@ FAN_IN = 4
 PIECES = 4
 """Pieces for every thread of the cluster: few enough to merge, many enough that one lost is soon done again."""
 ATTEMPTS = 3
+UNGUARDED = (
+    "Processes of Dask begin by running the script again: what it does must stand under "
+    'if __name__ == "__main__":. Or pass the client of a cluster that is there, as in engine=Dask(client).'
+)
 
 
 class Dask(Engine):
@@ -117,10 +122,18 @@ class Dask(Engine):
             try:
                 self._client = get_client()
             except ValueError:
-                # Port 0 is any that is free; the address keeps the dashboard on this machine too.
-                cluster = LocalCluster(
-                    n_workers=n_cores(), threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-                )
+                if getattr(current_process(), "_inheriting", False):
+                    # This is a worker that begins by running the script again; without a guard that never ends.
+                    raise EngineError(UNGUARDED) from None
+                try:
+                    # Port 0 is any that is free; the address keeps the dashboard on this machine too.
+                    cluster = LocalCluster(
+                        n_workers=n_cores(), threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+                    )
+                except RuntimeError as failed:
+                    raise EngineError(
+                        f"Dask could not start processes on this machine: {said(failed)}. {UNGUARDED}"
+                    ) from failed
                 self._client = Client(cluster)
                 weakref.finalize(self, _close, self._client, cluster)
         return self._client

@@ -18,7 +18,7 @@ from manyarms._container import from_bytes, to_bytes
 from manyarms._saving import describe, rebuild
 from manyarms.core.data import Logs
 from manyarms.engines.base import LOCAL, Engine, Finding, Found, PieceWork, Result, Spread, Task, Work
-from manyarms.errors import EngineError, ManyarmsError
+from manyarms.errors import EngineError, ManyarmsError, said
 from manyarms.logs.rounds import Dropped
 from manyarms.logs.sources import Source
 from manyarms.logs.stream import LogStream
@@ -97,11 +97,14 @@ class Spark(Engine):
         pieces = self._cut(source)
         with _broadcast(self.session, (work, pieces)) as sent:
             numbers = self.session.sparkContext.parallelize(range(len(pieces)), max(1, len(pieces)))
-            return numbers.map(_Do(sent)).collect()
+            found = numbers.map(_Do(sent)).collect()
+        _raise_refusal(one.payload for one in found if isinstance(one, _Refused))
+        return found
 
     @property
     def session(self) -> SparkSession:
         """The session in use, or one made for this machine."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
         if self._session is None:
@@ -109,7 +112,10 @@ class Spark(Engine):
             # Else Spark would start whatever "python3" is first on the path, and listen to the network.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-            self._session = SparkSession.getActiveSession() or builder.config(map=LOCAL_SETTINGS).getOrCreate()
+            try:
+                self._session = SparkSession.getActiveSession() or builder.config(map=LOCAL_SETTINGS).getOrCreate()
+            except PySparkException as failed:
+                raise EngineError(f"Spark could not be started; it needs Java 17: {said(failed)}.") from failed
         return self._session
 
     @property
@@ -142,7 +148,7 @@ class _Look:
                 found = work(pieces[number])
             except ManyarmsError as wrong:
                 # Bad rows stay bad: Spark must not try again, and the user wants the sentence alone.
-                yield _row(REFUSED, json.dumps([number, type(wrong).__name__, str(wrong)]).encode())
+                yield _row(REFUSED, _refusal(number, wrong))
                 continue
             yield from (_row(i, _sent(part)) for i, part in enumerate(work.shards(found, self.count)))
 
@@ -172,7 +178,17 @@ class _Do:
 
     def __call__(self, number: int) -> Any:
         work, pieces = self.sent.value
-        return work(pieces[number])
+        try:
+            return work(pieces[number])
+        except ManyarmsError as wrong:
+            return _Refused(_refusal(number, wrong))
+
+
+@dataclass(frozen=True)
+class _Refused:
+    """In the place of a result: what is wrong with the rows of a piece."""
+
+    payload: bytes
 
 
 @dataclass(frozen=True)
@@ -263,6 +279,10 @@ def _received(payload: Any, task: Task[Found]) -> Finding[Found]:
     found = rebuild(*from_bytes(data), kinds)
     assert isinstance(found, Finding)
     return found
+
+
+def _refusal(number: int, wrong: ManyarmsError) -> bytes:
+    return json.dumps([number, type(wrong).__name__, str(wrong)]).encode()
 
 
 def _raise_refusal(payloads: Iterable[Any]) -> None:

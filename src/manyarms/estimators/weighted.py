@@ -14,7 +14,7 @@ from jaxtyping import Float
 from manyarms._arrays import Array, as_scalar
 from manyarms.core.data import LoggedData
 from manyarms.core.policy import Policy
-from manyarms.errors import InputError
+from manyarms.errors import InputError, RangeError
 from manyarms.estimators.base import Estimator, Options, Rounds
 from manyarms.estimators.models import ModelEstimator
 from manyarms.estimators.propensity import propensities_of
@@ -61,6 +61,11 @@ class _Clipped(WeightedEstimator):
     ):
         super().__init__(model, **options)
         self.clip = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
+        if self.clip > 1:
+            raise RangeError(
+                f"clip is a floor on the propensity, from 0 to 1; got {self.clip:g}. For weights of at most "
+                f"{self.clip:g} pass cap={self.clip:g}."
+            )
         self.cap = np.inf if cap is None else as_scalar("cap", cap, above=0.0)
 
     def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:

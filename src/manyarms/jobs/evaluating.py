@@ -69,9 +69,13 @@ class Judged:
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
-        """Its own and those of its estimates, each once and with the judge it comes from."""
+        """Its own and those of its estimates, each once and with the judges it comes from."""
         own = [*self.warnings, *(self.value.warnings if self.value is not None else ())]
-        others = [f"{name}: {one}" for name, estimate in self.estimates.items() for one in estimate.warnings]
+        judges = dict[str, list[str]]()
+        for name, estimate in self.estimates.items():
+            for one in estimate.warnings:
+                judges.setdefault(one, []).append(name)
+        others = [f"{', '.join(names)}: {one}" for one, names in judges.items()]
         missing = [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
         return tuple(dict.fromkeys([*own, *others, *missing]))
 

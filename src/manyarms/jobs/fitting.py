@@ -8,13 +8,13 @@ from datetime import datetime
 import numpy as np
 
 from manyarms._progress import Progress
-from manyarms.core.data import Logs
+from manyarms.core.data import LoggedData, Logs
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.engines import LOCAL, Engine, as_engine
 from manyarms.errors import InputError
 from manyarms.likelihoods import Likelihood
 from manyarms.logs.rounds import Age, seconds_between
-from manyarms.logs.stream import LogStream
+from manyarms.logs.stream import LogStream, joined
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.prior_choice import LearnedPrior, learn_prior
 
@@ -85,7 +85,16 @@ def _held_if_small(stream: LogStream, likelihood: Likelihood, engine: Engine | s
     n_rows = stream.source.n_rows
     if likelihood.treatment == "exact" or as_engine(engine) is not LOCAL or n_rows is None:
         return stream
-    return stream.collect() if n_rows * (stream.dim + 4) <= HELD else stream
+    return _collected(stream, likelihood) if n_rows * (stream.dim + 4) <= HELD else stream
+
+
+def _collected(stream: LogStream, likelihood: Likelihood) -> LoggedData:
+    """All rounds in memory, their rewards looked at while it is known which row of which file they come from."""
+    parts = list[LoggedData]()
+    for batch in stream.batches():
+        likelihood.check(batch.rewards, batch.weights)
+        parts.append(batch)
+    return joined(parts, stream)
 
 
 HELD = 1 << 26

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from manyarms.core.policy import Policy
-from manyarms.errors import InputError
+from manyarms.errors import InputError, RangeError
 from manyarms.estimators import (
     DR,
     IPS,
@@ -30,7 +30,12 @@ Model = RewardPosterior | HurdlePosterior
 
 
 def policy_named(
-    text: str, posterior: Model | None = None, *, n_actions: int | None = None, rng: np.random.Generator | None = None
+    text: str,
+    posterior: Model | None = None,
+    *,
+    n_actions: int | None = None,
+    n_draws: int = 1000,
+    rng: np.random.Generator | None = None,
 ) -> Policy:
     """A policy from its name and, behind a colon, its number: "greedy", "softmax:0.1", "epsilon-greedy:0.05".
 
@@ -38,6 +43,7 @@ def policy_named(
         text: One of `POLICIES`, with a number where it takes one.
         posterior: What it is made of; "uniform" needs none.
         n_actions: K, for "uniform" without a posterior.
+        n_draws: For "thompson" without a number.
         rng: For "thompson"; by default its draws are those of seed 0.
     """
     name, number = _parsed(text, POLICIES, "policy")
@@ -51,7 +57,7 @@ def policy_named(
     if name == "thompson":
         if isinstance(posterior, HurdlePosterior):
             raise InputError("thompson needs one set of weights, and a hurdle has two. Use greedy or softmax.")
-        draws = 1000 if number is None else _whole(text, number)
+        draws = n_draws if number is None else _whole(text, number)
         return Thompson(posterior, draws, rng=np.random.default_rng(0) if rng is None else rng)
     makers: dict[str, Callable[[], Policy]] = {
         "greedy": lambda: Greedy(posterior),
@@ -63,13 +69,18 @@ def policy_named(
 
 
 def estimator_named(text: str, posterior: Model | None = None) -> Estimator:
-    """An estimator from its name and, behind a colon, its number: "ips", "ips:0.01" (clip), "switch-dr:10".
+    """An estimator from its name and, behind a colon, its number: "ips", "ips:0.01", "switch-dr:10".
+
+    The number of "ips", "snips", "dr" and "sndr" is a floor on the propensity: 0.01 makes no weight larger than 100.
 
     Args:
         text: One of `ESTIMATORS`, with a number where it takes one.
         posterior: The reward model of those that have one.
     """
     kind, number = _parsed(text, ESTIMATORS, "estimator")
+    if ESTIMATORS[kind] == _FLOOR and number is not None and not 0 <= number <= 1:
+        meant = f" For weights of at most {number:g} write {kind}:{1 / number:.3g}." if number > 1 else ""
+        raise RangeError(f"the number of {text.strip()!r} is a floor on the propensity, from 0 to 1.{meant}")
     # As it was called, so that two with different numbers are told apart.
     name = text.strip()
     plain: dict[str, Callable[[], Estimator]] = {
@@ -95,21 +106,23 @@ def estimator_named(text: str, posterior: Model | None = None) -> Estimator:
     return with_model[kind]()
 
 
+_FLOOR = "clip, a floor on the propensity, none by default"
+
 POLICIES = {
     "greedy": "",
     "pessimistic": "delta, 0.05 by default",
     "softmax": "temperature",
-    "thompson": "draws, 1000 by default",
+    "thompson": "draws, 1000 by default (100 in evaluate)",
     "epsilon-greedy": "epsilon",
     "uniform": "",
 }
 """Names of policies, and what their number is."""
 
 ESTIMATORS = {
-    "ips": "clip, none by default",
-    "snips": "clip, none by default",
-    "dr": "clip, none by default",
-    "sndr": "clip, none by default",
+    "ips": _FLOOR,
+    "snips": _FLOOR,
+    "dr": _FLOOR,
+    "sndr": _FLOOR,
     "switch-dr": "threshold",
     "dros": "shrinkage",
     "sub-gaussian-ips": "parameter",
@@ -143,6 +156,6 @@ def _needed(text: str, number: float | None) -> float:
 
 
 def _whole(text: str, number: float) -> int:
-    if not number.is_integer():
-        raise InputError(f"{text!r} must have a whole number behind its colon.")
+    if not number.is_integer() or number < 1:
+        raise InputError(f"{text!r} must have a whole number of at least 1 behind its colon.")
     return int(number)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,15 +14,15 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_count, as_instance, rows_from
-from manyarms._files import replacing
+from manyarms._arrays import Array, as_count, as_instance, numbered_row, rows_from
+from manyarms._files import not_written, replacing
 from manyarms._progress import Progress, reporter
 from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of
 from manyarms.core.features import FeatureMap
 from manyarms.core.policy import Policy
 from manyarms.engines import Engine, Local, as_engine
-from manyarms.errors import ActionError, DataTypeError, EligibilityError, InputError
+from manyarms.errors import ActionError, DataFileError, DataTypeError, EligibilityError, InputError
 from manyarms.logs.rounds import Missing, complete
 from manyarms.logs.sources import FileSource, Source, as_source
 from manyarms.policies import Greedy
@@ -108,6 +108,11 @@ def score(
             raise InputError(f"{path} is, or holds, one of the files to be read: write elsewhere.")
     if not isinstance(where, Local):
         return _in_parts(work, source, path, where)
+    if path.is_dir():
+        raise InputError(
+            f"{path} is a folder, such as other engines write, and this one writes a file. Pass another path, or "
+            "remove it."
+        )
     with reporter(progress, source.n_rows or 0, "scoring") as report:
         found = _write(path, work.batches(source), lambda done: report(done, source.n_rows or 0))
     return _some(found)
@@ -122,17 +127,33 @@ def _some(found: Scored) -> Scored:
 def _in_parts(work: _Scoring, source: Source, folder: Path, engine: Engine) -> Scored:
     """A file for each piece of the contexts."""
     if folder.is_file():
-        raise InputError(f"{folder} is a file, and several processes write a folder of files. Pass another path.")
-    folder.mkdir(parents=True, exist_ok=True)
-    # Other processes may be in other folders.
-    found = engine.each(source, _ScorePiece(work, folder.absolute()))
-    sums = (sum(getattr(part, name) for part in found) for name in ("n_contexts", "n_rows", "n_dropped"))
-    total = _some(Scored(folder, *sums))
+        raise InputError(
+            f"{folder} is a file, and several processes write a folder of files. Pass another path, or remove it."
+        )
+    with _folder_for(folder):
+        # Other processes may be in other folders.
+        found = engine.each(source, _ScorePiece(work, folder.absolute()))
+        sums = (sum(getattr(part, name) for part in found) for name in ("n_contexts", "n_rows", "n_dropped"))
+        total = _some(Scored(folder, *sums))
     written = {part.path.name for part in found if part.n_contexts}
     for old in folder.glob("part-*.parquet"):
         if old.name not in written and _PART.fullmatch(old.name):
             old.unlink()
     return total
+
+
+@contextmanager
+def _folder_for(folder: Path) -> Generator[None]:
+    """A folder that is there inside the block; those made for it go again when nothing has come into them."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for one in made:
+                one.rmdir()
+        raise
 
 
 @dataclass(frozen=True)
@@ -168,7 +189,7 @@ def _write(path: Path, batches: Iterator[_Batch], report: Callable[[int], None] 
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     n_read = n_rows = n_dropped = 0
-    with ExitStack() as open_files:
+    with _naming(path), ExitStack() as open_files:
         writer = None
         for batch in batches:
             if batch.table is not None:
@@ -180,6 +201,15 @@ def _write(path: Path, batches: Iterator[_Batch], report: Callable[[int], None] 
             n_read, n_dropped = n_read + batch.n_read, n_dropped + batch.n_dropped
             report(n_read)
     return Scored(path, n_read - n_dropped, n_rows, n_dropped)
+
+
+@contextmanager
+def _naming(path: Path) -> Generator[None]:
+    """What a disk says against a file, with its name; sources name the files that cannot be read themselves."""
+    try:
+        yield
+    except OSError as problem:
+        raise DataFileError(not_written(path, problem)) from problem
 
 
 class _Scoring:
@@ -206,7 +236,7 @@ class _Scoring:
         names = list(dict.fromkeys((*self._features.columns, *self._keep, *more)))
         first = source.first_row
         for batch in source.batches(names, ROWS):
-            with rows_from(first):
+            with rows_from(first, source.place_of):
                 table, dropped, rows = self._complete(batch, first)
                 yield _Batch(batch.num_rows, dropped, self._scored(table, rows) if table.num_rows else None)
             first += batch.num_rows
@@ -259,21 +289,22 @@ class _Scoring:
             raise DataTypeError(f"column {name} must hold lists of actions; its type is {kind}.")
         sizes = compute.call_function("list_value_length", [column]).fill_null(0).to_numpy()
         if sizes.min() == 0:
-            raise EligibilityError(
-                f"column {name} leaves nothing to choose from in row {rows[np.argmin(sizes)]}. Leave such rows out."
-            )
+            where = numbered_row(rows[np.argmin(sizes)])
+            raise EligibilityError(f"column {name} leaves nothing to choose from in {where}. Leave such rows out.")
         flat = compute.call_function("list_flatten", [column])
         owner = np.repeat(np.arange(len(sizes)), sizes)
         if flat.null_count:
             place = flat.is_null().to_pylist().index(True)
-            raise ActionError(f"column {name} has a missing action in row {rows[owner[place]]}. Leave it out.")
+            raise ActionError(
+                f"column {name} has a missing action in {numbered_row(rows[owner[place]])}. Leave it out."
+            )
         codes, ids = codes_of(flat if isinstance(flat, pa.ChunkedArray) else pa.chunked_array([flat]))
         actions = self._numbers(ids)[codes]
         if (actions < 0).any():
             place = int(np.argmax(actions < 0))
             raise ActionError(
-                f"column {name} has {ids[codes[place]]!r} in row {rows[owner[place]]}, which is not among the "
-                f"{self._policy.n_actions:,} actions."
+                f"column {name} has {ids[codes[place]]!r} in {numbered_row(rows[owner[place]])}, which is not among "
+                f"the {self._policy.n_actions:,} actions."
             )
         return sparse.csr_array((np.ones(len(actions)), (owner, actions)), shape=(len(sizes), self._policy.n_actions))
 

@@ -81,6 +81,10 @@ def _begin(name: str, column: pa.ChunkedArray, categorical: bool, max_levels: in
         return _Lists(name)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return _Moments(name, standardise)
+    if pa.types.is_null(kind):
+        raise InputError(
+            f"column {name} has no values: there are no rows to learn features from, or it is always empty."
+        )
     raise DataTypeError(
         f"column {name} has type {kind}, which is no number, text or list of numbers. "
         "Make numbers of it first, such as the hour of a time."

@@ -11,7 +11,7 @@ from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of, column_of, whole_numbers_of
 from manyarms.core.data import LoggedData
 from manyarms.core.features import OTHER, FeatureMap
-from manyarms.errors import InputError
+from manyarms.errors import ActionError, InputError
 from manyarms.logs.learning import learn_features
 from manyarms.logs.rounds import Age, Missing, Reading, Roles, Unknown, complete
 from manyarms.logs.sources import Source, TableSource, as_source
@@ -104,7 +104,7 @@ def read_logs(
 def _complete_rows(source: Source, roles: Roles, missing: Missing) -> Iterator[pa.Table]:
     first = 0
     for batch in source.batches(roles.columns, BATCH):
-        with rows_from(first):
+        with rows_from(first, source.place_of):
             yield complete(batch, roles.columns, missing)[0]
         first += batch.num_rows
 
@@ -115,8 +115,9 @@ def _numbered(source: Source, roles: Roles, missing: Missing, n_actions: int | N
 
     if n_actions is not None:
         return None, as_count("n_actions", n_actions)
-    largest, texts = -1, set[Any]()
+    largest, n_rows, texts = -1, 0, set[Any]()
     for table in _complete_rows(source, roles, missing):
+        n_rows += table.num_rows
         column = column_of(table, roles.action)
         if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
             largest = max(largest, int(whole_numbers_of(roles.action, column).max(initial=-1)))
@@ -127,7 +128,16 @@ def _numbered(source: Source, roles: Roles, missing: Missing, n_actions: int | N
         return catalog, catalog.n_actions
     if largest < 0:
         raise InputError("there are no rows, so it is not known how many actions there are; pass catalog=.")
+    if largest >= max(MOST_NUMBERED, MOST_NUMBERED_A_ROW * n_rows):
+        raise ActionError(
+            f"column {roles.action} holds the id {largest}, and without a catalog ids are action numbers 0, 1, 2, ..., "
+            "so there would be as many actions. Pass catalog= with all ids, those never logged too."
+        )
     return None, largest + 1
+
+
+MOST_NUMBERED, MOST_NUMBERED_A_ROW = 10_000_000, 100
+"""Beyond both of these, the largest number is somebody's id and does not count actions."""
 
 
 def _age(
@@ -140,7 +150,7 @@ def _age(
     if half_life is None and maturity is None and after is None:
         return None
     if roles.time is None:
-        raise InputError("half_life, maturity and after need to know when a round was: pass time=.")
+        raise InputError("half_life and maturity need to know when a round was (as after does): pass time=.")
     for name, span in (("half_life", half_life), ("maturity", maturity)):
         if span is not None and span.total_seconds() <= 0:
             raise InputError(f"{name} must be a positive timedelta; got {span!r}.")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from manyarms._arrays import Array, as_actions, row_number
+from manyarms._arrays import Array, as_actions, keep_rows, row_name
 from manyarms._saving import Saved
 from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of, column_of, numbers_of, whole_numbers_of
@@ -86,6 +86,7 @@ class Dropped(Saved):
         immature: Too young.
         counted: In an earlier fit or update.
         mapped: Not left out: the action is not in the catalog, and counts as its "(other)".
+        ahead: Not left out: later than `now`, and so counted in full where older rounds count less.
     """
 
     saved_as = "dropped"
@@ -93,6 +94,7 @@ class Dropped(Saved):
     unknown: int = 0
     immature: int = 0
     mapped: int = 0
+    ahead: int = 0
     counted: int = 0
 
     def __add__(self, other: Dropped) -> Dropped:
@@ -129,18 +131,21 @@ class Reading:
     def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, Dropped]:
         """The rounds of a batch, and how many rows were left out."""
         table, missing = complete(batch, self.roles.columns, self.missing)
-        decay, mature, fresh = self._aged(table)
-        wanted = mature & fresh
+        aged = self._aged(table)
+        wanted = aged.mature & aged.fresh
         actions, known = self._actions(table)
         mapped = 0
         if self.unknown == "other" and self.catalog is not None:
             mapped = int((~known & wanted).sum())
             actions, known = np.where(known, actions, self.catalog.find([OTHER])[0]), np.ones_like(known)
         kept = known & wanted
-        unknown, immature, counted = (int(some.sum()) for some in (~known & wanted, ~mature & fresh, ~fresh))
-        dropped = Dropped(missing, unknown, immature, mapped, counted)
+        some = (~known & wanted, ~aged.mature & aged.fresh, kept & aged.ahead, ~aged.fresh)
+        unknown, immature, ahead, counted = (int(rows.sum()) for rows in some)
+        dropped = Dropped(missing, unknown, immature, mapped, ahead, counted)
+        decay = aged.decay
         if not kept.all():
             table, actions, decay = table.filter(kept), actions[kept], None if decay is None else decay[kept]
+            keep_rows(kept)
         return self._logged(table, actions, decay), dropped
 
     def _logged(self, table: pa.Table, actions: Int[Array, " n"], decay: Float[Array, " n"] | None) -> LoggedData:
@@ -179,22 +184,32 @@ class Reading:
         if self.unknown == "refuse" and not known.all():
             row = int(np.argmin(known))
             raise ActionError(
-                f"row {row_number(row)} has {column[row].as_py()!r} in column {name}, which is not in the catalog of "
-                f'{self.n_actions:,} actions. Put it there, or pass unknown="drop" or "other".'
+                f"{row_name(row)} has {column[row].as_py()!r} in column {name}, which is not in the catalog of "
+                f'{self.n_actions:,} actions. Put it there, or pass unknown="drop" or unknown="other".'
             )
         return found, known
 
-    def _aged(self, table: pa.Table) -> tuple[Float[Array, " n"] | None, Bool[Array, " n"], Bool[Array, " n"]]:
-        """By how much less each row counts, which are old enough, and which were not counted before."""
+    def _aged(self, table: pa.Table) -> _Aged:
+        """What its age does to each row."""
         everyone = np.ones(table.num_rows, dtype=bool)
         if self.age is None or self.roles.time is None:
-            return None, everyone, everyone
+            return _Aged(None, everyone, everyone, ~everyone)
         age = _ages(self.roles.time, column_of(table, self.roles.time), self.age.now)
         mature = everyone if self.age.maturity is None else age >= self.age.maturity.total_seconds()
         fresh = everyone if self.age.after is None else age < seconds_between(self.age.after, self.age.now)
-        if self.age.half_life is None:
-            return None, mature, fresh
-        return np.exp2(-np.maximum(age, 0.0) / self.age.half_life.total_seconds()), mature, fresh
+        decay = None
+        if self.age.half_life is not None:
+            decay = np.exp2(-np.maximum(age, 0.0) / self.age.half_life.total_seconds())
+        return _Aged(decay, mature, fresh, age < 0)
+
+
+class _Aged(NamedTuple):
+    """By how much less each row counts; which rows are old enough, not counted before, and later than now."""
+
+    decay: Float[Array, " n"] | None
+    mature: Bool[Array, " n"]
+    fresh: Bool[Array, " n"]
+    ahead: Bool[Array, " n"]
 
 
 _REASONS = tuple(field.name for field in fields(Dropped))
@@ -220,7 +235,8 @@ def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) ->
     if missing == "refuse":
         row = int(np.argmin(fine))
         name = next(name for name in columns if not _present(table.column(name).slice(row, 1)).all())
-        raise NonFiniteError(f'column {name} is missing in row {row_number(row)}. Fill it in, or pass missing="drop".')
+        raise NonFiniteError(f'column {name} is missing in {row_name(row)}. Fill it in, or pass missing="drop".')
+    keep_rows(fine)
     return table.filter(fine), int((~fine).sum())
 
 
@@ -261,8 +277,16 @@ def _ages(name: str, column: pa.ChunkedArray, now: datetime) -> Float[Array, " n
     if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
         raise DataTypeError(f"column {name} must hold times; its type is {column.type}.")
     zone = getattr(column.type, "tz", None)
-    if (zone is None) != (now.tzinfo is None):
-        raise InputError(f"column {name} and now must both have a time zone, or neither.")
+    if zone is not None and now.tzinfo is None:
+        raise InputError(
+            f"now must have a time zone, as column {name} has ({zone}); got {now.isoformat()}. Write it with one, as "
+            f"in {now.isoformat()}+00:00."
+        )
+    if zone is None and now.tzinfo is not None:
+        raise InputError(
+            f"now must have no time zone, as column {name} has none; it is {now.isoformat(timespec='seconds')}. "
+            "Pass now= by the clock of the column, as in 2024-05-01T03:00:00."
+        )
     moments = column.cast(pa.timestamp("us", tz=zone), safe=False).to_numpy().astype("datetime64[us]")
     plain = now.astimezone(UTC).replace(tzinfo=None) if now.tzinfo else now
     return (np.datetime64(plain, "us") - moments) / np.timedelta64(1, "s")

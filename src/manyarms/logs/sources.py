@@ -5,7 +5,8 @@ from __future__ import annotations
 import glob
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from hashlib import blake2b
 from itertools import accumulate, groupby
@@ -59,6 +60,10 @@ class Source(ABC):
     def fingerprints(self) -> tuple[Fingerprint, ...]:
         """Of each part of it that might come again elsewhere, as a file does in a folder that has grown."""
         return (Fingerprint(blake2b(self.identity.encode(), digest_size=16).hexdigest(), 1),)
+
+    def place_of(self, row: int) -> str:
+        """Where a row of the whole lies, as in "row 3 of b.parquet"; nothing where there are no files to tell apart."""
+        return ""
 
     def pieces(self, count: int) -> list[Source]:
         """The same rows in order, as at most about `count` sources that travel to other processes."""
@@ -212,12 +217,31 @@ class FileSource(Source):
             return []
         # The piece of a part is where its middle lies.
         places = [int(count * (end - size / 2) / max(ends[-1], 1)) for end, size in zip(ends, sizes, strict=True)]
+        # Of every file, where it begins.
+        begins = {part.path: end - size for part, end, size in reversed(list(zip(parts, ends, sizes, strict=True)))}
+        names = {str(file.absolute()): str(file) for file in self.files}
         found = list[Source]()
         for _, numbers in groupby(range(len(parts)), key=places.__getitem__):
             mine = list(numbers)
             first = ends[mine[0]] - sizes[mine[0]]
-            found.append(FilePiece([parts[i] for i in mine], self._dataset.schema, first, self.identity))
+            files = {begins[parts[i].path]: names[parts[i].path] for i in mine} if len(self.files) > 1 else {}
+            found.append(FilePiece([parts[i] for i in mine], self._dataset.schema, first, self.identity, files))
         return found
+
+    def place_of(self, row: int) -> str:
+        import pyarrow as pa  # noqa: PLC0415
+
+        if len(self.files) == 1:
+            return ""
+        begins, first = dict[int, str](), 0
+        # Counted when it is asked for, up to the file at hand: Parquet files say it, others are read once more.
+        with suppress(OSError, pa.ArrowException):
+            for file, fragment in zip(self.files, self._fragments(), strict=True):
+                if first > row:
+                    break
+                begins[first] = str(file)
+                first += fragment.count_rows()
+        return _place(row, begins)
 
     @property
     def n_rows(self) -> int | None:
@@ -244,10 +268,14 @@ class FilePiece(Source):
         schema: Of all files.
         first_row: The number of the first row among all.
         identity: Of the whole.
+        files: By the number of their first row among all, for messages; none where there is one file only.
     """
 
-    def __init__(self, fragments: list[ds.Fragment], schema: pa.Schema, first_row: int, identity: str):
+    def __init__(
+        self, fragments: list[ds.Fragment], schema: pa.Schema, first_row: int, identity: str, files: dict[int, str]
+    ):
         self._fragments, self._schema, self.first_row, self._identity = fragments, schema, first_row, identity
+        self._files = files
 
     @property
     def columns(self) -> list[str]:
@@ -257,8 +285,17 @@ class FilePiece(Source):
     def identity(self) -> str:
         return f"{self._identity} from row {self.first_row}"
 
+    def place_of(self, row: int) -> str:
+        return _place(row, self._files)
+
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
         return _read(self._fragments, self._schema, columns, size)
+
+
+def _place(row: int, files: dict[int, str]) -> str:
+    """A row by its file, from files by the number of their first row."""
+    begun = [first for first in files if first <= row]
+    return f"row {row - max(begun)} of {files[max(begun)]}" if begun else ""
 
 
 def _read(
@@ -304,10 +341,12 @@ def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of
     table = table_of(value)
     if table is not None:
         return TableSource(table)
-    if isinstance(value, Iterable):
+    if isinstance(value, Iterable) and not isinstance(value, Mapping):
         return BatchSource(value)
+    way_out = " Make a table of it: pyarrow.table(columns)." if isinstance(value, Mapping) else ""
     raise DataTypeError(
         f"logs must be a path, a table of pandas, Polars or Arrow, or Arrow batches; got {type(value).__name__}."
+        f"{way_out}"
     )
 
 

@@ -65,7 +65,7 @@ class LogStream:
         """The rounds in order, at most `size` at a time. Errors raised on the way count rows from the first of all."""
         first, dropped = self.source.first_row, Dropped()
         for batch in self.source.batches(self.reading.roles.columns, as_count("size", size)):
-            with rows_from(first):
+            with rows_from(first, self.source.place_of):
                 rounds, left_out = self.reading.rounds(batch)
                 dropped += left_out
                 if len(rounds):

@@ -48,6 +48,9 @@ class Watched(Source):
             done += batch.num_rows
             self._report(done, self._n_rows)
 
+    def place_of(self, row: int) -> str:
+        return self.source.place_of(row)
+
     def pieces(self, count: int) -> list[Source]:
         # Other processes do not report here.
         return self.source.pieces(count)

@@ -45,6 +45,12 @@ class SpreadPosterior:
     n_seen: int
     folder: Path
 
+    def __repr__(self) -> str:
+        return (
+            f"SpreadPosterior({self.n_seen:,} actions seen, d'={len(self.latent_mean)}, log evidence "
+            f"{self.log_evidence:.6g}, in {self.folder})"
+        )
+
     @property
     def latent_cov(self) -> Float[Array, "p p"]:
         """Cov ψ, written out."""
