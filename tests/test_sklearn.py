@@ -90,9 +90,9 @@ def test_actions_are_routed_through_pipelines_and_folds(rounds):
 
 def test_clicks_are_predicted_as_probabilities(rounds):
     X, y, action, category = rounds
-    X, y, action = X[:300], y[:300], action[:300]
     clicks = (y > y.mean()).astype(float)
-    model = SDMRegressor(categories=category, likelihood=ma.Bernoulli()).fit(X, clicks, action)
+    prior = ma.priors.from_categories(category, dim=4)
+    model = SDMRegressor(prior, likelihood=ma.Bernoulli()).fit(X, clicks, action)
     chance = model.predict(X, action)
     assert 0 < chance.min() < chance.max() < 1
     assert chance[clicks == 1].mean() > 0.75

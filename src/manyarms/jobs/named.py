@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from manyarms._words import ESTIMATORS, POLICIES
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError
 from manyarms.estimators import (
@@ -93,32 +94,6 @@ def estimator_named(text: str, posterior: Model | None = None) -> Estimator:
         "sub-gaussian-dr": lambda: SubGaussianDR(model, _needed(text, number), name=name),
     }
     return with_model[kind]()
-
-
-POLICIES = {
-    "greedy": "",
-    "pessimistic": "delta, 0.05 by default",
-    "softmax": "temperature",
-    "thompson": "draws, 1000 by default",
-    "epsilon-greedy": "epsilon",
-    "uniform": "",
-}
-"""Names of policies, and what their number is."""
-
-ESTIMATORS = {
-    "ips": "clip, none by default",
-    "snips": "clip, none by default",
-    "dr": "clip, none by default",
-    "sndr": "clip, none by default",
-    "switch-dr": "threshold",
-    "dros": "shrinkage",
-    "sub-gaussian-ips": "parameter",
-    "sub-gaussian-dr": "parameter",
-    "exponential-smoothing": "alpha",
-    "logarithmic-smoothing": "parameter",
-    "replay": "",
-}
-"""Names of estimators, and what their number is."""
 
 
 def _parsed(text: str, known: dict[str, str], what: str) -> tuple[str, float | None]:

@@ -17,13 +17,14 @@ from scipy import sparse
 from manyarms._arrays import Array, as_count, as_instance, rows_from
 from manyarms._files import replacing
 from manyarms._progress import Progress, reporter
+from manyarms._words import Missing
 from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of
 from manyarms.core.features import FeatureMap
 from manyarms.core.policy import Policy
 from manyarms.engines import Engine, Local, as_engine
 from manyarms.errors import ActionError, DataTypeError, EligibilityError, InputError
-from manyarms.logs.rounds import Missing, complete
+from manyarms.logs.rounds import complete
 from manyarms.logs.sources import FileSource, Source, as_source
 from manyarms.policies import Greedy
 from manyarms.posterior import HurdlePosterior, RewardPosterior
