@@ -1,6 +1,7 @@
 """What `import manyarms as ma` offers, for type checkers and editors; __init__.py imports each when asked for."""
 
 from manyarms import errors as errors
+from manyarms import obp as obp
 from manyarms import priors as priors
 from manyarms import sklearn as sklearn
 from manyarms._version import __version__ as __version__
