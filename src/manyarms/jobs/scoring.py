@@ -22,6 +22,7 @@ from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of
 from manyarms.core.features import FeatureMap
 from manyarms.core.policy import Policy
+from manyarms.core.tabular import Tabular, as_arrow
 from manyarms.engines import Engine, Local, as_engine
 from manyarms.errors import ActionError, DataTypeError, EligibilityError, InputError
 from manyarms.logs.rounds import complete
@@ -40,7 +41,7 @@ ROWS = 1 << 15
 
 
 @dataclass(frozen=True)
-class Scored:
+class Scored(Tabular):
     """What `score` did.
 
     Attributes:
@@ -54,6 +55,16 @@ class Scored:
     n_contexts: int
     n_rows: int
     n_dropped: int
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows that were written, read back."""
+        return self.to_arrow().to_pylist()
+
+    def to_arrow(self, **options: Any) -> pa.Table:
+        """All that was written, read back into memory."""
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        return pq.read_table(self.path)
 
 
 def score(
@@ -309,11 +320,7 @@ def _id_column(catalog: Catalog | None, n_actions: int) -> pa.Array:
 
     if catalog is None:
         return pa.array(np.arange(n_actions))
-    ids = catalog.ids.tolist()
-    try:
-        return pa.array(ids)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array([str(one) for one in ids])
+    return as_arrow(catalog.ids.tolist())
 
 
 _NUMBER = "__row__"
