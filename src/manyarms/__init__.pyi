@@ -1,5 +1,6 @@
 """What `import manyarms as ma` offers, for type checkers and editors; __init__.py imports each when asked for."""
 
+from manyarms import arviz as arviz
 from manyarms import errors as errors
 from manyarms import obp as obp
 from manyarms import priors as priors

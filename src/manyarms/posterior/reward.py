@@ -105,6 +105,11 @@ class RewardPosterior(PolicyJudge):
         return self.weights.dim
 
     @property
+    def feature_names(self) -> tuple[str, ...]:
+        """(d,) what the features are called; numbers where contexts came as arrays."""
+        return tuple(str(i) for i in range(self.dim)) if self.features is None else self.features.names
+
+    @property
     def is_linear(self) -> bool:
         """Whether expected rewards are linear in the weights."""
         return self.likelihood.is_linear
@@ -147,8 +152,7 @@ class RewardPosterior(PolicyJudge):
             actions: Action numbers; None for all.
         """
         chosen = None if actions is None else as_actions("actions", actions, n_actions=self.weights.n_actions)
-        names = tuple(str(i) for i in range(self.dim)) if self.features is None else self.features.names
-        return summarise(self.weights, chosen, names, self.catalog)
+        return summarise(self.weights, chosen, self.feature_names, self.catalog)
 
     def update(self, logs: Logs, *, engine: Engine | str | None = None) -> RewardPosterior:
         """The posterior given more logs: the same as a fit on all of them where the likelihood is Gaussian.
