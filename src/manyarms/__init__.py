@@ -61,7 +61,7 @@ _NAMES_OF = {
     ),
 }
 _ROOM_OF = {name: room for room, names in _NAMES_OF.items() for name in names.split()}
-_NEIGHBOURS = ("arviz", "obp", "sklearn")
+_NEIGHBOURS = ("arviz", "mlflow", "obp", "sklearn")
 """Modules for other libraries. Not in `__all__`: `from manyarms import *` must not hide scikit-learn by ours."""
 
 __all__ = [*_ROOM_OF, "__version__", "errors", "priors"]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]

@@ -2,6 +2,7 @@
 
 from manyarms import arviz as arviz
 from manyarms import errors as errors
+from manyarms import mlflow as mlflow
 from manyarms import obp as obp
 from manyarms import priors as priors
 from manyarms import sklearn as sklearn
