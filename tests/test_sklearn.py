@@ -97,8 +97,13 @@ def test_clicks_are_predicted_as_probabilities(rounds):
     assert 0 < chance.min() < chance.max() < 1
     assert chance[clicks == 1].mean() > 0.75
     assert chance[clicks == 0].mean() < 0.25
-    with pytest.raises(InputError, match=r"return_std needs Gaussian rewards; these are Bernoulli. Use posterior_"):
-        model.predict(X, action, return_std=True)
+
+
+@pytest.mark.parametrize("likelihood", [ma.Bernoulli(), ma.StudentT()])
+def test_a_noise_that_is_not_gaussian_has_no_standard_deviation(likelihood):
+    model = SDMRegressor(ma.priors.independent(1, dim=2), likelihood=likelihood).fit(np.eye(3, 1), [1.0, 0.0, 0.0])
+    with pytest.raises(InputError, match=f"return_std needs Gaussian rewards; these are {type(likelihood).__name__}"):
+        model.predict(np.eye(3, 1), return_std=True)
 
 
 @pytest.mark.parametrize(

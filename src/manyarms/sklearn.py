@@ -120,7 +120,7 @@ class SDMRegressor(RegressorMixin, BaseEstimator):
         mean = self.posterior_.expected_reward(x, numbers)
         if not return_std:
             return mean
-        if not self.posterior_.is_linear:
+        if self.posterior_.method != "exact":
             raise InputError(
                 f"return_std needs Gaussian rewards; these are {type(self.posterior_.likelihood).__name__}. Use "
                 "posterior_.reward_std, which is that of the expected reward."
