@@ -282,3 +282,25 @@ def test_help_does_not_wait_for_tables():
     code = "import sys, manyarms.cli; print([m for m in ('pyarrow', 'rich.table') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("reproduce synthetic-op", {"synthetic-opl", "synthetic-ope"}),
+        ("evaluate --policies uniform,epsilon-greedy:0.1,s", {"uniform,epsilon-greedy:0.1,softmax"}),
+        ("evaluate --policies greedy,g", set()),
+        ("evaluate --estimators switch", {"switch-dr"}),
+        ("learn --policy pess", {"pessimistic"}),
+        ("fit --likelihood ", {"gaussian", "bernoulli", "poisson", "student-t", "log-normal"}),
+        ("fit --prior t", {"taxonomy", "tags"}),
+        ("update --engine s", {"spark"}),
+        ("sc", {"score"}),
+    ],
+)
+def test_a_shell_is_offered(typed, offered):
+    words = f"manyarms {typed}"
+    count = str(len(words.split()) - (not words.endswith(" ")))
+    said = {"_MANYARMS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": count}
+    result = CliRunner().invoke(app, prog_name="manyarms", env=said)
+    assert set(result.output.split()) == offered

@@ -1,6 +1,8 @@
 """The package as a whole: its surface, its weight, and the code in its documents."""
 
+import ast
 import doctest
+import importlib
 import re
 import subprocess
 import sys
@@ -23,19 +25,59 @@ def test_everything_exported_exists_once():
         assert getattr(ma, name) is not None
 
 
+def test_type_checkers_are_told_of_the_names_that_are_there():
+    stub = ast.parse((ROOT / "src" / "manyarms" / "__init__.pyi").read_text(encoding="utf-8"))
+    told = {
+        alias.asname: getattr(importlib.import_module(node.module), alias.name)
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    neighbours = {"arviz", "mlflow", "obp", "sklearn"}
+    assert told.keys() == {*ma.__all__, *neighbours}
+    assert all(getattr(ma, name) is thing for name, thing in told.items())
+    assert told.keys() <= set(dir(ma))
+
+
+def test_a_star_brings_all_names_and_hides_no_other_library():
+    names = {}
+    exec("import sklearn\nfrom manyarms import *", names)
+    assert set(ma.__all__) <= names.keys()
+    assert names["sklearn"].__name__ == "sklearn"
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'manyarms' has no attribute 'fitt'"):
+        _ = ma.fitt
+    with pytest.raises(ImportError, match="cannot import name 'fitt'"):
+        exec("from manyarms import fitt")
+
+
 def test_docstring_example_runs():
-    for module in (ma, ma.core.hierarchy, ma.prior_choice.compare, ma.prior_choice.checks, theory):
+    for module in (ma, ma.core.hierarchy, ma.prior_choice.compare, ma.prior_choice.checks, ma.sklearn, theory):
         found = doctest.testmod(module)
         assert found.attempted > 0
         assert found.failed == 0
 
 
-def test_import_is_light():
-    """Nothing heavy comes along: no data frames, no plotting, no learning library, no table reader."""
-    heavy = ["pandas", "polars", "sklearn", "pyarrow", "matplotlib", "altair", "torch", "rich", "typer"]
-    code = f"import sys, manyarms; print([name for name in {heavy} if name in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
+FRAMES = {"pandas", "polars", "pyarrow", "narwhals", "sklearn", "matplotlib", "altair", "torch"}
+
+
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("import manyarms", FRAMES | {"numpy", "scipy", "jaxtyping", "rich", "typer"}),
+        ("from manyarms.cli import app; app(['--version'], standalone_mode=False)", FRAMES | {"numpy", "scipy"}),
+        ("from manyarms.cli import app; app(['fit', '--help'], standalone_mode=False)", FRAMES | {"numpy", "scipy"}),
+        ("import manyarms as ma; ma.fit, ma.Greedy, ma.read_logs, ma.evaluate", FRAMES | {"scipy.optimize", "typer"}),
+    ],
+    ids=["the package", "its version", "help", "a fit"],
+)
+def test_nothing_heavy_is_loaded_for(code, heavy):
+    """First contact waits for nothing that it does not use."""
+    script = f"{code}\nimport sys; print(sorted({heavy} & sys.modules.keys()))"
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert out.stdout.splitlines()[-1] == "[]"
 
 
 def blocks_of(page):

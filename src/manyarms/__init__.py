@@ -17,173 +17,71 @@ The flow goes one way: logs and a prior give a posterior, a posterior gives poli
     True
 """
 
-from manyarms import errors, priors
-from manyarms._version import __version__
-from manyarms.core.catalog import Catalog
-from manyarms.core.data import LoggedData
-from manyarms.core.effects import EffectGroup
-from manyarms.core.estimate import Estimate
-from manyarms.core.features import FeatureMap
-from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.mixing import MixedEffects
-from manyarms.core.policy import Policy
-from manyarms.core.statistics import Statistics
-from manyarms.estimators import (
-    DM,
-    DR,
-    IPS,
-    MIPS,
-    SNDR,
-    SNIPS,
-    BalancedIPS,
-    Bootstrap,
-    Comparison,
-    CrossFit,
-    DRos,
-    EmpiricalBernstein,
-    EstimatedLogging,
-    Estimator,
-    ExponentialSmoothing,
-    LogarithmicSmoothing,
-    Normal,
-    OffCEM,
-    PolicyConvolution,
-    Replay,
-    SubGaussianDR,
-    SubGaussianIPS,
-    SwitchDR,
-    Thresholds,
-    WeightedIPS,
-    compare,
-    slope,
-    support_by_category,
-)
-from manyarms.inference import condition
-from manyarms.jobs import Evaluation, evaluate, score
-from manyarms.learners import (
-    DMLearner,
-    DRLearner,
-    IPSLearner,
-    LinearSoftmax,
-    LogarithmicSmoothingLearner,
-    MIPSLearner,
-    PolicyConvolutionLearner,
-    SNIPSLearner,
-    Training,
-)
-from manyarms.likelihoods import Bernoulli, Gaussian, Hurdle, Likelihood, LogNormal, Poisson, StudentT
-from manyarms.loading import load
-from manyarms.logs.catalogs import read_catalog
-from manyarms.logs.read import read_logs
-from manyarms.logs.stream import LogStream
-from manyarms.nonlinear import NonlinearHierarchy, chain, fit_nonlinear, sample_posterior
-from manyarms.policies import EpsilonGreedy, Greedy, Logged, Pessimistic, Softmax, TablePolicy, Thompson, Uniform
-from manyarms.posterior import HurdlePosterior, RewardPosterior, SpreadPosterior, fit, fit_spread
-from manyarms.prior_choice import (
-    AveragedPosterior,
-    CategoryChecks,
-    LearnedPrior,
-    PriorCheck,
-    PriorComparison,
-    Sensitivity,
-    check_categories,
-    check_prior,
-    compare_priors,
-    learn_prior,
-    prior_sensitivity,
-)
+from __future__ import annotations
 
-__all__ = [
-    "DM",
-    "DR",
-    "IPS",
-    "MIPS",
-    "SNDR",
-    "SNIPS",
-    "AveragedPosterior",
-    "BalancedIPS",
-    "Bernoulli",
-    "Bootstrap",
-    "Catalog",
-    "CategoryChecks",
-    "Comparison",
-    "CrossFit",
-    "DMLearner",
-    "DRLearner",
-    "DRos",
-    "EffectGroup",
-    "EmpiricalBernstein",
-    "EpsilonGreedy",
-    "Estimate",
-    "EstimatedLogging",
-    "Estimator",
-    "Evaluation",
-    "ExponentialSmoothing",
-    "FeatureMap",
-    "Gaussian",
-    "Greedy",
-    "HierarchicalGaussian",
-    "Hurdle",
-    "HurdlePosterior",
-    "IPSLearner",
-    "LearnedPrior",
-    "Likelihood",
-    "LinearSoftmax",
-    "LogNormal",
-    "LogStream",
-    "LogarithmicSmoothing",
-    "LogarithmicSmoothingLearner",
-    "Logged",
-    "LoggedData",
-    "MIPSLearner",
-    "MixedEffects",
-    "NonlinearHierarchy",
-    "Normal",
-    "OffCEM",
-    "Pessimistic",
-    "Poisson",
-    "Policy",
-    "PolicyConvolution",
-    "PolicyConvolutionLearner",
-    "PriorCheck",
-    "PriorComparison",
-    "Replay",
-    "RewardPosterior",
-    "SNIPSLearner",
-    "Sensitivity",
-    "Softmax",
-    "SpreadPosterior",
-    "Statistics",
-    "StudentT",
-    "SubGaussianDR",
-    "SubGaussianIPS",
-    "SwitchDR",
-    "TablePolicy",
-    "Thompson",
-    "Thresholds",
-    "Training",
-    "Uniform",
-    "WeightedIPS",
-    "__version__",
-    "chain",
-    "check_categories",
-    "check_prior",
-    "compare",
-    "compare_priors",
-    "condition",
-    "errors",
-    "evaluate",
-    "fit",
-    "fit_nonlinear",
-    "fit_spread",
-    "learn_prior",
-    "load",
-    "prior_sensitivity",
-    "priors",
-    "read_catalog",
-    "read_logs",
-    "sample_posterior",
-    "score",
-    "slope",
-    "support_by_category",
-]
+import importlib
+from typing import Any
+
+from manyarms._version import __version__
+
+# Nothing is imported before it is asked for, so that `import manyarms` and `manyarms --help` wait for no numerical
+# library. Type checkers and editors read __init__.pyi, which has a line for each of these names.
+_NAMES_OF = {
+    "briefing": "Briefing brief",
+    "core.catalog": "Catalog",
+    "core.data": "LoggedData",
+    "core.effects": "EffectGroup",
+    "core.estimate": "Estimate",
+    "core.features": "FeatureMap",
+    "core.hierarchy": "HierarchicalGaussian",
+    "core.mixing": "MixedEffects",
+    "core.policy": "Policy",
+    "core.statistics": "Statistics",
+    "estimators": (
+        "DM DR IPS MIPS SNDR SNIPS BalancedIPS Bootstrap Comparison CrossFit DRos EmpiricalBernstein "
+        "EstimatedLogging Estimator ExponentialSmoothing LogarithmicSmoothing Normal OffCEM PolicyConvolution "
+        "Replay SubGaussianDR SubGaussianIPS SwitchDR Thresholds WeightedIPS compare slope support_by_category"
+    ),
+    "inference": "condition",
+    "jobs": "Evaluation evaluate score",
+    "learners": (
+        "DMLearner DRLearner IPSLearner LinearSoftmax LogarithmicSmoothingLearner MIPSLearner "
+        "PolicyConvolutionLearner SNIPSLearner Training"
+    ),
+    "likelihoods": "Bernoulli Gaussian Hurdle Likelihood LogNormal Poisson StudentT",
+    "loading": "load",
+    "logs.catalogs": "read_catalog",
+    "logs.read": "read_logs",
+    "logs.stream": "LogStream",
+    "nonlinear": "NonlinearHierarchy chain fit_nonlinear sample_posterior",
+    "policies": "EpsilonGreedy Greedy Logged Pessimistic Softmax TablePolicy Thompson Uniform",
+    "posterior": "HurdlePosterior RewardPosterior SpreadPosterior fit fit_spread",
+    "prior_choice": (
+        "AveragedPosterior CategoryChecks LearnedPrior PriorCheck PriorComparison Sensitivity check_categories "
+        "check_prior compare_priors learn_prior prior_sensitivity"
+    ),
+    "report.decision": "write_report",
+}
+_ROOM_OF = {name: room for room, names in _NAMES_OF.items() for name in names.split()}
+_NEIGHBOURS = ("arviz", "mlflow", "obp", "sklearn")
+"""Modules for other libraries. Not in `__all__`: `from manyarms import *` must not hide scikit-learn by ours."""
+
+__all__ = [*_ROOM_OF, "__version__", "errors", "plots", "priors"]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOM_OF:
+        found = getattr(importlib.import_module(f"manyarms.{_ROOM_OF[name]}"), name)
+        globals()[name] = found
+        return found
+    try:
+        # Importing a room makes it an attribute of the package.
+        return importlib.import_module(f"manyarms.{name}")
+    except ModuleNotFoundError as missing:
+        if missing.name != f"manyarms.{name}":
+            raise
+    raise AttributeError(f"module 'manyarms' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_NEIGHBOURS})

@@ -15,6 +15,7 @@ ManyarmsError
 │       └── ModelFileError             a model file is missing, damaged, too new, or could not be written
 ├── NumericalError                     finite input, yet the arithmetic overflowed; says where
 ├── EngineError                        a cluster is not there, or gave up
+├── MissingLibraryError (an ImportError) a library that only some need is not installed
 ├── TooLargeError                      an array was asked for that is larger than this library will form
 └── UndefinedLiftError                 a relative change against a baseline that may be zero
 ```
@@ -84,6 +85,10 @@ class NumericalError(ManyarmsError, ArithmeticError):
 
 class EngineError(ManyarmsError):
     """A cluster is not there, is not installed, or gave up."""
+
+
+class MissingLibraryError(ManyarmsError, ImportError):
+    """A library that this call needs, and others do not, is not installed."""
 
 
 class TooLargeError(ManyarmsError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manyarms.cli import options as o
+from manyarms.cli.completion import estimator_names, policy_names
 from manyarms.cli.spec import Spec, names, read_spec
 from manyarms.cli.terminal import one_line_errors, row_bar, spinner, warn
 from manyarms.errors import InputError
@@ -31,6 +32,7 @@ def evaluate(
         typer.Option(
             "--policies",
             metavar="NAME,FILE,...",
+            autocompletion=policy_names,
             help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (100; its time grows with them), "
             "epsilon-greedy:epsilon, uniform, made from the model; or policy files (greedy,pessimistic,uniform).",
         ),
@@ -40,6 +42,7 @@ def evaluate(
         typer.Option(
             "--estimators",
             metavar="NAME,...",
+            autocompletion=estimator_names,
             help="Model-free estimates beside the model's: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], "
             "switch-dr:threshold, dros:shrinkage, replay, ... They need --propensity. A clip is a floor on the "
             "propensity: 0.01 makes no weight larger than 100.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from manyarms.cli import options as o
+from manyarms.cli.completion import likelihood_kinds, prior_kinds
 from manyarms.cli.engines import check_engine, open_engine
 from manyarms.cli.spec import Spec, read_spec
 from manyarms.cli.terminal import check_output, one_line_errors, row_bar, warn
@@ -48,6 +49,7 @@ def fit(
         typer.Option(
             "--prior",
             metavar="KIND",
+            autocompletion=prior_kinds,
             help="What actions share: categories, taxonomy, tags, embeddings (clusters of them), linear-embeddings or "
             "independent (nothing). By default the first of these that the catalog has.",
             rich_help_panel=_MODEL,
@@ -81,6 +83,7 @@ def fit(
         typer.Option(
             "--likelihood",
             metavar="KIND",
+            autocompletion=likelihood_kinds,
             help="How rewards arise: gaussian (the default; one pass, whatever the size of the logs), bernoulli for "
             "clicks, poisson, student-t or log-normal.",
             rich_help_panel=_MODEL,

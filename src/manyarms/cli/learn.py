@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from manyarms.cli import options as o
+from manyarms.cli.completion import policy_names
 from manyarms.cli.terminal import check_output, one_line_errors, spinner
 
 
@@ -20,6 +21,7 @@ def learn(
         typer.Option(
             "--policy",
             metavar="NAME[:NUMBER]",
+            autocompletion=policy_names,
             help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (1000), epsilon-greedy:epsilon, "
             "uniform.",
         ),

@@ -18,9 +18,11 @@ from manyarms.cli.update import update
 app = typer.Typer(
     name="manyarms",
     help="Bayesian off-policy evaluation and learning when there are many actions.",
-    epilog="Example: manyarms demo --output my-shop --seed 1",
+    epilog="Example: manyarms demo --output my-shop --seed 1\n\n"
+    "Example: manyarms fit --logs logs/ --context age,city --action item --reward click --out model.arrow\n\n"
+    "Example: manyarms evaluate --model model.arrow --logs logs/day=8 --action item --reward click\n\n"
+    "Tab completion: manyarms --install-completion",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command(

@@ -7,13 +7,20 @@ from typing import Annotated
 
 import typer
 
+from manyarms.cli.completion import engine_names
+
 _LOGS, _CATALOG = "Logs", "Catalog"
 
 SpecFile = Annotated[
     Path | None, typer.Option("--spec", help="TOML with the tables logs, catalog, prior and likelihood; flags win.")
 ]
 Engine = Annotated[
-    str, typer.Option("--engine", help="Where the logs are gone through: local, dask or spark (extras).")
+    str,
+    typer.Option(
+        "--engine",
+        help="Where the logs are gone through: local, dask or spark (extras).",
+        autocompletion=engine_names,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of what is drawn at random.")]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from manyarms.cli.completion import figure_names
 from manyarms.cli.terminal import INTERRUPTED, fail, one_line_errors, signs_of_life
 from manyarms.errors import DataFileError, InputError
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    names: Annotated[list[str] | None, typer.Argument(metavar="FIGURE...", help="Figures by name; see --list.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FIGURE...", help="Figures by name; see --list.", autocompletion=figure_names),
+    ] = None,
     list_figures: Annotated[bool, typer.Option("--list", help="Show every figure with its claims, and stop.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Every figure.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="About a minute a figure on 2 cores; the default.")] = False,

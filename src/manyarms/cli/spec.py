@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from manyarms._words import Missing, PriorKind, Unknown
 from manyarms.errors import InputError
-from manyarms.logs.rounds import Missing, Unknown
-from manyarms.priors.catalogs import Kind
 
 Texts = tuple[str, ...]
+LikelihoodKind = Literal["gaussian", "bernoulli", "poisson", "student-t", "log-normal"]
 
 
 FLAGS = {
@@ -68,7 +68,7 @@ class CatalogSpec:
 class PriorSpec:
     """What actions share and by how much they differ; see `priors.from_catalog`."""
 
-    kind: Kind | None = None
+    kind: PriorKind | None = None
     learn: bool = True
     effect_std: float = 1.0
     action_std: float = 1.0
@@ -80,7 +80,7 @@ class PriorSpec:
 class LikelihoodSpec:
     """How rewards arise."""
 
-    kind: Literal["gaussian", "bernoulli", "poisson", "student-t", "log-normal"] = "gaussian"
+    kind: LikelihoodKind = "gaussian"
     noise_std: float = 1.0
 
 

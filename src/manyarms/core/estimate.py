@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from scipy.special import ndtr, ndtri
 
 from manyarms._arrays import as_scalar
+from manyarms.core.tabular import Tabular
 from manyarms.errors import InputError
 
 Kind = Literal["posterior", "sampling"]
@@ -30,7 +31,7 @@ class Shape(Protocol):
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Tabular):
     """The value of a policy, a difference of two, or a relative change; N(value, std²) unless it has another `shape`.
 
     Two errors are kept apart. `posterior_std` is what the logs leave open about the rewards: it belongs to the value
@@ -90,6 +91,28 @@ class Estimate:
         if self.std == 0.0:
             return 0.5 if self.value == 0.0 else float(self.value > 0.0)
         return float(ndtr(self.value / self.std))
+
+    def record(self, level: float = 0.95) -> dict[str, Any]:
+        """All of it as plain values: its figures, how they were found, what is wrong with it, its diagnostics.
+
+        Args:
+            level: Of the interval from `low` to `high`.
+        """
+        low, high = self.interval(level)
+        return {
+            "value": self.value,
+            "std": self.std,
+            "low": low,
+            "high": high,
+            "kind": self.kind,
+            "method": self.method,
+            "warnings": "; ".join(self.warnings),
+            **self.diagnostics,
+        }
+
+    def records(self, level: float = 0.95) -> list[dict[str, Any]]:
+        """The one record, as a table has it."""
+        return [self.record(level)]
 
     def __str__(self) -> str:
         low, high = self.interval()

@@ -6,7 +6,7 @@ from manyarms.estimators.comparison import Comparison, compare
 from manyarms.estimators.diagnostics import Thresholds, support_by_category
 from manyarms.estimators.direct import DM
 from manyarms.estimators.intervals import Bootstrap, EmpiricalBernstein, Normal
-from manyarms.estimators.models import CrossFit
+from manyarms.estimators.models import CrossFit, TableModel
 from manyarms.estimators.multiple import BalancedIPS, WeightedIPS
 from manyarms.estimators.propensity import EstimatedLogging
 from manyarms.estimators.slope import slope
@@ -49,6 +49,7 @@ __all__ = [
     "SubGaussianDR",
     "SubGaussianIPS",
     "SwitchDR",
+    "TableModel",
     "Thresholds",
     "WeightedIPS",
     "compare",

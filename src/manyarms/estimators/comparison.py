@@ -10,6 +10,7 @@ from manyarms._progress import Progress, reporter
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Estimate
 from manyarms.core.policy import Policy
+from manyarms.core.tabular import Tabular
 from manyarms.errors import InputError
 
 
@@ -34,7 +35,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabular):
     """What `compare` returns: a tidy table, and what was left out of it.
 
     Attributes:
@@ -46,25 +47,12 @@ class Comparison:
     left_out: tuple[tuple[str, str, str], ...] = ()
 
     def records(self, level: float = 0.95) -> list[dict[str, Any]]:
-        """The table as plain records, for a data frame or a file."""
-        found: list[dict[str, Any]] = []
-        for row in self.rows:
-            low, high = row.estimate.interval(level)
-            found.append(
-                {
-                    "policy": row.policy,
-                    "estimator": row.estimator,
-                    "value": row.estimate.value,
-                    "std": row.estimate.std,
-                    "low": low,
-                    "high": high,
-                    "kind": row.estimate.kind,
-                    "method": row.estimate.method,
-                    "warnings": "; ".join(row.estimate.warnings),
-                    **row.estimate.diagnostics,
-                }
-            )
-        return found
+        """A plain record for each policy and estimator.
+
+        Args:
+            level: Of the intervals.
+        """
+        return [{"policy": row.policy, "estimator": row.estimator, **row.estimate.record(level)} for row in self.rows]
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)

@@ -13,6 +13,7 @@ from manyarms._arrays import Array, as_actions
 from manyarms.core.data import LoggedData
 from manyarms.core.mass import FeatureMass
 from manyarms.core.policy import Policy, row_weights
+from manyarms.core.tabular import Records
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,7 @@ def unsupported_mass(mass: FeatureMass, logs: LoggedData) -> float:
     return float(mass.probability[unseen].sum())
 
 
-def support_by_category(
-    policy: Policy, logs: LoggedData, categories: Any, *, eligible: Any = None
-) -> list[dict[str, float]]:
+def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, eligible: Any = None) -> Records:
     """For each category: how often it was logged, how often the policy chooses it, how much of that was never logged.
 
     Args:
@@ -87,7 +86,7 @@ def support_by_category(
     missing = np.bincount(labels[mass.actions], weights=mass.probability * unseen, minlength=n)
     counts = row_weights(logs.weights, len(logs))
     logged = np.bincount(labels[logs.actions], weights=counts, minlength=n) / counts.sum()
-    return [
+    return Records(
         {
             "category": float(names[c]),
             "logged": float(logged[c]),
@@ -95,7 +94,7 @@ def support_by_category(
             "unsupported": float(missing[c]),
         }
         for c in range(n)
-    ]
+    )
 
 
 def judge(figures: Mapping[str, float], limits: Thresholds) -> tuple[str, ...]:

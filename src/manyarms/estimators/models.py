@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
-from manyarms._arrays import Array, as_count, as_instance
+from manyarms._arrays import Array, as_count, as_instance, as_matrix
 from manyarms._random import as_generator
 from manyarms.core.data import LoggedData
 from manyarms.core.fingerprint import Fingerprint
@@ -43,6 +43,28 @@ class FittedModel(RewardModel):
         check_model_size(self.posterior, logs)
         _, expected = self.posterior.profile_parts(policy, logs.contexts, eligible, None)
         return self.posterior.expected_reward(logs.contexts, logs.actions), expected
+
+
+class TableModel(RewardModel):
+    """Rewards written down, by whatever means they were found: another library's regression, a truth that is known.
+
+    Args:
+        rewards: (n, K) r̂(x_i, a), a row for every round of the logs that are judged.
+    """
+
+    def __init__(self, rewards: Any):
+        self._rewards = as_matrix("rewards", rewards)
+
+    def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        if self._rewards.shape != (len(logs), logs.n_actions):
+            raise ShapeError(
+                f"the reward model has {self._rewards.shape[0]} rounds and {self._rewards.shape[1]} actions; the logs "
+                f"have {len(logs)} and {logs.n_actions}. Write down the rewards of the very rounds that are judged."
+            )
+        expected = np.empty(len(logs))
+        for rows, share in policy.probability_chunks(logs.contexts, eligible=eligible):
+            expected[rows] = np.einsum("nk,nk->n", share, self._rewards[rows])
+        return self._rewards[np.arange(len(logs)), logs.actions], expected
 
 
 class CrossFit(RewardModel):

@@ -17,6 +17,7 @@ from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.policy import Policy
+from manyarms.core.tabular import Tabular
 from manyarms.errors import InputError, UndefinedLiftError
 from manyarms.estimators.comparison import Judge
 from manyarms.policies import Logged
@@ -25,6 +26,9 @@ from manyarms.posterior.passes import ALONE, PAIR, Profiles
 
 BASELINE = "logged"
 """What runs now, in tables."""
+
+POSTERIOR = "posterior"
+"""The model itself, among the judges."""
 
 TRAINED = "learned from these rounds: an estimate on them flatters it"
 """What is said of a policy, or of an estimator's model, that is judged on its own training rounds."""
@@ -81,7 +85,7 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Tabular):
     """What `evaluate` returns.
 
     Attributes:
@@ -112,6 +116,22 @@ class Evaluation:
             if found is not None:
                 return found.probability_positive if sign > 0 else 1.0 - found.probability_positive
         return None
+
+    def records(self, level: float = 0.95) -> list[dict[str, Any]]:
+        """A plain record for each policy and judge, the posterior first.
+
+        Args:
+            level: Of the intervals.
+        """
+        found = list[dict[str, Any]]()
+        for row in self.rows:
+            if row.value is not None:
+                found.append(
+                    {"policy": row.name, "estimator": POSTERIOR, **_gained(row, level), **row.value.record(level)}
+                )
+            for name, estimate in row.estimates.items():
+                found.append({"policy": row.name, "estimator": name, **estimate.record(level)})
+        return found
 
     def __str__(self) -> str:
         width = max(len(row.name) for row in self.rows)
@@ -196,6 +216,19 @@ def _pairs(
         both = Profiles.of_rows((mine, theirs), [own, other], PAIR, logs.weights, logs.groups)
         found[first, second] = posterior.judged(both)
     return found
+
+
+def _gained(row: Judged, level: float) -> dict[str, Any]:
+    """How a policy differs from the baseline; the baseline itself has nothing to differ from."""
+    if row.difference is None:
+        return {}
+    low, high = row.difference.interval(level)
+    return {
+        "difference": row.difference.value,
+        "difference_low": low,
+        "difference_high": high,
+        "probability_better": row.difference.probability_positive,
+    }
 
 
 def _check_catalogs(name: str, policy: Policy, logs: LoggedData) -> None:

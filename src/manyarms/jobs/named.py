@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from manyarms._words import ESTIMATORS, FLOOR, POLICIES
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, RangeError
 from manyarms.estimators import (
@@ -78,7 +79,7 @@ def estimator_named(text: str, posterior: Model | None = None) -> Estimator:
         posterior: The reward model of those that have one.
     """
     kind, number = _parsed(text, ESTIMATORS, "estimator")
-    if ESTIMATORS[kind] == _FLOOR and number is not None and not 0 <= number <= 1:
+    if ESTIMATORS[kind] == FLOOR and number is not None and not 0 <= number <= 1:
         meant = f" For weights of at most {number:g} write {kind}:{1 / number:.3g}." if number > 1 else ""
         raise RangeError(f"the number of {text.strip()!r} is a floor on the propensity, from 0 to 1.{meant}")
     # As it was called, so that two with different numbers are told apart.
@@ -104,34 +105,6 @@ def estimator_named(text: str, posterior: Model | None = None) -> Estimator:
         "sub-gaussian-dr": lambda: SubGaussianDR(model, _needed(text, number), name=name),
     }
     return with_model[kind]()
-
-
-_FLOOR = "clip, a floor on the propensity, none by default"
-
-POLICIES = {
-    "greedy": "",
-    "pessimistic": "delta, 0.05 by default",
-    "softmax": "temperature",
-    "thompson": "draws, 1000 by default (100 in evaluate)",
-    "epsilon-greedy": "epsilon",
-    "uniform": "",
-}
-"""Names of policies, and what their number is."""
-
-ESTIMATORS = {
-    "ips": _FLOOR,
-    "snips": _FLOOR,
-    "dr": _FLOOR,
-    "sndr": _FLOOR,
-    "switch-dr": "threshold",
-    "dros": "shrinkage",
-    "sub-gaussian-ips": "parameter",
-    "sub-gaussian-dr": "parameter",
-    "exponential-smoothing": "alpha",
-    "logarithmic-smoothing": "parameter",
-    "replay": "",
-}
-"""Names of estimators, and what their number is."""
 
 
 def _parsed(text: str, known: dict[str, str], what: str) -> tuple[str, float | None]:

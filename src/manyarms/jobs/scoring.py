@@ -17,13 +17,15 @@ from scipy import sparse
 from manyarms._arrays import Array, as_count, as_instance, numbered_row, rows_from
 from manyarms._files import not_written, replacing
 from manyarms._progress import Progress, reporter
+from manyarms._words import Missing
 from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of
 from manyarms.core.features import FeatureMap
 from manyarms.core.policy import Policy
+from manyarms.core.tabular import Tabular, as_arrow
 from manyarms.engines import Engine, Local, as_engine
 from manyarms.errors import ActionError, DataFileError, DataTypeError, EligibilityError, InputError
-from manyarms.logs.rounds import Missing, complete
+from manyarms.logs.rounds import complete
 from manyarms.logs.sources import FileSource, Source, as_source
 from manyarms.policies import Greedy
 from manyarms.posterior import HurdlePosterior, RewardPosterior
@@ -39,7 +41,7 @@ ROWS = 1 << 15
 
 
 @dataclass(frozen=True)
-class Scored:
+class Scored(Tabular):
     """What `score` did.
 
     Attributes:
@@ -53,6 +55,16 @@ class Scored:
     n_contexts: int
     n_rows: int
     n_dropped: int
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows that were written, read back."""
+        return self.to_arrow().to_pylist()
+
+    def to_arrow(self, **options: Any) -> pa.Table:
+        """All that was written, read back into memory."""
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        return pq.read_table(self.path)
 
 
 def score(
@@ -339,11 +351,7 @@ def _id_column(catalog: Catalog | None, n_actions: int) -> pa.Array:
 
     if catalog is None:
         return pa.array(np.arange(n_actions))
-    ids = catalog.ids.tolist()
-    try:
-        return pa.array(ids)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array([str(one) for one in ids])
+    return as_arrow(catalog.ids.tolist())
 
 
 _NUMBER = "__row__"

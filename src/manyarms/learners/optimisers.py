@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy import optimize
 
 from manyarms._arrays import Array, as_count, as_scalar
 from manyarms.learners.objective import Objective
@@ -40,13 +40,15 @@ class LBFGS(Optimiser):
         self.tolerance = as_scalar("tolerance", tolerance, at_least=0.0)
 
     def maximise(self, objective: Objective, report: Report, rng: np.random.Generator) -> None:
+        from scipy.optimize import minimize  # noqa: PLC0415  slow to import
+
         shape, step = objective.shape, 0
 
         def downhill(flat: Float[Array, " p"]) -> tuple[float, Float[Array, " p"]]:
             value, gradient = objective.value_and_gradient(flat.reshape(shape))
             return -value, -gradient.reshape(-1)
 
-        def after(intermediate_result: optimize.OptimizeResult) -> None:
+        def after(intermediate_result: Any) -> None:
             nonlocal step
             step += 1
             # SciPy goes on working in its own array; what is reported must not change under the reader's hands.
@@ -56,7 +58,7 @@ class LBFGS(Optimiser):
 
         options = {"maxiter": self.max_iterations, "gtol": self.tolerance, "ftol": 1e-12}
         start = np.zeros(objective.shape).reshape(-1)
-        optimize.minimize(downhill, start, jac=True, method="L-BFGS-B", callback=after, options=options)
+        minimize(downhill, start, jac=True, method="L-BFGS-B", callback=after, options=options)
 
 
 class Adam(Optimiser):

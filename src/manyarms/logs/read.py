@@ -7,13 +7,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
 from manyarms._arrays import as_count, as_instance, rows_from
+from manyarms._words import Missing, Unknown
 from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of, column_of, whole_numbers_of
 from manyarms.core.data import LoggedData
 from manyarms.core.features import OTHER, FeatureMap
 from manyarms.errors import ActionError, InputError
 from manyarms.logs.learning import learn_features
-from manyarms.logs.rounds import Age, Missing, Reading, Roles, Unknown, complete
+from manyarms.logs.rounds import Age, Reading, Roles, complete
 from manyarms.logs.sources import Source, TableSource, as_source
 from manyarms.logs.stream import BATCH, LogStream
 

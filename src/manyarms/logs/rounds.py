@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._arrays import Array, as_actions, keep_rows, row_name
 from manyarms._saving import Saved
+from manyarms._words import Missing, Unknown
 from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.core.data import LoggedData
@@ -20,9 +21,6 @@ from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteErr
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Missing = Literal["refuse", "drop"]
-Unknown = Literal["refuse", "drop", "other"]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
-from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from manyarms._arrays import Array, as_actions, as_instance
@@ -269,6 +268,8 @@ class SmoothedDraws:
 
     def interval(self, level: float) -> tuple[float, float]:
         """The central interval that holds the value with probability `level`."""
+        from scipy.optimize import brentq  # noqa: PLC0415  slow to import
+
         ends = self.values.min() - 40 * self.width, self.values.max() + 40 * self.width
         low, high = (
             cast(float, brentq(lambda v, q=q: self._below(v) - q, *ends)) for q in (0.5 - level / 2, 0.5 + level / 2)

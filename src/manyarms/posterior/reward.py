@@ -31,6 +31,7 @@ from manyarms.posterior.judge import Part, PolicyJudge
 from manyarms.posterior.misfit import PriorCheck, check_mean, check_misfit
 from manyarms.posterior.passes import Masses, check_maps
 from manyarms.posterior.predictor import Predictor
+from manyarms.posterior.summary import ActionSummary, summarise
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +107,11 @@ class RewardPosterior(PolicyJudge):
         return self.weights.dim
 
     @property
+    def feature_names(self) -> tuple[str, ...]:
+        """(d,) what the features are called; numbers where contexts came as arrays."""
+        return tuple(str(i) for i in range(self.dim)) if self.features is None else self.features.names
+
+    @property
     def is_linear(self) -> bool:
         """Whether expected rewards are linear in the weights."""
         return self.likelihood.is_linear
@@ -140,6 +146,15 @@ class RewardPosterior(PolicyJudge):
                 return std
             mean = np.einsum("nd,nd->n", x, self.weights.action_mean()[actions])
             return check_overflow("reward_std", std * self.likelihood.mean_slope(mean, std**2))
+
+    def summary(self, actions: Any = None) -> ActionSummary:
+        """Mean and standard deviation of the weights of actions, as a table.
+
+        Args:
+            actions: Action numbers; None for all.
+        """
+        chosen = None if actions is None else as_actions("actions", actions, n_actions=self.weights.n_actions)
+        return summarise(self.weights, chosen, self.feature_names, self.catalog)
 
     def update(self, logs: Logs, *, engine: Engine | str | None = None) -> RewardPosterior:
         """The posterior given more logs: the same as a fit on all of them where the likelihood is Gaussian.

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import brentq
 from scipy.special import gammaincinv, ndtr, ndtri
 
 from manyarms._arrays import Array, as_scalar
@@ -47,6 +46,8 @@ class NormalMixture:
         return self._quantile(0.5 - level / 2, low, high), self._quantile(0.5 + level / 2, low, high)
 
     def _quantile(self, probability: float, low: float, high: float) -> float:
+        from scipy.optimize import brentq  # noqa: PLC0415  slow to import
+
         def excess(x: float) -> float:
             return self.below(x) - probability
 

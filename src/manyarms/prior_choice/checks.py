@@ -14,6 +14,7 @@ from manyarms._arrays import Array, as_instance, as_scalar
 from manyarms.core.catalog import as_column, encode
 from manyarms.core.data import LoggedData
 from manyarms.core.fingerprint import any_shared
+from manyarms.core.tabular import Tabular
 from manyarms.errors import InputError, ShapeError
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.misfit import CLOSE, PriorCheck
@@ -88,7 +89,7 @@ class CategoryCheck:
 
 
 @dataclass(frozen=True, repr=False)
-class CategoryChecks:
+class CategoryChecks(Tabular):
     """What `check_categories` returns: a table, the worst first.
 
     Attributes:
@@ -107,7 +108,7 @@ class CategoryChecks:
         return tuple(row for row in self.rows if row.flags)
 
     def records(self) -> list[dict[str, Any]]:
-        """The table as plain records, for a data frame or a file."""
+        """A plain record for each category."""
         return [{**vars(row), "flags": "; ".join(row.flags)} for row in self.rows]
 
     def __iter__(self) -> Iterator[CategoryCheck]:

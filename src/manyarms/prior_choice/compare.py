@@ -17,6 +17,7 @@ from manyarms.core.data import LoggedData
 from manyarms.core.fingerprint import any_shared
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.statistics import Statistics
+from manyarms.core.tabular import Tabular
 from manyarms.errors import DataTypeError, InputError, ManyarmsError
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior, fit
@@ -58,7 +59,7 @@ class PriorScore:
 
 
 @dataclass(frozen=True, repr=False)
-class PriorComparison:
+class PriorComparison(Tabular):
     """What `compare_priors` returns: a table, the best prior by held-out score first.
 
     Attributes:
@@ -84,7 +85,7 @@ class PriorComparison:
         return tuple(row.name for row in self.rows if row.verdict == "undecided")
 
     def records(self) -> list[dict[str, Any]]:
-        """The table as plain records, for a data frame or a file."""
+        """A plain record for each prior."""
         return [dict(vars(row)) for row in self.rows]
 
     def __iter__(self) -> Iterator[PriorScore]:

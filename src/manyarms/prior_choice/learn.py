@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import minimize
 
 from manyarms._arrays import Array, as_count, as_instance
 from manyarms._progress import Progress, reporter
@@ -214,6 +213,8 @@ def _climb(
     max_iterations: int,
     accepted: Callable[[float], None],
 ) -> tuple[Float[Array, " s"], int]:
+    from scipy.optimize import minimize  # noqa: PLC0415  slow to import
+
     values = dict[bytes, float]()
 
     def negative(x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -12,6 +13,7 @@ from manyarms._arrays import Array, as_count
 from manyarms._random import as_generator
 from manyarms._saving import SavedModel
 from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.tabular import Tabular
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior
 from manyarms.prior_choice.averaged import AveragedPosterior, average
@@ -36,7 +38,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearnedPrior(SavedModel):
+class LearnedPrior(SavedModel, Tabular):
     """A prior whose noise, spreads and means were learned from logs.
 
     Attributes:
@@ -130,6 +132,10 @@ class LearnedPrior(SavedModel):
             for i, error in enumerate(self._mean_errors(number)):
                 found.append(Parameter(f"{mean.name} mean {i}", self._mean(mean.coordinates, i), error))
         return tuple(found)
+
+    def records(self) -> list[dict[str, Any]]:
+        """A plain record for each number that was learned."""
+        return [dict(vars(parameter)) for parameter in self.parameters]
 
     def _mean_errors(self, number: int) -> list[float]:
         d = self.prior.dim

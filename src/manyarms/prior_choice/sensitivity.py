@@ -17,6 +17,7 @@ from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.latent import BlockFactor
 from manyarms.core.mass import FeatureMass
 from manyarms.core.policy import Policy
+from manyarms.core.tabular import Tabular
 from manyarms.errors import InputError
 from manyarms.inference.condition import condition_on
 from manyarms.posterior import RewardPosterior, fit
@@ -53,7 +54,7 @@ class Scaled:
 
 
 @dataclass(frozen=True, repr=False)
-class Sensitivity:
+class Sensitivity(Tabular):
     """What `prior_sensitivity` returns.
 
     Attributes:
@@ -89,7 +90,7 @@ class Sensitivity:
         return _CONFLICT if self.misfit is not None and self.misfit.contradicts else _SCALE
 
     def records(self) -> list[dict[str, Any]]:
-        """One plain record a component, for a data frame or a file."""
+        """A plain record for each component."""
         return [
             {"component": name, "sensitivity": c.sensitivity, "move": c.move, "std_ratio": c.std_ratio}
             for name, c in (("prior", self.prior), ("likelihood", self.likelihood))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from jaxtyping import Int
 from scipy import sparse
 
 from manyarms._arrays import Array, as_instance
+from manyarms._words import PriorKind
 from manyarms.core.catalog import Catalog, as_embeddings
 from manyarms.core.effects import EffectGroup
 from manyarms.core.hierarchy import HierarchicalGaussian
@@ -25,25 +26,22 @@ from manyarms.priors.linear import linear_in_embeddings
 from manyarms.priors.tags import from_tags
 from manyarms.priors.taxonomy import from_taxonomy
 
-Kind = Literal["categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "independent"]
-"""What the weights of actions have in common."""
 
-
-def kind_for(catalog: Catalog) -> Kind:
+def kind_for(catalog: Catalog) -> PriorKind:
     """What to build from a catalog when nothing is said: the first of categories, paths, tags, embeddings it has."""
-    known: dict[Kind, Any] = {
+    known: dict[PriorKind, Any] = {
         "categories": catalog.categories,
         "taxonomy": catalog.paths,
         "tags": catalog.tags,
         "embeddings": catalog.embeddings,
     }
-    found: list[Kind] = [kind for kind, column in known.items() if column is not None]
+    found: list[PriorKind] = [kind for kind, column in known.items() if column is not None]
     return found[0] if found else "independent"
 
 
 def from_catalog(
     catalog: Catalog | int,
-    kind: Kind | None = None,
+    kind: PriorKind | None = None,
     *,
     dim: int,
     effect_std: float = 1.0,
@@ -65,8 +63,8 @@ def from_catalog(
         n_components: Clusters of embeddings; None for as many as BIC chooses.
         rng: For clusters of embeddings; by default they are found with seed 0.
     """
-    if kind is not None and kind not in get_args(Kind):
-        raise InputError(f"kind must be one of {', '.join(get_args(Kind))}; got {kind!r}.")
+    if kind is not None and kind not in get_args(PriorKind):
+        raise InputError(f"kind must be one of {', '.join(get_args(PriorKind))}; got {kind!r}.")
     if isinstance(catalog, int):
         if kind not in (None, "independent"):
             raise InputError(f"a prior of {kind} needs a catalog that has them.")

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from manyarms._arrays import Array, as_count, as_floats
 from manyarms.core.covariance import as_covariances
@@ -68,6 +67,8 @@ class _Remainder(NamedTuple):
 
 
 def _split(cov: Float[Array, "Kd Kd"], n_actions: int) -> _Remainder:
+    from scipy.sparse.csgraph import connected_components  # noqa: PLC0415  slow to import
+
     size, d = len(cov), len(cov) // n_actions
     stds, correlation = _correlation(cov)
     up, white = _whitened(correlation, n_actions)

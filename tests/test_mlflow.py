@@ -1,0 +1,93 @@
+"""`ma.mlflow`: what MLflow gives back is what was found."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import manyarms as ma
+from manyarms.core.tabular import Records
+from manyarms.errors import MissingLibraryError, TooLargeError
+
+
+@pytest.fixture
+def mlflow(tmp_path, monkeypatch):
+    """MLflow on a folder; a database would need more libraries."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    import mlflow as module
+
+    module.set_tracking_uri((tmp_path / "runs").as_uri())
+    module.set_experiment("shop")
+    return module
+
+
+@pytest.fixture(scope="module")
+def evaluated():
+    rng = np.random.default_rng(0)
+    logs = ma.LoggedData(
+        rng.normal(size=(200, 2)), rng.integers(4, size=200), rng.normal(size=200), np.full(200, 0.25), n_actions=4
+    )
+    posterior = ma.fit(logs, ma.priors.from_categories([0, 0, 1, 1], dim=2))
+    policies = {"greedy": ma.Greedy(posterior), "softmax:0.1": ma.Softmax(posterior, 0.1)}
+    return ma.evaluate(policies, logs, posterior, estimators=[ma.IPS(), ma.SNIPS()]), posterior, policies
+
+
+def test_a_run_holds_the_figures_the_settings_and_the_model(mlflow, evaluated):
+    evaluation, posterior, policies = evaluated
+    with mlflow.start_run() as run:
+        mlflow.log_param("mine", 1)
+        assert ma.mlflow.log(evaluation, posterior=posterior, models=policies) == run.info.run_id
+        assert mlflow.active_run() is not None
+    found = mlflow.get_run(run.info.run_id)
+    greedy = evaluation.policies[0]
+    assert_allclose(found.data.metrics["greedy/posterior/value"], greedy.value.value)
+    assert_allclose(found.data.metrics["greedy/posterior/probability_better"], greedy.difference.probability_positive)
+    assert_allclose(
+        found.data.metrics["softmax_0.1/snIPS/high"], evaluation.policies[1].estimates["snIPS"].interval()[1]
+    )
+    assert_allclose(found.data.metrics["log_evidence"], posterior.log_evidence)
+    assert found.data.params["n_rounds"] == "200"
+    assert found.data.params["likelihood"] == "Gaussian(noise_std=1.0)"
+    assert found.data.tags["manyarms.version"] == ma.__version__
+    folder = Path(mlflow.artifacts.download_artifacts(run_id=run.info.run_id))
+    assert json.loads((folder / "Evaluation.json").read_text())["records"] == evaluation.records()
+    contexts = np.eye(2)
+    assert_allclose(ma.load(folder / "model.arrow").expected_reward(contexts), posterior.expected_reward(contexts))
+    again = ma.load(folder / "softmax_0.1.arrow")
+    assert_allclose(again.probabilities(contexts), policies["softmax:0.1"].probabilities(contexts))
+
+
+def test_without_a_run_one_begins_and_ends(mlflow, evaluated):
+    run = mlflow.get_run(ma.mlflow.log(evaluated[0]))
+    assert run.info.status == "FINISHED"
+    assert mlflow.active_run() is None
+
+
+def test_training_is_told_step_by_step(mlflow, evaluated):
+    rng = np.random.default_rng(1)
+    logs = ma.LoggedData(rng.normal(size=(80, 2)), rng.integers(3, size=80), rng.normal(size=80), np.full(80, 1 / 3))
+    seen = []
+
+    def both(progress):
+        seen.append(progress)
+        ma.mlflow.log_step(progress)
+
+    with mlflow.start_run() as run:
+        ma.IPSLearner(training=ma.Training(holdout=0.25, rng=rng, progress=both)).learn(logs)
+    for name in ("objective", "held_out"):
+        steps = mlflow.MlflowClient().get_metric_history(run.info.run_id, name)
+        told = {step.step: step.value for step in steps}
+        assert told == {one.step: getattr(one, name) for one in seen}
+    assert len(seen) > 1
+
+
+def test_what_cannot_be_logged_is_refused_in_one_line(evaluated, monkeypatch):
+    with pytest.raises(TooLargeError, match=r"result has 1,001 figures, too many for metrics. Log its file"):
+        ma.mlflow.log(Records({"name": i, "value": 1.0} for i in range(1001)))
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    with pytest.raises(MissingLibraryError, match=r'ma.mlflow needs mlflow: pip install "manyarms\[mlflow\]"'):
+        ma.mlflow.log(evaluated[0])
