@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 
@@ -139,7 +140,7 @@ def test_saved_script_runs_and_gives_the_demos_figures(figures, folder, tmp_path
         assert_allclose(got, expected, rtol=6e-4, atol=6e-5)
 
 
-def test_terminal_shows_the_same_figures_and_ends_with_the_script(figures, folder):
+def test_terminal_shows_the_same_figures_and_ends_with_the_way_to_ones_own_data(figures, folder):
     result = invoke("demo", *SMALL, "--output", folder)
     assert result.exit_code == 0
     table = {line[:13].strip(): line[13:] for line in result.stdout.splitlines()}
@@ -150,18 +151,24 @@ def test_terminal_shows_the_same_figures_and_ends_with_the_script(figures, folde
         assert f"{row['true_value']:.3f}" in shown
         if row["difference"] is not None:
             assert f"{row['difference']:+.3f}" in shown
-    script = (folder / "decide.py").read_text()
-    body = script[script.index("from pathlib") :]
-    assert script.startswith("# ")
-    assert body in result.stdout
+    assert f"The evidence on one page: {folder / 'report.html'}" in result.stdout
     assert result.stdout.rstrip().endswith("decide.py")
+    # The commands that it names run as they are, on the spec that it wrote.
+    for command in figures["commands"]:
+        assert command in result.stdout
+        program, *arguments = shlex.split(command)
+        assert program == "manyarms"
+        done = invoke(*arguments)
+        assert done.exit_code == 0, done.output
+    assert "over what runs now" in done.stdout
+    assert (folder / "my-report.html").stat().st_size < 2_000_000
 
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_nothing_is_cut_or_wrapped_in_the_table(columns, tmp_path):
     result = invoke("demo", *SMALL, "--output", tmp_path, columns=columns)
     assert "…" not in result.stdout
-    report = result.stdout[: result.stdout.index("from pathlib")].splitlines()
+    report = result.stdout.splitlines()
     assert max(len(line) for line in report if str(tmp_path) not in line) <= columns
     table = next(k for k, line in enumerate(report) if "95 % interval" in line)
     assert [line[:13].strip() for line in report[table + 2 : table + 6]] == NAMES

@@ -11,11 +11,10 @@ import numpy as np
 from scipy import sparse
 
 import manyarms as ma
+from manyarms.briefing.answer import SURE
 from manyarms.datasets.environment import LinearEnvironment
-from manyarms.datasets.shop import read_tables, share_of_choices
-
-SURE = 0.95
-"""How probable it must be that a policy beats what runs now before we say: ship it."""
+from manyarms.datasets.shop import read_tables
+from manyarms.jobs.evaluating import Judged
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,7 @@ class Comparison:
         learned: What was learned of the prior, by name: standard deviations, and means coordinate by coordinate.
         now: What runs now; its gain is zero.
         candidates: What could run instead.
+        briefing: All of it, for the report.
     """
 
     n_rounds: int
@@ -63,6 +63,7 @@ class Comparison:
     learned: Mapping[str, float]
     now: Candidate
     candidates: tuple[Candidate, ...]
+    briefing: ma.Briefing
 
     @property
     def best(self) -> Candidate:
@@ -85,26 +86,38 @@ def compare(folder: Path, truth: LinearEnvironment) -> Comparison:
     learned = ma.learn_prior(logs, ma.priors.from_categories(categories, dim=logs.dim))
     posterior = learned.posterior
     unseen = np.bincount(logs.actions, minlength=logs.n_actions) == 0
-    now = ma.Logged(logs)
-
-    def judged(name: str, policy: ma.Policy) -> Candidate:
-        return Candidate(
-            name,
-            posterior.value(policy, logs.contexts),
-            posterior.difference(policy, now, logs.contexts),
-            truth.value(policy, logs.contexts),
-            share_of_choices(policy, logs.contexts, unseen),
-        )
-
+    policies, now = _policies(posterior, logs.contexts), ma.Logged(logs)
+    true_values = {name: truth.value(policy, logs.contexts) for name, policy in {"logged": now, **policies}.items()}
+    briefing = ma.brief(
+        policies,
+        logs,
+        posterior,
+        estimators=[ma.SNIPS(), ma.DR(posterior)],
+        categories=categories,
+        truth=true_values,
+        true_rewards=truth.expected_reward(logs.contexts, logs.actions),
+        sure=SURE,
+        notes={"command": "manyarms demo", "data": "a made-up shop, so the truth is known"},
+    )
+    now_row, *others = (_judged(row, true_values[row.name]) for row in briefing.evaluation.rows)
     return Comparison(
         n_rounds=len(logs),
         n_items=logs.n_actions,
         n_categories=len(set(categories)),
         n_never_shown=int(unseen.sum()),
         learned={parameter.name: parameter.value for parameter in learned.parameters},
-        now=judged("what runs now", now),
-        candidates=tuple(judged(name, policy) for name, policy in _policies(posterior, logs.contexts).items()),
+        now=now_row,
+        candidates=tuple(others),
+        briefing=briefing,
     )
+
+
+def _judged(row: Judged, true_value: float) -> Candidate:
+    assert row.value is not None
+    is_now = row.difference is None
+    gain = ma.Estimate(0.0, 0.0) if row.difference is None else row.difference
+    name = "what runs now" if is_now else row.name
+    return Candidate(name, row.value, gain, true_value, row.value.diagnostics["unsupported_mass"])
 
 
 def _policies(posterior: ma.RewardPosterior, contexts: Any) -> Mapping[str, ma.Policy]:

@@ -14,7 +14,8 @@ from manyarms.cli.terminal import one_line_errors, spinner
 if TYPE_CHECKING:
     from manyarms.cli.comparison import Comparison
 
-FILES = ["logs.parquet", "catalog.parquet", "decide.py"]
+FILES = ["logs.parquet", "catalog.parquet", "shop.toml", "decide.py"]
+REPORT = "report.html"
 
 
 def demo(
@@ -28,8 +29,9 @@ def demo(
 ) -> None:
     """Make up a shop, save its log, fit it, and say which policy to ship.
 
-    Writes logs.parquet, catalog.parquet and decide.py, a script that does
-    the same on your own data.
+    Writes logs.parquet and catalog.parquet; report.html, the decision on one
+    page; and the way to your own data: shop.toml, a spec with comments for
+    the other commands, and decide.py, a script that does the same in Python.
 
     A second run replaces these files if they are just as the demo left them.
     One that is yours, or that you have changed, is kept: the demo then stops,
@@ -53,15 +55,20 @@ def _run(output: Path, seed: int, items: int, categories: int, rounds: int, forc
     from manyarms._files import parquet_bytes  # noqa: PLC0415
     from manyarms.cli.comparison import compare  # noqa: PLC0415
     from manyarms.cli.files import refuse_foreign, write_ours  # noqa: PLC0415
-    from manyarms.cli.script import script_file  # noqa: PLC0415
+    from manyarms.cli.script import script_file, spec_file  # noqa: PLC0415
     from manyarms.datasets.shop import Shop  # noqa: PLC0415
+    from manyarms.report.decision import page  # noqa: PLC0415
 
     if not force:
-        refuse_foreign(output, FILES)
+        refuse_foreign(output, [*FILES, REPORT])
     with spinner("Making up a shop"):
         shop = Shop(n_items=items, n_categories=categories, n_rounds=rounds)
         log = shop.draw(np.random.default_rng(seed))
-        contents = [parquet_bytes(log.logs_table), parquet_bytes(log.catalog_table), script_file().encode()]
+        tables = [parquet_bytes(log.logs_table), parquet_bytes(log.catalog_table)]
+        contents = [*tables, spec_file().encode(), script_file().encode()]
         write_ours(output, dict(zip(FILES, contents, strict=True)))
     with spinner("Reading the log, fitting, comparing policies"):
-        return compare(output, log.environment)
+        comparison = compare(output, log.environment)
+    with spinner("Writing the report"):
+        write_ours(output, {REPORT: page(comparison.briefing, "The demo's shop").encode()})
+    return comparison

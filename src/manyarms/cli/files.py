@@ -30,12 +30,11 @@ def refuse_foreign(folder: Path, names: list[str]) -> None:
 def write_ours(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write these files into the folder, and remember that they are ours.
 
-    The ledger goes first and keeps the files that are about to be replaced: wherever this stops, what lies in the
-    folder is known.
+    The ledger goes first and keeps the files that were there: wherever this stops, what lies in the folder is known.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    replaced = {_checksum_of(folder / name) for name in contents if (folder / name).is_file()} & _ledger(folder)
-    known = sorted(replaced | {_checksum(content) for content in contents.values()})
+    present = {_checksum_of(file) for file in folder.iterdir() if file.is_file()} & _ledger(folder)
+    known = sorted(present | {_checksum(content) for content in contents.values()})
     replace_files({folder / LEDGER: "".join(f"{line}\n" for line in known).encode()})
     replace_files({folder / name: content for name, content in contents.items()})
 

@@ -11,6 +11,7 @@ from manyarms.cli.demo import demo
 from manyarms.cli.evaluate import evaluate
 from manyarms.cli.fit import fit
 from manyarms.cli.learn import learn
+from manyarms.cli.report import report
 from manyarms.cli.reproduce import reproduce
 from manyarms.cli.score import score
 from manyarms.cli.update import update
@@ -21,6 +22,7 @@ app = typer.Typer(
     epilog="Example: manyarms demo --output my-shop --seed 1\n\n"
     "Example: manyarms fit --logs logs/ --context age,city --action item --reward click --out model.arrow\n\n"
     "Example: manyarms evaluate --model model.arrow --logs logs/day=8 --action item --reward click\n\n"
+    "Example: manyarms report --model model.arrow --logs logs/day=8 --action item --reward click --out report.html\n\n"
     "Tab completion: manyarms --install-completion",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -42,6 +44,10 @@ app.command(
     epilog="Example: manyarms update --model model.arrow --logs logs/day=9 --action item --reward click "
     "--catalog items.parquet --category department --out model.arrow"
 )(update)
+app.command(
+    epilog="Example: manyarms report --model model.arrow --logs logs/day=8 --action item --reward click --propensity p "
+    "--policies greedy,policy.arrow --out report.html"
+)(report)
 app.command(epilog="Example: manyarms demo --items 500 --categories 20 --rounds 5000 --json")(demo)
 
 app.command(epilog="Example: manyarms reproduce synthetic-opl movielens --quick --data my-data")(reproduce)

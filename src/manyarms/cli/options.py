@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from manyarms.cli.completion import engine_names
+from manyarms.cli.completion import engine_names, estimator_names, policy_names
 
 _LOGS, _CATALOG = "Logs", "Catalog"
 
@@ -25,6 +25,30 @@ Engine = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of what is drawn at random.")]
 Model = Annotated[Path, typer.Option("--model", help="What `manyarms fit` wrote.")]
+
+Judge = Annotated[Path | None, typer.Option("--model", help="The judge; without it, only --estimators speak.")]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policies",
+        metavar="NAME,FILE,...",
+        autocompletion=policy_names,
+        help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (100; its time grows with them), "
+        "epsilon-greedy:epsilon, uniform, made from the model; or policy files (greedy,pessimistic,uniform).",
+    ),
+]
+Estimators = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--estimators",
+        metavar="NAME,...",
+        autocompletion=estimator_names,
+        help="Model-free estimates beside the model's: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], "
+        "switch-dr:threshold, dros:shrinkage, replay, ... They need --propensity. A clip is a floor on the "
+        "propensity: 0.01 makes no weight larger than 100.",
+    ),
+]
+Sample = Annotated[int, typer.Option("--sample", min=2, help="Judge on so many rounds at most, drawn evenly.")]
 
 Logs = Annotated[
     str | None,

@@ -9,12 +9,13 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from manyarms.cli.comparison import SURE, Candidate, Comparison
-from manyarms.cli.script import script_body
+from manyarms.briefing.answer import SURE
+from manyarms.briefing.words import percent
+from manyarms.cli.comparison import Candidate, Comparison
+from manyarms.cli.script import commands
 from manyarms.core.estimate import Estimate
 
 MIN_WIDTH = 78
@@ -39,17 +40,17 @@ def print_comparison(comparison: Comparison, folder: Path) -> None:
     console.print()
     console.print(_decision(comparison))
     console.print()
+    console.print(Text(f"The evidence on one page: {folder / 'report.html'}"), soft_wrap=True)
+    console.print()
     console.rule("On your own data", characters="-", align="left")
     console.print()
-    script = script_body()
-    if console.is_terminal:
-        console.print(Syntax(script, "python", theme="ansi_dark", background_color="default"))
-    else:
-        # Only colours are lost: a copy of the output stays free of padding.
-        console.out(script, highlight=False)
-    path = folder / "decide.py"
-    console.print(Text(f"Saved as {path}. Set the names at its top, then run"), soft_wrap=True)
-    console.print(Text(f"  {shlex.quote(_this_python())} {shlex.quote(str(path))}", style="bold"), soft_wrap=True)
+    spec = folder / "shop.toml"
+    console.print(Text(f"Put the names of your files and columns into {spec}, then run"), soft_wrap=True)
+    for line in commands(folder):
+        console.print(Text(f"  {line}", style="bold"), soft_wrap=True)
+    console.print(Text("or, in Python, set the names at the top of this script and run it"), soft_wrap=True)
+    script = shlex.quote(str(folder / "decide.py"))
+    console.print(Text(f"  {shlex.quote(_this_python())} {script}", style="bold"), soft_wrap=True)
 
 
 def figures(comparison: Comparison, folder: Path) -> dict[str, Any]:
@@ -68,6 +69,8 @@ def figures(comparison: Comparison, folder: Path) -> dict[str, Any]:
             "ship": best.name if best.is_sure else None,
             "sentence": _decision(comparison).plain.replace("\n", " "),
         },
+        "report": str(folder / "report.html"),
+        "commands": list(commands(folder)),
         "folder": str(folder),
     }
 
@@ -112,7 +115,7 @@ def _table(comparison: Comparison) -> Table:
             f"{row.value.value:.3f}",
             _interval(row.value),
             "-" if is_now else f"{row.gain.value:+.3f}",
-            "-" if is_now else _probability(row.gain.probability_positive),
+            "-" if is_now else percent(row.gain.probability_positive),
             f"{row.true_value:.3f}",
             _share(row.never_shown),
             style="bold green" if row is comparison.best and row.is_sure else "",
@@ -123,7 +126,7 @@ def _table(comparison: Comparison) -> Table:
 def _decision(comparison: Comparison) -> Text:
     best, gain = comparison.best, comparison.best.gain
     low, high = gain.interval()
-    sure = _probability(gain.probability_positive)
+    sure = percent(gain.probability_positive)
     size = f"{gain.value:+.3f} euros per round, 95 % interval {low:+.3f} to {high:+.3f}"
     if best.is_sure:
         return Text(f"Ship {best.name}: it beats what runs now with probability {sure}.\n{size}.", style="bold")
@@ -137,13 +140,6 @@ def _decision(comparison: Comparison) -> Text:
 def _interval(estimate: Estimate) -> str:
     low, high = estimate.interval()
     return f"{low:.3f} to {high:.3f}"
-
-
-def _probability(probability: float) -> str:
-    """Never "100 %": a posterior is not that sure."""
-    if probability > 0.999:
-        return "> 99.9 %"
-    return "< 0.1 %" if probability < 0.001 else f"{100 * probability:.1f} %"
 
 
 def _share(share: float) -> str:

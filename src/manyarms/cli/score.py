@@ -46,7 +46,7 @@ def score(
         if engine == "local":
             check_output(out)
         else:
-            check_output_folder(out)
+            check_output_folder(out, "several processes write, each a file", "leave --engine out to write one file")
         import manyarms as ma  # noqa: PLC0415
 
         told = read_spec(None, {"missing": missing}).logs

@@ -1,7 +1,10 @@
-"""The lines to run on one's own data: a script that does with any Parquet log what the demo does with its own."""
+"""The way to one's own data: a spec for the commands, and a script that does with any log what the demo does."""
 
 from __future__ import annotations
 
+import json
+import shlex
+from pathlib import Path
 from string import Template
 
 from manyarms.datasets.shop import CUSTOMER_COLUMNS
@@ -16,6 +19,30 @@ _HEADER = """\
 #   CATALOG  a row an item, shown or not: its id and its category.
 
 """
+
+_SPEC = Template("""\
+# What the commands read with --spec: which files, and which column is what.
+# It runs as it is on the demo's files. For your own data change the names;
+# paths are taken from the folder of this file.
+
+[logs]
+path = "logs.parquet"         # a file, a folder or a glob of Parquet, CSV or Arrow
+context = $context
+action = "item"               # the column that says what was shown
+reward = "margin"             # the column that says what came back
+propensity = "propensity"     # leave it out where the probabilities were not logged
+# time = "at"                 # for the next two: when the round was
+# half_life = "14d"           # a round this old counts half
+# maturity = "2d"             # younger rounds are left out: their rewards may still come in
+
+[catalog]
+path = "catalog.parquet"      # all items, also those never shown
+id = "item"
+category = "category"         # what items share; also: tags, taxonomy, embedding
+
+[likelihood]
+kind = "gaussian"             # bernoulli for clicks, poisson for counts, log-normal for amounts
+""")
 
 _BODY = Template("""\
 from pathlib import Path
@@ -61,10 +88,28 @@ for name, policy in {
 """)
 
 
+def commands(folder: Path) -> tuple[str, str]:
+    """What to run once the spec names one's own data."""
+    spec, model = (shlex.quote(str(folder / name)) for name in ("shop.toml", "model.arrow"))
+    page = shlex.quote(str(folder / "my-report.html"))
+    return (
+        f"manyarms fit --spec {spec} --out {model}",
+        f"manyarms report --spec {spec} --model {model} --out {page}",
+    )
+
+
+def spec_file() -> str:
+    """A commented spec, with the names of the demo filled in: what is saved as shop.toml."""
+    return _SPEC.substitute(context=_names())
+
+
+def _names() -> str:
+    return f"[{', '.join(f'{json.dumps(name)}' for name in CUSTOMER_COLUMNS)}]"
+
+
 def script_body() -> str:
     """The script, with the column names of the demo filled in."""
-    context = ", ".join(f'"{name}"' for name in CUSTOMER_COLUMNS)
-    return _BODY.substitute(context=f"[{context}]")
+    return _BODY.substitute(context=_names())
 
 
 def script_file() -> str:

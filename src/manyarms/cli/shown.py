@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from manyarms.briefing.words import percent
 from manyarms.cli.words import in_flags
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import any_shared
@@ -157,7 +158,7 @@ def _by_model(evaluation: Evaluation) -> Table:
             _number(row.value.value),
             _interval(row.value),
             "-" if gain is None else f"{gain.value:+.3g}",
-            "-" if gain is None else probability(gain.probability_positive),
+            "-" if gain is None else percent(gain.probability_positive),
             _share(row.value.diagnostics["unsupported_mass"]),
             _share(row.value.diagnostics["prior_share"]),
         )
@@ -221,13 +222,6 @@ def _number(value: float) -> str:
 def _interval(estimate: Estimate) -> str:
     low, high = estimate.interval()
     return f"{low:.3g} to {high:.3g}"
-
-
-def probability(value: float) -> str:
-    """Never "100 %": a posterior is not that sure."""
-    if value > 0.999:
-        return "> 99.9 %"
-    return "< 0.1 %" if value < 0.001 else f"{100 * value:.1f} %"
 
 
 def _share(share: float) -> str:

@@ -81,12 +81,17 @@ def check_output(path: Path) -> None:
     _check_writable(path)
 
 
-def check_output_folder(path: Path) -> None:
-    """The same of a folder of files, which is made if it is not there."""
+def check_output_folder(path: Path, why: str, instead: str) -> None:
+    """The same of a folder of files, which is made if it is not there.
+
+    Args:
+        path: The folder.
+        why: Why it must be one.
+        instead: How to get a single file.
+    """
     if path.is_file():
         raise InputError(
-            f"--out must name a folder, since several processes write, each a file; {path} is a file. Name another "
-            "place, remove it, or leave --engine out to write one file."
+            f"--out must name a folder, since {why}; {path} is a file. Name another place, remove it, or {instead}."
         )
     above = next(one for one in (path, *path.absolute().parents) if one.exists())
     if not above.is_dir():

@@ -65,9 +65,9 @@ def listed(rows: Sequence[dict[str, Any]]) -> str:
     return "; ".join(f"{row['name']} {row['shown']}" for row in rows)
 
 
-def sized(parts: Sequence[Any], height: float, words: str) -> alt.LayerChart:
+def sized(parts: Sequence[Any], height: int, words: str) -> alt.LayerChart:
     """Marks over one another, with a size, and words in the place of the picture."""
     import altair as alt  # noqa: PLC0415
 
     drawn: Any = alt.layer(*parts)
-    return drawn.properties(width=WIDTH, height=round(height), description=words)
+    return drawn.properties(width=WIDTH, height=height, description=words)

@@ -115,7 +115,7 @@ def agreement(evaluation: Evaluation) -> alt.LayerChart:
     x = alt.X("low:Q", title="value of the policy, a round", scale=scale)
     bars = base.mark_rule(strokeWidth=2, clip=True).encode(x=x, x2="high:Q")
     points = base.mark_point(clip=True).encode(x=alt.X("value:Q", scale=scale))
-    height = ROW * len(names) * max(1.0, 0.5 * len(judges))
+    height = round(ROW * len(names) * max(1.0, 0.5 * len(judges)))
     words = "; ".join(f"{row['name']} by {row['judge']} {row['shown']}" for row in rows)
     return sized([bars, points], height, f"Values by judge with 95 % intervals: {words}.")
 

@@ -53,9 +53,9 @@ def sureness(value: float | None) -> Cell:
     return Cell(NOTHING if value is None else percent(value), value, is_number=True)
 
 
-def count(value: float) -> Cell:
+def count(value: float | int) -> Cell:
     """How many."""
-    return Cell(f"{value:,.6g}", value, is_number=True)
+    return Cell(f"{value:,.6g}", float(value), is_number=True)
 
 
 def estimate(found: Estimate | None, *, sign: bool = False) -> Cell:
