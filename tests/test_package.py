@@ -4,17 +4,17 @@ import doctest
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from pages import DOCS, ROOT, blocks_of, python_of, run
 
 import manyarms as ma
 from manyarms import theory
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXPERIMENTS = ROOT / "docs" / "experiments.md"
-SCALE = ROOT / "docs" / "scale.md"  # needs clusters: run by test_engines.py
+EXPERIMENTS = DOCS / "experiments.md"
+# Clusters: test_engines.py; real logs: test_command_docs.py.
+ELSEWHERE = [EXPERIMENTS, *(DOCS / name for name in ("scale.md", "how-to/dask.md", "how-to/spark.md", "tutorial.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
 
 def test_everything_exported_exists_once():
@@ -38,13 +38,9 @@ def test_import_is_light():
     assert out.stdout.strip() == "[]"
 
 
-def blocks_of(page):
-    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-
-
 def test_python_blocks_on_experiments_run_as_a_script(tmp_path):
     """Worker processes import what a reader saved: all blocks in one file, the method in its own."""
-    blocks = blocks_of(EXPERIMENTS)
+    blocks = python_of(EXPERIMENTS)
     (tmp_path / "my_method.py").write_text(next(block for block in blocks if "class MyMethod" in block))
     (tmp_path / "page.py").write_text("\n".join(blocks))
     done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -53,10 +49,25 @@ def test_python_blocks_on_experiments_run_as_a_script(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page not in (EXPERIMENTS, SCALE)], ids=lambda page: page.name
+    "page", [page for page in PAGES if page not in ELSEWHERE and blocks_of(page)], ids=lambda page: page.stem
 )
-def test_python_blocks_of_the_documents_run(page, tmp_path, monkeypatch):
-    """The blocks of a page run one after the other, as a reader would type them."""
+def test_the_blocks_of_a_page_run_and_print_what_it_shows(page, tmp_path, monkeypatch):
+    """One after the other, as a reader would type them."""
     monkeypatch.chdir(tmp_path)
-    blocks = blocks_of(page)
-    exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})
+    # The commands of this page need files: test_command_docs.py has them.
+    run(page, commands=page.name != "command-line.md")
+
+
+def test_every_public_name_is_on_one_page_of_the_api():
+    text = "\n".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "api").glob("*.md")))
+    named = re.findall(r"^::: manyarms\.(\w+)$", text, flags=re.MULTILINE)
+    beside = ["datasets", "engines", "theory"]  # modules that are imported by their own name
+    assert sorted(named) == sorted([*ma.__all__, *beside])
+
+
+def test_every_page_is_in_the_menu():
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in DOCS.rglob("*.md"):
+        assert re.search(rf"^ +- (.*: )?{re.escape(page.relative_to(DOCS).as_posix())}$", menu, flags=re.MULTILINE), (
+            page
+        )
