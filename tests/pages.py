@@ -43,7 +43,7 @@ def run(page: Path, *, names: dict | None = None, figures: bool = True, commands
                 exec(compile(text, str(page), "exec"), space)
             printed = out.getvalue()
         elif language == "sh" and commands:
-            printed = "".join(command(line) for line in text.strip().splitlines())
+            printed = "".join(command(line) for line in text.replace("\\\n", "").strip().splitlines())
         elif language == "text" and figures:
             assert_shown(text, printed, page)
     return space
