@@ -44,6 +44,9 @@ def run(page: Path, *, names: dict | None = None, figures: bool = True, commands
             printed = out.getvalue()
         elif language == "sh" and commands:
             printed = "".join(command(line) for line in text.replace("\\\n", "").strip().splitlines())
+        elif language == "toml":
+            # Its first line says what the file is called.
+            Path(text.split()[1]).write_text(text, encoding="utf-8")
         elif language == "text" and figures:
             assert_shown(text, printed, page)
     return space
