@@ -6,7 +6,7 @@ RUN := $(BIN)/python
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers unit format lock coverage reproduce benchmark learned-priors taxonomy \
+.PHONY: help demo test lint types layers unit docs docs-serve format lock coverage reproduce benchmark learned-priors taxonomy \
 	real-priors clicks clicks-at-scale estimators-at-scale out-of-core clean
 
 help:  ## list the targets
@@ -15,7 +15,7 @@ help:  ## list the targets
 demo: $(VENV)/.installed  ## a shop log, a fit, a decision
 	$(BIN)/manyarms demo
 
-test: lint types layers unit  ## everything that must hold: lint, types, layers, tests
+test: lint types layers unit docs  ## everything that must hold: lint, types, layers, tests, documents
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -29,6 +29,14 @@ layers: $(VENV)/.installed-dev
 
 unit: $(VENV)/.installed-dev
 	$(RUN) -m pytest -n 2 --dist loadgroup -rs
+
+# A link that leads nowhere, an anchor that is not there, a page outside the menu: each is an error. Material's notice of its successor
+# is no warning about these pages.
+docs: $(VENV)/.installed-dev  ## the documents as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-serve: $(VENV)/.installed-dev  ## the same on http://127.0.0.1:8000, made anew as pages change
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --dev-addr 127.0.0.1:8000
 
 format: $(VENV)/.installed-dev  ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
@@ -77,7 +85,7 @@ lock: $(VENV)/.installed-dev  ## renew constraints.txt
 		--python-version 3.11 --upgrade -o constraints.txt pyproject.toml
 
 clean:  ## remove what these targets made
-	rm -rf $(VENV) demo-shop big-logs .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) site demo-shop big-logs .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,4 +1,4 @@
-"""The page on the command line runs as it stands: on the real logs where they are there, else on small ones."""
+"""Pages on real logs run as they stand: on these where they are there, else on small ones."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from pages import DOCS, run
 from small_data import open_bandit, open_bandit_parquet
 from typer.testing import CliRunner
 
@@ -27,6 +28,18 @@ def blocks(language):
 
 def commands():
     return [line for block in blocks("sh") for line in block.strip().splitlines()]
+
+
+@pytest.mark.parametrize("where", ["small", "real"])
+def test_the_tutorial_runs(where, tmp_path, monkeypatch):
+    """Its figures are those of the real logs."""
+    if where == "real" and REAL is None:
+        pytest.skip("MANYARMS_DATA is not set")
+    if where == "small":
+        (tmp_path / "obd").mkdir()
+        open_bandit_parquet(tmp_path / "obd", np.random.default_rng(0))
+        monkeypatch.setenv("MANYARMS_DATA", str(tmp_path))
+    run(DOCS / "tutorial.md", figures=where == "real")
 
 
 @pytest.mark.parametrize("where", ["small", "real"])

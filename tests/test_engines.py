@@ -1,7 +1,6 @@
 """Passes over logs on clusters: the same answers, whoever dies on the way."""
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from pages import DOCS, run
 
 import manyarms as ma
 from manyarms.engines import Engine
@@ -343,8 +343,16 @@ def test_python_blocks_on_scale_run_on_clusters(dask_client, spark_session, tmp_
     rounds = {"age": rng.normal(40, 9, n), "city": rng.choice(["Ulm", "Bonn"], n), "item": rng.choice(names, n)}
     Path("logs").mkdir()
     pq.write_table(pa.table({**rounds, "bought": bought}), "logs/day.parquet", row_group_size=50)
-    page = Path(__file__).parents[1] / "docs" / "scale.md"
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    shown = {"__name__": "__main__", "session": spark_session}
-    exec(compile("\n".join(blocks), str(page), "exec"), shown)
+    shown = run(DOCS / "scale.md", names={"session": spark_session})
     assert shown["found"].n_seen == len(names)
+
+
+def test_the_page_on_dask_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(DOCS / "how-to" / "dask.md")
+    assert len(list(Path("scores").glob("*.parquet"))) > 1
+
+
+def test_the_page_on_spark_runs(spark_session, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(DOCS / "how-to" / "spark.md")

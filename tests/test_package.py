@@ -3,20 +3,21 @@
 import ast
 import doctest
 import importlib
+import operator
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from pages import DOCS, ROOT, blocks_of, python_of, run
 
 import manyarms as ma
 from manyarms import theory
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXPERIMENTS = ROOT / "docs" / "experiments.md"
-SCALE = ROOT / "docs" / "scale.md"  # needs clusters: run by test_engines.py
+EXPERIMENTS = DOCS / "experiments.md"
+# Clusters: test_engines.py; real logs: test_command_docs.py.
+ELSEWHERE = [EXPERIMENTS, *(DOCS / name for name in ("scale.md", "how-to/dask.md", "how-to/spark.md", "tutorial.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
 
 def test_everything_exported_exists_once():
@@ -80,13 +81,9 @@ def test_nothing_heavy_is_loaded_for(code, heavy):
     assert out.stdout.splitlines()[-1] == "[]"
 
 
-def blocks_of(page):
-    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-
-
 def test_python_blocks_on_experiments_run_as_a_script(tmp_path):
     """Worker processes import what a reader saved: all blocks in one file, the method in its own."""
-    blocks = blocks_of(EXPERIMENTS)
+    blocks = python_of(EXPERIMENTS)
     (tmp_path / "my_method.py").write_text(next(block for block in blocks if "class MyMethod" in block))
     (tmp_path / "page.py").write_text("\n".join(blocks))
     done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -95,10 +92,31 @@ def test_python_blocks_on_experiments_run_as_a_script(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page not in (EXPERIMENTS, SCALE)], ids=lambda page: page.name
+    "page", [page for page in PAGES if page not in ELSEWHERE and blocks_of(page)], ids=lambda page: page.stem
 )
-def test_python_blocks_of_the_documents_run(page, tmp_path, monkeypatch):
-    """The blocks of a page run one after the other, as a reader would type them."""
+def test_the_blocks_of_a_page_run_and_print_what_it_shows(page, tmp_path, monkeypatch):
+    """One after the other, as a reader would type them."""
     monkeypatch.chdir(tmp_path)
-    blocks = blocks_of(page)
-    exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})
+    # The commands of this page need files: test_command_docs.py has them.
+    run(page, commands=page.name != "command-line.md")
+
+
+def test_every_public_name_is_on_one_page_of_the_api():
+    text = "\n".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "api").glob("*.md")))
+    found = re.findall(r"^::: manyarms\.(\S+)$", text, flags=re.MULTILINE)
+    beside = ["datasets", "engines", "engines.dask", "engines.spark", "theory"]  # imported by their own names
+    builders = [f"priors.{name}" for name in ma.priors.__all__]
+    assert sorted(found) == sorted([*map(path_on_a_page, [*ma.__all__, *builders]), *beside])
+
+
+def path_on_a_page(name):
+    """Where its module has the same name, a function is found by its whole path only."""
+    last = name.split(".")[-1]
+    module = getattr(operator.attrgetter(name)(ma), "__module__", "")
+    return f"{module}.{last}".removeprefix("manyarms.") if module.endswith(f".{last}") else name
+
+
+def test_every_page_is_in_the_menu():
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", menu, flags=re.MULTILINE)
+    assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))

@@ -35,7 +35,7 @@ class Catalog(Saved):
     Raises:
         InputError: Naming the argument, the first bad row and a way out.
 
-    Example:
+    Examples:
         >>> from manyarms.core.catalog import Catalog
         >>> catalog = Catalog(["tea", "mug", "pot"], categories=["food", "kitchen", None])
         >>> catalog

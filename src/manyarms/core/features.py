@@ -153,7 +153,7 @@ class FeatureMap(Saved):
         features: The features of each column, in order.
         intercept: Whether a column of ones comes first.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> from manyarms.core.features import Categorical, FeatureMap, Numeric
         >>> table = pa.table({"age": [20.0, 40.0], "city": ["Riga", "Oslo"]})

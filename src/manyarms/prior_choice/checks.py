@@ -178,7 +178,7 @@ def check_categories(
     Raises:
         InputError: For `StudentT`: the mean of heavy-tailed rewards is that of a few rounds, and no test of it holds.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> import manyarms as ma
         >>> from manyarms.prior_choice.checks import check_categories

@@ -151,7 +151,7 @@ def compare_priors(
     Raises:
         InputError: For a prior that does not fit the logs, naming it.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> import manyarms as ma
         >>> from manyarms.prior_choice.compare import compare_priors

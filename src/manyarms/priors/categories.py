@@ -32,7 +32,7 @@ def from_categories(
         action_std: Of an action around its category.
         shared_std: Of an effect that all actions share; None for none.
 
-    Example:
+    Examples:
         >>> from manyarms.priors import from_categories
         >>> from_categories(["tea", "tea", "mug", None], dim=2)
         HierarchicalGaussian(4 actions, d=2, latent_dim=6, category: 3 (1 action without))

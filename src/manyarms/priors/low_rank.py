@@ -36,7 +36,7 @@ def low_rank(
         action_std: Of an action around its B_a ψ.
         shared_std: Of an effect in R^d that all actions share, which comes first in ψ; None for none.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from manyarms.priors import low_rank
         >>> low_rank(np.eye(5)[:, :2], n_actions=100)

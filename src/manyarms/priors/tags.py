@@ -49,7 +49,7 @@ def from_tags(
         action_std: Of an action around the sum of its tags.
         shared_std: Of an effect that all actions share; None for none.
 
-    Example:
+    Examples:
         >>> from manyarms.priors import from_tags
         >>> from_tags([["drama"], ["drama", "war"], []], dim=2)
         HierarchicalGaussian(3 actions, d=2, latent_dim=6, tag: 3 (1 action without))

@@ -50,7 +50,7 @@ def from_taxonomy(
     Raises:
         InputError: For a label below a missing one, an unknown parent or node, or a cycle; it is named.
 
-    Example:
+    Examples:
         >>> from manyarms.priors import from_taxonomy
         >>> from_taxonomy([["food", "tea"], ["food", "rice"], ["kitchen"]], dim=2)
         HierarchicalGaussian(3 actions, d=2, latent_dim=10, level 1: 2, level 2: 3 (1 action without))
