@@ -67,6 +67,15 @@ def test_without_a_run_one_begins_and_ends(mlflow, evaluated):
     assert mlflow.active_run() is None
 
 
+def test_both_parts_of_a_hurdle_are_named(mlflow):
+    logs = ma.LoggedData(np.ones((4, 1)), [0, 1, 0, 1], [0.0, 2.0, 3.0, 0.0])
+    posterior = ma.fit(logs, ma.priors.independent(2, dim=1), ma.Hurdle())
+    found = mlflow.get_run(ma.mlflow.log(posterior=posterior)).data
+    assert found.params["likelihood"] == ", ".join(repr(one) for _, one in posterior.factors)
+    assert found.params["n_rounds"] == "4"
+    assert_allclose(found.metrics["log_evidence"], posterior.log_evidence)
+
+
 def test_training_is_told_step_by_step(mlflow, evaluated):
     rng = np.random.default_rng(1)
     logs = ma.LoggedData(rng.normal(size=(80, 2)), rng.integers(3, size=80), rng.normal(size=80), np.full(80, 1 / 3))

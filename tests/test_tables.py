@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import manyarms as ma
+from manyarms._extras import imported
 from manyarms.core.tabular import Records, Tabular
 from manyarms.errors import MissingLibraryError
 
@@ -106,6 +107,13 @@ def test_a_summary_has_the_marginals_of_every_action_by_its_id(results):
     some = posterior.summary([4, 1]).to_polars()
     assert some["action"].to_list() == ["e", "e", "b", "b"]
     assert_allclose(some["mean"], posterior.weights.action_mean([4, 1]).reshape(-1))
+
+
+def test_a_library_that_is_there_but_broken_says_so_itself(tmp_path, monkeypatch):
+    (tmp_path / "half_installed.py").write_text("import what_it_needs")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="No module named 'what_it_needs'"):
+        imported("half_installed", "to_half")
 
 
 def test_a_library_that_is_not_there_is_named_with_a_way_out(monkeypatch):
