@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint types layers unit docs docs-serve format lock coverage reproduce benchmark learned-priors taxonomy \
-	real-priors clicks clicks-at-scale estimators-at-scale out-of-core clean
+	real-priors clicks clicks-at-scale estimators-at-scale out-of-core gallery clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -78,6 +78,9 @@ out-of-core: $(VENV)/.installed  ## 20 million rounds on disk: a fit beside only
 	@test -d big-logs || $(RUN) benchmarks/make_logs.py big-logs
 	$(RUN) benchmarks/out_of_core.py big-logs
 	$(RUN) benchmarks/cluster_stages.py big-logs
+
+gallery: $(VENV)/.installed  ## the charts of the demo's report, for the documents
+	$(RUN) studies/gallery.py docs/report
 
 lock: $(VENV)/.installed-dev  ## renew constraints.txt
 	$(INSTALL) uv

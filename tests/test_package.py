@@ -106,7 +106,9 @@ def test_every_public_name_is_on_one_page_of_the_api():
     found = re.findall(r"^::: manyarms\.(\S+)$", text, flags=re.MULTILINE)
     beside = ["datasets", "engines", "engines.dask", "engines.spark", "theory"]  # imported by their own names
     builders = [f"priors.{name}" for name in ma.priors.__all__]
-    assert sorted(found) == sorted([*map(path_on_a_page, [*ma.__all__, *builders]), *beside])
+    charts = [f"plots.{name}" for name in ma.plots.__all__]
+    names = [name for name in [*ma.__all__, *builders, *charts] if name != "plots"]
+    assert sorted(found) == sorted([*map(path_on_a_page, names), *beside])
 
 
 def path_on_a_page(name):

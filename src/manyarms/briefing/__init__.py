@@ -2,10 +2,10 @@
 
 from manyarms.briefing.actions import Mover, Movers, Shrinkage, Shrunk, movers, shrinkage
 from manyarms.briefing.answer import Answer, answer
-from manyarms.briefing.brief import Briefing, brief
 from manyarms.briefing.calibration import Calibration, CalibrationBin, calibration
 from manyarms.briefing.lights import Light, lights
 from manyarms.briefing.support import CategorySupport, Support, support
+from manyarms.briefing.whole import Briefing, brief
 
 __all__ = [
     "Answer",

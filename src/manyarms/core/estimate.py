@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from scipy.special import ndtr, ndtri
 
 from manyarms._arrays import as_scalar
+from manyarms.core.notebook import html_facts
 from manyarms.core.tabular import Tabular
 from manyarms.errors import InputError
 
@@ -113,6 +114,16 @@ class Estimate(Tabular):
     def records(self, level: float = 0.95) -> list[dict[str, Any]]:
         """The one record, as a table has it."""
         return [self.record(level)]
+
+    def _repr_html_(self) -> str:
+        low, high = self.interval()
+        facts = {
+            "95 % interval": f"{low:.4g} to {high:.4g}",
+            "probability of being positive": f"{self.probability_positive:.4f}",
+            "how": f"{self.kind}, {self.method}",
+            **self.diagnostics,
+        }
+        return html_facts(f"{self.value:.4g}", facts, self.warnings)
 
     def __str__(self) -> str:
         low, high = self.interval()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from manyarms._extras import imported
+from manyarms.core.notebook import html_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +24,9 @@ class Tabular(ABC):
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
         """The rows as plain records, for a file or for a loop."""
+
+    def _repr_html_(self) -> str:
+        return html_table(self.records())
 
     def to_arrow(self, **options: Any) -> pa.Table:
         """The table as a `pyarrow.Table`; a figure that a row does not have is null there.

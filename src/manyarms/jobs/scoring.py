@@ -21,6 +21,7 @@ from manyarms._words import Missing
 from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of
 from manyarms.core.features import FeatureMap
+from manyarms.core.notebook import html_facts
 from manyarms.core.policy import Policy
 from manyarms.core.tabular import Tabular, as_arrow
 from manyarms.engines import Engine, Local, as_engine
@@ -59,6 +60,11 @@ class Scored(Tabular):
     def records(self) -> list[dict[str, Any]]:
         """The rows that were written, read back."""
         return self.to_arrow().to_pylist()
+
+    def _repr_html_(self) -> str:
+        # Not the rows: there may be too many to read back.
+        facts = {"contexts": self.n_contexts, "rows": self.n_rows, "left out": self.n_dropped}
+        return html_facts(str(self.path), facts)
 
     def to_arrow(self, **options: Any) -> pa.Table:
         """All that was written, read back into memory."""

@@ -7,9 +7,9 @@ drawn. Colours come from the theme (`plots.theme`), so that a page can have a li
 """
 
 from manyarms.plots.actions import movers, shrinkage
+from manyarms.plots.look import theme
 from manyarms.plots.policies import agreement, better, gains, values
 from manyarms.plots.rounds import calibration, support
-from manyarms.plots.theme import theme
 
 __all__ = [
     "agreement",

@@ -19,6 +19,7 @@ from manyarms.core.features import FeatureMap
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mass import FeatureMass
+from manyarms.core.notebook import html_facts
 from manyarms.core.policy import Policy
 from manyarms.core.statistics import Statistics
 from manyarms.engines import Engine, as_engine
@@ -73,6 +74,17 @@ class RewardPosterior(PolicyJudge):
             f"RewardPosterior({self.weights.n_actions:,} actions, {len(self.weights.observed.actions):,} seen, "
             f"{self.statistics.n_rounds:,} rounds, d={self.weights.dim}, log_evidence={self.log_evidence:.6g})"
         )
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "actions": self.n_actions,
+            "of them seen": len(self.weights.observed.actions),
+            "rounds": self.statistics.n_rounds,
+            "features": ", ".join(self.features.names) if self.features is not None else self.dim,
+            "rewards": str(self.likelihood),
+            "log evidence": self.log_evidence,
+        }
+        return html_facts("RewardPosterior", facts, self.all_warnings)
 
     @cached_property
     def check(self) -> PriorCheck:

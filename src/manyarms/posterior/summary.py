@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from manyarms._arrays import Array
 from manyarms.core.catalog import Catalog
 from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.notebook import SHOWN, html_table
 from manyarms.core.observed import action_chunks
 from manyarms.core.tabular import Tabular, as_arrow
 
@@ -55,6 +56,12 @@ class ActionSummary(Tabular):
                 "std": self.std.reshape(-1),
             }
         )
+
+    def _repr_html_(self) -> str:
+        # The first actions are enough to see: there may be a million.
+        some = slice(0, SHOWN // max(1, len(self.features)) + 1)
+        few = ActionSummary(self.actions[some], self.features, self.seen[some], self.mean[some], self.std[some])
+        return html_table(few.records()[:SHOWN], caption=repr(self))
 
     def __len__(self) -> int:
         return len(self.actions)

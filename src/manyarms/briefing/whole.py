@@ -6,6 +6,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
+from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -22,6 +23,7 @@ from manyarms.core.catalog import as_column
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint, any_shared
+from manyarms.core.notebook import html_table
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError
 from manyarms.estimators.comparison import Judge
@@ -76,6 +78,10 @@ class Briefing:
         """All of it as plain values."""
         found = {one.name: plain(getattr(self, one.name)) for one in fields(self)}
         return {**found, "warnings": list(self.warnings)}
+
+    def _repr_html_(self) -> str:
+        rows = html_table(self.evaluation.records(), caption=self.answer.sentence)
+        return f"{rows}<p>{escape(self.answer.reason)}</p>"
 
     def __str__(self) -> str:
         return f"{self.answer.sentence} {self.answer.reason}"

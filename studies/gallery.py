@@ -1,0 +1,33 @@
+"""The charts of the demo's report as SVG, for the documents.
+
+python studies/gallery.py docs/report
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+import manyarms as ma
+from manyarms._files import parquet_bytes
+from manyarms.cli.comparison import compare
+from manyarms.datasets.shop import Shop
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    log = Shop().draw(np.random.default_rng(0))
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "logs.parquet").write_bytes(parquet_bytes(log.logs_table))
+        (Path(folder) / "catalog.parquet").write_bytes(parquet_bytes(log.catalog_table))
+        found = compare(Path(folder), log.environment)
+    for path in ma.write_report(found.briefing, parser.parse_args().folder, format="svg"):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
