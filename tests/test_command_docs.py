@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from browser import opened
 from pages import DOCS, run
 from small_data import open_bandit, open_bandit_parquet
 from typer.testing import CliRunner
@@ -61,7 +62,7 @@ def test_every_command_of_the_page_runs(where, tmp_path, monkeypatch):
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 0, (command, result.output, result.exception)
         shown[arguments[0]] = result.stdout
-    assert list(shown) == ["fit", "learn", "evaluate", "score", "update"]
+    assert list(shown) == ["fit", "learn", "evaluate", "report", "score", "update"]
     assert json.loads(shown["fit"])["dropped"]["immature"] > 0
     assert "policy.arrow" in shown["evaluate"] and "snips" in shown["evaluate"]
     scores = pq.read_table("scores.parquet")
@@ -70,9 +71,13 @@ def test_every_command_of_the_page_runs(where, tmp_path, monkeypatch):
     assert set(scores["action"].to_pylist()) <= set(items) and scores.num_rows == 3 * (
         scores["row"].to_numpy().max() + 1
     )
-    assert sorted(os.listdir()) == ["model.arrow", "obd.toml", "policy.arrow", "recent.arrow", "scores.parquet"]
+    files = ["model.arrow", "obd.toml", "policy.arrow", "recent.arrow", "report.html", "scores.parquet"]
+    assert sorted(os.listdir()) == files
     if where == "real":
         assert_figures_of_the_page(shown)
+        assert "Not decided: by the model policy.arrow brings +66.7 %" in PAGE and "Not decided" in shown["report"]
+    dom, console = opened(Path("report.html").absolute())
+    assert console == [] and 'data-drawn="8"' in dom
 
 
 def assert_figures_of_the_page(shown):

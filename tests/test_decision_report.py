@@ -131,6 +131,20 @@ def test_the_answer_is_the_surest_gain_or_none(verdict, policy, gains):
     assert found.sentence.startswith({"ship": "Ship b", "undecided": "Not decided", "keep": "Keep what"}[verdict])
 
 
+def test_a_gain_that_the_rewards_contradict_is_not_shipped():
+    def found(value, size):
+        check = ma.Estimate(value, 0.05, kind="sampling", diagnostics={"effective_sample_size": size})
+        gain = ma.Estimate(0.3, 0.05, diagnostics={})
+        row = ma.jobs.Judged("new", ma.Estimate(1.3, 0.05), gain, estimates={"snips": check})
+        return answer(ma.Evaluation(100, 1.0, ma.jobs.Judged("logged", ma.Estimate(1.0, 0.05)), (row,)))
+
+    assert found(1.25, 1000.0).verdict == found(1.6, 1000.0).verdict == "ship"
+    refuted = found(1.1, 1000.0)
+    assert refuted.verdict == "undecided" and "but snips contradicts it" in refuted.sentence
+    # Weights that are worth a handful of rounds contradict nothing.
+    assert found(1.1, 20.0).verdict == "ship"
+
+
 def test_what_is_missing_is_said_and_the_rest_is_there(tmp_path):
     train, test, _ = world()
     bare = ma.LoggedData(test.contexts, test.actions, test.rewards, n_actions=60)

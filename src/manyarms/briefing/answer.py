@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from manyarms.briefing.words import number, percent
+from manyarms.estimators.diagnostics import Thresholds
 from manyarms.jobs import Evaluation
 from manyarms.jobs.evaluating import Judged
 
-SURE = 0.95
-"""How probable it must be that a policy beats what runs now before the answer is: ship it."""
+SURE = 0.975
+"""How probable it must be that a policy beats what runs now before the answer is: ship it.
+
+The 95 % interval of its gain then lies above zero.
+"""
+FAR = 2.0
+"""Standard errors between two judges of one policy beyond which they contradict one another."""
 
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
 
@@ -38,8 +45,9 @@ class Answer:
 def answer(evaluation: Evaluation, *, sure: float = SURE) -> Answer:
     """The answer that an evaluation gives.
 
-    A policy is shipped when it beats what runs now with a probability of at least `sure`; of several the one that is
-    expected to gain most. Where every candidate is worse with that probability, what runs now stays.
+    A policy is shipped when it beats what runs now with a probability of at least `sure` and no estimator whose weights
+    are worth enough rounds contradicts the model on it; of several the one that is expected to gain most. Where every
+    candidate is worse with that probability, what runs now stays.
 
     Args:
         evaluation: What `evaluate` returned.
@@ -49,7 +57,8 @@ def answer(evaluation: Evaluation, *, sure: float = SURE) -> Answer:
     judged = [row for row in evaluation.policies if row.difference is not None]
     if not judged:
         return _without_model(evaluation)
-    better = [row for row in judged if _probability(row) >= sure]
+    promising = [row for row in judged if _probability(row) >= sure]
+    better = [row for row in promising if not contradicting(row)]
     if better:
         best = max(better, key=_gain)
         return Answer(
@@ -58,6 +67,18 @@ def answer(evaluation: Evaluation, *, sure: float = SURE) -> Answer:
             f"Ship {best.name}: {_change(best)} over what runs now, {percent(_probability(best))} sure.",
             _caveat(best)
             or f"Judged on {evaluation.n_rounds:,} logged contexts against {now}, by the model's posterior.",
+            _probability(best),
+        )
+    if promising:
+        best = max(promising, key=_gain)
+        return Answer(
+            "undecided",
+            best.name,
+            f"Not decided: by the model {best.name} brings {_change(best)} over what runs now, "
+            f"{percent(_probability(best))} sure, but {' and '.join(contradicting(best))} "
+            f"{'contradicts' if len(contradicting(best)) == 1 else 'contradict'} it.",
+            "The logged rewards alone do not confirm what the model expects of it. Find out why, or test it on a share "
+            "of the traffic.",
             _probability(best),
         )
     best = max(judged, key=_gain)
@@ -78,6 +99,27 @@ def answer(evaluation: Evaluation, *, sure: float = SURE) -> Answer:
         f"That is less than the {percent(sure)} asked for. More rounds, or a test of {best.name} on a share of the "
         "traffic, would tell.",
         _probability(best),
+    )
+
+
+def contradicting(row: Judged, thresholds: Thresholds | None = None) -> list[str]:
+    """Estimators that put the value of a policy far below where the model has it, with weights that are worth rounds.
+
+    Args:
+        row: The policy.
+        thresholds: When weights are worth enough; None for the default.
+    """
+    limit = (Thresholds() if thresholds is None else thresholds).min_effective_sample_size
+    model = row.value
+    return (
+        []
+        if model is None
+        else [
+            name
+            for name, one in row.estimates.items()
+            if one.diagnostics.get("effective_sample_size", 0.0) >= limit
+            and model.value - one.value > FAR * math.hypot(one.std, model.std)
+        ]
     )
 
 

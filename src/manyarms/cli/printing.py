@@ -131,7 +131,7 @@ def _decision(comparison: Comparison) -> Text:
     if best.is_sure:
         return Text(f"Ship {best.name}: it beats what runs now with probability {sure}.\n{size}.", style="bold")
     return Text(
-        f"Keep what runs now: nothing beats it with probability {100 * SURE:.0f} %.\n"
+        f"Keep what runs now: nothing beats it with probability {percent(SURE)}.\n"
         f"Nearest is {best.name}, with probability {sure}.\n{size}.",
         style="bold",
     )

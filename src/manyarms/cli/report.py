@@ -52,7 +52,7 @@ def report(
     sample: o.Sample = 100_000,
     sure: Annotated[
         float, typer.Option("--sure", min=0.5, max=1.0, help="How probable a gain must be to say: ship it.")
-    ] = 0.95,
+    ] = 0.975,
     title: Annotated[str, typer.Option("--title", help="Of the page.")] = "Policy report",
     format: Annotated[
         str | None,
