@@ -121,6 +121,16 @@ class Finding(Saved, Generic[Found]):
 
 
 @dataclass(frozen=True)
+class OnFound:
+    """Some work on what was found, whatever was dropped."""
+
+    work: Callable[[Any], Any]
+
+    def __call__(self, finding: Finding[Any]) -> Any:
+        return self.work(finding.found)
+
+
+@dataclass(frozen=True)
 class PieceWork(Generic[Found]):
     """A task on the rounds of a piece.
 
