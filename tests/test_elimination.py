@@ -132,6 +132,7 @@ def test_a_tree_is_solved_along_its_structure_and_equals_the_dense_answer(shared
     assert posterior.weights.variance_of(mass, everyone) == pytest.approx(
         mass.ravel() @ joint @ mass.ravel(), rel=1e-10
     )
+    assert_allclose(posterior.weights.covariances_with(mass, everyone).ravel(), joint @ mass.ravel(), atol=1e-9)
     draws = posterior.weights.draw_latent(rng, 20_000)
     spread = posterior.weights.latent_cov
     assert_allclose(

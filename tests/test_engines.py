@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from operator import attrgetter
 from pathlib import Path
 
 import duckdb
@@ -19,7 +20,7 @@ from pages import DOCS, run
 import manyarms as ma
 from manyarms.engines import Engine
 from manyarms.engines.dask import Dask
-from manyarms.errors import InputError, NonFiniteError, RangeError
+from manyarms.errors import EngineError, InputError, NonFiniteError, RangeError
 from manyarms.likelihoods.counting import Count
 
 # One process of the test run, so that every cluster is started once.
@@ -278,6 +279,50 @@ def test_a_killed_dask_worker_changes_nothing(dask_client, prior, tmp_path):
     found = ma.fit(stream, prior, ma.Bernoulli(), engine=Dask(dask_client, pieces=12), progress=during_the_fit)
     assert len(killed) == 1
     assert_same_posterior(found, expected, 1e-8)
+
+
+def dying_while_sent_to(client, deaths):
+    """The client's `scatter`, with a worker killed in so many of its calls; distributed then fails as written here."""
+    from distributed.comm import CommClosedError
+
+    scatter, left = client.scatter, deaths
+
+    def fails_at_first(data, **options):
+        nonlocal left
+        if left == 0:
+            return scatter(data, **options)
+        left -= 1
+        os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+        raise CommClosedError("in <TCP>: Stream is closed")
+
+    return fails_at_first
+
+
+def test_a_dask_worker_that_dies_while_it_is_sent_the_work_changes_nothing(
+    dask_client, stream, prior, tmp_path, monkeypatch
+):
+    expected = ma.fit_spread(stream, prior, ma.Gaussian(0.5), out=tmp_path / "local")
+    monkeypatch.setattr(dask_client, "scatter", dying_while_sent_to(dask_client, deaths=1))
+    found = ma.fit_spread(stream, prior, ma.Gaussian(0.5), out=tmp_path / "dask", engine=Dask(dask_client, pieces=7))
+    assert_allclose(found.log_evidence, expected.log_evidence, rtol=1e-8)
+
+
+def test_what_a_dead_dask_worker_held_of_a_spread_is_found_again(dask_client, stream):
+    task, rounds = Count(ma.Gaussian(), K, stream.dim), attrgetter("statistics.n_rounds")
+    with Dask(dask_client, pieces=7).spread(stream, task) as spread:
+        assert sum(spread.map(rounds)) == N
+        for pid in dask_client.run(os.getpid).values():
+            os.kill(pid, signal.SIGKILL)
+        assert sum(spread.map(rounds)) == N
+
+
+def test_a_dask_cluster_that_cannot_be_sent_the_work_is_told_of(dask_client, stream, prior, monkeypatch):
+    def lost(data, **_):
+        raise OSError("Timed out trying to connect")
+
+    monkeypatch.setattr(dask_client, "scatter", lost)
+    with pytest.raises(EngineError, match="lost workers 3 times while they were sent the work: Timed out"):
+        ma.fit(stream, prior, ma.Gaussian(0.5), engine=Dask(dask_client))
 
 
 def test_a_killed_spark_executor_changes_nothing(tmp_path):

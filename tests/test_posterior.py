@@ -432,6 +432,11 @@ def test_an_action_is_the_same_whoever_is_asked_for_beside_it():
         assert_allclose(weights.action_mean(everyone), alone, rtol=1e-12)
         spread = [weights.action_cov([a])[0] for a in everyone]
         assert_allclose(weights.action_cov(everyone), spread, rtol=1e-10, atol=1e-14)
+        left, right = (part.ravel() for part in np.meshgrid(everyone, everyone, indexing="ij"))
+        across = weights.cross_cov(left, right).reshape(6, 6, 3, 3)
+        assert_allclose(
+            weights.covariances_with(mass, everyone), np.einsum("abij,bj->ai", across, mass), rtol=1e-9, atol=1e-12
+        )
         for a in everyone:
             assert_allclose(weights.variance_of(mass[[a]], everyone[[a]]), mass[a] @ spread[a] @ mass[a], rtol=1e-10)
 

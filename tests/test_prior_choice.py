@@ -662,6 +662,42 @@ def test_only_the_category_whose_events_are_off_is_flagged(likelihood):
     assert "prior mean" in found.flagged[0].flags
 
 
+SIMULATED = {
+    "wide clicks": (ma.Bernoulli(), lambda rng, eta: rng.random(len(eta)) < expit(eta), 2.0, -4.0),
+    "narrow clicks": (ma.Bernoulli(), lambda rng, eta: rng.random(len(eta)) < expit(eta), 0.2, -2.0),
+    "wide counts": (ma.Poisson(), lambda rng, eta: rng.poisson(np.exp(eta)), 1.0, -2.0),
+    "narrow counts": (ma.Poisson(), lambda rng, eta: rng.poisson(np.exp(eta)), 0.2, 0.0),
+}
+
+
+@pytest.mark.parametrize("case", SIMULATED)
+def test_tails_of_sums_are_those_of_simulated_logs(case):
+    """3,000 draws of all weights, and of the rewards that they give: how many sums lie below a rare one."""
+    likelihood, draw, std, mean = SIMULATED[case]
+    rng, n, n_draws, n_categories = np.random.default_rng(21), 400, 3000, 6
+    categories = np.arange(18) % n_categories
+    built = priors.from_categories(categories, dim=3, effect_std=std, action_std=std / 2, shared_std=std / 2)
+    prior = ma.HierarchicalGaussian(built.latent_mean, built.latent_cov, built.mixing, std**2 / 4, [mean, 0.0, 0.0])
+    contexts = np.column_stack([np.ones(n), rng.normal(size=(n, 2))])
+    actions = np.arange(n) % 18
+    sums = np.empty((n_draws, n_categories))
+    for i, theta in enumerate(prior.sample(rng, n_draws)):
+        rewards = draw(rng, np.einsum("nd,nd->n", contexts, theta[actions]))
+        sums[i] = np.bincount(categories[actions], rewards, minlength=n_categories)
+
+    for level in (0.003, 0.02, 0.98, 0.997):
+        wanted, rewards = np.quantile(sums, level, axis=0, method="nearest").astype(int), np.zeros(n)
+        for c, total in enumerate(wanted):
+            mine = np.flatnonzero(categories[actions] == c)
+            rewards[mine] = total // len(mine) + (np.arange(len(mine)) < total % len(mine))
+        logs = ma.LoggedData(contexts, actions, rewards, n_actions=18)
+        for row in check_categories(ma.fit(logs, prior, likelihood), logs, categories):
+            below, equal = (np.mean(test(sums[:, row.category], wanted[row.category])) for test in (np.less, np.equal))
+            tail = min(below + equal / 2, 1 - below - equal / 2)
+            error = 4 * np.sqrt(tail / n_draws) + 0.3 * tail
+            assert stats.norm.cdf(-abs(row.prior_z)) == pytest.approx(tail, abs=error)
+
+
 def test_one_action_and_one_context_have_the_exact_predictive_of_clicks():
     """P(sum <= y) by adaptive quadrature over the one predictor that there is."""
     prior = priors.independent(1, mean=-3.0, cov=4.0, dim=1)

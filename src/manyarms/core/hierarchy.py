@@ -193,6 +193,18 @@ class HierarchicalGaussian(Saved):
             u += self.mixing.apply_t(pulled, ids)
         return spread + float(np.sum(self.latent_factor.apply_t(u) ** 2))
 
+    def covariances_with(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
+        """Cov(θ_a, Σ_b v_bᵀ θ_b) of distinct actions: T_a (Σ_a v_a + W_a F Fᵀ u), with u as in `variance_of`."""
+        parts, u = list(action_chunks(len(actions), self.mixing.product_size)), np.zeros(self.latent_dim)
+        for part in parts:
+            u += self.mixing.apply_t(self._pull_back(vectors[part], actions[part])[0], actions[part])
+        latent, out = self.latent_factor.apply(self.latent_factor.apply_t(u)), np.empty((len(actions), self.dim))
+        for part in parts:
+            ids = actions[part]
+            own = np.einsum("mde,me->md", self.action_covariance.blocks(ids), vectors[part])
+            out[part] = np.einsum("mde,me->md", self._transfer(ids), own + self.mixing.apply(latent[None], ids)[0])
+        return out
+
     # Given ψ.
 
     def centre(self, latent: Float[Array, " p"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from manyarms._saving import Saved
 from manyarms.core.data import LoggedData, Logs
@@ -118,6 +118,16 @@ class Finding(Saved, Generic[Found]):
     saved_as = "finding"
     found: Found
     dropped: Dropped
+
+
+@dataclass(frozen=True)
+class OnFound:
+    """Some work on what was found, whatever was dropped."""
+
+    work: Callable[[Any], Any]
+
+    def __call__(self, finding: Finding[Any]) -> Any:
+        return self.work(finding.found)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from manyarms._arrays import as_count
 from manyarms.core.data import Logs
-from manyarms.engines.base import LOCAL, Engine, Finding, Found, PieceWork, Result, Spread, Task, Work
+from manyarms.engines.base import LOCAL, Engine, Finding, Found, OnFound, PieceWork, Result, Spread, Task, Work
 from manyarms.errors import EngineError, said
 from manyarms.linalg.groups import chunks
 from manyarms.linalg.threads import n_cores
@@ -29,6 +30,10 @@ FAN_IN = 4
 PIECES = 4
 """Pieces for every thread of the cluster: few enough to merge, many enough that one lost is soon done again."""
 ATTEMPTS = 3
+PAUSE = 0.2
+"""Seconds before a question is sent again, in which the scheduler finds out who has died."""
+UNSENT = (OSError, KeyError, ValueError, AssertionError)
+"""What the scheduler raises when a worker dies while it is sent something: lost connections, slips over who is left."""
 UNGUARDED = (
     "Processes of Dask begin by running the script again: what it does must stand under "
     'if __name__ == "__main__":. Or pass the client of a cluster that is there, as in engine=Dask(client).'
@@ -58,7 +63,7 @@ class Dask(Engine):
 
         def answer(client: Client) -> Finding[Found]:
             sent = _everywhere(client, work)
-            parts: list[Future] = client.map(_do, self._cut(client, logs.source), work=sent, pure=False)
+            parts: list[Future] = client.map(_do, self.cut(client, logs.source), work=sent, pure=False)
             if not parts:
                 return work.merged([])
             while len(parts) > 1:
@@ -66,17 +71,17 @@ class Dask(Engine):
                 parts = [client.submit(_merge, sent, group, pure=False) for group in groups]
             return parts[0].result()
 
-        finding = self._ask(answer)
+        finding = self.ask(answer)
         logs.note_dropped(finding.dropped)
         return finding.found
 
     def each(self, source: Source, work: Work[Result]) -> list[Result]:
         def answer(client: Client) -> list[Result]:
             sent = _everywhere(client, work)
-            parts: list[Future] = client.map(_do, self._cut(client, source), work=sent, pure=False)
+            parts: list[Future] = client.map(_do, self.cut(client, source), work=sent, pure=False)
             return [part.result() for part in parts]
 
-        return self._ask(answer)
+        return self.ask(answer)
 
     @contextmanager
     def spread(self, logs: Logs, task: Task[Found]) -> Generator[Spread[Found]]:
@@ -84,19 +89,11 @@ class Dask(Engine):
             with LOCAL.spread(logs, task) as held:
                 yield held
             return
-        client, work = self._connected(), PieceWork(task, logs.reading)
-        sent = _everywhere(client, work)
-        parts: list[Future] = client.map(_do, self._cut(client, logs.source), work=sent, pure=False)
-        count = max(1, len(_threads(client)))
-        shards = [
-            client.submit(_merge, sent, [client.submit(_shard, sent, part, i, count, pure=False) for part in parts])
-            for i in range(count)
-        ]
-        dropped = sum((client.submit(_dropped, shard, pure=False).result() for shard in shards), Dropped())
-        logs.note_dropped(dropped)
-        yield _OnWorkers(client, shards)
+        shards = _OnWorkers(self, logs.source, PieceWork(task, logs.reading))
+        logs.note_dropped(sum(shards.of_findings(_dropped), Dropped()))
+        yield shards
 
-    def _ask(self, answer: Callable[[Client], Answer]) -> Answer:
+    def ask(self, answer: Callable[[Client], Answer]) -> Answer:
         """Ask again when all workers that knew the question have died: nothing of a failed attempt was counted."""
         from distributed import KilledWorker  # noqa: PLC0415
         from distributed.client import FutureCancelledError  # noqa: PLC0415
@@ -138,17 +135,45 @@ class Dask(Engine):
                 weakref.finalize(self, _close, self._client, cluster)
         return self._client
 
-    def _cut(self, client: Client, source: Source) -> list[Source]:
+    def cut(self, client: Client, source: Source) -> list[Source]:
+        """The pieces of a source that workers are given one by one."""
         return source.pieces(self._pieces or PIECES * max(1, sum(_threads(client).values())))
 
 
 class _OnWorkers(Spread[Found]):
-    def __init__(self, client: Client, shards: list[Future]):
-        self._client, self._shards = client, shards
+    """Shards that workers hold; those that died with one are found again."""
+
+    def __init__(self, engine: Dask, source: Source, work: PieceWork[Found]):
+        self._engine, self._source, self._work = engine, source, work
+        self._shards: list[Future] = []
+        self._question: Future | None = None
+        self._count: int | None = None
 
     def map(self, work: Callable[[Found], Result]) -> list[Result]:
-        sent = _everywhere(self._client, work)
-        return [part.result() for part in self._client.map(_on_found, self._shards, work=sent, pure=False)]
+        return self.of_findings(OnFound(work))
+
+    def of_findings(self, work: Callable[[Finding[Found]], Result]) -> list[Result]:
+        """The results of some work on every shard, with what was dropped from it."""
+
+        def answer(client: Client) -> list[Result]:
+            shards = self._shards or self._find(client)
+            # Until this attempt has come through, nobody knows that they are still there.
+            self._shards = []
+            parts: list[Future] = client.map(_do, shards, work=_everywhere(client, work), pure=False)
+            results = [part.result() for part in parts]
+            self._shards = shards
+            return results
+
+        return self._engine.ask(answer)
+
+    def _find(self, client: Client) -> list[Future]:
+        # Kept as long as the shards: without the question those of a dead worker could not be made again.
+        sent = self._question = _everywhere(client, self._work)
+        parts: list[Future] = client.map(_do, self._engine.cut(client, self._source), work=sent, pure=False)
+        # The same shards however many workers are left by then: their files are named after them.
+        count = self._count = self._count or max(1, len(_threads(client)))
+        cuts = ([client.submit(_shard, sent, part, i, count, pure=False) for part in parts] for i in range(count))
+        return [client.submit(_merge, sent, mine, pure=False) for mine in cuts]
 
 
 def _import() -> None:
@@ -159,8 +184,22 @@ def _import() -> None:
 
 
 def _everywhere(client: Client, work: Any) -> Any:
-    """The question on every worker, so that none has to fetch it and one that dies does not take it along."""
-    return client.scatter(work, broadcast=True, hash=False)
+    """The question on every worker, so that none has to fetch it and one that dies does not take it along.
+
+    A worker that dies meanwhile makes all of it fail: it is sent again to those that are left.
+    """
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return client.scatter(work, broadcast=True, hash=False)
+        except UNSENT:
+            time.sleep(PAUSE)
+    try:
+        return client.scatter(work, broadcast=True, hash=False)
+    except UNSENT as lost:
+        raise EngineError(
+            f"the Dask cluster lost workers {ATTEMPTS} times while they were sent the work: {said(lost)}. See whether "
+            "workers and scheduler run, and why workers die; want of memory is the usual reason."
+        ) from lost
 
 
 def _threads(client: Client) -> dict[str, int]:
@@ -169,8 +208,8 @@ def _threads(client: Client) -> dict[str, int]:
     return found
 
 
-def _do(piece: Source, work: Any) -> Any:
-    return work(piece)
+def _do(one: Any, work: Any) -> Any:
+    return work(one)
 
 
 def _merge(work: Any, parts: list[Any]) -> Any:
@@ -184,10 +223,6 @@ def _shard(work: PieceWork[Any], finding: Finding[Any], number: int, count: int)
 
 def _dropped(finding: Finding[Any]) -> Dropped:
     return finding.dropped
-
-
-def _on_found(finding: Finding[Any], work: Callable[[Any], Result]) -> Result:
-    return work(finding.found)
 
 
 def _close(client: Client, cluster: Any) -> None:

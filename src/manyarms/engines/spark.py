@@ -17,7 +17,7 @@ from manyarms._arrays import as_count
 from manyarms._container import from_bytes, to_bytes
 from manyarms._saving import describe, rebuild
 from manyarms.core.data import Logs
-from manyarms.engines.base import LOCAL, Engine, Finding, Found, PieceWork, Result, Spread, Task, Work
+from manyarms.engines.base import LOCAL, Engine, Finding, Found, OnFound, PieceWork, Result, Spread, Task, Work
 from manyarms.errors import EngineError, ManyarmsError, said
 from manyarms.logs.rounds import Dropped
 from manyarms.logs.sources import Source
@@ -202,22 +202,12 @@ class _OnFinding:
         return self.work(_received(row.payload, self.task))
 
 
-@dataclass(frozen=True)
-class _OnFound:
-    """Some work on what was found, whatever was dropped."""
-
-    work: Callable[[Any], Any]
-
-    def __call__(self, finding: Finding[Any]) -> Any:
-        return self.work(finding.found)
-
-
 class _OnExecutors(Spread[Found]):
     def __init__(self, table: DataFrame, task: Task[Found]):
         self._table, self._task = table, task
 
     def map(self, work: Callable[[Found], Result]) -> list[Result]:
-        return self.of_findings(_OnFound(work))
+        return self.of_findings(OnFound(work))
 
     def of_findings(self, work: Callable[[Finding[Found]], Result]) -> list[Result]:
         return self._table.rdd.map(_OnFinding(work, self._task)).collect()

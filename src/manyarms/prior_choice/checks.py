@@ -158,7 +158,8 @@ def check_categories(
     noise expect at these contexts and actions. Under the posterior: rewards replicated there. On the rounds of the fit
     itself the latter is cautious, since the posterior has been moved towards them; on held-out rounds it is exact. Log-
     normal rewards are checked on the log scale. Clicks and counts: p-values are tails of a binomial or Poisson sum
-    whose rate is as uncertain as the weights (`prior_choice.predictive`), which small categories need. The
+    whose rate is as uncertain as the weights (`prior_choice.predictive`), which small categories need: from joint draws
+    of the weights (`prior_choice.rates`), the same every time. The
     dispersion compares squared residuals (r - φᵀθ̂_a)² with their expectation, σ² + φᵀ Cov θ_a φ on held-out rounds and
     σ² less that on the rounds of the fit; it is tested on the latter, against χ² with Σ (1 - φᵀ Cov θ_a φ / σ²) degrees
     of freedom, which spreads no less, where rewards are Gaussian; that of counts is shown and not tested.
@@ -219,7 +220,7 @@ def _columns(
     n_actions = np.bincount(sums.posterior.owner, minlength=len(sums.weight))[present]
     columns, p_values = {"n_rounds": weight, "n_actions": n_actions, "observed": reward / weight}, list[Array]()
     for name, forecast in (("prior", sums.prior), ("posterior", sums.posterior)):
-        z, p_value = outcome.compare(reward, weight, forecast, present)
+        z, p_value = outcome.compare(sums, forecast, present)
         columns |= {f"{name}_mean": forecast.total[present] / weight, f"{name}_z": z}
         p_values.append(p_value)
     expected = noise + (variance if held_out else -variance)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +16,10 @@ from manyarms.core.data import LoggedData
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.errors import InputError
 from manyarms.likelihoods import Bernoulli, Likelihood, Poisson
-from manyarms.linalg.groups import chunks, group_by, sum_by
+from manyarms.linalg.groups import Groups, group_by, sum_by
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.predictor import Predictor
+from manyarms.prior_choice.rates import draw_rates
 
 
 class Forecast(NamedTuple):
@@ -24,12 +27,12 @@ class Forecast(NamedTuple):
 
     total: Float[Array, " c"]
     """Σ w E r."""
-    slope: Float[Array, " c"]
-    """Σ w E g'(η)."""
     variance: Float[Array, " c"]
     """Var Σ w g'(η) η: of the total, by the delta method where g is not the identity."""
     owner: Int[Array, " m"]
     """The category of each logged action."""
+    predictor: Predictor
+    """The weights themselves, for what sums do not tell."""
 
 
 class Sums(NamedTuple):
@@ -47,6 +50,8 @@ class Sums(NamedTuple):
     """Σ w Var r̂."""
     prior: Forecast
     posterior: Forecast
+    rounds: Callable[[int], LoggedData]
+    """The rounds of a category, or some of them where they are many."""
 
 
 class Outcome(ABC):
@@ -68,7 +73,7 @@ class Outcome(ABC):
 
     @abstractmethod
     def compare(
-        self, reward: Float[Array, " p"], weight: Float[Array, " p"], forecast: Forecast, present: Int[Array, " p"]
+        self, sums: Sums, forecast: Forecast, present: Int[Array, " p"]
     ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         """How far sums of rewards lie from a forecast: z-scores and two-sided p-values of the categories `present`."""
 
@@ -82,60 +87,48 @@ class GaussianOutcome(Outcome):
         return mean, np.ones_like(mean), np.full_like(mean, self.likelihood.noise_std**2)
 
     def compare(
-        self, reward: Float[Array, " p"], weight: Float[Array, " p"], forecast: Forecast, present: Int[Array, " p"]
+        self, sums: Sums, forecast: Forecast, present: Int[Array, " p"]
     ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        reward, weight = sums.reward[present], sums.weight[present]
         spread = forecast.variance[present] + weight * self.likelihood.noise_std**2
         z = (reward - forecast.total[present]) / np.sqrt(spread)
         return z, 2 * ndtr(-np.abs(z))
 
 
 class DiscreteOutcome(Outcome):
-    """A sum of clicks or counts, given the mean reward g(u) of a category; u ~ N(μ, s²) stands for its predictors.
+    """A sum of clicks or counts, given the mean reward of a category, which is as uncertain as its weights.
 
-    μ and s are such that the mean reward has the expectation that it should have, and the variance of the delta method,
-    (s E g'(u))²: exact when all rounds have one action and one context, and as narrow as it should be when many actions
-    average out. A normal z-score would not do: rates under a wide prior are skewed, and so are few clicks.
+    That mean is of many rates: under a wide prior most are near zero and a few are not, so that no one rate with a
+    normal predictor has its tails, and a normal z-score is further off still. So it is drawn (`draw_rates`), the same
+    way every time. p-values are two standard errors of the draws above their mean: where few draws decide, caution.
     """
 
     is_gaussian = False
 
     def compare(
-        self, reward: Float[Array, " p"], weight: Float[Array, " p"], forecast: Forecast, present: Int[Array, " p"]
+        self, sums: Sums, forecast: Forecast, present: Int[Array, " p"]
     ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
-        total, slope, variance = (column[present] for column in forecast[:3])
-        centre, spread = self._matched(total / weight, slope / weight, np.sqrt(variance) / weight)
-        below, above = np.zeros_like(total), np.zeros_like(total)
-        for part in chunks(len(_NODES), max(1, _AT_ONCE // max(1, len(total)))):
-            rate = self.likelihood.reward_given(centre + _NODES[part, None] * spread)
-            low, high = self.tails(reward, weight, rate)
-            below += _SHARES[part] @ low
-            above += _SHARES[part] @ high
+        below, above, error = np.empty((3, len(present)))
+        for i, category in enumerate(present):
+            # Seeded by the category: its answer is the same whichever others there are.
+            rng, total = np.random.default_rng(category), sums.reward[[category]]
+            weight, mean = sums.weight[[category]], forecast.total[[category]] / sums.weight[[category]]
+            rate, share = draw_rates(forecast.predictor, sums.rounds(int(category)), self.link, mean, rng)
+            each = [np.sum(share * tail, axis=1) for tail in self.tails(total, weight, rate)]
+            (below[i], above[i]), error[i] = np.mean(each, axis=1), min(np.std(each, axis=1)) / np.sqrt(len(rate))
         # A sum that is hit exactly counts half on either side.
         hit = np.maximum(below + above - 1.0, 0.0) / 2
         low, high = (np.clip(tail - hit, 1e-300, 1.0) for tail in (below, above))
         z = np.where(low < high, ndtri(low), -ndtri(high))
-        return z, np.minimum(2 * np.minimum(below, above), 1.0)
+        return z, np.minimum(2 * (np.minimum(below, above) + 2 * error), 1.0)
 
     @abstractmethod
     def tails(self, total: Array, weight: Array, rate: Array) -> tuple[Array, Array]:
         """P(sum <= total) and P(sum >= total) over so many rounds at this rate."""
 
     @abstractmethod
-    def centre(self, mean: Array, spread: Array, start: Array | None) -> Array:
-        """μ with E g(μ + s z) = mean."""
-
-    def _matched(
-        self, mean: Float[Array, " p"], slope: Float[Array, " p"], std: Float[Array, " p"]
-    ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
-        """μ and s with E g(μ + s z) = mean and s E g'(μ + s z) = std."""
-        spread, centre = std, None
-        for _ in range(10):
-            # Rounds differ in η, so g is flatter on average over them than over u: from above, s falls to its limit.
-            spread = std / np.maximum(slope, np.finfo(float).tiny)
-            centre = self.centre(mean, spread, centre)
-            slope = self.likelihood.mean_slope(centre, spread**2)
-        assert centre is not None
-        return centre, spread
+    def link(self, rate: Array) -> Array:
+        """The inverse of g, finite for rates as small, or as near their end, as rounding makes them."""
 
 
 class Clicks(DiscreteOutcome):
@@ -149,15 +142,8 @@ class Clicks(DiscreteOutcome):
             np.zeros_like(mean),
         )
 
-    def centre(self, mean: Array, spread: Array, start: Array | None) -> Array:
-        """By Newton's method on the scale of η, where it is all but linear."""
-        target = logit(np.clip(mean, np.finfo(float).tiny, 1.0 - 2.0**-53))
-        out = target * np.sqrt(1.0 + np.pi / 8.0 * spread**2) if start is None else start
-        for _ in range(4):
-            now = np.clip(self.likelihood.mean_reward(out, spread**2), np.finfo(float).tiny, 1.0 - 2.0**-53)
-            slope = np.maximum(self.likelihood.mean_slope(out, spread**2), np.finfo(float).tiny)
-            out = out - np.clip((logit(now) - target) * now * (1.0 - now) / slope, -5.0, 5.0)
-        return out
+    def link(self, rate: Array) -> Array:
+        return logit(np.clip(rate, np.finfo(float).tiny, 1.0 - 2.0**-53))
 
     def tails(self, total: Array, weight: Array, rate: Array) -> tuple[Array, Array]:
         rest, tiny = weight - total, np.finfo(float).tiny
@@ -173,8 +159,8 @@ class Counts(DiscreteOutcome):
         rate = self.likelihood.mean_reward(mean, variance)
         return rate, self.likelihood.mean_slope(mean, variance), rate
 
-    def centre(self, mean: Array, spread: Array, start: Array | None) -> Array:
-        return np.log(np.maximum(mean, np.finfo(float).tiny)) - 0.5 * spread**2
+    def link(self, rate: Array) -> Array:
+        return np.log(np.maximum(rate, np.finfo(float).tiny))
 
     def tails(self, total: Array, weight: Array, rate: Array) -> tuple[Array, Array]:
         return gammaincc(total + 1.0, weight * rate), np.where(total > 0, gammainc(total, weight * rate), 1.0)
@@ -206,7 +192,25 @@ def sum_rounds(posterior: RewardPosterior, logs: LoggedData, codes: Int[Array, "
         expected, noise, variance = after.add(batch, w)
         columns = (w, w * r, w * (r - expected) ** 2, w * noise, w * variance)
         totals += [np.bincount(codes[batch.actions], weights=column, minlength=n) for column in columns]
-    return Sums(*totals, prior=prior.forecast(), posterior=after.forecast())
+    return Sums(*totals, prior=prior.forecast(), posterior=after.forecast(), rounds=_rounds_by_category(logs, codes))
+
+
+def _rounds_by_category(logs: LoggedData, codes: Int[Array, " K"]) -> Callable[[int], LoggedData]:
+    @cache
+    def groups() -> Groups:
+        return group_by(codes[logs.actions])
+
+    def rounds(category: int) -> LoggedData:
+        found = groups()
+        place = int(np.searchsorted(found.keys, category))
+        rows = found.order[found.starts[place] : found.starts[place] + found.counts[place]]
+        if logs.weights is not None:
+            rows = rows[logs.weights[rows] > 0]
+        if len(rows) > _SOME:
+            rows = np.random.default_rng(category).choice(rows, _SOME, replace=False)
+        return logs.take(rows)
+
+    return rounds
 
 
 class _Expected:
@@ -215,7 +219,7 @@ class _Expected:
     def __init__(self, weights: HierarchicalGaussian, outcome: Outcome, codes: Int[Array, " K"], n: int):
         self._weights, self._outcome, self._codes, self._n = weights, outcome, codes, n
         self._predictor = Predictor(weights, outcome.likelihood)
-        self._totals = np.zeros((2, n))
+        self._total = np.zeros(n)
         self._actions, self._masses = [np.empty(0, dtype=np.int64)], [np.empty((0, weights.dim))]
 
     def add(self, batch: LoggedData, w: Float[Array, " n"]) -> tuple[Array, Array, Array]:
@@ -223,7 +227,7 @@ class _Expected:
         mean, variance = self._predictor.pairs(batch.contexts, batch.actions)
         expected, slope, noise = self._outcome.expect(mean, variance)
         mine = self._codes[batch.actions]
-        self._totals += [np.bincount(mine, weights=w * column, minlength=self._n) for column in (expected, slope)]
+        self._total += np.bincount(mine, weights=w * expected, minlength=self._n)
         kept = w > 0
         ids, mass = sum_by(batch.actions[kept], ((w * slope)[:, None] * batch.contexts)[kept])
         self._actions.append(ids)
@@ -237,11 +241,8 @@ class _Expected:
         for key, start, count in zip(groups.keys, groups.starts, groups.counts, strict=True):
             mine = groups.order[start : start + count]
             variance[key] = self._weights.variance_of(mass[mine], actions[mine])
-        return Forecast(*self._totals, variance=variance, owner=owner)
+        return Forecast(self._total, variance=variance, owner=owner, predictor=self._predictor)
 
 
-_NODES = np.linspace(-8.0, 8.0, 801)
-"""Close enough that p-values are right within a tenth even where the sum says g(u) exactly."""
-_SHARES = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
-_AT_ONCE = 1 << 17
-"""How many rates are looked at at once."""
+_SOME = 512
+"""Rounds of a category that stand for all of them under draws: enough for the spread of a mean that is known."""
