@@ -401,3 +401,11 @@ def test_the_page_on_dask_runs(tmp_path, monkeypatch):
 def test_the_page_on_spark_runs(spark_session, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(DOCS / "how-to" / "spark.md")
+
+
+def test_a_cluster_is_named_by_its_address(dask_client, stream, prior, monkeypatch):
+    found = ma.fit(stream, prior, ma.Gaussian(0.5), engine=f"dask:{dask_client.scheduler.address}")
+    assert_same_posterior(found, ma.fit(stream.collect(), prior, ma.Gaussian(0.5)), 1e-10)
+    monkeypatch.setattr("manyarms.engines.dask.TIMEOUT", 0.2)
+    with pytest.raises(ma.errors.EngineError, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
+        ma.fit(stream, prior, engine="dask:tcp://127.0.0.1:9")

@@ -30,11 +30,12 @@ def open_engine(name: str) -> Engine:
     """The engine of a name; one on Spark is started at once, and all that it says later is heard."""
     from manyarms.engines import as_engine  # noqa: PLC0415
 
-    if name != "spark":
-        return as_engine(name)
+    engine = as_engine(name)
+    if name.partition(":")[0] != "spark":
+        return engine
     from manyarms.engines.spark import Spark  # noqa: PLC0415  an extra
 
-    engine = Spark()
+    assert isinstance(engine, Spark)
     with _stderr_of_children_filtered():
         _ = engine.session
     return engine

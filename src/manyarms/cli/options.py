@@ -18,7 +18,8 @@ Engine = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="Where the logs are gone through: local, dask or spark (extras).",
+        help="Where the logs are gone through: local, dask or spark (extras); dask:tcp://HOST:8786 or spark:MASTER "
+        "for a cluster that is there.",
         autocompletion=engine_names,
     ),
 ]

@@ -30,6 +30,8 @@ FAN_IN = 4
 PIECES = 4
 """Pieces for every thread of the cluster: few enough to merge, many enough that one lost is soon done again."""
 ATTEMPTS = 3
+TIMEOUT = 20
+"""Seconds that a scheduler has to answer."""
 PAUSE = 0.2
 """Seconds before a question is sent again, in which the scheduler finds out who has died."""
 UNSENT = (OSError, KeyError, ValueError, AssertionError)
@@ -47,14 +49,16 @@ class Dask(Engine):
     has come through, so no round is counted twice.
 
     Args:
-        client: A `distributed.Client`; by default the one in use, or else a process for every core of this machine,
-            which end with this engine. A script that wants those needs `if __name__ == "__main__":`.
+        client: A `distributed.Client`, or the address of a scheduler such as "tcp://10.0.0.1:8786"; by default the
+            client in use, or else a process for every core of this machine, which end with this engine. A script that
+            wants those needs `if __name__ == "__main__":`.
         pieces: Into how many pieces the logs are cut; by default four for every thread of the cluster.
     """
 
-    def __init__(self, client: Client | None = None, *, pieces: int | None = None):
+    def __init__(self, client: Client | str | None = None, *, pieces: int | None = None):
         _import()
-        self._client, self._pieces = client, None if pieces is None else as_count("pieces", pieces)
+        self._client, self._address = (None, client) if isinstance(client, str) else (client, None)
+        self._pieces = None if pieces is None else as_count("pieces", pieces)
 
     def total(self, logs: Logs, task: Task[Found]) -> Found:
         if not isinstance(logs, LogStream):
@@ -115,6 +119,12 @@ class Dask(Engine):
     def _connected(self) -> Client:
         from distributed import Client, LocalCluster, get_client  # noqa: PLC0415
 
+        if self._client is None and self._address is not None:
+            try:
+                self._client = Client(self._address, timeout=TIMEOUT)
+            except (OSError, ValueError) as failed:
+                raise EngineError(f"no Dask scheduler answers at {self._address}: {said(failed)}.") from failed
+            weakref.finalize(self, self._client.close)
         if self._client is None:
             try:
                 self._client = get_client()

@@ -43,14 +43,17 @@ class Spark(Engine):
     so no round is counted twice. Executors need manyarms, PyArrow and pandas.
 
     Args:
-        session: A `SparkSession`; by default the active one, or else one on this machine.
+        session: A `SparkSession`, or a master such as "spark://10.0.0.1:7077" or "yarn" to start one on; by default the
+            active one, or else one on this machine.
         pieces: Into how many pieces the logs are cut; by default four for every core of the cluster.
         shards: Into how many shards findings are cut; by default one for every core.
     """
 
-    def __init__(self, session: SparkSession | None = None, *, pieces: int | None = None, shards: int | None = None):
+    def __init__(
+        self, session: SparkSession | str | None = None, *, pieces: int | None = None, shards: int | None = None
+    ):
         _import()
-        self._session = session
+        self._session, self._master = (None, session) if isinstance(session, str) else (session, None)
         self._pieces = None if pieces is None else as_count("pieces", pieces)
         self._shards = None if shards is None else as_count("shards", shards)
 
@@ -109,11 +112,14 @@ class Spark(Engine):
 
         if self._session is None:
             builder: Any = SparkSession.builder
+            settings = LOCAL_SETTINGS if self._master is None else {"spark.master": self._master}
             # Else Spark would start whatever "python3" is first on the path, and listen to the network.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            if self._master is None:
+                os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             try:
-                self._session = SparkSession.getActiveSession() or builder.config(map=LOCAL_SETTINGS).getOrCreate()
+                active = None if self._master is not None else SparkSession.getActiveSession()
+                self._session = active or builder.config(map=settings).getOrCreate()
             except PySparkException as failed:
                 raise EngineError(f"Spark could not be started; it needs Java 17: {said(failed)}.") from failed
         return self._session
