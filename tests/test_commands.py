@@ -225,6 +225,7 @@ def test_updates_night_by_night_age_what_the_model_holds_and_add_what_has_ripene
         dropped.append(shown["dropped"])
     assert all(one["immature"] > 0 for one in dropped) and all(one["counted"] > 0 for one in dropped[1:])
     nightly = ma.load(model)
+    assert not any("twice" in one for one in nightly.warnings)
     everything = ma.read_logs(
         logs, ["age", "city"], "item", reward, catalog=nightly.catalog, features=nightly.features, time="at",
         half_life=timedelta(days=4), maturity=timedelta(hours=30), now=datetime(2024, 1, 11, tzinfo=UTC),
@@ -245,6 +246,30 @@ def test_updates_night_by_night_age_what_the_model_holds_and_add_what_has_ripene
     early = [*times, "2024-01-03T00:00:00+00:00"]
     refused(*update[:6], logs / "5.parquet", *ROLES, *early, words=["counted from 2024-01-11"])
     refused(*update[:6], logs / "5.parquet", *ROLES, words=["up to 2024-01-09", "--time"])
+
+
+def test_a_half_life_does_not_change_how_far_actions_are_found_to_differ(tmp_path):
+    """Spreads are learned from rounds at full weight: weights of a third had halved the spread of actions and more."""
+    rng = np.random.default_rng(3)
+    n, items = 6000, [f"i{k}" for k in range(60)]
+    shift, item = rng.normal(size=60), rng.integers(60, size=n)
+    start = datetime(2024, 1, 1)
+    table = {
+        "x": rng.normal(size=n), "item": [items[i] for i in item], "r": shift[item] + 2 * rng.normal(size=n),
+        "at": [start + timedelta(hours=float(h)) for h in rng.uniform(0, 720, n)],
+    }  # fmt: skip
+    pq.write_table(pa.table(table), tmp_path / "logs.parquet")
+    fit = ["fit", "--logs", tmp_path / "logs.parquet", "--context", "x", "--action", "item", "--reward", "r", "--out"]
+    plain = figures(*fit, tmp_path / "plain.arrow")["learned"]
+    # Times have no zone, and neither has --now; left out, it would be what the clock shows here.
+    aged = figures(*fit, tmp_path / "aged.arrow", "--time", "at", "--half-life", "8d", "--now", "2024-01-31T00:00:00")
+    assert aged["learned"]["actions std"] == pytest.approx(plain["actions std"], rel=1e-6)
+    assert ma.load(tmp_path / "aged.arrow").statistics.total_weight < 0.45 * n
+    by_clock = figures(*fit, tmp_path / "now.arrow", "--time", "at", "--half-life", "5000d")
+    assert by_clock["rounds"] == n
+    logs = ma.read_logs(pa.table({**table, "w": np.full(n, 0.3)}), ["x"], "item", "r", weight="w")
+    weighed = ma.learn_prior(logs, ma.priors.from_catalog(logs.catalog, dim=2))
+    assert any("weights are no counts" in one for one in weighed.posterior.warnings)
 
 
 def test_clicks_taken_as_gaussian_are_warned_about_and_amounts_are_not(shop, tmp_path):

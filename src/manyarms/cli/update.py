@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,8 +91,6 @@ def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.R
     before = open_plain_model(path)
     if before.features is None:
         raise InputError(f"{path} has no feature map, so columns cannot be read: update it in Python.")
-    # One moment for all files.
-    spec = replace(spec, logs=replace(spec.logs, now=spec.logs.now or datetime.now().astimezone()))
     after, dropped = _grown(before, open_catalog(spec)), Dropped()
     source = source_of(spec)
     parts = [Unseen(source, None)] if allow_repeats else list(unseen(after, source))

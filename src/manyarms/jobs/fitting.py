@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 
@@ -32,8 +33,11 @@ def fit_stream(
 
     Rewards that are Gaussian, or whose logarithms are, take one pass over the stream. Others take one for every step of
     the fit, about ten; to learn the prior too takes about a hundred, up to three hundred (see `learn_prior`), so those
-    that fit into half a gigabyte are read once and held. The
-    posterior remembers the files it has seen, so that none is counted twice or judged on without notice.
+    that fit into half a gigabyte are read once and held. The posterior remembers the files it has seen, so that none is
+    counted twice or judged on without notice.
+
+    Where rounds count less with age, the prior is learned from the same rounds at full weight: a round of weight 1/3 is
+    no noisier than others, and would pass for it, so that actions seem to differ by noise alone.
 
     Args:
         stream: What `read_logs` gave for files.
@@ -43,10 +47,16 @@ def fit_stream(
         progress: True shows how far the search is; a function is called as progress(step, steps at most).
         engine: Where the passes run, as in `fit`.
     """
-    logs = _held_if_small(stream, likelihood, engine)
-    learned = learn_prior(logs, prior, likelihood, progress=progress, engine=engine) if learn else None
-    posterior = fit(logs, prior, likelihood, progress=progress, engine=engine) if learned is None else learned.posterior
-    return remember(posterior, stream), learned
+    options: dict[str, Any] = {"progress": progress, "engine": engine}
+    ageless = stream.ageless()
+    if learn:
+        learned = learn_prior(_held_if_small(ageless, likelihood, engine), prior, likelihood, **options)
+        if ageless is stream:
+            return remember(learned.posterior, stream), learned
+        prior, likelihood = learned.prior, learned.likelihood
+    else:
+        learned = None
+    return remember(fit(_held_if_small(stream, likelihood, engine), prior, likelihood, **options), stream), learned
 
 
 def update_stream(
@@ -74,7 +84,10 @@ def aged(posterior: RewardPosterior, age: Age | None) -> RewardPosterior:
         return posterior
     passed = seconds_between(datetime.fromisoformat(posterior.as_of), age.now)
     if passed < 0:
-        raise InputError(f"the ages in the model are counted from {posterior.as_of}, which is after {age.now}.")
+        raise InputError(
+            f"the ages in the model are counted from {posterior.as_of}, which is after {age.now.isoformat()}: now must "
+            "not go back. Pass a later one, or start from the model before."
+        )
     if passed == 0:
         return posterior
     return replace(posterior.discounted(2.0 ** (-passed / age.half_life.total_seconds())), as_of=age.now.isoformat())

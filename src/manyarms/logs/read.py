@@ -12,7 +12,7 @@ from manyarms.core.catalog import Catalog
 from manyarms.core.columns import codes_of, column_of, whole_numbers_of
 from manyarms.core.data import LoggedData
 from manyarms.core.features import OTHER, FeatureMap
-from manyarms.errors import ActionError, InputError
+from manyarms.errors import ActionError, DataTypeError, InputError
 from manyarms.logs.learning import learn_features
 from manyarms.logs.rounds import Age, Reading, Roles, complete
 from manyarms.logs.sources import Source, TableSource, as_source
@@ -152,7 +152,12 @@ def _age(
         return None
     if roles.time is None:
         raise InputError("half_life and maturity need to know when a round was (as after does): pass time=.")
+    for name, moment in (("now", now), ("after", after)):
+        if moment is not None and not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DataTypeError(f"{name} must be a datetime, as in datetime(2024, 5, 1); got {moment!r}.")
     for name, span in (("half_life", half_life), ("maturity", maturity)):
+        if span is not None and not isinstance(span, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DataTypeError(f"{name} must be a timedelta, as in timedelta(days=14); got {span!r}.")
         if span is not None and span.total_seconds() <= 0:
             raise InputError(f"{name} must be a positive timedelta; got {span!r}.")
-    return Age(now or datetime.now().astimezone(), half_life, maturity, after)
+    return Age(now or datetime.now().astimezone(), half_life, maturity, after, by_clock=now is None)

@@ -61,12 +61,14 @@ class Age:
         half_life: A round this old counts half, one twice as old a quarter; None for no such decay.
         maturity: Younger rounds are left out, since their rewards may still come in; None for none.
         after: Rounds at this time or before are left out, since they were counted already; None for none.
+        by_clock: Whether `now` was read from the clock, and so stands for local time where times have no zone.
     """
 
     now: datetime
     half_life: timedelta | None = None
     maturity: timedelta | None = None
     after: datetime | None = None
+    by_clock: bool = False
 
     @property
     def until(self) -> datetime | None:
@@ -192,7 +194,7 @@ class Reading:
         everyone = np.ones(table.num_rows, dtype=bool)
         if self.age is None or self.roles.time is None:
             return _Aged(None, everyone, everyone, ~everyone)
-        age = _ages(self.roles.time, column_of(table, self.roles.time), self.age.now)
+        age = _ages(self.roles.time, column_of(table, self.roles.time), self.age)
         mature = everyone if self.age.maturity is None else age >= self.age.maturity.total_seconds()
         fresh = everyone if self.age.after is None else age < seconds_between(self.age.after, self.age.now)
         decay = None
@@ -247,10 +249,15 @@ def _present(column: pa.ChunkedArray) -> Bool[Array, " n"]:
 
 
 def seconds_between(earlier: datetime, later: datetime) -> float:
-    """How long it is from one moment to another."""
+    """How long it is from one moment to another; where one has no time zone, both are taken by the local clock."""
     if (earlier.tzinfo is None) != (later.tzinfo is None):
-        raise InputError(f"{earlier} and {later} must both have a time zone, or neither.")
+        earlier, later = _local(earlier), _local(later)
     return (later - earlier).total_seconds()
+
+
+def _local(moment: datetime) -> datetime:
+    """What a clock without a time zone shows here."""
+    return moment if moment.tzinfo is None else moment.astimezone().replace(tzinfo=None)
 
 
 def _groups(name: str, column: pa.ChunkedArray) -> Int[Array, " n"]:
@@ -266,15 +273,17 @@ def _groups(name: str, column: pa.ChunkedArray) -> Int[Array, " n"]:
     return np.array(digests, dtype=np.int64)[codes] if digests else np.empty(0, dtype=np.int64)
 
 
-def _ages(name: str, column: pa.ChunkedArray, now: datetime) -> Float[Array, " n"]:
-    """In seconds, counted back from `now`."""
+def _ages(name: str, column: pa.ChunkedArray, age: Age) -> Float[Array, " n"]:
+    """In seconds, counted back from `age.now`."""
     import pyarrow as pa  # noqa: PLC0415
 
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         column = _parsed(name, column)
     if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
         raise DataTypeError(f"column {name} must hold times; its type is {column.type}.")
-    zone = getattr(column.type, "tz", None)
+    zone, now = getattr(column.type, "tz", None), age.now
+    if zone is None and age.by_clock:
+        now = _local(now)
     if zone is not None and now.tzinfo is None:
         raise InputError(
             f"now must have a time zone, as column {name} has ({zone}); got {now.isoformat()}. Write it with one, as "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import blake2b
 
 from manyarms._arrays import as_count, rows_from
@@ -33,8 +34,10 @@ class LogStream:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Which rounds these are: all of these files as they are now."""
-        return Fingerprint(blake2b(self.source.identity.encode(), digest_size=16).hexdigest(), 1)
+        """Which rounds these are: all of these files as they are now, or those in them after some time."""
+        after = None if self.reading.age is None else self.reading.age.after
+        known = self.source.identity if after is None else f"{self.source.identity} after {after.isoformat()}"
+        return Fingerprint(blake2b(known.encode(), digest_size=16).hexdigest(), 1)
 
     @property
     def dim(self) -> int:
@@ -73,6 +76,13 @@ class LogStream:
             first += batch.num_rows
         self.note_dropped(dropped)
         give_back_memory()
+
+    def ageless(self) -> LogStream:
+        """The same rounds, all at full weight whatever their age."""
+        age = self.reading.age
+        if age is None or age.half_life is None:
+            return self
+        return LogStream(self.source, replace(self.reading, age=replace(age, half_life=None)))
 
     def note_dropped(self, dropped: Dropped) -> None:
         """What a pass over all rows, here or elsewhere, has left out."""

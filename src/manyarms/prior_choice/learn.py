@@ -142,6 +142,7 @@ def _result(
         spreads = zip(hyper.spreads, hyper.spread_parts, strict=True)
         zeroed += [spread.name for spread, part in spreads if spread is not None and spread.is_degenerate(eta[part])]
     zeroed = list(dict.fromkeys(zeroed))
+    few = [*few, *_fractional(evidence)]
     notes = [*hyper.notes, *_uneven(evidence), *few]
     notes += [f"{name}: the data put a standard deviation at zero" for name in zeroed]
     if not converged:
@@ -150,6 +151,17 @@ def _result(
         replace(posterior, warnings=(*posterior.warnings, *few)), flexible, evidence, hyper, eta,
         avoid_boundary, tuple(zeroed), converged, tuple(trace), tuple(notes),
     )  # fmt: skip
+
+
+def _fractional(evidence: Evidence) -> list[str]:
+    """Weights below one make a round look noisier than it is, and what actions differ by look like noise."""
+    seen = evidence.surveyed
+    if seen is None or evidence.total_weight >= 0.9 * seen.n_rounds:
+        return []
+    return [
+        "spreads were learned from rounds whose weights are no counts: they come out too small where weights are below "
+        "one. Learn the prior without weights, then fit with them"
+    ]
 
 
 def one_likelihood(likelihood: Any) -> Likelihood:
