@@ -1,5 +1,6 @@
 """Passes over logs on clusters: the same answers, whoever dies on the way."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -281,28 +282,30 @@ def test_a_killed_dask_worker_changes_nothing(dask_client, prior, tmp_path):
     assert_same_posterior(found, expected, 1e-8)
 
 
-def dying_while_sent_to(client, deaths):
-    """The client's `scatter`, with a worker killed in so many of its calls; distributed then fails as written here."""
+def dying_while_sent_to(client, how):
+    """The client's `scatter`, with a worker killed in its first call; distributed then fails, or never answers."""
     from distributed.comm import CommClosedError
 
-    scatter, left = client.scatter, deaths
+    scatter, victims = client.scatter, [next(iter(client.run(os.getpid).values()))]
 
     def fails_at_first(data, **options):
-        nonlocal left
-        if left == 0:
+        if not victims:
             return scatter(data, **options)
-        left -= 1
-        os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+        os.kill(victims.pop(), signal.SIGKILL)
+        if how == "silent":
+            return asyncio.sleep(3600)
         raise CommClosedError("in <TCP>: Stream is closed")
 
     return fails_at_first
 
 
+@pytest.mark.parametrize("how", ["closed", "silent"])
 def test_a_dask_worker_that_dies_while_it_is_sent_the_work_changes_nothing(
-    dask_client, stream, prior, tmp_path, monkeypatch
+    how, dask_client, stream, prior, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr("manyarms.engines.dask.SENDING", 5)
     expected = ma.fit_spread(stream, prior, ma.Gaussian(0.5), out=tmp_path / "local")
-    monkeypatch.setattr(dask_client, "scatter", dying_while_sent_to(dask_client, deaths=1))
+    monkeypatch.setattr(dask_client, "scatter", dying_while_sent_to(dask_client, how))
     found = ma.fit_spread(stream, prior, ma.Gaussian(0.5), out=tmp_path / "dask", engine=Dask(dask_client, pieces=7))
     assert_allclose(found.log_evidence, expected.log_evidence, rtol=1e-8)
 

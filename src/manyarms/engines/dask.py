@@ -34,6 +34,8 @@ TIMEOUT = 20
 """Seconds that a scheduler has to answer."""
 PAUSE = 0.2
 """Seconds before a question is sent again, in which the scheduler finds out who has died."""
+SENDING = 60
+"""Seconds that sending a question may take."""
 UNSENT = (OSError, KeyError, ValueError, AssertionError)
 """What the scheduler raises when a worker dies while it is sent something: lost connections, slips over who is left."""
 UNGUARDED = (
@@ -196,20 +198,24 @@ def _import() -> None:
 def _everywhere(client: Client, work: Any) -> Any:
     """The question on every worker, so that none has to fetch it and one that dies does not take it along.
 
-    A worker that dies meanwhile makes all of it fail: it is sent again to those that are left.
+    A worker that dies meanwhile makes all of it fail, or wait for an answer that never comes: it is sent again to those
+    that are left.
     """
-    for _ in range(ATTEMPTS - 1):
+
+    async def scatter() -> Any:
+        return await client.scatter(work, broadcast=True, hash=False, asynchronous=True)
+
+    for attempt in range(ATTEMPTS):
         try:
-            return client.scatter(work, broadcast=True, hash=False)
-        except UNSENT:
+            return client.sync(scatter, callback_timeout=SENDING)
+        except UNSENT as lost:
+            if attempt == ATTEMPTS - 1:
+                raise EngineError(
+                    f"the Dask cluster lost workers {ATTEMPTS} times while they were sent the work: {said(lost)}. See "
+                    "whether workers and scheduler run, and why workers die; want of memory is the usual reason."
+                ) from lost
             time.sleep(PAUSE)
-    try:
-        return client.scatter(work, broadcast=True, hash=False)
-    except UNSENT as lost:
-        raise EngineError(
-            f"the Dask cluster lost workers {ATTEMPTS} times while they were sent the work: {said(lost)}. See whether "
-            "workers and scheduler run, and why workers die; want of memory is the usual reason."
-        ) from lost
+    raise AssertionError("not reached")
 
 
 def _threads(client: Client) -> dict[str, int]:
