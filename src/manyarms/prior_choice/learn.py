@@ -316,9 +316,9 @@ def _within(eta: Float[Array, " s"], bounds: list[tuple[float | None, float | No
 
 def _few(hyper: Hyperparameters, evidence: Evidence) -> tuple[str, ...]:
     """What the data hardly determine."""
-    seen, d = len(evidence.seen), len(evidence.feature_sizes)
-    notes = list[str]()
-    if hyper.spreads[0] is not None and seen * d < FEW:
+    # Columns of the contexts add nothing to what so few actions say: one may repeat another.
+    seen, notes = len(evidence.seen), list[str]()
+    if hyper.spreads[0] is not None and seen < FEW:
         notes.append(f"only {seen} actions were seen: how far actions spread is hardly known; use averaged()")
     for group, spread in zip(hyper.groups, hyper.spreads[1:], strict=True):
         # What all actions share is told by every round, so that little hangs on how far it might have spread.
