@@ -342,6 +342,28 @@ def test_a_killed_spark_executor_changes_nothing(tmp_path):
     assert float(gap) < 1e-8
 
 
+def test_a_spark_session_with_another_python_is_told_how_to_name_the_right_one(tmp_path):
+    java()
+    folder, other, script = write_clicks(tmp_path / "logs", n=300), tmp_path / "python", tmp_path / "script.py"
+    # -S leaves out what is installed; Spark itself brings PySpark along.
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    other.chmod(0o755)
+    script.write_text(
+        "import manyarms as ma\nfrom pyspark.sql import SparkSession\n"
+        "from manyarms.engines.spark import LOCAL_SETTINGS, Spark\n"
+        "session = SparkSession.builder.config(map=LOCAL_SETTINGS | {'spark.log.level': 'OFF'}).getOrCreate()\n"
+        f"logs = ma.read_logs({str(folder)!r}, ['x0'], 'item', 'click', n_actions={K})\n"
+        f"ma.fit(logs, ma.priors.independent({K}, dim=2), engine=Spark(session, pieces=2))\n"
+    )
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(other)}
+    done = subprocess.run(
+        [sys.executable, script], check=False, capture_output=True, text=True, timeout=300, env=environment
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert "EngineError: the executors of this Spark session run a Python without" in last, done.stderr[-3000:]
+    assert 'os.environ["PYSPARK_PYTHON"] = sys.executable' in last
+
+
 def test_a_script_without_a_guard_is_told_so(tmp_path):
     folder = write_clicks(tmp_path / "logs", n=300)
     script = tmp_path / "script.py"

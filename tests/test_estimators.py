@@ -80,7 +80,8 @@ def test_estimator_is_exactly_unbiased(estimator):
 
 def test_mips_is_exactly_unbiased_when_rewards_depend_on_the_cluster_only():
     truth = float(NU @ (TARGET * CLUSTERED).sum(axis=1))
-    assert_allclose(expectation(ma.MIPS(CLUSTERS), reward=CLUSTERED), truth, atol=1e-12)
+    for clusters in (CLUSTERS, np.array(["tea", "mug"])[CLUSTERS], np.array([None, "mug"])[CLUSTERS]):
+        assert_allclose(expectation(ma.MIPS(clusters), reward=CLUSTERED), truth, atol=1e-12)
 
 
 def test_mips_has_the_known_bias_when_clusters_hide_differences():
@@ -392,7 +393,9 @@ def test_mass_on_actions_never_logged_is_counted_and_warned_about():
     assert not any(
         "75%" in t for t in ma.IPS(thresholds=ma.Thresholds(max_unsupported_mass=0.8)).estimate(policy, logs).warnings
     )
-    table = ma.support_by_category(policy, logs, [0, 0, 1, 1])
+    assert [row["category"] for row in ma.support_by_category(policy, logs, [7, 7, 3, 3])] == [3, 7]
+    table = ma.support_by_category(policy, logs, ["a", "a", "b", "b"])
+    assert [row["category"] for row in table] == ["a", "b"]
     assert_allclose([row["unsupported"] for row in table], [0.25, 0.5])
     assert_allclose([row["logged"] for row in table], [1.0, 0.0])
 

@@ -347,6 +347,28 @@ def test_averaging_agrees_with_quadrature():
     assert gap.value == pytest.approx(0.0, abs=1e-12)
 
 
+def test_a_mean_taken_for_certain_is_warned_about_as_far_as_it_narrows_intervals():
+    """m rounds an action: Var of the mean of all θ_a is σ² / (K m), and τ² σ² / (τ² m + σ²) / K with the mean known."""
+    rng, K, m = np.random.default_rng(0), 30, 50
+    actions = np.repeat(np.arange(K), m)
+
+    def learn(spread, **options):
+        rewards = (1.0 + spread * rng.normal(size=K))[actions] + rng.normal(size=K * m)
+        logs = ma.LoggedData(np.ones((K * m, 1)), actions, rewards, n_actions=K)
+        return ma.learn_prior(logs, ma.priors.from_catalog(K, dim=1, **options))
+
+    alike = learn(0.15)
+    tau, sigma = np.sqrt(alike.prior.action_cov([0])[0, 0, 0]), alike.likelihood.noise_std
+    narrower = 1 - np.sqrt(tau**2 * m / (tau**2 * m + sigma**2))
+    (told,) = (text for text in alike.posterior.value(ma.Uniform(K), np.ones((1, 1))).warnings if "certain" in text)
+    assert narrower > 0.1
+    assert f"{100 * narrower:.0f}% too narrow" in told and "shared_std=1.0" in told
+    assert told in alike.notes
+    assert told not in alike.averaged(8, rng=rng).value(ma.Uniform(K), np.ones((1, 1))).warnings
+    for learned in (learn(1.0), learn(0.15, shared_std=1.0)):
+        assert not any("certain" in text for text in learned.notes)
+
+
 def test_few_actions_are_warned_about():
     rng = np.random.default_rng(9)
     truth = ma.priors.independent(5, dim=2, cov=1.0)

@@ -405,6 +405,27 @@ def test_an_empty_cell_of_a_csv_is_missing_as_it_is_in_a_table(tmp_path):
     assert [one.dropped.missing for one in found] == [2, 2]
 
 
+@pytest.mark.parametrize(("separator", "decimal"), [(";", "."), (";", ","), ("\t", "."), ("\t", ",")])
+def test_a_csv_of_semicolons_or_tabs_is_one_of_commas(tmp_path, separator, decimal):
+    rows = [("age", '"name, first"', "item", "r"), ("31.5", '"Li, Wei"', "0", "1"), ("7.25", "Ada", "1", "0.5")]
+    paths = tmp_path / "commas.csv", tmp_path / "others.csv.gz"
+    paths[0].write_text("".join(",".join(row) + "\n" for row in rows))
+    other = [[cell.replace(".", decimal) for cell in row] for row in rows]
+    with gzip.open(paths[1], "wt") as out:
+        out.writelines(separator.join(row) + "\n" for row in other)
+    plain, found = (ma.read_logs(path, ["age", "name, first"], "item", "r") for path in paths)
+    assert found.features == plain.features
+    assert_same(found.collect(), plain.collect())
+
+
+def test_one_context_column_needs_no_list():
+    rows = pa.table({"age": [1.0, 2.0, 4.0], "city": [1, 2, 1], "item": [0, 1, 0], "r": [1.0] * 3})
+    assert_same(ma.read_logs(rows, "age", "item", "r"), ma.read_logs(rows, ["age"], "item", "r"))
+    assert ma.read_logs(rows, "city", "item", "r", categorical="city").features.names == (
+        ma.read_logs(rows, ["city"], "item", "r", categorical=["city"]).features.names
+    )
+
+
 def test_a_dictionary_tells_of_no_level_and_no_action_that_no_row_has():
     def read(kind):
         c = pa.array(["a", "b", "a", "zz"]).cast(kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -44,7 +45,8 @@ class Spark(Engine):
 
     Args:
         session: A `SparkSession`, or a master such as "spark://10.0.0.1:7077" or "yarn" to start one on; by default the
-            active one, or else one on this machine.
+            active one, or else one on this machine. One that you have made runs the Python that its settings name,
+            "spark.pyspark.python", or PYSPARK_PYTHON when it began.
         pieces: Into how many pieces the logs are cut; by default four for every core of the cluster.
         shards: Into how many shards findings are cut; by default one for every core.
     """
@@ -61,7 +63,7 @@ class Spark(Engine):
         if not isinstance(logs, LogStream):
             return LOCAL.total(logs, task)
         work = PieceWork(task, logs.reading)
-        with self._merged(logs, work) as table:
+        with self._merged(logs, work) as table, _told_of_python():
             rows = table.collect()
         _raise_refusal(row.payload for row in rows if row.shard == REFUSED)
         finding = work.merged(_received(row.payload, task) for row in rows)
@@ -77,7 +79,8 @@ class Spark(Engine):
         with self._merged(logs, PieceWork(task, logs.reading)) as table:
             kept = table.persist()
             try:
-                refused = kept.where(f"shard = {REFUSED}").collect()
+                with _told_of_python():
+                    refused = kept.where(f"shard = {REFUSED}").collect()
                 _raise_refusal(row.payload for row in refused)
                 shards = _OnExecutors(kept, task)
                 logs.note_dropped(sum(shards.of_findings(attrgetter("dropped")), Dropped()))
@@ -98,7 +101,7 @@ class Spark(Engine):
 
     def each(self, source: Source, work: Work[Result]) -> list[Result]:
         pieces = self._cut(source)
-        with _broadcast(self.session, (work, pieces)) as sent:
+        with _broadcast(self.session, (work, pieces)) as sent, _told_of_python():
             numbers = self.session.sparkContext.parallelize(range(len(pieces)), max(1, len(pieces)))
             found = numbers.map(_Do(sent)).collect()
         _raise_refusal(one.payload for one in found if isinstance(one, _Refused))
@@ -216,7 +219,8 @@ class _OnExecutors(Spread[Found]):
         return self.of_findings(OnFound(work))
 
     def of_findings(self, work: Callable[[Finding[Found]], Result]) -> list[Result]:
-        return self._table.rdd.map(_OnFinding(work, self._task)).collect()
+        with _told_of_python():
+            return self._table.rdd.map(_OnFinding(work, self._task)).collect()
 
 
 LOCAL_SETTINGS = {
@@ -236,6 +240,25 @@ def _import() -> None:
         raise EngineError(
             f'engine="spark" needs {missing.name}: pip install "manyarms[spark]", and Java 17.'
         ) from missing
+
+
+@contextmanager
+def _told_of_python() -> Generator[None]:
+    """Executors whose Python lacks a library say so at the end of a page of Java: here in a sentence."""
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as failed:
+        lacking = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(failed))
+        if lacking is None:
+            raise
+        raise EngineError(
+            f"the executors of this Spark session run a Python without {lacking[1]}. Before the session is made, set "
+            'os.environ["PYSPARK_PYTHON"] = sys.executable on one machine, or "spark.pyspark.python" to a Python of '
+            'every executor that has "manyarms[spark]".'
+        ) from failed
 
 
 @contextmanager

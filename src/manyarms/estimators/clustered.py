@@ -66,7 +66,8 @@ class MIPS(SetWeighted):
     context when there are many actions, of the action when there are few (Saito and Joachims).
 
     Args:
-        clusters: (K,) a cluster each, or (K, c) categorical embeddings, whose combinations are the clusters.
+        clusters: (K,) a cluster each, a whole number or a text, or (K, c) categorical embeddings, whose combinations
+            are the clusters.
         clip: A floor on π_0 of a cluster.
         options: `interval`, how the error is told; `thresholds`, when to warn.
     """
@@ -83,7 +84,7 @@ class OffCEM(SetWeighted):
     """mean of w(x, c) (r - r̂(x, a)) + Σ_a π r̂: unbiased when r̂ gets differences within a cluster right (Saito et al.).
 
     Args:
-        clusters: (K,) a cluster each, or (K, c) categorical embeddings.
+        clusters: (K,) a cluster each, a whole number or a text, or (K, c) categorical embeddings.
         model: What `fit` returned, or a `CrossFit`.
         clip: A floor on π_0 of a cluster.
         options: `interval`, how the error is told; `thresholds`, when to warn.

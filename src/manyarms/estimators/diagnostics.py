@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_actions
+from manyarms._arrays import Array
+from manyarms.core.catalog import as_column, encode
 from manyarms.core.data import LoggedData
 from manyarms.core.mass import FeatureMass
 from manyarms.core.policy import Policy, row_weights
 from manyarms.core.tabular import Records
+from manyarms.priors.building import metadata, with_missing
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,12 @@ def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, el
     Args:
         policy: The target.
         logs: Logged rounds.
-        categories: (K,) the category of every action, as integers.
+        categories: (K,) hashable labels of all actions, or a `Catalog` with categories; actions without one (None, NaN)
+            are a category of their own, "(missing)".
         eligible: Which actions may be chosen where; None for all.
     """
-    given = as_actions("categories", categories, length=logs.n_actions)
-    names, labels = np.unique(given, return_inverse=True)
+    column = as_column("categories", metadata(categories, "categories", as_column), length=logs.n_actions)
+    labels, names, _ = with_missing(encode("categories", column))
     mass = policy.feature_mass(logs.contexts, eligible=eligible, weights=logs.weights)
     unseen = ~np.isin(mass.actions, logs.actions)
     n = len(names)
@@ -88,7 +91,7 @@ def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, el
     logged = np.bincount(labels[logs.actions], weights=counts, minlength=n) / counts.sum()
     return Records(
         {
-            "category": float(names[c]),
+            "category": names[c],
             "logged": float(logged[c]),
             "chosen": float(chosen[c]),
             "unsupported": float(missing[c]),

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._arrays import Array, as_actions, as_scalar
+from manyarms.core.catalog import encode
 from manyarms.core.choices import Choices
 from manyarms.core.data import LoggedData
 from manyarms.core.policy import Policy, row_weights
@@ -132,14 +133,21 @@ def propensities_of(logs: LoggedData, categories: Any = None) -> tuple[Float[Arr
 
 
 def as_labels(name: str, value: Any, n_actions: int | None = None) -> Int[Array, " K"]:
-    """Labels 0, 1, ... of every action, from integer labels or from columns of them, whose combinations count."""
+    """Labels 0, 1, ... of every action, from whole numbers, texts or the like, or columns of them: combinations count.
+
+    Actions without a label (None) share one.
+    """
     try:
         array = np.asarray(value)
     except ValueError as cause:
         raise ShapeError(f"{name} must be a label for every action: {cause}") from cause
     if array.ndim not in (1, 2) or array.size == 0:
         raise ShapeError(f"{name} must be (K,) labels or (K, c) columns of them; got shape {array.shape}.")
-    columns = [as_actions(name, column) for column in (array.T if array.ndim == 2 else array[None])]
+    # Numbers with decimals are measurements, which would make every action a label of its own.
+    columns = [
+        as_actions(name, column) if array.dtype.kind in "biuf" else encode(name, column).codes
+        for column in (array.T if array.ndim == 2 else array[None])
+    ]
     if n_actions is not None and len(array) != n_actions:
         raise ShapeError(f"{name} must name a label for each of {n_actions} actions; got {len(array)}.")
     return np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].reshape(-1)

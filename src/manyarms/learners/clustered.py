@@ -52,7 +52,8 @@ class MIPSLearner(_SetWeighted):
     π_0 of a cluster needs the logging policy as a function; where the logs have none, it is estimated.
 
     Args:
-        clusters: (K,) a cluster each, or (K, c) categorical embeddings, whose combinations are the clusters.
+        clusters: (K,) a cluster each, a whole number or a text, or (K, c) categorical embeddings, whose combinations
+            are the clusters.
         clip: A floor on π_0 of a cluster.
         training: Optimiser, penalties, early stopping.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def read_logs(
     logs: Any,
-    context: Sequence[str],
+    context: str | Sequence[str],
     action: str,
     reward: str,
     propensity: str | None = None,
@@ -34,7 +34,7 @@ def read_logs(
     group: str | None = None,
     time: str | None = None,
     features: FeatureMap | None = None,
-    categorical: Sequence[str] = (),
+    categorical: str | Sequence[str] = (),
     max_levels: int = 100,
     n_actions: int | None = None,
     missing: Missing = "refuse",
@@ -52,7 +52,8 @@ def read_logs(
 
     Args:
         logs: A table of pandas, Polars or Arrow; a Parquet, CSV or Arrow file, a folder or a glob; or Arrow batches.
-        context: Names of context columns.
+            CSV files may be separated by semicolons or tabs: the header of the first one tells.
+        context: The name of a context column, or several.
         action: The column of action ids.
         reward: The column of rewards.
         propensity: The column of the logging policy's probabilities, if there is one.
@@ -76,6 +77,8 @@ def read_logs(
         InputError: Naming the column, the row and a way out.
     """
     source = as_source(logs)
+    # A text is a sequence of its letters, which nobody means.
+    context, categorical = ((names,) if isinstance(names, str) else names for names in (context, categorical))
     roles = Roles(tuple(context), action, reward, propensity, weight, group, time)
     source.need(roles.columns)
     for name, value, allowed in (("missing", missing, Missing), ("unknown", unknown, Unknown)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -178,7 +179,7 @@ class FileSource(Source):
             # Whole paths: workers elsewhere do not stand in this folder.
             self._dataset = ds.dataset(
                 [str(file.absolute()) for file in self.files],
-                format=_reader(kind),
+                format=_reader(kind, self.files),
                 partitioning=ds.partitioning(flavor="hive") if base else None,
                 partition_base_dir=str(Path(base).absolute()) if base else None,
             )
@@ -401,19 +402,36 @@ def _format(files: list[Path]) -> str:
     return str(next(iter(kinds)))
 
 
-def _reader(kind: str) -> Any:
+def _reader(kind: str, files: list[Path]) -> Any:
     import pyarrow.dataset as ds  # noqa: PLC0415
 
     if kind == "csv":
         from pyarrow import csv  # noqa: PLC0415
 
+        separator, decimal = _punctuation(files[0]) if files else (",", ".")
         # An empty cell is a missing value, as it is in a table.
-        return ds.CsvFileFormat(convert_options=csv.ConvertOptions(strings_can_be_null=True))
+        return ds.CsvFileFormat(
+            parse_options=csv.ParseOptions(delimiter=separator),
+            convert_options=csv.ConvertOptions(strings_can_be_null=True, decimal_point=decimal),
+        )
     if kind != "parquet":
         return kind
     # Arrow would fetch all of a file in advance, as suits a store far away; then memory grows with the files.
     options = ds.ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True)
     return ds.ParquetFileFormat(default_fragment_scan_options=options)
+
+
+def _punctuation(file: Path) -> tuple[str, str]:
+    """What separates the cells of a CSV file, by its header, and the point of its decimals."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    with pa.input_stream(str(file)) as content:
+        header, *rows = content.read(_LOOK).decode(errors="replace").splitlines() or [""]
+    bare = re.sub('"[^"]*"', "", header)
+    separator = next((one for one in ",;\t" if one in bare), ",")
+    cells = (cell.strip(' "') for row in rows[:-1] or rows for cell in row.split(separator))
+    # Where commas are free, spreadsheets of much of the world write decimals with them.
+    return separator, "," if separator != "," and any(map(_DECIMAL_COMMA.fullmatch, cells)) else "."
 
 
 def _content_digest(file: Path) -> str:
@@ -427,6 +445,7 @@ def _content_digest(file: Path) -> str:
 
 
 _LOOK = 1 << 16
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 """How many bytes at either end tell files apart; that of Parquet ends with counts and extremes of every column."""
 
 

@@ -129,10 +129,11 @@ class CategoryChecks(Tabular):
         ]
         for row in shown:
             first, second, third = ("*" if name in row.flags else " " for name in TESTS)
+            dispersion = "-" if np.isnan(row.dispersion) else f"{row.dispersion:.2f}"
             lines.append(
                 f"{shorten(str(row.category), wide):<{wide}} {row.n_rounds:>9,.8g} {row.observed:>9.3g} "
                 f"{row.prior_mean:>9.3g} {row.prior_z:>6.1f}{first} {row.posterior_mean:>9.3g} "
-                f"{row.posterior_z:>6.1f}{second} {row.dispersion:>10.2f}{third}"
+                f"{row.posterior_z:>6.1f}{second} {dispersion:>10}{third}"
             )
         rest = self.rows[SHOWN:]
         if rest:

@@ -26,6 +26,8 @@ from manyarms.prior_choice.objective import NOTHING, Evidence, ExactEvidence, ev
 
 MAX_ITERATIONS = 500
 FEW = 20
+SURE = 1.1
+"""How much wider an honest interval is when a warning comes: 95 % intervals then hold the truth 92.5 % of the time."""
 """Fewer numbers than this (actions or effects, times d) hardly say how far they spread."""
 LONGEST = 2.0
 """How far a logarithm may move before the search takes a new look."""
@@ -136,6 +138,7 @@ def _result(
     _, noise_std = hyper.build(eta)
     few = _few(hyper, evidence)
     posterior = evidence.fit(hyper.plugged(eta, flexible), noise_std)
+    sure = _too_sure(hyper, evidence, posterior.weights, flexible)
     if hyper.learn_noise and noise_std is not None and noise_std < 1e-5 * evidence.scale.reward:
         zeroed.append("noise")
     if not avoid_boundary:
@@ -143,13 +146,13 @@ def _result(
         zeroed += [spread.name for spread, part in spreads if spread is not None and spread.is_degenerate(eta[part])]
     zeroed = list(dict.fromkeys(zeroed))
     few = [*few, *_fractional(evidence)]
-    notes = [*hyper.notes, *_uneven(evidence), *few]
+    notes = [*hyper.notes, *_uneven(evidence), *few, *sure]
     notes += [f"{name}: the data put a standard deviation at zero" for name in zeroed]
     if not converged:
         notes.append(f"the search had not converged after {len(trace)} iterations; raise max_iterations")
     return LearnedPrior(
-        replace(posterior, warnings=(*posterior.warnings, *few)), flexible, evidence, hyper, eta,
-        avoid_boundary, tuple(zeroed), converged, tuple(trace), tuple(notes),
+        replace(posterior, warnings=(*posterior.warnings, *few, *sure)), flexible, evidence, hyper, eta,
+        avoid_boundary, tuple(zeroed), converged, tuple(trace), tuple(notes), sure,
     )  # fmt: skip
 
 
@@ -328,9 +331,9 @@ def _within(eta: Float[Array, " s"], bounds: list[tuple[float | None, float | No
 
 def _few(hyper: Hyperparameters, evidence: Evidence) -> tuple[str, ...]:
     """What the data hardly determine."""
-    seen, d = len(evidence.seen), len(evidence.feature_sizes)
-    notes = list[str]()
-    if hyper.spreads[0] is not None and seen * d < FEW:
+    # Columns of the contexts add nothing to what so few actions say: one may repeat another.
+    seen, notes = len(evidence.seen), list[str]()
+    if hyper.spreads[0] is not None and seen < FEW:
         notes.append(f"only {seen} actions were seen: how far actions spread is hardly known; use averaged()")
     for group, spread in zip(hyper.groups, hyper.spreads[1:], strict=True):
         # What all actions share is told by every round, so that little hangs on how far it might have spread.
@@ -344,6 +347,30 @@ def _few(hyper: Hyperparameters, evidence: Evidence) -> tuple[str, ...]:
     if hyper.learn_noise and evidence.residual_degrees < 1:
         notes.append("no action has more rounds than weights: noise can hardly be told from how far actions spread")
     return tuple(notes)
+
+
+def _too_sure(
+    hyper: Hyperparameters, evidence: Evidence, plugged: HierarchicalGaussian, flexible: HierarchicalGaussian
+) -> tuple[str, ...]:
+    """Whether intervals of a value miss what is not known of a learned mean.
+
+    The value of choosing seen actions evenly, in a context of ordinary size, leans on the mean as much as any: its
+    standard deviation with the mean set to what was found, beside the one with the mean integrated out. Means that
+    were maximised have no such posterior, and nothing is said of them.
+    """
+    if not (hyper.integrated and hyper.means):
+        return ()
+    size = evidence.feature_sizes / np.linalg.norm(evidence.feature_sizes)
+    even = np.tile(size / len(evidence.seen), (len(evidence.seen), 1))
+    without, whole = (np.sqrt(weights.variance_of(even, evidence.seen)) for weights in (plugged, flexible))
+    if not whole > SURE * without:
+        return ()
+    names = " and ".join(mean.name for mean in hyper.means)
+    return (
+        f"the learned mean of {names} is taken for certain, and actions are so alike that all lean on it: the interval "
+        f"of a value may be {100 * (1 - without / whole):.0f}% too narrow, that of a gain is hardly touched; build the "
+        "prior with shared_std=1.0, or use averaged()",
+    )
 
 
 def _uneven(evidence: Evidence) -> list[str]:

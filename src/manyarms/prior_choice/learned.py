@@ -48,6 +48,7 @@ class LearnedPrior(SavedModel, Tabular):
         converged: Whether the search came to an end by itself.
         trace: The objective after each step; it never falls.
         notes: What was not learned and why, and what to be careful about.
+        certain: Of the notes, those on means that the posterior takes for certain; `averaged` does not.
     """
 
     not_saved = "Save its .posterior, which has the prior found in it."
@@ -61,6 +62,7 @@ class LearnedPrior(SavedModel, Tabular):
     converged: bool
     trace: tuple[float, ...]
     notes: tuple[str, ...]
+    certain: tuple[str, ...]
 
     @property
     def prior(self) -> HierarchicalGaussian:
@@ -167,19 +169,16 @@ class LearnedPrior(SavedModel, Tabular):
             n_draws: How many draws; their number sets how fine the mixture is, not how wide.
             rng: A NumPy generator.
         """
-        certain = (
-            ""
-            if not self.zeroed
-            else (
-                f"{', '.join(self.zeroed)}: put at zero and taken for certain, so intervals are too narrow; learn with "
-                "avoid_boundary=True"
-            )
+        zeroed = (
+            f"{', '.join(self.zeroed)}: put at zero and taken for certain, so intervals are too narrow; learn with "
+            "avoid_boundary=True"
         )
         found = average(
             self.posterior, self.evidence, self.hyper, self.eta, self.precision, self.covariance_root,
             n_draws=as_count("n_draws", n_draws, minimum=2), rng=as_generator(rng), avoid_boundary=self.avoid_boundary,
         )  # fmt: skip
-        return replace(found, warnings=(*found.warnings, *([certain] if certain else [])))
+        kept = [text for text in found.warnings if text not in self.certain]
+        return replace(found, warnings=(*kept, *([zeroed] if self.zeroed else [])))
 
     def __repr__(self) -> str:
         return str(self)

@@ -74,7 +74,7 @@ def _between(values: Float[Array, "c s"], nodes: Float[Array, "s q"]) -> Float[A
 
 
 DRAWS = 64
-COARSE = np.linspace(-9.0, 9.0, 25)
+COARSE = np.linspace(-9.0, 9.0, 19)
 """Where the mean reward is computed; between, it is smooth on the scale of η."""
 STEP = 0.2
 NODES = np.arange(-8.0, 8.0, STEP)
