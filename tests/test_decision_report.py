@@ -139,10 +139,49 @@ def test_a_gain_that_the_rewards_contradict_is_not_shipped():
         return answer(ma.Evaluation(100, 1.0, ma.jobs.Judged("logged", ma.Estimate(1.0, 0.05)), (row,)))
 
     assert found(1.25, 1000.0).verdict == found(1.6, 1000.0).verdict == "ship"
-    refuted = found(1.1, 1000.0)
-    assert refuted.verdict == "undecided" and "but snips contradicts it" in refuted.sentence
-    # Weights that are worth a handful of rounds contradict nothing.
-    assert found(1.1, 20.0).verdict == "ship"
+    refuted = found(1.05, 1000.0)
+    assert refuted.verdict == "undecided" and "but snips refutes it" in refuted.sentence
+    # Far below the model, and still a clear gain.
+    assert found(1.15, 1000.0).verdict == "ship"
+    # Weights that are worth a handful of rounds refute nothing.
+    assert found(1.05, 20.0).verdict == "ship"
+
+
+def two_arms(means, seed, n=4000):
+    """What runs now shows the first of two arms four times in five."""
+    rng = np.random.default_rng(seed)
+    actions = rng.choice(2, p=[0.8, 0.2], size=n)
+    rewards = np.array(means)[actions] + 0.1 * rng.normal(size=n)
+    return ma.LoggedData(np.ones((n, 1)), actions, rewards, np.where(actions == 0, 0.8, 0.2), n_actions=2)
+
+
+def test_a_model_that_is_wrong_about_what_runs_now_ships_nothing():
+    """Rewards have moved since the fit: the log itself shows what it brought."""
+    posterior = ma.fit(two_arms([0.1, 0.3], 0), ma.priors.independent(2, mean=[0.2], cov=0.05), ma.Gaussian(0.1))
+    policies, judges = {"greedy": ma.Greedy(posterior)}, [ma.SNIPS(), ma.DR(posterior)]
+    moved = ma.brief(policies, two_arms([0.5, 0.3], 1), posterior, estimators=judges).answer
+    assert moved.verdict == "undecided" and "puts what runs now at 0.141, which brought 0.4" in moved.sentence
+    assert "snIPS" in moved.sentence
+    assert ma.brief(policies, two_arms([0.1, 0.3], 1), posterior, estimators=judges).answer.verdict == "ship"
+
+
+def test_a_model_whose_noise_the_rewards_contradict_ships_nothing():
+    rng = np.random.default_rng(5)
+    logs = ma.LoggedData(np.ones((3000, 1)), rng.integers(50, size=3000), 1 + rng.normal(size=3000), n_actions=50)
+    wrong, right = (
+        ma.fit(logs, ma.priors.independent(50, mean=[1.0], cov=cov), ma.Gaussian(noise))
+        for cov, noise in ((1.0, 0.05), (0.01, 1.0))
+    )
+    found = ma.brief({"greedy": ma.Greedy(wrong)}, logs, wrong).answer
+    assert found.verdict == "undecided" and "times as much as its noise says" in found.sentence
+    assert "noise" not in ma.brief({"greedy": ma.Greedy(right)}, logs, right).answer.sentence
+
+
+def test_a_policy_that_changes_nothing_leaves_nothing_to_decide():
+    train, test, catalog = world()
+    posterior = ma.fit(train, ma.priors.from_categories(catalog, dim=3))
+    same = ma.brief({"same": ma.Logged(test)}, test, posterior)
+    assert same.answer.sentence.startswith("Nothing to decide: same") and page(same, "Same")
 
 
 def test_what_is_missing_is_said_and_the_rest_is_there(tmp_path):

@@ -37,7 +37,11 @@ def test_tables_show_what_their_records_hold(fitted):
     posterior, logs = fitted
     evaluation = ma.evaluate({f"greedy {EVIL}": ma.Greedy(posterior)}, logs, posterior)
     checks = ma.check_categories(posterior, logs, logs.catalog)
-    for table in (evaluation, checks, posterior.summary(), ma.brief({"uniform": ma.Uniform(3)}, logs, posterior)):
+    shown = cells(evaluation._repr_html_())
+    row = evaluation.policies[0]
+    figures = row.value.value, *row.value.interval(), row.difference.value, row.difference.probability_positive
+    assert all(f"{value:.4g}" in shown for value in figures) and EVIL not in evaluation._repr_html_()
+    for table in (checks, posterior.summary(), ma.brief({"uniform": ma.Uniform(3)}, logs, posterior)):
         html = table._repr_html_()
         assert "<table>" in html and EVIL not in html
         records = getattr(table, "evaluation", table).records()

@@ -15,10 +15,12 @@ from manyarms.core.policy import row_weights
 from manyarms.jobs.evaluating import Choices
 from manyarms.linalg.groups import sum_by
 from manyarms.linalg.quadratic import row_norms
-from manyarms.posterior import RewardPosterior
+from manyarms.posterior import HurdlePosterior, RewardPosterior
 
 SHOWN = 300
 """Actions in a picture of shrinkage: spread evenly over how often they were logged."""
+CONTEXTS = 1000
+"""Contexts over which the expected reward of an action is taken."""
 MOVED = 12
 """Actions that gain most, and as many that lose most."""
 
@@ -69,11 +71,11 @@ def shrinkage(
         shown: How many actions to show.
     """
     counts = row_weights(logs.weights, len(logs))
-    every, per_action = sum_by(logs.actions, counts)
+    every, per_action = sum_by(logs.actions[counts > 0], counts[counts > 0])
     order = np.argsort(per_action, kind="stable")
     places = np.unique(np.linspace(0, len(every) - 1, min(shown, len(every))).round().astype(int))
     wanted = np.sort(every[order[places]])
-    rows = np.flatnonzero(np.isin(logs.actions, wanted))
+    rows = np.flatnonzero(np.isin(logs.actions, wanted) & (counts > 0))
     actions, x, weight = logs.actions[rows], logs.contexts[rows], counts[rows]
     fitted = np.asarray(posterior.expected_reward(x, actions))
     unlogged = _without_own_rounds(posterior, x, actions)
@@ -95,15 +97,19 @@ def shrinkage(
 def _without_own_rounds(
     posterior: RewardPosterior, x: Float[Array, "n d"], actions: Int[Array, " n"]
 ) -> Float[Array, " n"]:
-    """E g(φᵀ(W_a ψ + c_a + ε_a)) with the posterior mean of ψ, and ε_a as wide as the prior has it."""
+    """E g(φᵀ(W_a ψ + c_a + ε_a)) under the posterior of ψ, with ε_a as wide as the prior has it."""
     weights = posterior.weights
     distinct, where = np.unique(actions, return_inverse=True)
     centre = weights.mixing.apply(weights.latent_mean[None], distinct)[0] + weights.offset_of(distinct)
     mean = np.einsum("nd,nd->n", x, centre[where])
     if posterior.likelihood.is_linear:
         return mean
-    spread = row_norms(x, actions, posterior.prior.action_covariance.blocks)
-    return posterior.likelihood.mean_reward(mean, spread**2)
+
+    def unlogged(which: Int[Array, " m"]) -> Float[Array, "m d d"]:
+        shared = weights.mixing.cross(weights.latent_factor, which, which)
+        return shared + posterior.prior.action_covariance.blocks(which)
+
+    return posterior.likelihood.mean_reward(mean, row_norms(x, actions, unlogged) ** 2)
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,7 @@ class Mover:
         logged: Its share of the rounds.
         chosen: The share of contexts in which the policy chooses it.
         mean_reward: Of its logged rounds; None when it has none.
+        expected: What the model expects of it, over the contexts of the logs; None without a model.
     """
 
     action: str
@@ -125,6 +132,7 @@ class Mover:
     logged: float
     chosen: float
     mean_reward: float | None
+    expected: float | None = None
 
     @property
     def change(self) -> float:
@@ -154,6 +162,7 @@ def movers(
     *,
     catalog: Catalog | None = None,
     categories: Sequence[str] | None = None,
+    posterior: RewardPosterior | HurdlePosterior | None = None,
     shown: int = MOVED,
 ) -> Movers:
     """The actions that gain and lose most when a policy replaces what runs now.
@@ -164,6 +173,7 @@ def movers(
         logs: What runs now, in these rounds.
         catalog: What actions are called.
         categories: (K,) what their categories are called.
+        posterior: The model, for what it expects of them.
         shown: Actions at either end at most.
     """
     counts = row_weights(logs.weights, len(logs))
@@ -174,6 +184,7 @@ def movers(
     change[choices.actions] += choices.shares
     order = np.argsort(-change, kind="stable")
     ends = [int(a) for a in order[:shown] if change[a] > 0], [int(a) for a in order[-shown:] if change[a] < 0]
+    expected = {} if posterior is None else _expected(posterior, logs, [*ends[0], *ends[1]])
     rows = tuple(
         Mover(
             name_of(catalog, action),
@@ -182,10 +193,23 @@ def movers(
             float(rounds[action] / total),
             float(change[action] + rounds[action] / total),
             float(rewards[action] / rounds[action]) if rounds[action] > 0 else None,
+            expected.get(action),
         )
         for action in (*ends[0], *ends[1])
     )
     return Movers(name, rows, float(np.abs(change).sum() / 2))
+
+
+def _expected(
+    posterior: RewardPosterior | HurdlePosterior, logs: LoggedData, actions: Sequence[int]
+) -> dict[int, float]:
+    """Over contexts spread evenly over the log."""
+    if not actions:
+        return {}
+    some = logs.contexts[np.unique(np.linspace(0, len(logs) - 1, min(CONTEXTS, len(logs))).astype(int))]
+    x, which = np.tile(some, (len(actions), 1)), np.repeat(np.asarray(actions, dtype=np.int64), len(some))
+    means = np.asarray(posterior.expected_reward(x, which)).reshape(len(actions), -1).mean(axis=1)
+    return dict(zip(actions, means.tolist(), strict=True))
 
 
 def name_of(catalog: Catalog | None, action: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,8 +17,9 @@ SURE = 0.975
 
 The 95 % interval of its gain then lies above zero.
 """
-FAR = 2.0
-"""Standard errors between two judges of one policy beyond which they contradict one another."""
+FAR, VERY_FAR = 2.0, 3.0
+"""Standard errors between two figures beyond which they contradict one another; the second for what decides alone."""
+TINY = 1e-300
 
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
 
@@ -42,46 +44,45 @@ class Answer:
     probability: float | None = None
 
 
-def answer(evaluation: Evaluation, *, sure: float = SURE) -> Answer:
+def answer(
+    evaluation: Evaluation, *, sure: float = SURE, doubts: Sequence[str] = (), worries: Sequence[str] = ()
+) -> Answer:
     """The answer that an evaluation gives.
 
-    A policy is shipped when it beats what runs now with a probability of at least `sure` and no estimator whose weights
-    are worth enough rounds contradicts the model on it; of several the one that is expected to gain most. Where every
-    candidate is worse with that probability, what runs now stays.
+    A policy is shipped when it beats what runs now with a probability of at least `sure`, nothing speaks against the
+    model, and no estimator whose weights are worth enough rounds refutes the gain; of several the one that is expected
+    to gain most. Where every candidate is worse with that probability, what runs now stays.
 
     Args:
         evaluation: What `evaluate` returned.
         sure: How probable is probable enough.
+        doubts: What speaks against the model: with any of these nothing is shipped.
+        worries: What else must be said in the same breath.
     """
-    now = evaluation.baseline.name
     judged = [row for row in evaluation.policies if row.difference is not None]
     if not judged:
         return _without_model(evaluation)
+    best = max(judged, key=_gain)
+    if all(row.difference.value == 0.0 == row.difference.std for row in judged if row.difference is not None):
+        said = f"Nothing to decide: {best.name} chooses what runs now chooses."
+        return Answer("keep", best.name, said, "Name a policy that differs from it.", _probability(best))
     promising = [row for row in judged if _probability(row) >= sure]
-    better = [row for row in promising if not contradicting(row)]
+    doubts = [*_off_the_mark(evaluation), *doubts]
+    better = [] if doubts else [row for row in promising if not contradicting(row, evaluation)]
     if better:
-        best = max(better, key=_gain)
-        return Answer(
-            "ship",
-            best.name,
-            f"Ship {best.name}: {_change(best)} over what runs now, {percent(_probability(best))} sure.",
-            _caveat(best)
-            or f"Judged on {evaluation.n_rounds:,} logged contexts against {now}, by the model's posterior.",
-            _probability(best),
-        )
+        return _ship(max(better, key=_gain), evaluation, worries)
     if promising:
         best = max(promising, key=_gain)
+        against = contradicting(best, evaluation)
+        judges = f"{' and '.join(against)} {'refutes' if len(against) == 1 else 'refute'} it" if against else ""
         return Answer(
             "undecided",
             best.name,
             f"Not decided: by the model {best.name} brings {_change(best)} over what runs now, "
-            f"{percent(_probability(best))} sure, but {' and '.join(contradicting(best))} "
-            f"{'contradicts' if len(contradicting(best)) == 1 else 'contradict'} it.",
-            "The logged rewards alone do not confirm what the model expects of it. Find out why, or test it on a share "
-            "of the traffic.",
+            f"{percent(_probability(best))} sure, but {', and '.join([*doubts, *([judges] if judges else [])])}.",
+            "Find out why before you trust the model, or test the policy on a share of the traffic.",
             _probability(best),
         )
-    best = max(judged, key=_gain)
     if all(_probability(row) <= 1.0 - sure for row in judged):
         return Answer(
             "keep",
@@ -102,32 +103,68 @@ def answer(evaluation: Evaluation, *, sure: float = SURE) -> Answer:
     )
 
 
-def contradicting(row: Judged, thresholds: Thresholds | None = None) -> list[str]:
-    """Estimators that put the value of a policy far below where the model has it, with weights that are worth rounds.
+def _ship(best: Judged, evaluation: Evaluation, worries: Sequence[str]) -> Answer:
+    said = [*_caveats(best), *worries]
+    if evaluation.n_rounds == 1:
+        said.append("it was judged on a single context")
+    reason = (
+        f"Mind that {'; '.join(said)}. Try it on a share of the traffic first."
+        if said
+        else f"Judged on {evaluation.n_rounds:,} logged contexts against what runs now, by the model's posterior."
+    )
+    sentence = f"Ship {best.name}: {_change(best)} over what runs now, {percent(_probability(best))} sure."
+    return Answer("ship", best.name, sentence, reason, _probability(best))
+
+
+def _off_the_mark(evaluation: Evaluation) -> list[str]:
+    """Whether the model is wrong about what runs now, which the log knows without any model."""
+    model, mean = evaluation.baseline.value, evaluation.mean_reward
+    if model is None or abs(model.value - mean) <= VERY_FAR * math.hypot(model.std, evaluation.mean_reward_error):
+        return []
+    return [f"it puts what runs now at {number(model.value)}, which brought {number(mean)}"]
+
+
+def contradicting(row: Judged, evaluation: Evaluation, thresholds: Thresholds | None = None) -> list[str]:
+    """Estimators, with weights that are worth rounds, that refute the gain that the model sees.
+
+    They put the policy clearly below what runs now; or far below where the model has it, without a clear gain of their
+    own.
 
     Args:
         row: The policy.
+        evaluation: Where it was judged.
         thresholds: When weights are worth enough; None for the default.
     """
     limit = (Thresholds() if thresholds is None else thresholds).min_effective_sample_size
-    model = row.value
-    return (
-        []
-        if model is None
-        else [
-            name
-            for name, one in row.estimates.items()
-            if one.diagnostics.get("effective_sample_size", 0.0) >= limit
-            and model.value - one.value > FAR * math.hypot(one.std, model.std)
-        ]
-    )
+    model, found = row.value, list[str]()
+    if model is None:
+        return found
+    for name, one in row.estimates.items():
+        if one.diagnostics.get("effective_sample_size", 0.0) < limit:
+            continue
+        gain = (one.value - evaluation.mean_reward) / max(math.hypot(one.std, evaluation.mean_reward_error), TINY)
+        short = (model.value - one.value) / max(math.hypot(one.std, model.std), TINY)
+        if gain < -FAR or (short > FAR and gain < FAR):
+            found.append(name)
+    return found
 
 
 def _without_model(evaluation: Evaluation) -> Answer:
     estimated = [(row, name, one) for row in evaluation.policies for name, one in row.estimates.items()]
     if not estimated:
-        return Answer("nothing", "", "There is no policy to decide on.", "Name candidates, or a model to make them of.")
-    row, name, one = max(estimated, key=lambda found: found[2].value)
+        left = [why for row in evaluation.policies for why in row.left_out.values()]
+        reason = f"No estimator could judge any: {left[0]}" if left else "Name candidates, or a model to make them of."
+        return Answer("nothing", "", "There is no policy to decide on.", reason)
+    limit = Thresholds().min_effective_sample_size
+    sound = [found for found in estimated if found[2].diagnostics.get("effective_sample_size", limit) >= limit]
+    if not sound:
+        return Answer(
+            "undecided",
+            "",
+            f"Not decided: no estimator's weights are worth {limit:.0f} rounds.",
+            "Policies choose too little of what was logged. Fit a model with `manyarms fit`, which needs no weights.",
+        )
+    row, name, one = max(sound, key=lambda found: found[2].value)
     low, high = one.interval()
     return Answer(
         "estimated",
@@ -161,14 +198,14 @@ def _change(row: Judged, *, sign: bool = True) -> str:
     return f"{row.difference.value:+.3g} [{low:+.3g}, {high:+.3g}] a round"
 
 
-def _caveat(row: Judged) -> str:
+def _caveats(row: Judged) -> list[str]:
     """What must be said in the same breath."""
     assert row.value is not None and row.difference is not None
-    worries = list[str]()
+    found = list[str]()
     share = row.difference.diagnostics.get("prior_share", 0.0)
     if share > 0.5:
-        worries.append(f"{percent(share)} of the prior's variance is left in that figure: it rests on the prior")
+        found.append(f"{percent(share)} of the prior's variance is left in that figure, so it rests on the prior")
     unseen = row.value.diagnostics.get("unsupported_mass", 0.0)
     if unseen > 0.1:
-        worries.append(f"{percent(unseen)} of its choices were never logged")
-    return f"Mind that {' and '.join(worries)}. Try it on a share of the traffic first." if worries else ""
+        found.append(f"{percent(unseen)} of its choices were never logged")
+    return found

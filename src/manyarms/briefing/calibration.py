@@ -12,6 +12,7 @@ from manyarms._arrays import as_vector
 from manyarms.core.data import LoggedData
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.policy import row_weights
+from manyarms.jobs.evaluating import effective_size
 from manyarms.posterior import HurdlePosterior, RewardPosterior
 
 BINS = 10
@@ -88,6 +89,7 @@ def calibration(
             continue
         mean = counts[part] @ rewards[part] / total
         spread = counts[part] @ (rewards[part] - mean) ** 2 / total
-        error = float(np.sqrt(spread / (total - 1))) if total > 1 else None
+        size = effective_size(counts[part], len(part))
+        error = float(np.sqrt(spread / (size - 1))) if size > 1 else None
         found.append(CalibrationBin(float(total), float(counts[part] @ expected[part] / total), float(mean), error))
     return Calibration(tuple(found), held_out, known, dict(truth or {}))

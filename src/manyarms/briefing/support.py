@@ -54,21 +54,25 @@ class Support:
     n_summed: int
 
 
-def support(evaluation: Evaluation, logs: LoggedData, categories: Array, *, shown: int = SHOWN) -> Support:
+def support(
+    evaluation: Evaluation, logs: LoggedData, categories: Array, *, seen: Array | None = None, shown: int = SHOWN
+) -> Support:
     """How rounds and choices fall on categories.
 
     Args:
         evaluation: What `evaluate` returned.
         logs: The rounds it was made on.
         categories: (K,) a label for every action; None and NaN are "(missing)".
+        seen: (K,) which actions were ever logged; by default those of these rounds.
         shown: Categories to tell apart: those with the largest shares, of the log or of any policy.
     """
     codes, labels = category_codes(categories)
     n = len(labels)
     counts = row_weights(logs.weights, len(logs))
     logged = np.bincount(codes[logs.actions], weights=counts, minlength=n) / counts.sum()
-    seen = np.zeros(len(codes), dtype=bool)
-    seen[logs.actions] = True
+    if seen is None:
+        seen = np.zeros(len(codes), dtype=bool)
+        seen[logs.actions[counts > 0]] = True
     rows = [row for row in evaluation.policies if row.choices is not None]
     chosen = {row.name: _shares(row.choices, codes, n) for row in rows}
     missing = {row.name: _shares(row.choices, codes, n, ~seen) for row in rows}

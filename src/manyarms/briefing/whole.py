@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from manyarms._arrays import as_scalar
 from manyarms._progress import Progress
 from manyarms._version import __version__
 from manyarms.briefing.actions import Movers, Shrinkage, movers, shrinkage
@@ -19,6 +20,7 @@ from manyarms.briefing.answer import SURE, Answer, answer
 from manyarms.briefing.calibration import Calibration, calibration
 from manyarms.briefing.lights import Light, lights
 from manyarms.briefing.support import Support, category_codes, support
+from manyarms.briefing.words import percent
 from manyarms.core.catalog import as_column
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Estimate
@@ -31,6 +33,12 @@ from manyarms.jobs import Evaluation, evaluate
 from manyarms.posterior import HurdlePosterior, RewardPosterior
 from manyarms.prior_choice import CategoryChecks, PriorCheck, check_categories
 
+MANY_POLICIES = 20
+"""Beyond this, not every pair of policies is compared."""
+MUCH_MORE = 1.5
+"""How many times as much as expected rewards may vary before nothing is shipped."""
+MANY_FLAGGED = 0.25
+"""The share of categories that may contradict the model before nothing is shipped."""
 MANY_CATEGORIES = 1000
 """Beyond this, categories are not checked one by one."""
 
@@ -120,12 +128,16 @@ def brief(
         notes: More lines for what it was made with, such as the command.
         progress: As in `evaluate`.
     """
+    sure = as_scalar("sure", sure, above=0.0, below=1.0)
+    truth = {name: as_scalar(f"truth of {name}", value) for name, value in (truth or {}).items()}
     evaluation = evaluate(
         policies, logs, posterior,
-        estimators=estimators, contexts=contexts, fingerprints=fingerprints, pairs=True, progress=progress,
+        estimators=estimators, contexts=contexts, fingerprints=fingerprints, pairs=len(policies) <= MANY_POLICIES,
+        progress=progress,
     )  # fmt: skip
-    chosen = answer(evaluation, sure=sure)
     missing = list[str]()
+    if len(policies) > MANY_POLICIES:
+        missing.append(f"Of more than {MANY_POLICIES} policies not every pair is compared.")
     column = _categories(categories, logs)
     if column is None:
         missing.append("Actions have no categories, so nothing is shown by category.")
@@ -148,24 +160,65 @@ def brief(
             missing.append(
                 "The model has seen these rounds, so they cannot tell whether it is calibrated: judge on others."
             )
+    checks = None if plain_model is None else _checks(plain_model, logs, column, fingerprints, missing)
+    check = None if plain_model is None else plain_model.check
+    doubts = [*_failed(check), *_contradicted(checks)]
+    chosen = answer(evaluation, sure=sure, doubts=doubts)
     best = next((row for row in evaluation.policies if row.name == chosen.policy), None)
+    moved = None
+    if best is not None and best.choices is not None:
+        told: dict[str, Any] = {"catalog": logs.catalog, "categories": names, "posterior": posterior}
+        moved = movers(best.name, best.choices, logs, **told)
+        worries = [*_concentrated(moved), *_seen(judged), *(() if check is None else check.warnings)]
+        chosen = answer(evaluation, sure=sure, doubts=doubts, worries=worries)
     return Briefing(
         answer=chosen,
         evaluation=evaluation,
         lights=lights(evaluation),
-        support=None if column is None else support(evaluation, logs, column),
+        support=None if column is None else support(evaluation, logs, column, seen=_ever_logged(posterior)),
         shrinkage=None if plain_model is None else shrinkage(plain_model, logs, names),
-        movers=None
-        if best is None or best.choices is None
-        else movers(best.name, best.choices, logs, catalog=logs.catalog, categories=names),
-        check=None if plain_model is None else plain_model.check,
-        categories=None if plain_model is None else _checks(plain_model, logs, column, fingerprints, missing),
-        calibration=None
-        if posterior is None
-        else calibration(posterior, logs, fingerprints=fingerprints, truth=truth, true_rewards=true_rewards),
+        movers=moved,
+        check=check,
+        categories=checks,
+        calibration=judged,
         missing=tuple(missing),
         made_with={**(notes or {}), **_made_with(logs, posterior)},
     )
+
+
+def _failed(check: PriorCheck | None) -> list[str]:
+    """Rewards that vary so much more than the model says that its intervals mean nothing."""
+    parts = {} if check is None else {"noise": check.noise, "prior": check.prior}
+    return [
+        f"rewards vary {part.ratio:.3g} times as much as its {name} says"
+        for name, part in parts.items()
+        if part is not None and part.contradicts and part.ratio > MUCH_MORE
+    ]
+
+
+def _contradicted(checks: CategoryChecks | None) -> list[str]:
+    if checks is None or len(checks.flagged) <= max(1.0, MANY_FLAGGED * len(checks)):
+        return []
+    return [f"the rewards of {len(checks.flagged):,} of {len(checks):,} categories contradict it"]
+
+
+def _concentrated(moved: Movers) -> list[str]:
+    top = max(moved.rows, key=lambda row: row.chosen, default=None)
+    if top is None or top.chosen <= 0.5:
+        return []
+    return [f"{percent(top.chosen)} of its choices fall on {top.action}, with {top.n_rounds:,.6g} rounds in these logs"]
+
+
+def _seen(judged: Calibration | None) -> list[str]:
+    return [] if judged is None or judged.held_out else ["the model has seen the very rounds that it is judged on"]
+
+
+def _ever_logged(posterior: RewardPosterior | HurdlePosterior | None) -> Any:
+    """(K,) which actions the model has rounds of."""
+    if posterior is None:
+        return None
+    weights = posterior.parts[0].weights
+    return np.isin(np.arange(weights.n_actions), weights.observed.actions)
 
 
 def _categories(given: Any, logs: LoggedData) -> Any:

@@ -96,20 +96,26 @@ def _open(spec: Spec, report: Report, owners: list[Any]) -> ma.LogStream:
     maps = [one.features for one in owners if one.features is not None]
     if owners and not maps:
         raise InputError("neither the model nor a policy has a feature map, so columns cannot be read: use Python.")
-    catalogs = [one.catalog for one in owners if one.catalog is not None]
     features = None if not maps else maps[0] if all(one == maps[0] for one in maps) else jobs.StackedMap(maps)
     return open_logs(
         spec,
         report,
         features=features,
-        catalog=_catalog(spec, catalogs),
+        catalog=_catalog(spec, owners),
         n_actions=owners[0].n_actions if owners else None,
     )
 
 
-def _catalog(spec: Spec, known: list[ma.Catalog]) -> ma.Catalog | None:
+def _catalog(spec: Spec, owners: list[Any]) -> ma.Catalog | None:
     """That of the model or the policies, or else the one that the spec names."""
+    known: list[ma.Catalog] = [one.catalog for one in owners if one.catalog is not None]
     if known:
         return known[0]
+    if owners and spec.catalog.path is not None:
+        # The ids in the file have other numbers there than in the model.
+        raise InputError(
+            "the model numbers actions without a catalog, so one cannot be used with it: leave --catalog out, or fit "
+            "with --catalog."
+        )
     check_catalog(spec)
     return open_catalog(spec)

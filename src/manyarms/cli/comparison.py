@@ -35,11 +35,6 @@ class Candidate:
     true_value: float
     never_shown: float
 
-    @property
-    def is_sure(self) -> bool:
-        """Whether it beats what runs now, with a probability of at least `SURE`."""
-        return self.gain.probability_positive >= SURE
-
 
 @dataclass(frozen=True)
 class Comparison:
@@ -67,8 +62,13 @@ class Comparison:
 
     @property
     def best(self) -> Candidate:
-        """The candidate with the largest expected gain."""
-        return max(self.candidates, key=lambda candidate: candidate.gain.value)
+        """The candidate that the answer is about."""
+        return next(one for one in self.candidates if one.name == self.briefing.answer.policy)
+
+    @property
+    def ships(self) -> bool:
+        """Whether the answer is to ship it."""
+        return self.briefing.answer.verdict == "ship"
 
 
 def compare(folder: Path, truth: LinearEnvironment) -> Comparison:
@@ -83,7 +83,7 @@ def compare(folder: Path, truth: LinearEnvironment) -> Comparison:
     catalog = pq.read_table(folder / "catalog.parquet")
     logs = read_tables(pq.read_table(folder / "logs.parquet"), catalog)
     categories = catalog["category"].to_pylist()
-    learned = ma.learn_prior(logs, ma.priors.from_categories(categories, dim=logs.dim))
+    learned = ma.learn_prior(logs, ma.priors.from_categories(categories, dim=logs.dim, shared_std=1.0))
     posterior = learned.posterior
     unseen = np.bincount(logs.actions, minlength=logs.n_actions) == 0
     policies, now = _policies(posterior, logs.contexts), ma.Logged(logs)

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from manyarms.briefing.answer import SURE
 from manyarms.briefing.words import percent
 from manyarms.cli.comparison import Candidate, Comparison
 from manyarms.cli.script import commands
@@ -66,7 +65,7 @@ def figures(comparison: Comparison, folder: Path) -> dict[str, Any]:
         "learned": dict(comparison.learned),
         "policies": [_row(comparison.now, is_now=True), *(_row(row, is_now=False) for row in comparison.candidates)],
         "decision": {
-            "ship": best.name if best.is_sure else None,
+            "ship": best.name if comparison.ships else None,
             "sentence": _decision(comparison).plain.replace("\n", " "),
         },
         "report": str(folder / "report.html"),
@@ -118,23 +117,21 @@ def _table(comparison: Comparison) -> Table:
             "-" if is_now else percent(row.gain.probability_positive),
             f"{row.true_value:.3f}",
             _share(row.never_shown),
-            style="bold green" if row is comparison.best and row.is_sure else "",
+            style="bold green" if row is comparison.best and comparison.ships else "",
         )
     return table
 
 
 def _decision(comparison: Comparison) -> Text:
-    best, gain = comparison.best, comparison.best.gain
+    """What the report says too."""
+    answer = comparison.briefing.answer
+    if answer.verdict != "ship":
+        return Text(f"{answer.sentence}\n{answer.reason}", style="bold")
+    gain = comparison.best.gain
     low, high = gain.interval()
-    sure = percent(gain.probability_positive)
     size = f"{gain.value:+.3f} euros per round, 95 % interval {low:+.3f} to {high:+.3f}"
-    if best.is_sure:
-        return Text(f"Ship {best.name}: it beats what runs now with probability {sure}.\n{size}.", style="bold")
-    return Text(
-        f"Keep what runs now: nothing beats it with probability {percent(SURE)}.\n"
-        f"Nearest is {best.name}, with probability {sure}.\n{size}.",
-        style="bold",
-    )
+    sure = percent(gain.probability_positive)
+    return Text(f"Ship {comparison.best.name}: it beats what runs now with probability {sure}.\n{size}.", style="bold")
 
 
 def _interval(estimate: Estimate) -> str:

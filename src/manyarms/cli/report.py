@@ -119,11 +119,12 @@ def _brief(
     if model is not None:
         notes["model file"] = str(model)
     given: Any = None
-    if spec.catalog.category is not None and (logs.catalog is None or logs.catalog.categories is None):
-        # The model was fitted without categories, and the catalog has some: enough to show things by.
+    if spec.catalog.category is not None and logs.catalog is not None and logs.catalog.categories is None:
+        # The model was fitted without categories, and the catalog has some: enough to show things by, id by id.
         told = open_catalog(spec)
-        if told is not None and told.categories is not None and len(told) == logs.n_actions:
-            given = told.categories
+        if told is not None and told.categories is not None:
+            place = told.find(logs.catalog.ids.tolist())
+            given = [told.categories[at] if at >= 0 else None for at in place]
     with spinner("Judging"):
         return ma.brief(
             bench.policies(),

@@ -66,10 +66,11 @@ contexts = np.column_stack([np.ones(len(logs)), *columns])
 rewards = logs[REWARD].to_numpy()
 data = ma.LoggedData(contexts, actions, rewards, n_actions=len(catalog))
 
-# An effect a category, and each item's own around it: so that items never
-# shown borrow from those that were. How far either spreads, and the noise of
-# a single reward, are learned from the log.
-prior = ma.priors.from_categories(catalog, dim=contexts.shape[1])
+# An effect that all items share, one a category around it, and each item's
+# own around that: so that items never shown borrow from those that were. How
+# far these spread, and the noise of a reward, are learned from the log.
+dim = contexts.shape[1]
+prior = ma.priors.from_categories(catalog, dim=dim, shared_std=1.0)
 learned = ma.learn_prior(data, prior)
 posterior = learned.posterior
 print(learned, end="\\n\\n")

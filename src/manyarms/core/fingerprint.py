@@ -21,6 +21,7 @@ class Fingerprint(Saved):
         n_rows: How many rows that log has.
         rows: Which of them, packed eight to a byte; None for all.
         until: The time, in ISO 8601, after which rows were left out for later; None when none were.
+        path: Where the file lay, for one whose rows were left out: it may be written anew until they are counted.
     """
 
     saved_as = "fingerprint"
@@ -28,6 +29,7 @@ class Fingerprint(Saved):
     n_rows: int
     rows: bytes | None = None
     until: str | None = None
+    path: str | None = None
 
     @classmethod
     def of_rows(cls, origin: str, n_rows: int, rows: Int[Array, " m"] | None) -> Fingerprint:

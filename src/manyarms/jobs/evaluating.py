@@ -16,9 +16,10 @@ from manyarms.core.bound import readable
 from manyarms.core.data import LoggedData
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint, any_shared
+from manyarms.core.notebook import html_table
 from manyarms.core.policy import Policy
 from manyarms.core.tabular import Tabular
-from manyarms.errors import InputError, UndefinedLiftError
+from manyarms.errors import DataTypeError, InputError, UndefinedLiftError
 from manyarms.estimators.comparison import Judge
 from manyarms.policies import Logged
 from manyarms.posterior import HurdlePosterior, RewardPosterior
@@ -91,6 +92,7 @@ class Evaluation(Tabular):
     Attributes:
         n_rounds: Rounds that policies were judged on.
         mean_reward: What these brought on average: the logging policy's own value, without any model.
+        mean_reward_error: Its standard error.
         baseline: What runs now.
         policies: The candidates, in their order.
         pairs: The value of the first less that of the second, by the names of two candidates, where that was asked for.
@@ -101,6 +103,7 @@ class Evaluation(Tabular):
     baseline: Judged
     policies: tuple[Judged, ...]
     pairs: Mapping[tuple[str, str], Estimate] = field(default_factory=dict[tuple[str, str], Estimate])
+    mean_reward_error: float = 0.0
 
     @property
     def rows(self) -> tuple[Judged, ...]:
@@ -132,6 +135,14 @@ class Evaluation(Tabular):
             for name, estimate in row.estimates.items():
                 found.append({"policy": row.name, "estimator": name, **estimate.record(level)})
         return found
+
+    def _repr_html_(self) -> str:
+        wanted = ("policy", "estimator", "value", "low", "high", "difference", "probability_better", "warnings")
+        rows = [{name: record[name] for name in wanted if name in record} for record in self.records()]
+        for row in rows:
+            # In full they are in .rows; here they would push the figures off the screen.
+            row["warnings"] = len(row["warnings"].split("; ")) if row["warnings"] else 0
+        return html_table(rows)
 
     def __str__(self) -> str:
         width = max(len(row.name) for row in self.rows)
@@ -172,7 +183,13 @@ def evaluate(
         pairs: Whether to compare all candidates with one another, too.
         progress: True shows how far it is; a function is called as progress(done, total).
     """
-    logs = as_instance("logs", logs, LoggedData, "a LoggedData")
+    logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
+    judge: Any = posterior
+    if not isinstance(judge, RewardPosterior | HurdlePosterior | None):
+        raise DataTypeError(
+            f"posterior must be what fit() returned; got {type(judge).__name__}. Of what learn_prior() returned, pass "
+            ".posterior."
+        )
     if posterior is None and not estimators:
         raise InputError("nothing to judge by: pass a posterior, or estimators.")
     if not policies:
@@ -202,7 +219,14 @@ def evaluate(
             report(len(rows), len(everyone))
     profiles.pop(BASELINE, None)
     mean = float(np.average(logs.rewards, weights=logs.weights))
-    return Evaluation(len(logs), mean, rows[0], tuple(rows[1:]), _pairs(profiles, logs, posterior))
+    spread = float(np.average((logs.rewards - mean) ** 2, weights=logs.weights))
+    error = float(np.sqrt(spread / max(effective_size(logs.weights, len(logs)) - 1.0, 1.0)))
+    return Evaluation(len(logs), mean, rows[0], tuple(rows[1:]), _pairs(profiles, logs, posterior), error)
+
+
+def effective_size(weights: Float[Array, " n"] | None, n: int) -> float:
+    """(Σw)² / Σw²: how many rounds of equal weight say as much as these, whatever the unit of weights."""
+    return float(n) if weights is None else float(weights.sum() ** 2 / max((weights**2).sum(), np.finfo(float).tiny))
 
 
 def _pairs(
@@ -260,16 +284,22 @@ def _by_posterior(
     return Judged(name, posterior.judged(found, (1.0, 1.0)), posterior.judged(found), lift, choices), profile
 
 
+def _free(name: str, taken: Mapping[str, Any]) -> str:
+    """The name, with a number where several estimators share it."""
+    number = next(i for i in range(1, len(taken) + 2) if (name if i == 1 else f"{name} ({i})") not in taken)
+    return name if number == 1 else f"{name} ({number})"
+
+
 def _by_estimators(
     judged: Judged, policy: Policy, logs: LoggedData, estimators: Sequence[Judge], known: tuple[Fingerprint, ...]
 ) -> Judged:
     found, left_out = dict[str, Estimate](), dict[str, str]()
     for estimator in estimators:
         try:
-            found[estimator.name] = estimator.estimate(policy, logs)
+            found[_free(estimator.name, found)] = estimator.estimate(policy, logs)
         except InputError as cause:
             # One estimator that cannot judge one policy must not cost the others their answer.
-            left_out[estimator.name] = str(cause)
+            left_out[_free(estimator.name, left_out)] = str(cause)
     trained = any_shared(policy.learned_from, known)
     said = any(one.diagnostics.get("judged_on_training_rounds") for one in found.values())
     warnings = (TRAINED,) if trained and not said else ()

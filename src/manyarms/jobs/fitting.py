@@ -10,6 +10,7 @@ import numpy as np
 
 from manyarms._progress import Progress
 from manyarms.core.data import LoggedData, Logs
+from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.engines import LOCAL, Engine, as_engine
 from manyarms.errors import InputError
@@ -119,9 +120,18 @@ def remember(posterior: RewardPosterior, stream: LogStream) -> RewardPosterior:
     age = stream.reading.age
     left = None if age is None or not stream.dropped.immature else age.until
     until = None if left is None else left.isoformat()
-    files = {one.origin: replace(one, until=until) for one in stream.source.fingerprints}
+    known = {key: one for one in posterior.learned_from for key in (one.origin, one.path) if key is not None}
+    files = dict[str, Fingerprint]()
+    for one in stream.source.fingerprints:
+        old = known.get(one.origin) or known.get(one.path or "")
+        reached = until
+        if until is not None and old is not None and old.until is not None:
+            # A cut-off that moves back does not take rounds out of the model.
+            reached = max(until, old.until, key=datetime.fromisoformat)
+        files[one.origin] = replace(one, until=reached, path=None if reached is None else one.path)
     # What is known now of a file takes the place of what was known.
-    before = [one for one in posterior.learned_from if one.origin not in files]
+    paths = {one.path for one in stream.source.fingerprints} - {None}
+    before = [one for one in posterior.learned_from if one.origin not in files and one.path not in paths]
     as_of = posterior.as_of if age is None or age.half_life is None else age.now.isoformat()
     return replace(posterior, learned_from=(*before, *files.values()), as_of=as_of)
 

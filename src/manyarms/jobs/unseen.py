@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 
+from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import InputError
 from manyarms.logs.sources import FileSource
 from manyarms.posterior import RewardPosterior
@@ -30,14 +31,15 @@ def unseen(posterior: RewardPosterior, source: FileSource) -> Iterator[Unseen]:
     """The files of a source by how much of them is new to a posterior; one that is not new at all is refused.
 
     A file is known by its content, wherever it lies. Of one whose young rounds were left out by a maturity, those
-    rounds are new.
+    rounds are new; it is known by its path too, as it may be written anew when their rewards come in.
     """
-    known = {one.origin: one for one in posterior.learned_from}
+    known = {key: one for one in posterior.learned_from for key in (one.origin, one.path) if key is not None}
 
-    def until(file: Path, origin: str) -> str | None:
-        if origin not in known:
+    def until(file: Path, one: Fingerprint) -> str | None:
+        key = one.origin if one.origin in known else one.path
+        if key not in known:
             return None
-        moment = known[origin].until
+        moment = known[key].until
         if moment is None:
             raise InputError(
                 f"the model has seen {file} already: its rounds would count twice. Name new "
@@ -45,7 +47,7 @@ def unseen(posterior: RewardPosterior, source: FileSource) -> Iterator[Unseen]:
             )
         return moment
 
-    bounds = {file: until(file, one.origin) for file, one in zip(source.files, source.fingerprints, strict=True)}
+    bounds = {file: until(file, one) for file, one in zip(source.files, source.fingerprints, strict=True)}
     ordered = sorted(bounds, key=lambda file: bounds[file] or "")
     for moment, files in groupby(ordered, key=bounds.__getitem__):
         yield Unseen(source.only(list(files)), None if moment is None else datetime.fromisoformat(moment))

@@ -254,7 +254,7 @@ class FileSource(Source):
     @property
     def fingerprints(self) -> tuple[Fingerprint, ...]:
         """Of each file, by its size and what it begins and ends with: a copy elsewhere is the same file."""
-        return tuple(Fingerprint(_content_digest(file), 1) for file in self.files)
+        return tuple(Fingerprint(_content_digest(file), 1, path=str(file.resolve())) for file in self.files)
 
     def _fragments(self) -> list[ds.Fragment]:
         found = {fragment.path: fragment for fragment in self._dataset.get_fragments()}

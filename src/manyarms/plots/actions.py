@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyarms.briefing import Movers, Shrinkage
 from manyarms.errors import InputError
-from manyarms.plots.drawing import chart, label, labels, plain, sized
+from manyarms.plots.drawing import chart, label, labels, sized
 
 if TYPE_CHECKING:
     import altair as alt
@@ -22,7 +22,7 @@ def shrinkage(found: Shrinkage) -> alt.LayerChart:
 
     rows = [
         {
-            "action": plain(row.action), "category": label(row.category), "rounds": row.n_rounds, "own": row.own,
+            "action": label(row.action), "category": label(row.category), "rounds": row.n_rounds, "own": row.own,
             "posterior": row.posterior, "category_only": row.category_only,
         }
         for row in found.rows
@@ -80,7 +80,7 @@ def movers(found: Movers) -> alt.LayerChart:
         color=alt.Color("side:N", scale=alt.Scale(domain=["gains", "loses"], range="category"), legend=None),
         tooltip=[
             "action:N", "category:N", alt.Tooltip("logged:Q", title="share now", format=".2%"),
-            alt.Tooltip("chosen:Q", title=f"share under {plain(found.policy)}", format=".2%"),
+            alt.Tooltip("chosen:Q", title=f"share under {label(found.policy)}", format=".2%"),
             alt.Tooltip("rounds:Q", title="logged rounds", format=",.6~g"),
         ],
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from manyarms.briefing import Calibration, Support
 from manyarms.errors import InputError
-from manyarms.plots.drawing import chart, labels, sized
+from manyarms.plots.drawing import chart, label, labels, sized
 
 if TYPE_CHECKING:
     import altair as alt
@@ -26,7 +26,7 @@ def support(found: Support, policy: str | None = None) -> alt.LayerChart:
     if policy not in names:
         raise InputError(f"there is no policy {policy!r} here; there are {', '.join(names)}.")
     called = labels(row.category for row in found.rows)
-    parts = ("in the log", f"chosen by {policy}", "of which never logged")
+    parts = ("in the log", f"chosen by {label(policy)}", "of which never logged")
     rows = list[dict[str, Any]]()
     for row in found.rows:
         for part, share in zip(parts, (row.logged, row.chosen[policy], row.unsupported[policy]), strict=True):

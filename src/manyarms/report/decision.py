@@ -42,9 +42,11 @@ def write_report(
     if kind not in FORMATS:
         raise InputError(f"format must be one of {', '.join(FORMATS)}; got {kind!r}. Name it, or end the path in it.")
     if kind == "html":
-        contents = {where: page(briefing, title).encode()}
+        contents = {where: page(briefing, title).encode(errors="replace")}
     elif kind == "json":
-        contents = {where: (json.dumps(briefing.as_json(), indent=2, ensure_ascii=False) + "\n").encode()}
+        contents = {
+            where: (json.dumps(briefing.as_json(), indent=2, ensure_ascii=False) + "\n").encode(errors="replace")
+        }
     else:
         where.mkdir(parents=True, exist_ok=True)
         contents = {where / f"{name}.{kind}": _image(spec, kind) for name, spec in _specs(briefing).items()}
@@ -137,9 +139,12 @@ def _cards(briefing: Briefing) -> str:
         figures[f"value of {best.name}"] = number(best.value.value)
     if briefing.answer.probability is not None:
         figures["sure that it is better"] = percent(briefing.answer.probability)
-    red = sum(light.colour == "red" for light in briefing.lights)
-    figures["red lights"] = str(red)
+    red = sum(light.colour == "red" and light.policy == briefing.answer.policy for light in briefing.lights)
     cells = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in figures.items())
+    if best is not None:
+        look = "light red" if red else "light green"
+        link = f'<a class="{look}" href="#trust">{red}</a>'
+        cells += f"<div><dt>red lights of {escape(best.name)}</dt><dd>{link}</dd></div>"
     return f'<dl class="cards">{cells}</dl>'
 
 

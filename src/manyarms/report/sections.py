@@ -195,11 +195,19 @@ def traffic(briefing: Briefing, charts: Charts) -> str:
         rows = [
             [
                 Cell(row.action), Cell(row.category), count(row.n_rounds), share(row.logged), share(row.chosen),
-                figure(row.mean_reward),
+                figure(row.mean_reward), figure(row.expected),
             ]
             for row in moved.rows
         ]  # fmt: skip
-        heads = ["action", "category", "logged rounds", "share now", f"share under {moved.policy}", "mean reward"]
+        heads = [
+            "action",
+            "category",
+            "rounds here",
+            "share now",
+            f"share under {moved.policy}",
+            "mean reward here",
+            "model expects",
+        ]
         parts.append(table(heads, rows, caption="Actions that gain and lose most"))
     if by_category is not None:
         name = briefing.answer.policy

@@ -12,8 +12,10 @@
       // As wide as the page has room for; on a phone, labels get less of it.
       const narrow = place.clientWidth < 480;
       const sized = { ...spec, width: "container", autosize: { type: "fit-x", contains: "padding" } };
-      const labels = narrow ? { ...config.axis, labelLimit: 90 } : config.axis;
-      await vegaEmbed(place, sized, { config: { ...config, axis: labels }, actions: false, renderer: "svg" });
+      const fitted = narrow
+        ? { ...config, axis: { ...config.axis, labelLimit: 90 }, legend: { ...config.legend, columns: 1 } }
+        : config;
+      await vegaEmbed(place, sized, { config: fitted, actions: false, renderer: "svg" });
       drawn += 1;
     }
     root.dataset.drawn = String(drawn);
