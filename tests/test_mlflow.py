@@ -4,13 +4,14 @@ import json
 import sys
 from pathlib import Path
 
+import jaxtyping
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 import manyarms as ma
 from manyarms.core.tabular import Records
-from manyarms.errors import MissingLibraryError, TooLargeError
+from manyarms.errors import InputError, MissingLibraryError, TooLargeError
 
 
 @pytest.fixture
@@ -23,6 +24,14 @@ def mlflow(tmp_path, monkeypatch):
     module.set_tracking_uri((tmp_path / "runs").as_uri())
     module.set_experiment("shop")
     return module
+
+
+@pytest.fixture
+def own_errors():
+    """Our own checks speak, rather than those of the types."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +70,56 @@ def test_a_run_holds_the_figures_the_settings_and_the_model(mlflow, evaluated):
     assert_allclose(again.probabilities(contexts), policies["softmax:0.1"].probabilities(contexts))
 
 
+def numbers_of(result):
+    """All finite numbers of a table, which are no labels."""
+    return sorted(
+        value
+        for record in result.records()
+        for name, value in record.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and name not in ("action", "category")
+        if np.isfinite(value)
+    )
+
+
+def test_no_figure_of_a_summary_is_lost(mlflow, evaluated):
+    posterior = evaluated[1]
+    summary = posterior.summary()
+    found = mlflow.get_run(ma.mlflow.log(summary)).data.metrics
+    assert len(found) == 4 * 2 * 2
+    for record in summary.records():
+        for name in ("mean", "std"):
+            assert found[f"{record['action']}/{_as_mlflow_has_it(record['feature'])}/{name}"] == record[name]
+
+
+def _as_mlflow_has_it(name):
+    return name.translate(str.maketrans("[]()=", "_____"))
+
+
+@pytest.mark.parametrize("names", [("a:b", "a;b"), ("a/b", "a_b"), ("a:b", "a;b", "a_b-2"), ("", "..", "_")])
+def test_policies_whose_names_mlflow_cannot_tell_apart_are_numbered(names, mlflow, evaluated):
+    _, posterior, _ = evaluated
+    contexts, actions, rewards = np.eye(2)[[0, 1, 0, 1]], [0, 1, 2, 3], [1.0, 0.0, 2.0, 1.0]
+    logs = ma.LoggedData(contexts, actions, rewards, np.full(4, 0.25))
+    policies = {name: ma.Softmax(posterior, 0.1 + number) for number, name in enumerate(names)}
+    evaluation = ma.evaluate(policies, logs, posterior, estimators=[ma.IPS()])
+    found = mlflow.get_run(ma.mlflow.log(evaluation)).data.metrics
+    assert sorted(found.values()) == numbers_of(evaluation)
+    values = [row.estimates["IPS"].value for row in evaluation.policies]
+    if names == ("a:b", "a;b"):
+        assert [found["a_b/IPS/value"], found["a_b-2/IPS/value"]] == values
+
+
+def test_rows_that_say_the_same_of_themselves_are_numbered(mlflow):
+    rows = [
+        {"name": "a", "value": 1.0},
+        {"name": "a", "value": 2.0},
+        {"name": "a-2", "value": np.float32(3)},
+        {"value": 4},
+    ]
+    found = mlflow.get_run(ma.mlflow.log(Records([*rows, {"value": 5.0}]))).data.metrics
+    assert found == {"a/value": 1.0, "a-2/value": 2.0, "a-2-2/value": 3.0, "value": 4.0, "2/value": 5.0}
+
+
 def test_without_a_run_one_begins_and_ends(mlflow, evaluated):
     run = mlflow.get_run(ma.mlflow.log(evaluated[0]))
     assert run.info.status == "FINISHED"
@@ -94,9 +153,32 @@ def test_training_is_told_step_by_step(mlflow, evaluated):
     assert len(seen) > 1
 
 
-def test_what_cannot_be_logged_is_refused_in_one_line(evaluated, monkeypatch):
+def test_what_cannot_be_logged_is_refused_in_one_line_and_leaves_no_run(mlflow, evaluated, own_errors, monkeypatch):
     with pytest.raises(TooLargeError, match=r"result has 1,001 figures, too many for metrics. Log its file"):
         ma.mlflow.log(Records({"name": i, "value": 1.0} for i in range(1001)))
+    _, posterior, policies = evaluated
+    greedy = policies["greedy"]
+    learned = type("Learned", (), {"posterior": posterior})()
+    refusals = {
+        r"posterior must be what ma.fit returned; got str\.": dict(posterior="x"),
+        r"posterior must be what ma.fit returned; got Learned. Pass its .posterior\.": dict(posterior=learned),
+        r"models must be a dictionary of models by name; got list\.": dict(models=[greedy]),
+        r"models\['g'\] must be a policy or a posterior, which has save\(\); got int\.": dict(models={"g": 3}),
+        r"models 'a;b' would be the file a_b.arrow, which is that of 'a:b'. Rename one\.": dict(
+            models={"a:b": greedy, "a;b": greedy}
+        ),
+        r"models 'Model' would be the file Model.arrow, which is that of the posterior. Rename one\.": dict(
+            posterior=posterior, models={"Model": greedy}
+        ),
+        r"result has a log_evidence, as the posterior has": dict(
+            result=Records([{"log_evidence": 1.0}]), posterior=posterior
+        ),
+        r"TablePolicy of 2 rows cannot be saved": dict(models={"t": ma.TablePolicy(np.full((2, 4), 0.25))}),
+    }
+    for words, given in refusals.items():
+        with pytest.raises(InputError, match=words):
+            ma.mlflow.log(**given)
+    assert mlflow.search_runs().empty
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(MissingLibraryError, match=r'ma.mlflow needs mlflow: pip install "manyarms\[mlflow\]"'):
         ma.mlflow.log(evaluated[0])

@@ -589,6 +589,62 @@ def test_a_kind_that_is_not_known_is_not_made(tmp_path):
     assert all(kind.__module__.startswith("manyarms.") for kind in KINDS.values())
 
 
+@pytest.mark.parametrize("kind", ["epsilon-greedy", "reward posterior", "action covariance", "mixed effects"])
+def test_a_part_that_only_a_newer_manyarms_writes_is_told_and_not_called_damage(kind, tmp_path, model):
+    described, arrays = describe(model)
+    entry = next(entry for entry in described["objects"] if entry["kind"] == kind)
+    # What a newer one refers to may be of a form that is not known here.
+    entry["parts"]["added"] = {"table": 3}
+    _container.write(tmp_path / "model", described, arrays)
+    with pytest.raises(
+        errors.ModelFileError,
+        match=rf"newer manyarms: it holds a '{kind}' with 'added', which this one does not know. Update manyarms: pip",
+    ) as caught:
+        ma.load(tmp_path / "model")
+    assert str(tmp_path / "model") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda data: data["features"][0].update(clip=3.0), "a 'numeric' feature with 'clip'"),
+        (lambda data: data["features"][0].update(kind="spline"), "a 'spline' feature"),
+        (lambda data: data.update(interactions=[]), "a feature map with 'interactions'"),
+    ],
+)
+def test_so_are_features_of_a_newer_manyarms(change, words, tmp_path, model):
+    described, arrays = describe(model)
+    entry = next(entry for entry in described["objects"] if entry["kind"] == "feature map")
+    data = json.loads(entry["parts"]["json"])
+    change(data)
+    entry["parts"]["json"] = json.dumps(data)
+    _container.write(tmp_path / "model", described, arrays)
+    with pytest.raises(errors.ModelFileError, match=f"newer manyarms: it holds {words}, which this one does not know"):
+        ma.load(tmp_path / "model")
+
+
+def test_a_file_from_before_a_part_was_added_opens_with_its_default(tmp_path, model):
+    described, arrays = describe(model)
+    later = {"reward posterior": ("as_of", "converged"), "fingerprint": ("until",), "statistics": ("counted",)}
+    for entry in described["objects"]:
+        for name in later.get(entry["kind"], ()):
+            del entry["parts"][name]
+    _container.write(tmp_path / "model", described, arrays)
+    got = ma.load(tmp_path / "model")
+    assert brief(got) == brief(model)
+    posterior = got.policy.posterior
+    assert (posterior.as_of, posterior.converged, posterior.learned_from[0].until) == (None, True, None)
+    assert posterior.statistics.counted
+
+
+def test_a_kind_knows_the_parts_that_it_writes_and_no_others():
+    for form in ("features, catalog, weights", "taxonomy", "Hurdle"):
+        posterior, _ = FORMS[form](np.random.default_rng(0))
+        described, _ = describe(posterior)
+        for entry in described["objects"]:
+            assert entry["parts"].keys() == set(KINDS[entry["kind"]].part_names())
+
+
 def test_a_description_without_sense_is_refused_though_its_checksum_is_right(tmp_path, model):
     """Whoever writes a checksum can write anything above it."""
     rng = np.random.default_rng(0)

@@ -1,5 +1,6 @@
 """`ma.obp`: what OBP's dictionaries and arrays say is what we read, and what we write it can read."""
 
+import jaxtyping
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -16,10 +17,18 @@ from test_obp_agreement import (
 )
 
 import manyarms as ma
-from manyarms.errors import InputError, PropensityError, RangeError, ShapeError
+from manyarms.errors import DataTypeError, InputError, PropensityError, RangeError, ShapeError
 
 CUBE = np.stack([LOGGING, TARGET, LOGGING[::-1]], axis=2)  # of three positions
 POSITIONS = ROUND % 3
+
+
+@pytest.fixture
+def own_errors():
+    """Our own checks speak, rather than those of the types."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def feedback(**changes):
@@ -107,10 +116,20 @@ def test_chances_as_rough_as_obp_allows_are_taken_and_rougher_ones_refused():
         ma.obp.policy(TARGET[:, :, None] * 1.001)
 
 
+def test_chances_rounded_in_a_file_do_not_contradict_each_other():
+    score = LOGGING[ROUND, ACTIONS]
+    rounded = ma.obp.logs(feedback(pscore=score.astype(np.float32), pi_b=LOGGING.astype(np.float32)[:, :, None]))
+    assert_allclose(rounded.propensities, score, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: ma.obp.logs({"n_actions": 2}), InputError, "feedback has no 'context'; it must be what OBP's"),
+        (
+            lambda: ma.obp.logs({"n_actions": 2}),
+            InputError,
+            "feedback has no 'context'; it must be the dictionary that OBP's",
+        ),
         (
             lambda: ma.obp.logs(feedback(position=POSITIONS, pi_b=CUBE)),
             InputError,
@@ -120,6 +139,26 @@ def test_chances_as_rough_as_obp_allows_are_taken_and_rougher_ones_refused():
             lambda: ma.obp.logs(feedback(position=POSITIONS, pi_b=CUBE), position=7),
             InputError,
             "no round was shown at position 7; there are 0, 1, 2.",
+        ),
+        (
+            lambda: ma.obp.logs([1]),
+            DataTypeError,
+            "feedback must be the dictionary that OBP's obtain_batch_bandit_feedback returns; got list.",
+        ),
+        (
+            lambda: ma.obp.logs(feedback(pscore=np.where(ROUND == 7, 0.5, LOGGING[ROUND, ACTIONS]))),
+            PropensityError,
+            f"row 7 has 0.5, and pi_b {LOGGING[7, ACTIONS[7]]:.6g}. Set the one that is wrong to None.",
+        ),
+        (
+            lambda: ma.obp.policy(CUBE, position=-1),
+            RangeError,
+            r"position must be at least 0; got -1\.$",
+        ),
+        (
+            lambda: ma.obp.policy(CUBE, position=POSITIONS - 1),
+            RangeError,
+            r"position must be a whole number, not negative; row 0 has -1.0. OBP counts the places of a list from 0\.$",
         ),
         (lambda: ma.obp.policy(CUBE), InputError, "action_dist has 3 positions: pass position="),
         (lambda: ma.obp.policy(CUBE, position=3), RangeError, "below 3, the positions of action_dist; row 0 has 3"),
@@ -140,6 +179,6 @@ def test_chances_as_rough_as_obp_allows_are_taken_and_rougher_ones_refused():
         ),
     ],
 )
-def test_what_cannot_be_read_is_refused_in_one_line(call, error, message):
+def test_what_cannot_be_read_is_refused_in_one_line(call, error, message, own_errors):
     with pytest.raises(error, match=message):
         call()

@@ -52,6 +52,8 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
         _ = ma.fitt
     with pytest.raises(ImportError, match="cannot import name 'fitt'"):
         exec("from manyarms import fitt")
+    for name in ("a.b", "core.catalog", "", "fit "):
+        assert not hasattr(ma, name)
 
 
 def test_docstring_example_runs():

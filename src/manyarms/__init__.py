@@ -74,12 +74,14 @@ def __getattr__(name: str) -> Any:
         found = getattr(importlib.import_module(f"manyarms.{_ROOM_OF[name]}"), name)
         globals()[name] = found
         return found
-    try:
-        # Importing a room makes it an attribute of the package.
-        return importlib.import_module(f"manyarms.{name}")
-    except ModuleNotFoundError as missing:
-        if missing.name != f"manyarms.{name}":
-            raise
+    # "a.b" would be sought inside "a", which is no attribute of this package.
+    if name.isidentifier():
+        try:
+            # Importing a room makes it an attribute of the package.
+            return importlib.import_module(f"manyarms.{name}")
+        except ModuleNotFoundError as missing:
+            if missing.name != f"manyarms.{name}":
+                raise
     raise AttributeError(f"module 'manyarms' has no attribute {name!r}")
 
 

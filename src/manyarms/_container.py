@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FORMAT = b"manyarms model"
 FORMAT_VERSION = 1
-"""Raised when an older manyarms could no longer read what is written."""
+"""Raised when an older manyarms would misread what is written; a kind or a part that it does not know it names."""
 ALIGNMENT = 64
 PIECE = 1 << 23
 """How many bytes one checksum covers: that of a large array is a list, so that its parts are checked side by side."""
@@ -178,13 +178,22 @@ def _contents(path: Path, reader: pa.RecordBatchFileReader) -> tuple[Any, list[A
         return description["model"], arrays
 
 
+class UnknownPart(Exception):
+    """Something in a file that only a newer manyarms can have put there; `explained` says which file."""
+
+
 @contextmanager
 def explained(path: Path) -> Generator[None]:
-    """Whatever goes wrong inside is damage of the file, and told as such."""
+    """Whatever goes wrong inside is damage of the file, and told as such, unless the file is too new."""
     try:
         yield
     except ModelFileError:
         raise
+    except UnknownPart as unknown:
+        raise ModelFileError(
+            f"{path} was written by a newer manyarms: it holds {unknown}, which this one does not know. "
+            "Update manyarms: pip install --upgrade manyarms."
+        ) from unknown
     except Exception as damage:
         raise ModelFileError(
             f"{path} is damaged ({type(damage).__name__}). Restore it from a copy, or fit again."

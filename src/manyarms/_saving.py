@@ -7,7 +7,7 @@ once, and shared again when it is read.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar
 
@@ -23,7 +23,8 @@ class Saved:
 
     Attributes:
         saved_as: The name of the kind; a subclass needs one of its own, for a file must not make less of it.
-        saved_fields: The attributes that make it, when it is no dataclass; its constructor takes them by name.
+        saved_fields: The names of its parts, when it is no dataclass: attributes, which its constructor takes by name,
+            unless `saved` and `from_saved` say otherwise.
         not_saved: What to do instead, for a kind that has no name.
     """
 
@@ -33,8 +34,12 @@ class Saved:
 
     def saved(self) -> dict[str, Any]:
         """What it is made of: plain values, bytes, arrays, other kinds, tuples of all these."""
-        names = [field.name for field in fields(self)] if is_dataclass(self) else self.saved_fields
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in self.part_names()}
+
+    @classmethod
+    def part_names(cls) -> tuple[str, ...]:
+        """What its parts are called; a part that came later has a default, so that older files open."""
+        return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else cls.saved_fields
 
     @classmethod
     def from_saved(cls, parts: dict[str, Any]) -> Saved:
@@ -76,12 +81,25 @@ def rebuild(model: Any, arrays: Sequence[Array], kinds: Mapping[str, type[Saved]
         model: The description.
         arrays: What it refers to.
         kinds: All that may be made, by name.
+
+    Raises:
+        UnknownPart: When an object has a part that its kind has not, or not yet.
     """
     made = list[Saved]()
     for entry in model["objects"]:
+        kind = kinds[entry["kind"]]
+        # Before any is read: what a newer manyarms put there may refer to anything.
+        check_names(entry["parts"], kind.part_names(), f"a {entry['kind']!r}")
         parts = {name: _value(value, arrays, made) for name, value in entry["parts"].items()}
-        made.append(kinds[entry["kind"]].from_saved(parts))
+        made.append(kind.from_saved(parts))
     return made[-1]
+
+
+def check_names(parts: Mapping[str, Any], known: Iterable[str], what: str) -> None:
+    """Refuse parts that nobody here would read: without them it would be another model."""
+    unknown = parts.keys() - set(known)
+    if unknown:
+        raise _container.UnknownPart(f"{what} with {min(unknown)!r:.80}")
 
 
 class _Description:

@@ -13,7 +13,7 @@ from manyarms._random import as_generator, split
 from manyarms._version import __version__
 from manyarms.core.data import LoggedData
 from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.errors import TooLargeError
+from manyarms.errors import ShapeError, TooLargeError
 from manyarms.linalg.groups import chunks
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.reward import check_logs
@@ -53,6 +53,7 @@ def inference_data(
 
     Raises:
         MissingLibraryError: When arviz-base is not installed.
+        ShapeError: When `actions` names none.
         TooLargeError: When draws of all these actions, or rounds, would take more than a gigabyte.
     """
     arviz: Any = imported("arviz_base", "ma.arviz", "manyarms[arviz]")
@@ -60,6 +61,8 @@ def inference_data(
     n_draws, weights = as_count("n_draws", n_draws), posterior.weights
     K = weights.n_actions
     shown = np.arange(K) if actions is None else as_actions("actions", actions, n_actions=K)
+    if not len(shown):
+        raise ShapeError("actions must name one action at least; leave it out for all of them.")
     logged = np.empty(0, dtype=np.int64) if logs is None else check_logs(logs, posterior.prior).actions
     drawn = np.union1d(shown, logged)
     _check_size(n_draws, len(drawn) * weights.dim, f"{len(drawn):,} actions", "Name fewer actions=")

@@ -12,11 +12,11 @@ from typing import Any, Literal, TypedDict
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._arrays import Array, as_actions, as_count, as_floats, as_instance, as_matrix
+from manyarms._arrays import Array, as_actions, as_count, as_floats, as_instance, as_matrix, as_vector, check_rows
 from manyarms.core.catalog import Catalog
 from manyarms.core.data import LoggedData
 from manyarms.core.policy import Policy
-from manyarms.errors import InputError, RangeError, ShapeError
+from manyarms.errors import DataTypeError, InputError, PropensityError, RangeError, ShapeError
 from manyarms.estimators.models import TableModel
 from manyarms.policies import TablePolicy
 from manyarms.posterior import HurdlePosterior, RewardPosterior
@@ -52,10 +52,13 @@ def logs(feedback: Mapping[str, Any], *, position: int | Literal["all"] | None =
 
     Raises:
         InputError: Naming the key that is missing or wrong, and where rounds have several positions and none is chosen.
+        PropensityError: Naming the first round whose `pscore` is not what `pi_b` gives its action.
     """
+    if not isinstance(feedback, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DataTypeError(f"feedback must be {_RETURNED}; got {type(feedback).__name__}.")
     missing = [key for key in ("context", "action", "reward", "n_actions") if feedback.get(key) is None]
     if missing:
-        raise InputError(f"feedback has no {missing[0]!r}; it must be what OBP's obtain_batch_bandit_feedback returns.")
+        raise InputError(f"feedback has no {missing[0]!r}; it must be {_RETURNED}.")
     n_actions = as_count("n_actions", feedback["n_actions"])
     contexts = as_matrix("context", feedback["context"])
     places = _places(feedback.get("position"), len(contexts))
@@ -69,17 +72,9 @@ def logs(feedback: Mapping[str, Any], *, position: int | Literal["all"] | None =
         logging_policy=None if chances is None else policy(chances, position=places),
         catalog=None if embeddings is None else Catalog(np.arange(n_actions), embeddings=embeddings),
     )
-    if position == "all" or (position is None and len(np.unique(places)) <= 1):
-        return found
-    if position is None:
-        raise InputError(
-            f"position has rounds at {len(np.unique(places))} places of a list. Pass position=0 for those of the "
-            'first, or position="all" to take them as one.'
-        )
-    rows = np.flatnonzero(places == as_count("position", position, minimum=0))
-    if not len(rows):
-        raise InputError(f"no round was shown at position {position}; there are {_listed(np.unique(places))}.")
-    return found.take(rows)
+    rows = _rows_at(places, position)
+    _check_agreement(found)
+    return found if rows is None else found.take(rows)
 
 
 def feedback(logs: LoggedData, *, expected_reward: Any = None) -> Feedback:
@@ -171,11 +166,50 @@ def reward_model(estimated_rewards: Any, *, position: Any = None) -> TableModel:
     return TableModel(_at("estimated_rewards", estimated_rewards, position))
 
 
+_RETURNED = "the dictionary that OBP's obtain_batch_bandit_feedback returns"
+
+
 def _places(position: Any, n_rounds: int) -> Int[Array, " n"]:
     """Where each round was shown; OBP says nothing, or None, where there is one place only."""
     if position is None:
         return np.zeros(n_rounds, dtype=np.int64)
-    return as_actions("position", position, length=n_rounds)
+    places = as_vector("position", position, length=n_rounds)
+    check_rows(
+        "position", places, lambda p: (p >= 0) & (p % 1 == 0), RangeError,
+        "must be a whole number, not negative", "OBP counts the places of a list from 0.",
+    )  # fmt: skip
+    return places.astype(np.int64)
+
+
+def _rows_at(places: Int[Array, " n"], position: int | Literal["all"] | None) -> Int[Array, " m"] | None:
+    """The rounds that the caller means; None for all."""
+    there = np.unique(places)
+    if position == "all" or (position is None and len(there) <= 1):
+        return None
+    if position is None:
+        raise InputError(
+            f"position has rounds at {len(there)} places of a list. Pass position=0 for those of the "
+            'first, or position="all" to take them as one.'
+        )
+    rows = np.flatnonzero(places == as_count("position", position, minimum=0))
+    if not len(rows):
+        raise InputError(f"no round was shown at position {position}; there are {', '.join(map(str, there))}.")
+    return rows
+
+
+def _check_agreement(logs: LoggedData) -> None:
+    """One chance of an action said twice must be one number: some estimators read the one, some the other."""
+    if logs.propensities is None or logs.logging_policy is None:
+        return
+    chances = logs.logging_policy.probability_of(logs.contexts, logs.actions)
+    # As far apart as rounding in a file may bring them, and no further.
+    wrong = ~np.isclose(logs.propensities, chances, rtol=1e-3, atol=0.0)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise PropensityError(
+            f"pscore must be what pi_b gives the action; row {row} has {logs.propensities[row]:.6g}, and pi_b "
+            f"{chances[row]:.6g}. Set the one that is wrong to None."
+        )
 
 
 def _at(name: str, array: Any, position: Any) -> Float[Array, "n K"]:
@@ -188,8 +222,8 @@ def _at(name: str, array: Any, position: Any) -> Float[Array, "n K"]:
         return cube[:, :, 0]
     if position is None:
         raise InputError(f"{name} has {length} positions: pass position=, one of them or that of each round.")
-    places = np.full(n, position) if np.ndim(position) == 0 else position
-    places = as_actions("position", places, length=n)
+    one = np.ndim(position) == 0
+    places = np.full(n, as_count("position", position, minimum=0)) if one else _places(position, n)
     if n and places.max() >= length:
         row = int(np.argmax(places >= length))
         raise RangeError(f"position must be below {length}, the positions of {name}; row {row} has {places[row]}.")
@@ -198,7 +232,3 @@ def _at(name: str, array: Any, position: Any) -> Float[Array, "n K"]:
 
 def _repeated(table: Float[Array, "n K"], len_list: int) -> Float[Array, "n K L"]:
     return np.repeat(table[:, :, None], as_count("len_list", len_list), axis=2)
-
-
-def _listed(numbers: Int[Array, " m"]) -> str:
-    return ", ".join(str(number) for number in numbers)

@@ -45,6 +45,7 @@ class Catalog(Saved):
     """
 
     saved_as = "catalog"
+    saved_fields = ("ids", "categories", "tags", "paths", "n_actions", "embeddings")
 
     def __init__(
         self, ids: Any, *, categories: Any = None, tags: Any = None, paths: Any = None, embeddings: Any = None

@@ -27,6 +27,7 @@ class ActionCovariance(Saved):
     """
 
     saved_as = "action covariance"
+    saved_fields = ("variances", "shared", "each", "shared_root", "definite")
 
     def __init__(self, *, variances: Array | None = None, shared: Array | None = None, each: Array | None = None):
         self.variances = None if variances is None else frozen(variances)

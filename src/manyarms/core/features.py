@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from manyarms._arrays import Array, all_finite, row_name
-from manyarms._saving import Saved
+from manyarms._container import UnknownPart
+from manyarms._saving import Saved, check_names
 from manyarms.core.columns import Level, codes_of, column_of, lists_of, numbers_of, unchecked_numbers_of
 from manyarms.errors import InputError, NonFiniteError, ShapeError
 from manyarms.linalg.groups import chunks
@@ -141,7 +142,9 @@ class Embedding(Feature):
         return {"column": self.column, "size": self.size}
 
 
-KINDS: dict[str, Callable[..., Feature]] = {kind.kind: kind for kind in (Numeric, Categorical, Embedding)}
+KINDS: dict[str, type[Numeric | Categorical | Embedding]] = {
+    kind.kind: kind for kind in (Numeric, Categorical, Embedding)
+}
 
 
 class FeatureMap(Saved):
@@ -166,6 +169,7 @@ class FeatureMap(Saved):
     """
 
     saved_as = "feature map"
+    saved_fields = ("json",)
 
     def __init__(self, features: Sequence[Feature], *, intercept: bool = True):
         self.features = tuple(features)
@@ -239,7 +243,14 @@ class FeatureMap(Saved):
 
     @classmethod
     def from_saved(cls, parts: dict[str, Any]) -> FeatureMap:
-        return cls.from_json(json.loads(parts["json"]))
+        data = json.loads(parts["json"])
+        for feature in data["features"]:
+            if feature["kind"] not in KINDS:
+                raise UnknownPart(f"a {feature['kind']!r:.80} feature")
+            known = (field.name for field in fields(KINDS[feature["kind"]]))
+            check_names(feature, ("kind", *known), f"a {feature['kind']!r} feature")
+        check_names(data, ("intercept", "features"), "a feature map")
+        return cls.from_json(data)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FeatureMap:

@@ -19,6 +19,9 @@ from manyarms.core.mixing import DenseMixing, Mixing, as_mixing
 from manyarms.core.observed import Observed, action_chunks
 from manyarms.errors import InputError, ShapeError
 
+_STRUCTURE = ("mixing", "latent_mean", "latent_factor", "action_covariance", "offset", "effects")
+_LEARNED = ("observed", "gains", "log_evidence", "misfit", "log_det")
+
 
 class HierarchicalGaussian(Saved):
     """ψ ~ N(μ, Σ), and θ_a | ψ ~ N(W_a ψ + c_a, Σ_a), independent over actions given ψ (paper, eq. 4).
@@ -51,6 +54,7 @@ class HierarchicalGaussian(Saved):
     """
 
     saved_as = "hierarchical Gaussian"
+    saved_fields = (*_STRUCTURE, *_LEARNED, "base")
 
     def __init__(
         self,
@@ -377,10 +381,6 @@ class HierarchicalGaussian(Saved):
 
     def _checked(self, actions: Any) -> Int[Array, " m"]:
         return as_actions("actions", actions, n_actions=self.n_actions)
-
-
-_STRUCTURE = ("mixing", "latent_mean", "latent_factor", "action_covariance", "offset", "effects")
-_LEARNED = ("observed", "gains", "log_evidence", "misfit", "log_det")
 
 
 def _as_offset(value: Any, n_actions: int, dim: int) -> Array | None:

@@ -156,6 +156,7 @@ class MixedEffects(Mixing):
     """
 
     saved_as = "mixed effects"
+    saved_fields = ("weights", "dim")
 
     def __init__(self, weights: Any, dim: int):
         matrix = _as_csr("weights", weights)

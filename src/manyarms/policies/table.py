@@ -45,6 +45,7 @@ class TablePolicy(Policy):
     """
 
     saved_as = "table"
+    saved_fields = ("probabilities",)
 
     def __init__(self, probabilities: Any):
         if sparse.issparse(probabilities):

@@ -35,6 +35,7 @@ class Thompson(Policy):
     """
 
     saved_as = "thompson"
+    saved_fields = ("posterior", "latent", "key")
     rows_per_block = 4096
     samples_have_probabilities = False
 
