@@ -248,6 +248,66 @@ def test_updates_night_by_night_age_what_the_model_holds_and_add_what_has_ripene
     refused(*update[:6], logs / "5.parquet", *ROLES, words=["up to 2024-01-09", "--time"])
 
 
+def test_a_file_that_ripens_may_be_written_anew_and_a_cut_off_that_moves_back_takes_nothing_out(shop, tmp_path):
+    table, late = log_table(400, 8), "2024-01-30T00:00:00+00:00"
+    logs, model = tmp_path / "logs.parquet", tmp_path / "model.arrow"
+    pq.write_table(table, logs)
+    known = ["--catalog", shop / "items.csv", *CATALOG, "--no-learn-prior", "--out", model]
+    told = [*ROLES, "--logs", logs, "--time", "at"]
+    first = figures("fit", *CONTEXT, *told, *known, "--maturity", "2d", "--now", "2024-01-06T00:00:00+00:00")
+    assert 0 < first["rounds"] < 400
+    update = ["update", "--model", model, "--out", model, *told, "--maturity"]
+    back = figures(*update, "3d", "--now", "2024-01-06T00:00:00+00:00")
+    assert back["new_rounds"] == 0
+    # The rewards of young rounds have come in, and are written into the file.
+    spend = table["spend"].to_numpy().copy()
+    young = np.array([at > datetime(2024, 1, 4, tzinfo=UTC) for at in table["at"].to_pylist()])
+    spend[young] += 1.0
+    place = table.column_names.index("spend")
+    pq.write_table(table.set_column(place, "spend", pa.array(spend)), logs)
+    rest = figures(*update, "2d", "--now", late)
+    assert rest["new_rounds"] == 400 - first["rounds"] and rest["dropped"]["counted"] == first["rounds"]
+    refused(*update, "2d", "--now", late, words=["has seen", "logs.parquet"])
+    nightly, logs_now = ma.load(model), tmp_path / "logs.parquet"
+    once = ma.fit(
+        ma.read_logs(logs_now, ["age", "city"], "item", "spend", catalog=nightly.catalog, features=nightly.features),
+        nightly.prior, nightly.likelihood,
+    )  # fmt: skip
+    assert_allclose(nightly.weights.action_mean(), once.weights.action_mean(), rtol=1e-8, atol=1e-10)
+
+
+def test_a_model_without_a_catalog_is_not_judged_through_one(tmp_path):
+    """The numbers of its actions are the ids themselves; a file lists them in another order."""
+    rng = np.random.default_rng(0)
+    item = rng.integers(10, size=500)
+    logs = pa.table({"x": rng.normal(size=500), "item": item, "r": item + rng.normal(size=500)})
+    pq.write_table(logs, tmp_path / "logs.parquet")
+    pq.write_table(pa.table({"item": np.arange(10)[::-1], "kind": ["a", "b"] * 5}), tmp_path / "items.parquet")
+    roles = ["--logs", tmp_path / "logs.parquet", "--action", "item", "--reward", "r"]
+    done("fit", *roles, "--context", "x", "--out", tmp_path / "model.arrow")
+    told = [*roles, "--model", tmp_path / "model.arrow", "--catalog", tmp_path / "items.parquet", "--id", "item"]
+    for command in ("evaluate", "report"):
+        where = [] if command == "evaluate" else ["--out", tmp_path / "report.html"]
+        refused(command, *told, *where, words=["without a catalog", "leave --catalog out"])
+
+
+def test_categories_of_a_report_go_by_id(tmp_path):
+    rng = np.random.default_rng(0)
+    ids = [f"i{k}" for k in range(10)]
+    item = rng.integers(10, size=500)
+    logs = pa.table({"x": rng.normal(size=500), "item": [ids[i] for i in item], "r": item + rng.normal(size=500)})
+    pq.write_table(logs, tmp_path / "logs.parquet")
+    kinds = ["low"] * 5 + ["high"] * 5
+    pq.write_table(pa.table({"item": ids[::-1], "kind": kinds[::-1]}), tmp_path / "items.parquet")
+    roles = ["--logs", tmp_path / "logs.parquet", "--action", "item", "--reward", "r"]
+    done("fit", *roles, "--context", "x", "--out", tmp_path / "model.arrow")
+    told = ["--catalog", tmp_path / "items.parquet", "--id", "item", "--category", "kind"]
+    done("report", *roles, "--model", tmp_path / "model.arrow", *told, "--out", tmp_path / "report.json")
+    found = json.loads((tmp_path / "report.json").read_text())["movers"]["rows"]
+    assert {row["action"]: row["category"] for row in found}["i9"] == "high"
+    assert all(row["category"] == kinds[int(row["action"][1:])] for row in found)
+
+
 def test_a_half_life_does_not_change_how_far_actions_are_found_to_differ(tmp_path):
     """Spreads are learned from rounds at full weight: weights of a third had halved the spread of actions and more."""
     rng = np.random.default_rng(3)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
-from scipy.interpolate import CubicSpline
 
 from manyarms._arrays import Array
 from manyarms.core.data import LoggedData
@@ -66,6 +65,8 @@ def _mean_rewards(
 
 def _between(values: Float[Array, "c s"], nodes: Float[Array, "s q"]) -> Float[Array, "s q"]:
     """Values at the nodes of each draw, by a cubic spline through those at `COARSE`."""
+    from scipy.interpolate import CubicSpline  # noqa: PLC0415  slow to import
+
     cubics = CubicSpline(COARSE, values, axis=0).c
     piece = np.searchsorted(COARSE, nodes, side="right") - 1
     a, b, c, d = cubics[:, piece, np.arange(len(nodes))[:, None]]
