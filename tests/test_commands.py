@@ -276,6 +276,16 @@ def test_a_file_that_ripens_may_be_written_anew_and_a_cut_off_that_moves_back_ta
     assert_allclose(nightly.weights.action_mean(), once.weights.action_mean(), rtol=1e-8, atol=1e-10)
 
 
+def test_copies_among_the_logs_and_a_context_that_is_not_used_are_warned_about(shop, tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.parquet").write_bytes((shop / "new" / "day=3" / "part.parquet").read_bytes())
+    known = ["--catalog", shop / "items.csv", *CATALOG, "--no-learn-prior", "--out", tmp_path / "m.arrow"]
+    twice = done("fit", *CONTEXT, *ROLES, "--logs", tmp_path, *known)
+    assert "1 file is a copy of others among the logs" in twice.stderr
+    other = done("evaluate", "--model", shop / "model.arrow", "--logs", shop / "new", *ROLES, "--context", "age")
+    assert "--context age is not used" in other.stderr
+
+
 def test_a_model_without_a_catalog_is_not_judged_through_one(tmp_path):
     """The numbers of its actions are the ids themselves; a file lists them in another order."""
     rng = np.random.default_rng(0)

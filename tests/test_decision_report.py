@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from html import escape
 
 import numpy as np
@@ -209,6 +211,31 @@ def test_what_is_missing_is_said_and_the_rest_is_there(tmp_path):
                 {"greedy": ma.Greedy(posterior)}, train, ma.fit(train, ma.priors.independent(60, dim=3, cov=1.0))
             ).calibration
         )
+
+
+WRONG = """
+import numpy as np, manyarms as ma
+logs = ma.LoggedData(np.ones((9, 1)), np.arange(9) % 3, np.arange(9.0), n_actions=3)
+posterior = ma.fit(logs, ma.priors.independent(3, dim=1))
+briefing = ma.brief({"uniform": ma.Uniform(3)}, logs, posterior)
+charts = [getattr(ma.plots, name) for name in ma.plots.__all__ if name != "theme"]
+tries = [lambda draw=draw: draw(briefing) for draw in charts]
+tries += [lambda: ma.brief({"uniform": ma.Uniform(3)}, logs, "model"), lambda: ma.write_report(posterior, "x.html")]
+for attempt in tries:
+    try:
+        attempt()
+    except ma.errors.DataTypeError as refused:
+        print(refused)
+"""
+
+
+def test_charts_and_reports_refuse_what_they_are_not_made_of(known, tmp_path):
+    # In a process of its own, where no annotation is checked before ours.
+    told = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(told) == len(CHARTS) + 2 and all("must be" in line for line in told)
+    with pytest.raises(InputError, match="there is none at"):
+        ma.write_report(known[0], tmp_path / "nowhere" / "report.html")
+    assert len(repr(known[0])) < 300
 
 
 def test_of_thousands_of_categories_the_top_ones_are_shown_and_the_rest_summed_up():

@@ -43,7 +43,7 @@ MANY_CATEGORIES = 1000
 """Beyond this, categories are not checked one by one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Briefing:
     """What a person who must decide needs to know.
 
@@ -86,6 +86,10 @@ class Briefing:
         """All of it as plain values."""
         found = {one.name: plain(getattr(self, one.name)) for one in fields(self)}
         return {**found, "warnings": list(self.warnings)}
+
+    def __repr__(self) -> str:
+        found = self.evaluation
+        return f"Briefing({found.n_rounds:,} rounds, {len(found.policies)} policies: {self.answer.sentence})"
 
     def _repr_html_(self) -> str:
         rows = html_table(self.evaluation.records(), caption=self.answer.sentence)
@@ -169,7 +173,7 @@ def brief(
     if best is not None and best.choices is not None:
         told: dict[str, Any] = {"catalog": logs.catalog, "categories": names, "posterior": posterior}
         moved = movers(best.name, best.choices, logs, **told)
-        worries = [*_concentrated(moved), *_seen(judged), *(() if check is None else check.warnings)]
+        worries = [*_concentrated(moved), *_seen(judged), *_said(check)]
         chosen = answer(evaluation, sure=sure, doubts=doubts, worries=worries)
     return Briefing(
         answer=chosen,
@@ -194,6 +198,11 @@ def _failed(check: PriorCheck | None) -> list[str]:
         for name, part in parts.items()
         if part is not None and part.contradicts and part.ratio > MUCH_MORE
     ]
+
+
+def _said(check: PriorCheck | None) -> list[str]:
+    """Without full stops, to stand within a sentence."""
+    return [] if check is None else [text.rstrip(".") for text in check.warnings]
 
 
 def _contradicted(checks: CategoryChecks | None) -> list[str]:

@@ -13,7 +13,7 @@ from manyarms import jobs
 from manyarms._random import split
 from manyarms.cli.reading import Report, check_catalog, open_catalog, open_logs, open_model, open_policy
 from manyarms.cli.spec import Spec
-from manyarms.cli.terminal import row_bar
+from manyarms.cli.terminal import row_bar, warn
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import InputError
 from manyarms.estimators.comparison import Judge
@@ -96,6 +96,10 @@ def _open(spec: Spec, report: Report, owners: list[Any]) -> ma.LogStream:
     maps = [one.features for one in owners if one.features is not None]
     if owners and not maps:
         raise InputError("neither the model nor a policy has a feature map, so columns cannot be read: use Python.")
+    told = tuple(spec.logs.context)
+    if maps and told and all(one.columns != told for one in maps):
+        own = ", ".join(maps[0].columns)
+        warn(f"the context is what the model reads, {own}: --context {','.join(told)} is not used")
     features = None if not maps else maps[0] if all(one == maps[0] for one in maps) else jobs.StackedMap(maps)
     return open_logs(
         spec,

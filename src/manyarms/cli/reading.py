@@ -106,6 +106,16 @@ def reading_warnings(dropped: Dropped) -> list[str]:
     return [f"{rounds} later than --now, and counted in full. Check --now, and the clock of --time"]
 
 
+def copy_warnings(source: Source) -> list[str]:
+    """Whether a file is there twice."""
+    origins = [one.origin for one in source.fingerprints]
+    again = len(origins) - len(set(origins))
+    if not again:
+        return []
+    files = "1 file is a copy" if again == 1 else f"{again:,} files are copies"
+    return [f"{files} of others among the logs, and rounds count twice. Leave copies out"]
+
+
 def catalog_warnings(dropped: Dropped, n_rounds: int) -> list[str]:
     """Whether so many rounds have an unknown action that the catalog is likely to be out of date.
 

@@ -94,7 +94,7 @@ def report(
             figures = {"answer": vars(briefing.answer), "written": written, "warnings": list(briefing.warnings)}
             typer.echo(json.dumps(figures, indent=2))
             return
-        typer.echo(briefing)
+        typer.echo(in_flags(str(briefing)))
         typer.echo(f"Report: {out}" if len(written) == 1 else f"Charts: {len(written)} in {out}")
 
 

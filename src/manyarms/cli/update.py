@@ -78,6 +78,7 @@ def update(
 def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.RewardPosterior, dict[str, Any]]:
     from manyarms.cli.reading import (  # noqa: PLC0415
         catalog_warnings,
+        copy_warnings,
         open_catalog,
         open_logs,
         open_plain_model,
@@ -104,7 +105,8 @@ def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.R
             after = update_stream(aged(after, stream.reading.age), stream, engine=open_engine(engine))
             dropped += stream.dropped
     new_rounds = after.statistics.n_rounds - before.statistics.n_rounds
-    warnings = [*after.all_warnings, *warnings, *reading_warnings(dropped), *catalog_warnings(dropped, new_rounds)]
+    read = [*reading_warnings(dropped), *catalog_warnings(dropped, new_rounds), *copy_warnings(source)]
+    warnings = [*after.all_warnings, *warnings, *read]
     return after, {
         "new_rounds": new_rounds,
         "rounds": after.statistics.n_rounds,

@@ -32,8 +32,8 @@ SENTENCES = {
     r"half_life and maturity need": "--half-life and --maturity need",
     r'engine must be "local", "dask", "spark" or an engine': "--engine must be local, dask or spark",
     r"use fit\(\), which gives the prior back": "see what --maturity, --missing and --unknown leave out",
-    r"with ma\.learn_prior, or set it": "by a fit without --no-learn-prior",
-    r"with ma\.learn_prior": "by a fit without --no-learn-prior",
+    r"with ma\.learn_prior, or set it": "by a fit without --no-learn-prior, or try another --prior",
+    r"with ma\.learn_prior": "by a fit without --no-learn-prior, or try another --prior",
     r"Set the mean of the prior by hand, as in prior .* and use ma\.fit": "Wait for some, or pass --no-learn-prior",
     r"Number ids first, those never logged too: ma\.Catalog\(all_ids\)\.numbers\(ids\)": (
         "Pass --catalog with all ids, those never logged too"

@@ -91,7 +91,12 @@ def aged(posterior: RewardPosterior, age: Age | None) -> RewardPosterior:
         )
     if passed == 0:
         return posterior
-    return replace(posterior.discounted(2.0 ** (-passed / age.half_life.total_seconds())), as_of=age.now.isoformat())
+    share = max(2.0 ** (-passed / age.half_life.total_seconds()), FORGOTTEN)
+    return replace(posterior.discounted(share), as_of=age.now.isoformat())
+
+
+FORGOTTEN = 1e-200
+"""The weight of rounds so old that nothing is left of them."""
 
 
 def _held_if_small(stream: LogStream, likelihood: Likelihood, engine: Engine | str | None) -> Logs:

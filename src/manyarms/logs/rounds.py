@@ -73,7 +73,10 @@ class Age:
     @property
     def until(self) -> datetime | None:
         """The last moment whose rounds are old enough."""
-        return None if self.maturity is None else self.now - self.maturity
+        if self.maturity is None:
+            return None
+        # In a zone with summer time a day by the clock may be 23 hours.
+        return (self.now if self.now.tzinfo is None else self.now.astimezone(UTC)) - self.maturity
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from manyarms._arrays import as_instance
 from manyarms.briefing import Movers, Shrinkage
 from manyarms.errors import InputError
 from manyarms.plots.drawing import chart, label, labels, sized
@@ -20,6 +21,7 @@ def shrinkage(found: Shrinkage) -> alt.LayerChart:
     """
     import altair as alt  # noqa: PLC0415
 
+    found = as_instance("found", found, Shrinkage, "the shrinkage of what ma.brief() returned")
     rows = [
         {
             "action": label(row.action), "category": label(row.category), "rounds": row.n_rounds, "own": row.own,
@@ -64,6 +66,7 @@ def movers(found: Movers) -> alt.LayerChart:
     """
     import altair as alt  # noqa: PLC0415
 
+    found = as_instance("found", found, Movers, "the movers of what ma.brief() returned")
     if not found.rows:
         raise InputError(f"{found.policy} chooses what runs now: no action gains or loses.")
     called = labels(row.action for row in found.rows)

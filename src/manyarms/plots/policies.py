@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from manyarms._arrays import as_instance
 from manyarms.briefing.words import percent
 from manyarms.errors import InputError
 from manyarms.jobs import Evaluation
@@ -23,6 +24,7 @@ def values(evaluation: Evaluation, *, truth: Mapping[str, float] | None = None) 
     """
     import altair as alt  # noqa: PLC0415
 
+    evaluation = as_instance("evaluation", evaluation, Evaluation, "what ma.evaluate() returned")
     called = labels(row.name for row in evaluation.rows)
     rows = [interval_row(called[row.name], row.value) for row in evaluation.rows if row.value is not None]
     if not rows:
@@ -44,6 +46,7 @@ def gains(evaluation: Evaluation) -> alt.LayerChart:
     Args:
         evaluation: What `evaluate` returned.
     """
+    evaluation = as_instance("evaluation", evaluation, Evaluation, "what ma.evaluate() returned")
     called = labels(row.name for row in evaluation.rows)
     rows = [interval_row(called[row.name], row.difference) for row in evaluation.policies if row.difference is not None]
     if not rows:
@@ -62,6 +65,7 @@ def better(evaluation: Evaluation) -> alt.LayerChart:
     """
     import altair as alt  # noqa: PLC0415
 
+    evaluation = as_instance("evaluation", evaluation, Evaluation, "what ma.evaluate() returned")
     called = labels(row.name for row in evaluation.rows)
     pairs = [(called[a], called[b], evaluation.probability_better(a, b)) for a in called for b in called if a != b]
     rows = [
@@ -94,6 +98,7 @@ def agreement(evaluation: Evaluation) -> alt.LayerChart:
     """
     import altair as alt  # noqa: PLC0415
 
+    evaluation = as_instance("evaluation", evaluation, Evaluation, "what ma.evaluate() returned")
     called = labels(row.name for row in evaluation.rows)
     rows = list[dict[str, Any]]()
     for row in evaluation.rows:

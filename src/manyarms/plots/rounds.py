@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from manyarms._arrays import as_instance
 from manyarms.briefing import Calibration, Support
 from manyarms.errors import InputError
 from manyarms.plots.drawing import chart, label, labels, sized
@@ -21,6 +22,7 @@ def support(found: Support, policy: str | None = None) -> alt.LayerChart:
     """
     import altair as alt  # noqa: PLC0415
 
+    found = as_instance("found", found, Support, "the support of what ma.brief() returned")
     names = list(found.rows[0].chosen) if found.rows else []
     policy = policy if policy is not None else next(iter(names), None)
     if policy not in names:
@@ -61,6 +63,7 @@ def calibration(found: Calibration) -> alt.LayerChart:
     """
     import altair as alt  # noqa: PLC0415
 
+    found = as_instance("found", found, Calibration, "the calibration of what ma.brief() returned")
     if not found.bins:
         raise InputError("there is nothing to calibrate on: the model has seen all of these rounds.")
     rows = [

@@ -41,6 +41,8 @@ def write_report(
     kind = format or where.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise InputError(f"format must be one of {', '.join(FORMATS)}; got {kind!r}. Name it, or end the path in it.")
+    if kind in ("html", "json") and not where.parent.is_dir():
+        raise InputError(f"path must lie in a folder that is there; there is none at {where.parent}.")
     if kind == "html":
         contents = {where: page(briefing, title).encode(errors="replace")}
     elif kind == "json":
