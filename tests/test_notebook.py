@@ -55,6 +55,14 @@ def test_a_posterior_shows_its_sizes(fitted):
     assert shown[shown.index("rounds") + 1] == "90" and shown[shown.index("actions") + 1] == "3"
 
 
+def test_a_hurdle_shows_how_many_rounds_had_a_reward():
+    rewards = np.where(np.arange(60) % 3 == 0, 2.0 + np.arange(60) / 60, 0.0)
+    logs = ma.LoggedData(np.ones((60, 1)), np.arange(60) % 2, rewards, n_actions=2)
+    html = ma.fit(logs, ma.priors.independent(2, dim=1), ma.Hurdle(ma.Bernoulli(), ma.LogNormal(0.5)))._repr_html_()
+    shown = cells(html)
+    assert shown[shown.index("rounds") + 1] == "60" and shown[shown.index("of them with a reward") + 1] == "20"
+
+
 def test_long_tables_are_cut_in_the_middle():
     html = html_table([{"row": i} for i in range(1000)])
     assert html.count("<tr>") == SHOWN + 2 and f"{1000 - SHOWN:,} more" in html

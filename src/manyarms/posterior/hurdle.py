@@ -18,6 +18,7 @@ from manyarms.core.estimate import Method
 from manyarms.core.features import FeatureMap
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.notebook import html_facts
 from manyarms.core.policy import Policy
 from manyarms.errors import ShapeError
 from manyarms.likelihoods import Likelihood
@@ -42,6 +43,17 @@ class HurdlePosterior(PolicyJudge):
     saved_as = "hurdle posterior"
     occurs: RewardPosterior
     amount: RewardPosterior
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "actions": self.occurs.n_actions,
+            "rounds": self.occurs.statistics.n_rounds,
+            "of them with a reward": self.amount.statistics.n_rounds,
+            "whether there is a reward": str(self.occurs.likelihood),
+            "how much it is": str(self.amount.likelihood),
+            "log evidence": self.occurs.log_evidence + self.amount.log_evidence,
+        }
+        return html_facts("HurdlePosterior", facts, self.all_warnings)
 
     def __repr__(self) -> str:
         return f"HurdlePosterior(occurs={self.occurs!r}, amount={self.amount!r})"
