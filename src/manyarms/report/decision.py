@@ -90,7 +90,7 @@ script-src 'unsafe-inline' 'unsafe-eval'; img-src data:; base-uri 'none'; form-a
 </main>
 <footer>{_made_with(briefing.made_with)}</footer>
 <script type="application/json" id="charts">{_json(specs)}</script>
-<script type="application/json" id="themes">{_json({"light": plots.theme(), "dark": plots.theme(dark=True)})}</script>
+<script type="application/json" id="themes">{_json(_themes())}</script>
 <script>{_vega()}</script>
 <script>{(asset / "report.js").read_text(encoding="utf-8")}</script>
 </body>
@@ -107,6 +107,12 @@ def _specs(briefing: Briefing) -> dict[str, dict[str, Any]]:
         spec.pop("$schema", None)
         specs[name] = spec
     return specs
+
+
+def _themes() -> dict[str, Any]:
+    """Both looks, on whatever ground the page has."""
+    looks = {"light": plots.theme(), "dark": plots.theme(dark=True)}
+    return {name: {**look, "background": "transparent"} for name, look in looks.items()}
 
 
 def _vega() -> str:
