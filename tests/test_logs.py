@@ -275,7 +275,9 @@ def test_what_cannot_be_read_is_refused_with_a_way_out(tmp_path, own_errors):
     aged = {"time": "at", "half_life": timedelta(days=1)}
     refused(r"now must have a time zone.*in 2024-01-01T00:00:00\+00:00", table(), **aged, now=datetime(2024, 1, 1))
     naive = table().set_column(table().column_names.index("at"), "at", table()["at"].cast(pa.timestamp("us")))
-    refused("now must have no time zone, as column at has none", naive, **aged)
+    refused("now must have no time zone, as column at has none", naive, **aged, now=datetime(2024, 1, 1, tzinfo=UTC))
+    # Read from the clock, now is local time where times have no zone.
+    assert len(ma.read_logs(naive, **{**ROLES, **aged})) == table().num_rows
     refused('missing must be "refuse" or "drop"', table(), missing="ignore")
     refused("type timestamp.*hour of a time", table(), context=["at"], error=DataTypeError)
     refused("there is no file or folder", tmp_path / "nowhere.parquet", error=DataFileError)

@@ -414,7 +414,7 @@ def test_jobs_fit_and_update_on_an_engine_without_collecting(folder, monkeypatch
     engine = Pieces()
     found, learned = fit_stream(stream, posterior.prior, likelihood, learn=False, engine=engine)
     assert learned is None and 1 < engine.passes < 20
-    assert set(stream.source.fingerprints) < set(found.learned_from)
+    assert {one.origin for one in stream.source.fingerprints} < {one.origin for one in found.learned_from}
     assert_allclose(found.weights.action_mean(), posterior.weights.action_mean(), rtol=1e-5, atol=1e-6)
     engine.passes = 0
     again = update_stream(found, stream, engine=engine)
