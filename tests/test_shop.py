@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import manyarms as ma
 from manyarms.datasets import Shop
-from manyarms.datasets.shop import CATEGORY_NAMES, CUSTOMER_COLUMNS, draw_customers, read_tables, share_of_choices
+from manyarms.datasets.shop import CATEGORY_NAMES, CUSTOMER_COLUMNS, draw_customers, read_tables
 from manyarms.errors import ActionError, InputError, NonFiniteError
 
 
@@ -126,13 +126,6 @@ def test_numbers_follow_the_order_of_the_catalog_and_unknown_items_are_named(log
     kept = catalog.filter([item != gone for item in catalog["item"].to_pylist()])
     with pytest.raises(ActionError, match=f"row {first} has '{gone}'"):
         read_tables(logs, kept)
-
-
-def test_share_of_choices_counts_them(log):
-    x = log.logs.contexts
-    some = np.arange(5000) % 3 == 0
-    assert share_of_choices(ma.Logged(log.logs), x, some) == pytest.approx(some[log.logs.actions].mean(), abs=1e-12)
-    assert share_of_choices(ma.Uniform(5000), x, some) == pytest.approx(some.mean(), abs=1e-12)
 
 
 def test_customers_are_of_about_unit_scale():

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from manyarms._arrays import Array, as_count, as_scalar, frozen
 from manyarms._random import split
 from manyarms.core.data import LoggedData
 from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.policy import Policy
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.errors import ActionError, ShapeError
 from manyarms.priors import from_categories, independent
@@ -203,13 +202,6 @@ def draw_customers(rng: np.random.Generator, n: int) -> Float[Array, "n d"]:
     returning = returning_rng.random(n) < 0.40
     past_spend = np.where(returning, np.abs(spend_rng.normal(1.2, 0.6, n)), 0.0)
     return np.column_stack([np.ones(n), age, evening, mobile, returning, past_spend])
-
-
-def share_of_choices(policy: Policy, contexts: Float[Array, "n d"], items: Bool[Array, " K"]) -> float:
-    """How often a policy chooses one of these items. The contexts' first column must be the intercept."""
-    # The feature mass of an action is mean π(a | x) x: in the column of ones it is the share of its choices.
-    mass = policy.feature_mass(contexts)
-    return float(mass.vectors[items[mass.actions], 0].sum())
 
 
 def _draw_categories(n_items: int, n_categories: int, rng: np.random.Generator) -> Array:
