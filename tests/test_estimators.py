@@ -36,16 +36,16 @@ class Rule(ma.Policy):
         return Choices(len(contexts), self.n_actions, dense=dense)
 
 
-def every_log(reward=REWARD, logging=LOGGING):
-    """(probability, log) for every outcome of two rounds."""
+def every_log(reward=REWARD, logging=LOGGING, rounds=2):
+    """(probability, log) for every outcome of so many rounds."""
     outcomes = []
     for x, a, r in itertools.product(range(2), range(3), range(2)):
         chance = NU[x] * logging[x, a] * (reward[x, a] if r else 1 - reward[x, a])
         outcomes.append((chance, x, a, r))
-    for first, second in itertools.product(outcomes, repeat=2):
-        chance = first[0] * second[0]
+    for drawn in itertools.product(outcomes, repeat=rounds):
+        chance = np.prod([one[0] for one in drawn])
         if chance > 0:
-            x, a, r = (np.array([first[i], second[i]]) for i in (1, 2, 3))
+            x, a, r = (np.array([one[i] for one in drawn]) for i in (1, 2, 3))
             yield (
                 chance,
                 ma.LoggedData(
@@ -117,9 +117,8 @@ def test_offcem_with_a_wrong_model_is_biased():
 def test_balanced_ips_is_exactly_unbiased_for_two_loggers():
     second = np.array([[0.1, 0.1, 0.8], [0.6, 0.3, 0.1]])
     total = 0.0
-    for p1, first in every_log():
-        for p2, other in every_log(logging=second):
-            # one round of each logger
+    for p1, first in every_log(rounds=1):
+        for p2, other in every_log(logging=second, rounds=1):
             x = np.stack([first.contexts[0], other.contexts[0]])
             log = ma.LoggedData(
                 x, [first.actions[0], other.actions[0]], [first.rewards[0], other.rewards[0]], n_actions=3
