@@ -37,3 +37,6 @@ ESTIMATORS = {
     "replay": "",
 }
 """Names of estimators, and what their number is."""
+
+REPORT_FORMATS = ("html", "json", "svg", "png")
+"""What a report can be written as."""

@@ -238,7 +238,7 @@ def _categories(given: Any, logs: LoggedData) -> Any:
 
 def _names(column: Any) -> list[str]:
     codes, labels = category_codes(column)
-    return [labels[code] for code in codes]
+    return np.array(labels, dtype=object)[codes].tolist()
 
 
 def _checks(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from manyarms._words import REPORT_FORMATS as FORMATS
 from manyarms.cli import options as o
 from manyarms.cli.spec import Spec, names, read_spec
 from manyarms.cli.terminal import check_output, check_output_folder, one_line_errors, spinner, warn
@@ -19,7 +20,6 @@ from manyarms.errors import InputError
 if TYPE_CHECKING:
     import manyarms as ma
 
-FORMATS = ("html", "json", "svg", "png")
 ASKED = ("snips", "dr")
 """Estimators that check on the model where there are propensities and none were named."""
 
@@ -124,7 +124,8 @@ def _brief(
         told = open_catalog(spec)
         if told is not None and told.categories is not None:
             place = told.find(logs.catalog.ids.tolist())
-            given = [told.categories[at] if at >= 0 else None for at in place]
+            given = told.categories[place].astype(object)
+            given[place < 0] = None
     with spinner("Judging"):
         return ma.brief(
             bench.policies(),

@@ -13,12 +13,11 @@ from manyarms import plots
 from manyarms._arrays import as_instance
 from manyarms._files import replace_files
 from manyarms._version import __version__
+from manyarms._words import REPORT_FORMATS as FORMATS
 from manyarms.briefing import Briefing
 from manyarms.briefing.words import number, percent
 from manyarms.errors import InputError
 from manyarms.report.sections import SECTIONS, charts_of
-
-FORMATS = ("html", "json", "svg", "png")
 
 
 def write_report(
