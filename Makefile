@@ -43,7 +43,7 @@ format: $(VENV)/.installed-dev  ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 coverage: $(VENV)/.installed  ## 2,000 simulated problems: do 95 % intervals cover? (minutes)
-	$(RUN) studies/coverage.py
+	$(RUN) studies/interval_coverage.py
 
 reproduce: $(VENV)/.installed  ## every figure of the paper into docs/reproduction.md; MANYARMS_DATA names the data (hours)
 	@test -n "$(MANYARMS_DATA)" || { echo "set MANYARMS_DATA to a folder with ml-1m/, kuairec/, jester/ and obd/"; exit 1; }

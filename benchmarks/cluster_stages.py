@@ -16,13 +16,13 @@ import numpy as np
 from out_of_core import CATEGORIES, stream_of
 
 import manyarms as ma
-from manyarms._container import from_bytes, to_bytes
-from manyarms._saving import describe, rebuild
 from manyarms.engines.base import Finding, PieceWork
-from manyarms.likelihoods.counting import Count
+from manyarms.likelihoods.collect_statistics import Count
 from manyarms.linalg.threads import stay_on_one_core
-from manyarms.logs.rounds import Dropped
-from manyarms.posterior.spread import _Latent
+from manyarms.logs.row_reader import Dropped
+from manyarms.model_file.container import from_bytes, to_bytes
+from manyarms.model_file.saved import describe, rebuild
+from manyarms.posterior.sharded_posterior import _Latent
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:

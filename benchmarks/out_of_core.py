@@ -39,8 +39,8 @@ def read_only(folder: Path, n_actions: int) -> None:
 
 def scan(folder: Path, n_actions: int) -> None:
     """The same columns through the reader that a fit uses."""
+    from manyarms.logs.log_stream import BATCH  # noqa: PLC0415
     from manyarms.logs.sources import as_source  # noqa: PLC0415
-    from manyarms.logs.stream import BATCH  # noqa: PLC0415
 
     for _ in as_source(folder).batches([*columns_of(folder), "action", "reward"], BATCH):
         pass

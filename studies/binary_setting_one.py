@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import expit
 
 import manyarms as ma
-from manyarms._random import split
+from manyarms._base.rng import split
 from manyarms.datasets import LinearEnvironment, SyntheticProblem
 
 TREATMENTS = ("variational", "laplace")

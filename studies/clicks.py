@@ -31,7 +31,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 import manyarms as ma
-from manyarms._random import split
+from manyarms._base.rng import split
 
 N_ACTIONS, N_CATEGORIES, DIM, N_ROUNDS = 50, 5, 3, 1000
 EFFECT_STD, ACTION_STD = 0.6, 0.4

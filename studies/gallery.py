@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import manyarms as ma
-from manyarms._files import parquet_bytes
-from manyarms.cli.comparison import compare
+from manyarms._base.files import parquet_bytes
+from manyarms.cli.demo.results import compare
 from manyarms.datasets.shop import Shop
 
 

@@ -17,7 +17,7 @@ import argparse
 import numpy as np
 
 import manyarms as ma
-from manyarms._random import split
+from manyarms._base.rng import split
 from manyarms.datasets import LinearEnvironment
 
 TRUE_STDS = {"noise std": 1.0, "actions std": 0.5, "category std": 0.8}

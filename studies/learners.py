@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 import manyarms as ma
-from manyarms._random import split
+from manyarms._base.rng import split
 from manyarms.datasets import SyntheticProblem
 from manyarms.learners import Learner
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import manyarms as ma
-from manyarms._random import split
+from manyarms._base.rng import split
 from manyarms.datasets import jester_world, load_jester, load_movielens, movielens_factors
 
 ROUNDS = (100, 500, 1000, 2000, 5000, 10_000)

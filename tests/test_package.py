@@ -57,7 +57,14 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 
 
 def test_docstring_example_runs():
-    for module in (ma, ma.core.hierarchy, ma.prior_choice.compare, ma.prior_choice.checks, ma.sklearn, theory):
+    for module in (
+        ma,
+        ma.core.hierarchy,
+        ma.prior_checks.compare_priors,
+        ma.prior_checks.check_categories,
+        ma.sklearn,
+        theory,
+    ):
         found = doctest.testmod(module)
         assert found.attempted > 0
         assert found.failed == 0

@@ -1,6 +1,6 @@
 """Bayesian off-policy evaluation and learning when there are many actions.
 
-The flow goes one way: logs and a prior give a posterior, a posterior gives policies, and a posterior judges policies.
+The flow goes one way: logs and a prior give a posterior, a posterior gives policies and evaluates them.
 
     >>> import numpy as np
     >>> import manyarms as ma
@@ -19,65 +19,41 @@ The flow goes one way: logs and a prior give a posterior, a posterior gives poli
 
 from __future__ import annotations
 
+import ast
 import importlib
+from pathlib import Path
 from typing import Any
 
-from manyarms._version import __version__
+from manyarms._version import __version__ as __version__
 
-# Nothing is imported before it is asked for, so that `import manyarms` and `manyarms --help` wait for no numerical
-# library. Type checkers and editors read __init__.pyi, which has a line for each of these names.
-_NAMES_OF = {
-    "briefing": "Briefing brief",
-    "core.catalog": "Catalog",
-    "core.data": "LoggedData",
-    "core.effects": "EffectGroup",
-    "core.estimate": "Estimate",
-    "core.features": "FeatureMap",
-    "core.hierarchy": "HierarchicalGaussian",
-    "core.mixing": "MixedEffects",
-    "core.policy": "Policy",
-    "core.statistics": "Statistics",
-    "estimators": (
-        "DM DR IPS MIPS SNDR SNIPS BalancedIPS Bootstrap Comparison CrossFit DRos EmpiricalBernstein "
-        "EstimatedLogging Estimator ExponentialSmoothing LogarithmicSmoothing Normal OffCEM PolicyConvolution "
-        "Replay SubGaussianDR SubGaussianIPS SwitchDR Thresholds WeightedIPS compare slope support_by_category"
-    ),
-    "inference": "condition",
-    "jobs": "Evaluation evaluate score",
-    "learners": (
-        "DMLearner DRLearner IPSLearner LinearSoftmax LogarithmicSmoothingLearner MIPSLearner "
-        "PolicyConvolutionLearner SNIPSLearner Training"
-    ),
-    "likelihoods": "Bernoulli Gaussian Hurdle Likelihood LogNormal Poisson StudentT",
-    "loading": "load",
-    "logs.catalogs": "read_catalog",
-    "logs.read": "read_logs",
-    "logs.stream": "LogStream",
-    "nonlinear": "NonlinearHierarchy chain fit_nonlinear sample_posterior",
-    "policies": "EpsilonGreedy Greedy Logged Pessimistic Softmax TablePolicy Thompson Uniform",
-    "posterior": "HurdlePosterior RewardPosterior SpreadPosterior fit fit_spread",
-    "prior_choice": (
-        "AveragedPosterior CategoryChecks LearnedPrior PriorCheck PriorComparison Sensitivity check_categories "
-        "check_prior compare_priors learn_prior prior_sensitivity"
-    ),
-    "report.decision": "write_report",
-}
-_ROOM_OF = {name: room for room, names in _NAMES_OF.items() for name in names.split()}
-_NEIGHBOURS = ("arviz", "mlflow", "obp", "sklearn")
-"""Modules for other libraries. Not in `__all__`: `from manyarms import *` must not hide scikit-learn by ours."""
 
-__all__ = [*_ROOM_OF, "__version__", "errors", "plots", "priors"]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]
+def _public_names() -> dict[str, tuple[str, str]]:
+    """Every public name with its module and its name there, as `__init__.pyi` lists them."""
+    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name: (node.module or "", alias.name) for node in imports for alias in node.names}
+
+
+# A name is imported when it is first used, so that `import manyarms` and `manyarms --help` load no numerical library.
+_NAMES = _public_names()
+_INTEGRATIONS = "manyarms.integrations"
+
+# `from manyarms import *` must not replace scikit-learn by our bridge to it.
+__all__ = [name for name, (module, _) in _NAMES.items() if module != _INTEGRATIONS]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOM_OF:
-        found = getattr(importlib.import_module(f"manyarms.{_ROOM_OF[name]}"), name)
-        globals()[name] = found
-        return found
-    # "a.b" would be sought inside "a", which is no attribute of this package.
+    if name in _NAMES:
+        module, attribute = _NAMES[name]
+        # Classes and functions come from modules of a subpackage; what comes from a package is a module itself.
+        is_module = module.count(".") < 2
+        value = importlib.import_module(f"{module}.{attribute}") if is_module else _attribute(module, attribute)
+        globals()[name] = value
+        return value
+    # "a.b" would be looked up inside "a", and is not an attribute of this package.
     if name.isidentifier():
         try:
-            # Importing a room makes it an attribute of the package.
+            # Importing a subpackage makes it an attribute of the package.
             return importlib.import_module(f"manyarms.{name}")
         except ModuleNotFoundError as missing:
             if missing.name != f"manyarms.{name}":
@@ -85,5 +61,9 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'manyarms' has no attribute {name!r}")
 
 
+def _attribute(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_NEIGHBOURS})
+    return sorted({*globals(), *_NAMES})

@@ -21,9 +21,36 @@ ManyarmsError
 ```
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 
 class ManyarmsError(Exception):
-    """Base of every deliberate exception of this package."""
+    """Base class of every exception that manyarms raises on purpose.
+
+    The message is one or two sentences: the argument and its problem, then the remedy.
+
+    Args:
+        problem: The problem, as a sentence. Where `argument` is given it is the rest of that sentence, as in "must have
+            3 columns; got 4."
+        remedy: How to fix it in Python, as a sentence of its own.
+        argument: The argument that is wrong. The command line prints the flag that sets it instead.
+        flag_remedy: How to fix it on the command line, where that reads differently from `remedy`.
+    """
+
+    def __init__(self, problem: str, remedy: str = "", *, argument: str = "", flag_remedy: str = ""):
+        super().__init__(" ".join(part for part in (argument, problem, remedy) if part))
+        self.argument, self.problem, self.remedy, self.flag_remedy = argument, problem, remedy, flag_remedy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors travel between processes; the default would pass the whole message as the problem.
+        fields = {"argument": self.argument, "flag_remedy": self.flag_remedy}
+        return _rebuild_error, (type(self), self.problem, self.remedy, fields)
+
+
+def _rebuild_error(kind: type[ManyarmsError], problem: str, remedy: str, fields: dict[str, str]) -> ManyarmsError:
+    return kind(problem, remedy, **fields)
 
 
 class InputError(ManyarmsError, ValueError):
@@ -63,16 +90,7 @@ class EligibilityError(InputError):
 
 
 class DataFileError(InputError):
-    """A data file is missing, damaged or not what its owner published.
-
-    Attributes:
-        problem: What is wrong.
-        way_out: What to do about it, in terms of Python calls; empty when `problem` says it.
-    """
-
-    def __init__(self, problem: str, way_out: str = ""):
-        super().__init__(f"{problem} {way_out}".rstrip())
-        self.problem, self.way_out = problem, way_out
+    """A data file is missing, damaged or not what its owner published."""
 
 
 class ModelFileError(DataFileError):

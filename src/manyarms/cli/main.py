@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from manyarms._version import __version__
-from manyarms.cli.demo import demo
-from manyarms.cli.evaluate import evaluate
-from manyarms.cli.fit import fit
-from manyarms.cli.learn import learn
-from manyarms.cli.report import report
-from manyarms.cli.reproduce import reproduce
-from manyarms.cli.score import score
-from manyarms.cli.update import update
+from manyarms.cli.demo.demo_command import demo
+from manyarms.cli.evaluate_command import evaluate
+from manyarms.cli.fit_command import fit
+from manyarms.cli.learn_command import learn
+from manyarms.cli.report_command import report
+from manyarms.cli.reproduce_command import reproduce
+from manyarms.cli.score_command import score
+from manyarms.cli.update_command import update
 
 app = typer.Typer(
     name="manyarms",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from manyarms.cli.completion import engine_names, estimator_names, policy_names
+from manyarms.cli.flag_values import engine_names, estimator_names, policy_names
 
 _LOGS, _CATALOG = "Logs", "Catalog"
 

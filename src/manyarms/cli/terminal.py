@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from manyarms.cli.words import in_flags
+from manyarms.cli.error_words import in_flags
 from manyarms.errors import InputError, ManyarmsError, NumericalError
 
 UNEXPECTED, BAD_INPUT, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -100,7 +100,7 @@ def check_output_folder(path: Path, why: str, instead: str) -> None:
 
 
 def _check_writable(path: Path) -> None:
-    from manyarms._files import check_writable  # noqa: PLC0415
+    from manyarms._base.files import check_writable  # noqa: PLC0415
 
     try:
         check_writable(path)

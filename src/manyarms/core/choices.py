@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array
-from manyarms.linalg.best import best_of_pairs
+from manyarms._base.checks import Array
 from manyarms.linalg.groups import chunks
 from manyarms.linalg.pairs import pair_rows, shared_set
+from manyarms.linalg.top_k import best_of_pairs
 
 
 class RowError(Exception):

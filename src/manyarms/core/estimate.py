@@ -8,9 +8,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from scipy.special import ndtr, ndtri
 
-from manyarms._arrays import as_scalar
-from manyarms.core.notebook import html_facts
-from manyarms.core.tabular import Tabular
+from manyarms._base.checks import as_scalar
+from manyarms.core.tables import Tabular, html_facts
 from manyarms.errors import InputError
 
 Kind = Literal["posterior", "sampling"]

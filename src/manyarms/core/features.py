@@ -1,4 +1,7 @@
-"""From the columns of a table to the features φ(x): plain data, applied alike everywhere."""
+"""From the columns of a table to the features φ(x): plain data, applied alike everywhere.
+
+Contexts as their owners have them: features φ(x) already, or a table that a feature map reads.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, all_finite, row_name
-from manyarms._container import UnknownPart
-from manyarms._saving import Saved, check_names
-from manyarms.core.columns import Level, codes_of, column_of, lists_of, numbers_of, unchecked_numbers_of
-from manyarms.errors import InputError, NonFiniteError, ShapeError
+from manyarms._base.checks import Array, all_finite, as_matrix, row_name
+from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of, table_of, unchecked_numbers_of
+from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
 from manyarms.linalg.groups import chunks
+from manyarms.model_file.container import UnknownPart
+from manyarms.model_file.saved import Saved, check_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 OTHER = "(other)"
 """The column of a categorical feature for levels that have none of their own."""
@@ -267,3 +271,30 @@ class FeatureMap(Saved):
 
 def _plain(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def as_contexts(
+    value: Any, features: FeatureMap | None, *, columns: int | None = None, rows: int | None = None
+) -> Float[Array, "n d"]:
+    """φ(x) of every row: of an array as it stands, of a table through the feature map.
+
+    Args:
+        value: (n, d) features, or a table of pandas, Polars or Arrow with the columns that the map reads.
+        features: The map; None where there is none, and tables are refused.
+        columns: d, where it is known.
+        rows: n, where it is known.
+
+    Raises:
+        InputError: Naming the column that is missing, or the first bad row.
+    """
+    if hasattr(value, "batches"):
+        way_out = ".collect().contexts, or those of a sample" if hasattr(value, "collect") else ".contexts"
+        raise DataTypeError(f"contexts must be rows in memory here; got a {type(value).__name__}. Pass its {way_out}.")
+    table = table_of(value)
+    if table is not None and features is None:
+        raise InputError(
+            "contexts is a table, and there is no feature map to read it with: what was fitted came as arrays. Pass "
+            "the same features as an array, or fit on logs from ma.read_logs."
+        )
+    found = value if table is None or features is None else features(table)
+    return as_matrix("contexts", found, columns=columns, rows=rows)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from manyarms._arrays import Array
-from manyarms._saving import Saved
+from manyarms._base.checks import Array
+from manyarms.model_file.saved import Saved
 
 
 @dataclass(frozen=True)

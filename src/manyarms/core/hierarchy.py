@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._arrays import Array, as_actions, as_count, as_floats, as_vector, check_overflow, frozen
-from manyarms._random import split
-from manyarms._saving import Saved
-from manyarms.core.covariance import ActionCovariance
-from manyarms.core.effects import EffectGroup, as_effects
-from manyarms.core.latent import BlockFactor, LatentFactor
+from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_vector, check_overflow, frozen
+from manyarms._base.rng import split
+from manyarms.core.action_covariance import ActionCovariance
+from manyarms.core.effect_group import EffectGroup, as_effects
+from manyarms.core.latent_covariance import BlockFactor, LatentFactor
 from manyarms.core.mixing import DenseMixing, Mixing, as_mixing
-from manyarms.core.observed import Observed, action_chunks
+from manyarms.core.observed_rows import Observed, action_chunks
 from manyarms.errors import InputError, ShapeError
+from manyarms.model_file.saved import Saved
 
 _STRUCTURE = ("mixing", "latent_mean", "latent_factor", "action_covariance", "offset", "effects")
 _LEARNED = ("observed", "gains", "log_evidence", "misfit", "log_det")

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
-from manyarms._arrays import Array
-from manyarms._saving import Saved
+from manyarms._base.checks import Array
 from manyarms.errors import DataTypeError
+from manyarms.model_file.saved import Saved
 
 MISSING = "(missing)"
 """What an effect is called that stands in for metadata an action lacks. As a label it means the same as None."""

@@ -13,14 +13,14 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_count, as_floats, frozen
-from manyarms._saving import Saved
-from manyarms.core.latent import BlockFactor, LatentFactor
+from manyarms._base.checks import Array, as_count, as_floats, frozen
+from manyarms.core.latent_covariance import BlockFactor, LatentFactor
 from manyarms.errors import DataTypeError, NonFiniteError, ShapeError, TooLargeError
-from manyarms.linalg.elimination import Plan
+from manyarms.linalg.block_cholesky import Plan
 from manyarms.linalg.factor import gram
 from manyarms.linalg.groups import sum_by
 from manyarms.linalg.pairs import all_pairs, csr_from_parts, csr_parts, pair_rows, shape_of
+from manyarms.model_file.saved import Saved
 
 
 class Mixing(Saved, ABC):

@@ -1,4 +1,7 @@
-"""What a policy is: a rule π(a | x), asked in blocks of rows so that no n x K array exists unless asked for."""
+"""What a policy is: a rule π(a | x), asked in blocks of rows so that no n x K array exists unless asked for.
+
+A policy whose features are not those of its judge.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,18 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_actions, as_count, as_vector, check_rows
-from manyarms._random import as_generator
-from manyarms._saving import SavedModel
+from manyarms._base.checks import Array, as_actions, as_count, as_vector, check_rows
+from manyarms._base.rng import as_generator
+from manyarms.core.arrow_columns import table_of
 from manyarms.core.catalog import Catalog
 from manyarms.core.choices import Choices, RowError
-from manyarms.core.contexts import as_contexts
 from manyarms.core.eligibility import as_eligibility, eligible_blocks
-from manyarms.core.features import FeatureMap
+from manyarms.core.feature_mass import FeatureMass, MassSum
+from manyarms.core.features import FeatureMap, as_contexts
 from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.mass import FeatureMass, MassSum
 from manyarms.errors import EligibilityError, InputError, ShapeError
 from manyarms.linalg.pairs import shape_of
+from manyarms.model_file.saved import SavedModel
 
 
 class Policy(SavedModel, ABC):
@@ -205,3 +208,45 @@ def row_weights(weights: Any, n_rows: int) -> Float[Array, " n"]:
     if not counts.any():
         raise InputError("weights are all zero: a mean over none is undefined.")
     return counts
+
+
+class Bound(Policy):
+    """What a policy does in contexts that it has read through its own feature map; tied to these rows.
+
+    Args:
+        policy: Any policy.
+        contexts: (n, d) in the policy's own features.
+    """
+
+    def __init__(self, policy: Policy, contexts: Float[Array, "n d"]):
+        self.policy, self._contexts = policy, contexts
+        self.n_actions, self.n_rows, self.catalog = policy.n_actions, len(contexts), policy.catalog
+        self.rows_per_block, self.learned_from = policy.rows_per_block, policy.learned_from
+
+    def take(self, rows: slice | Int[Array, " m"]) -> Bound:
+        return Bound(self.policy.take(rows), self._contexts[rows])
+
+    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        return self.policy.choices(self._contexts, eligible)
+
+
+def readable(policy: Policy, contexts: Any, features: FeatureMap | None, name: str = "policy") -> Policy:
+    """The policy for a judge that reads contexts through `features`; one with another map reads the table itself.
+
+    Args:
+        policy: The policy to judge.
+        contexts: A table, or the judge's features.
+        features: The judge's map; None where it has none.
+        name: What the policy is called in messages.
+
+    Raises:
+        InputError: When the maps differ and there is no table to read.
+    """
+    if policy.features is None or features is None or policy.features == features:
+        return policy
+    if table_of(contexts) is None:
+        raise InputError(
+            f"{name} was learned with another feature map than the one these contexts were made with. Pass the table "
+            "with the columns themselves, which each reads through its own map."
+        )
+    return Bound(policy, as_contexts(contexts, policy.features))

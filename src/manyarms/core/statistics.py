@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._arrays import Array
-from manyarms._saving import Saved
-from manyarms.core.sums import RoundSum, Rows, Sums
+from manyarms._base.checks import Array
+from manyarms.core.action_sums import RoundSum, Rows, Sums
 from manyarms.errors import ShapeError
+from manyarms.model_file.saved import Saved
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,10 @@
 """Worlds whose truth is known, to learn from and to test against, and readers of public data."""
 
 from manyarms.datasets.classification import ClassificationEnvironment
+from manyarms.datasets.data_files import KUAIREC, MOVIELENS_1M, OPEN_BANDIT, Source, cache_folder, download
 from manyarms.datasets.environment import LinearEnvironment
-from manyarms.datasets.files import KUAIREC, MOVIELENS_1M, OPEN_BANDIT, Source, cache_folder, download
 from manyarms.datasets.jester import JesterWorld, jester_world, load_jester
-from manyarms.datasets.kuairec import KuaiRec, load_kuairec
-from manyarms.datasets.matrix import MatrixEnvironment, factorise
+from manyarms.datasets.kuairec import KuaiRec, WatchedWorld, load_kuairec, split_cells, watched_world
 from manyarms.datasets.movielens import (
     MovieLens,
     MovieLensFactors,
@@ -15,9 +14,9 @@ from manyarms.datasets.movielens import (
     movielens_world,
 )
 from manyarms.datasets.open_bandit import OpenBanditLog, load_open_bandit, merged_levels
+from manyarms.datasets.rating_matrix import MatrixEnvironment, factorise
 from manyarms.datasets.shop import Shop
-from manyarms.datasets.synthetic import SyntheticProblem
-from manyarms.datasets.watched import WatchedWorld, split_cells, watched_world
+from manyarms.datasets.synthetic_problem import SyntheticProblem
 
 __all__ = [
     "KUAIREC",

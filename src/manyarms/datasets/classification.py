@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from manyarms._arrays import as_actions, as_floats, as_matrix
-from manyarms._random import split
-from manyarms.datasets.matrix import MatrixEnvironment, draw_test_users
-from manyarms.datasets.partial import as_sparse, check_cells
+from manyarms._base.checks import as_actions, as_floats, as_matrix
+from manyarms._base.rng import split
+from manyarms.datasets.observed_ratings import as_sparse, check_cells
+from manyarms.datasets.rating_matrix import MatrixEnvironment, draw_test_users
 from manyarms.errors import RangeError, ShapeError
 from manyarms.linalg.pairs import shape_of
 

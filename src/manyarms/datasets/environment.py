@@ -10,14 +10,14 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit
 
-from manyarms._arrays import Array, as_actions, as_count, as_floats, as_matrix, as_scalar
-from manyarms._random import split
+from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_matrix, as_scalar
+from manyarms._base.rng import split
 from manyarms.core.choices import Choices
-from manyarms.core.data import LoggedData
+from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.errors import ShapeError
-from manyarms.linalg.best import best_columns, best_of_pairs
 from manyarms.linalg.pairs import pair_rows
+from manyarms.linalg.top_k import best_columns, best_of_pairs
 
 DrawContexts = Callable[[np.random.Generator, int], Float[Array, "n d"]]
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._arrays import Array, as_count, as_floats, as_scalar, check_rows, frozen
-from manyarms._random import split
-from manyarms.datasets.files import cache_folder
-from manyarms.datasets.matrix import MatrixEnvironment, factorise
+from manyarms._base.checks import Array, as_count, as_floats, as_scalar, check_rows, frozen
+from manyarms._base.rng import split
+from manyarms.datasets.data_files import cache_folder
+from manyarms.datasets.rating_matrix import MatrixEnvironment, factorise
 from manyarms.errors import DataFileError, DataTypeError, InputError, RangeError, ShapeError, said
 
 NAME = "jester_data_1.parquet"

@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_count, frozen
-from manyarms._random import split
+from manyarms._base.checks import Array, as_count, frozen
+from manyarms._base.rng import split
+from manyarms.datasets.data_files import MOVIELENS_1M, locate
 from manyarms.datasets.environment import LinearEnvironment
-from manyarms.datasets.files import MOVIELENS_1M, locate
-from manyarms.datasets.matrix import alignment, factorise
+from manyarms.datasets.rating_matrix import alignment, factorise
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError, said
 
 WHERE = MOVIELENS_1M.where

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._arrays import Array, frozen
-from manyarms.core.data import LoggedData
-from manyarms.datasets.files import OPEN_BANDIT, locate
-from manyarms.datasets.tables import Columns, Kind, read_columns
+from manyarms._base.checks import Array, frozen
+from manyarms.core.logged_data import LoggedData
+from manyarms.datasets.data_files import OPEN_BANDIT, locate
+from manyarms.datasets.read_columns import Columns, Kind, read_columns
 from manyarms.errors import ActionError, InputError, PropensityError, RangeError, ShapeError
 
 CAMPAIGNS, POLICIES = ("all", "men", "women"), ("random", "bts")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._arrays import Array, as_count, as_scalar, frozen
-from manyarms._random import split
-from manyarms.core.data import LoggedData
+from manyarms._base.checks import Array, as_count, as_scalar, frozen
+from manyarms._base.rng import split
 from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.logged_data import LoggedData
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.errors import ActionError, ShapeError
 from manyarms.priors import from_categories, independent

@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from manyarms._saving import Saved
-from manyarms.core.data import LoggedData, Logs
+from manyarms.core.logged_data import LoggedData, Logs
 from manyarms.linalg.threads import on_one_core
-from manyarms.logs.rounds import Dropped, Reading
+from manyarms.logs.log_stream import LogStream
+from manyarms.logs.row_reader import Dropped, Reading
 from manyarms.logs.sources import Source
-from manyarms.logs.stream import LogStream
+from manyarms.model_file.saved import Saved
 
 Found = TypeVar("Found")
 Result = TypeVar("Result")

@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from multiprocessing import current_process
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from manyarms._arrays import as_count
-from manyarms.core.data import Logs
+from manyarms._base.checks import as_count
+from manyarms.core.logged_data import Logs
 from manyarms.engines.base import LOCAL, Engine, Finding, Found, OnFound, PieceWork, Result, Spread, Task, Work
 from manyarms.errors import EngineError, said
 from manyarms.linalg.groups import chunks
 from manyarms.linalg.threads import n_cores
-from manyarms.logs.rounds import Dropped
+from manyarms.logs.log_stream import LogStream
+from manyarms.logs.row_reader import Dropped
 from manyarms.logs.sources import Source
-from manyarms.logs.stream import LogStream
 
 if TYPE_CHECKING:
     from distributed import Client, Future

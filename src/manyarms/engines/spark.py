@@ -14,15 +14,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from manyarms import errors
-from manyarms._arrays import as_count
-from manyarms._container import from_bytes, to_bytes
-from manyarms._saving import describe, rebuild
-from manyarms.core.data import Logs
+from manyarms._base.checks import as_count
+from manyarms.core.logged_data import Logs
 from manyarms.engines.base import LOCAL, Engine, Finding, Found, OnFound, PieceWork, Result, Spread, Task, Work
 from manyarms.errors import EngineError, ManyarmsError, said
-from manyarms.logs.rounds import Dropped
+from manyarms.logs.log_stream import LogStream
+from manyarms.logs.row_reader import Dropped
 from manyarms.logs.sources import Source
-from manyarms.logs.stream import LogStream
+from manyarms.model_file.container import from_bytes, to_bytes
+from manyarms.model_file.saved import describe, rebuild
 
 if TYPE_CHECKING:
     import pyarrow as pa

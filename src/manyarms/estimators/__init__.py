@@ -1,16 +1,8 @@
 """Other judges of a policy, on one interface: `estimator.estimate(policy, logs)`."""
 
-from manyarms.estimators.base import Estimator, Rounds
-from manyarms.estimators.clustered import MIPS, OffCEM, PolicyConvolution
-from manyarms.estimators.comparison import Comparison, compare
-from manyarms.estimators.diagnostics import Thresholds, support_by_category
-from manyarms.estimators.direct import DM
-from manyarms.estimators.intervals import Bootstrap, EmpiricalBernstein, Normal
-from manyarms.estimators.models import CrossFit, TableModel
-from manyarms.estimators.multiple import BalancedIPS, WeightedIPS
-from manyarms.estimators.propensity import EstimatedLogging
-from manyarms.estimators.slope import slope
-from manyarms.estimators.weighted import (
+from manyarms.estimators.compare import Comparison, compare, slope
+from manyarms.estimators.estimator import Estimator, Rounds
+from manyarms.estimators.importance_weighted import (
     DR,
     IPS,
     SNDR,
@@ -23,6 +15,12 @@ from manyarms.estimators.weighted import (
     SubGaussianIPS,
     SwitchDR,
 )
+from manyarms.estimators.intervals import Bootstrap, EmpiricalBernstein, Normal
+from manyarms.estimators.logging_policy import EstimatedLogging
+from manyarms.estimators.multiple_loggers import BalancedIPS, WeightedIPS
+from manyarms.estimators.reward_model import DM, CrossFit, TableModel
+from manyarms.estimators.set_weighted import MIPS, OffCEM, PolicyConvolution
+from manyarms.estimators.weight_diagnostics import Thresholds, support_by_category
 
 __all__ = [
     "DM",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._arrays import Array, as_count, as_scalar
-from manyarms._random import as_generator
+from manyarms._base.checks import Array, as_count, as_scalar
+from manyarms._base.rng import as_generator
 from manyarms.core.estimate import Method, Shape
 from manyarms.linalg.groups import chunks, sum_by
 

@@ -3,15 +3,14 @@
 A method of one's own is a subclass of `Method`; see `manyarms.experiments.methods`.
 """
 
-from manyarms.experiments.cells import Cell, Outcome, compute
-from manyarms.experiments.ledger import StaleRowsError
+from manyarms.experiments.cell import Cell, Outcome, compute
 from manyarms.experiments.methods import METHODS, Method
-from manyarms.experiments.origins import Origin, digest_of
-from manyarms.experiments.runner import CellError, Grid, run
-from manyarms.experiments.store import Store
-from manyarms.experiments.synthetic import Synthetic
-from manyarms.experiments.table import Table
-from manyarms.experiments.world import Known, Problem, Task, World
+from manyarms.experiments.problem import Known, Origin, Problem, Task, World, digest_of
+from manyarms.experiments.provenance import StaleRowsError
+from manyarms.experiments.result_store import Store
+from manyarms.experiments.result_table import Table
+from manyarms.experiments.run import CellError, Grid, run
+from manyarms.experiments.synthetic_world import Synthetic
 
 __all__ = [
     "METHODS",

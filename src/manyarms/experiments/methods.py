@@ -2,6 +2,8 @@
 
 A method of one's own is a subclass of `Method` with a `name` and one or both of `estimate` and `learn`;
 `manyarms reproduce --method file.py:Class` puts it into every figure.
+
+The posterior without its structure: what sDM saves.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
+from scipy.linalg import lu_factor, lu_solve
 
 from manyarms.core.estimate import Estimate
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.policy import Policy
 from manyarms.estimators import DR, IPS, MIPS, SNIPS, CrossFit, Estimator, OffCEM, PolicyConvolution
-from manyarms.experiments.joint import joint_estimate
-from manyarms.experiments.world import Kind, Known, Task
+from manyarms.experiments.problem import Kind, Known, Task
 from manyarms.learners import (
     DRLearner,
     IPSLearner,
@@ -30,7 +32,7 @@ from manyarms.learners import (
 from manyarms.likelihoods import Bernoulli, Gaussian, Likelihood
 from manyarms.policies import Greedy, Pessimistic
 from manyarms.posterior import RewardPosterior, fit
-from manyarms.prior_choice import learn_prior
+from manyarms.prior_learning import learn_prior
 from manyarms.priors import ridge
 
 N_NEIGHBOURS = 10
@@ -252,3 +254,31 @@ METHODS: dict[str, Method] = {
     )
 }
 """All of them by name."""
+
+
+def joint_estimate(task: Task, target: Policy) -> Estimate:
+    """The posterior of a value from one (K d, K d) system, at O(K³ d³) (paper, Sec. 3): the same answer as that of sDM.
+
+    θ | S has mean (I + C G)⁻¹ (m + C B) and covariance (I + C G)⁻¹ C, where m and C are the prior's.
+    """
+    known, logs = task.known, task.logs
+    K, d = known.n_actions, known.dim
+    left, right = np.repeat(np.arange(K), K), np.tile(np.arange(K), K)
+    C = known.prior.cross_cov(left, right).reshape(K, K, d, d).swapaxes(1, 2).reshape(K * d, K * d)
+    rows = np.zeros((len(logs), K, d))
+    rows[np.arange(len(logs)), logs.actions] = logs.contexts / known.noise_std
+    phi = rows.reshape(len(logs), K * d)
+    factor = lu_factor(np.eye(K * d) + C @ (phi.T @ phi))
+    moment = phi.T @ (logs.rewards / known.noise_std)
+    weights = lu_solve(factor, known.prior.action_mean().reshape(-1) + C @ moment).reshape(K, d)
+    mass, expected = target.profile(logs.contexts, weights, eligible=task.eligible)
+    m = np.zeros((K, d))
+    m[mass.actions] = mass.vectors
+    variance = m.reshape(-1) @ lu_solve(factor, C @ m.reshape(-1))
+    of_contexts = expected.std(ddof=1) / np.sqrt(len(logs))
+    return Estimate(
+        value=float(expected.mean()),
+        std=float(np.sqrt(variance + of_contexts**2)),
+        posterior_std=float(np.sqrt(variance)),
+        context_std=float(of_contexts),
+    )

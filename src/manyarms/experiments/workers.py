@@ -17,10 +17,10 @@ from pathlib import Path
 from threading import Thread
 
 from manyarms.errors import InputError, ManyarmsError
-from manyarms.experiments.cells import Cell, compute
-from manyarms.experiments.loading import methods_by_name
-from manyarms.experiments.store import Journal
-from manyarms.experiments.world import Problem
+from manyarms.experiments.cell import Cell, compute
+from manyarms.experiments.method_files import methods_by_name
+from manyarms.experiments.problem import Problem
+from manyarms.experiments.result_store import Journal
 from manyarms.linalg.threads import stay_on_one_core
 
 GUARD = (

@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_instance, as_scalar, frozen
+from manyarms._base.checks import Array, as_instance, as_scalar, frozen
 from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.latent import MAX_DENSE_LATENT
-from manyarms.core.observed import Observed, RankGroup, action_chunks
+from manyarms.core.latent_covariance import MAX_DENSE_LATENT
+from manyarms.core.observed_rows import Observed, RankGroup, action_chunks
 from manyarms.core.statistics import Statistics
 from manyarms.errors import NumericalError, ShapeError
-from manyarms.inference.latent import LatentEvidence, LatentPosterior, gather
-from manyarms.inference.roots import observe
+from manyarms.inference.latent_posterior import LatentEvidence, LatentPosterior, gather
+from manyarms.inference.square_root import observe
 from manyarms.linalg.factor import gram, lower_factor, solve_lower, solve_lower_t
 from manyarms.linalg.threads import one_blas_thread
 

@@ -3,13 +3,17 @@
 Those of softmax policies maximise an estimate of the value (`Training` says how); `DMLearner` fits and chooses.
 """
 
-from manyarms.learners.base import Learner, SoftmaxLearner
-from manyarms.learners.clustered import MIPSLearner, PolicyConvolutionLearner
-from manyarms.learners.direct import DMLearner
-from manyarms.learners.linear_softmax import LinearSoftmax
-from manyarms.learners.optimisers import LBFGS, Adam, Optimiser
-from manyarms.learners.training import Progress, Training
-from manyarms.learners.weighted import DRLearner, IPSLearner, LogarithmicSmoothingLearner, SNIPSLearner
+from manyarms.learners.learner import DMLearner, Learner, SoftmaxLearner
+from manyarms.learners.training import LBFGS, Adam, Optimiser, Progress, Training
+from manyarms.learners.weighted_learners import (
+    DRLearner,
+    IPSLearner,
+    LogarithmicSmoothingLearner,
+    MIPSLearner,
+    PolicyConvolutionLearner,
+    SNIPSLearner,
+)
+from manyarms.policies.linear_softmax import LinearSoftmax
 
 __all__ = [
     "LBFGS",

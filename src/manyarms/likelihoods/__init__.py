@@ -1,10 +1,9 @@
 """How rewards arise from weights: logs in, statistics out."""
 
-from manyarms.likelihoods.base import Likelihood
 from manyarms.likelihoods.bernoulli import Bernoulli
-from manyarms.likelihoods.gaussian import Gaussian
+from manyarms.likelihoods.gaussian import Gaussian, LogNormal
 from manyarms.likelihoods.hurdle import Hurdle
-from manyarms.likelihoods.log_normal import LogNormal
+from manyarms.likelihoods.likelihood import Likelihood
 from manyarms.likelihoods.poisson import Poisson
 from manyarms.likelihoods.student_t import StudentT
 

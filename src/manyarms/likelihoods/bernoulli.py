@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import expit, log_expit
 
-from manyarms._arrays import Array
+from manyarms._base.checks import Array
 from manyarms.errors import InputError
-from manyarms.likelihoods.base import Likelihood, Treatment
+from manyarms.likelihoods.likelihood import Likelihood, Treatment
 from manyarms.likelihoods.logistic import (
     expected_log_logistic,
     expected_logistic,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from manyarms._arrays import as_instance
-from manyarms.likelihoods.base import Likelihood
+from manyarms._base.checks import as_instance
 from manyarms.likelihoods.bernoulli import Bernoulli
-from manyarms.likelihoods.log_normal import LogNormal
+from manyarms.likelihoods.gaussian import LogNormal
+from manyarms.likelihoods.likelihood import Likelihood
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import erfcx, expit, log_expit, log_ndtr, ndtr
 
-from manyarms._arrays import Array
-from manyarms.likelihoods.base import NARROW, hermite
+from manyarms._base.checks import Array
+from manyarms.likelihoods.likelihood import NARROW, hermite
 
 Numbers = Float[Array, "..."]
 Formula = Callable[[Array, Array], tuple[Array, ...]]

@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import gammaln, wrightomega
 
-from manyarms._arrays import Array
+from manyarms._base.checks import Array
 from manyarms.errors import InputError
-from manyarms.likelihoods.base import Likelihood, Treatment, hermite
+from manyarms.likelihoods.likelihood import Likelihood, Treatment, hermite
 
 
 @dataclass(frozen=True)

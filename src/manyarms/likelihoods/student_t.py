@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import gammaln
 
-from manyarms._arrays import Array, as_scalar
+from manyarms._base.checks import Array, as_scalar
 from manyarms.errors import InputError
-from manyarms.likelihoods.base import Likelihood, Site, Treatment
+from manyarms.likelihoods.likelihood import Likelihood, Site, Treatment
 
 FEW_DEGREES = 3.0
 """Up to which the bound makes intervals so narrow that every estimate must say so."""

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array
+from manyarms._base.checks import Array
 
 
 def psd_root(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array
+from manyarms._base.checks import Array
 
 
 class Groups(NamedTuple):

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int
 from scipy import sparse
 
-from manyarms._arrays import Array
+from manyarms._base.checks import Array
 
 
 def shape_of(matrix: sparse.csr_array) -> tuple[int, int]:

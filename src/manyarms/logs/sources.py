@@ -14,7 +14,7 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from manyarms.core.columns import table_of
+from manyarms.core.arrow_columns import table_of
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import DataFileError, DataTypeError, InputError, said
 

@@ -4,11 +4,11 @@
 draws from the posterior itself. `chain` builds hierarchies of several latent layers.
 """
 
-from manyarms.nonlinear.chained import ChainedFunction, Layer, chain
-from manyarms.nonlinear.draws import PosteriorDraws
-from manyarms.nonlinear.fitting import NonlinearPosterior, fit_nonlinear
-from manyarms.nonlinear.hierarchy import NonlinearHierarchy
-from manyarms.nonlinear.sampling import sample_posterior
+from manyarms.nonlinear.chain import ChainedFunction, Layer, chain
+from manyarms.nonlinear.fit_nonlinear import NonlinearPosterior, fit_nonlinear
+from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
+from manyarms.nonlinear.posterior_draws import PosteriorDraws
+from manyarms.nonlinear.sample_posterior import sample_posterior
 
 __all__ = [
     "ChainedFunction",

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_instance, as_scalar
+from manyarms._base.checks import Array, as_instance, as_scalar
 from manyarms.core.choices import Choices
 from manyarms.core.policy import Policy
 

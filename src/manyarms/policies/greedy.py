@@ -5,9 +5,9 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array
-from manyarms.linalg.best import best_columns
-from manyarms.policies.scored import ScoredPolicy
+from manyarms._base.checks import Array
+from manyarms.linalg.top_k import best_columns
+from manyarms.policies.scored_policy import ScoredPolicy
 
 
 class Greedy(ScoredPolicy):

@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_instance
+from manyarms._base.checks import Array, as_instance
 from manyarms.core.choices import Choices, RowError
-from manyarms.core.contexts import as_contexts
-from manyarms.core.data import LoggedData
+from manyarms.core.features import as_contexts
+from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.errors import ShapeError
-from manyarms.logs.stream import LogStream
+from manyarms.logs.log_stream import LogStream
 
 
 class Logged(Policy):

@@ -5,13 +5,12 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array
-from manyarms.linalg.best import best_lower_bounds
+from manyarms._base.checks import Array
 from manyarms.linalg.pairs import pair_rows
-from manyarms.linalg.quadratic import row_norms
-from manyarms.policies.scored import ScoredPolicy, pair_means
-from manyarms.posterior import HurdlePosterior, RewardPosterior
-from manyarms.posterior.widths import confidence_radius
+from manyarms.linalg.top_k import best_lower_bounds, row_norms
+from manyarms.policies.scored_policy import ScoredPolicy, pair_means
+from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.reward_width import confidence_radius
 
 
 class Pessimistic(ScoredPolicy):
@@ -27,7 +26,7 @@ class Pessimistic(ScoredPolicy):
     saved_as = "pessimistic"
     saved_fields = ("posterior", "delta")
 
-    def __init__(self, posterior: RewardPosterior | HurdlePosterior, delta: float = 0.05):
+    def __init__(self, posterior: Posterior, delta: float = 0.05):
         super().__init__(posterior)
         self.radius = confidence_radius(self.single_weights.dim, delta)
         self.delta = delta

@@ -6,11 +6,11 @@ import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
-from manyarms._arrays import Array, as_scalar, check_overflow
+from manyarms._base.checks import Array, as_scalar, check_overflow
 from manyarms.core.choices import Choices
 from manyarms.linalg.pairs import pair_rows
 from manyarms.policies.greedy import Greedy
-from manyarms.posterior import HurdlePosterior, RewardPosterior
+from manyarms.posterior.posterior import Posterior
 
 
 class Softmax(Greedy):
@@ -24,7 +24,7 @@ class Softmax(Greedy):
     saved_as = "softmax"
     saved_fields = ("posterior", "temperature")
 
-    def __init__(self, posterior: RewardPosterior | HurdlePosterior, temperature: float):
+    def __init__(self, posterior: Posterior, temperature: float):
         super().__init__(posterior)
         self.temperature = as_scalar("temperature", temperature, above=0.0)
         # Every action has some probability, so a block writes out its rows: keep it at 16 MB.

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._arrays import Array, as_count, as_floats, check_rows
+from manyarms._base.checks import Array, as_count, as_floats, check_rows
 from manyarms.core.choices import Choices, RowError
 from manyarms.core.policy import Policy
 from manyarms.errors import DataTypeError, PropensityError, ShapeError

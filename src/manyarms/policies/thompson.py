@@ -9,13 +9,13 @@ import numpy as np
 from jaxtyping import Float, Int, UInt64
 from scipy import sparse
 
-from manyarms._arrays import Array, as_count, as_instance
-from manyarms._random import split
+from manyarms._base.checks import Array, as_count, as_instance
+from manyarms._base.rng import split
 from manyarms.core.choices import Choices
 from manyarms.core.eligibility import as_eligibility, eligible_blocks
 from manyarms.core.policy import Policy
 from manyarms.linalg.groups import chunks
-from manyarms.posterior.reward import RewardPosterior
+from manyarms.posterior.reward_posterior import RewardPosterior
 
 ACTIONS_PER_CHUNK = 256
 """Fixed: the noise of a chunk comes from its number, so another size would be another policy."""

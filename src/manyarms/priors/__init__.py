@@ -8,14 +8,12 @@ share; actions without the metadata share an effect of their own and are counted
 picks one of them by name, and `new_actions` says what its prior makes of actions that are added later.
 """
 
-from manyarms.priors.catalogs import from_catalog, new_actions
-from manyarms.priors.categories import from_categories
-from manyarms.priors.embeddings import from_embeddings
+from manyarms.priors.categories import from_categories, from_tags
+from manyarms.priors.embeddings import from_embeddings, linear_in_embeddings
+from manyarms.priors.from_catalog import from_catalog, new_actions
 from manyarms.priors.independent import independent, ridge
 from manyarms.priors.joint import from_joint
-from manyarms.priors.linear import linear_in_embeddings
 from manyarms.priors.low_rank import low_rank
-from manyarms.priors.tags import from_tags
 from manyarms.priors.taxonomy import from_taxonomy
 
 __all__ = [

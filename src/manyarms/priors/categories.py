@@ -1,14 +1,26 @@
-"""A prior in which actions of one category are alike."""
+"""A prior in which actions of one category are alike.
+
+A prior in which actions are alike as far as they have tags in common.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from itertools import chain, repeat
 from typing import Any
 
-from manyarms._arrays import as_count
-from manyarms.core.catalog import as_column, encode
-from manyarms.core.effects import EffectGroup
+import numpy as np
+from jaxtyping import Int
+from scipy import sparse
+
+from manyarms._base.checks import Array, as_count
+from manyarms.core.catalog import as_column, as_tags, encode
+from manyarms.core.effect_group import EffectGroup
 from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.priors.building import Part, as_variance, build, metadata, one_hot, with_missing
+from manyarms.core.labels import MISSING, TagRow
+from manyarms.errors import DataTypeError, NonFiniteError, RangeError
+from manyarms.linalg.pairs import pair_rows, shape_of
+from manyarms.priors.prior_builder import Part, as_variance, beside_missing, build, metadata, one_hot, with_missing
 
 
 def from_categories(
@@ -42,3 +54,119 @@ def from_categories(
     group = EffectGroup("category", len(labels), as_count("dim", dim), labels=labels, n_missing=n_missing)
     part = Part(group, one_hot(codes, len(labels)), as_variance("effect_std", effect_std))
     return build([part], dim=dim, action_cov=as_variance("action_std", action_std), shared_std=shared_std)
+
+
+def from_tags(
+    tags: Any,
+    *,
+    dim: int,
+    normalise: bool = True,
+    effect_std: float = 1.0,
+    action_std: float = 1.0,
+    shared_std: float | None = None,
+) -> HierarchicalGaussian:
+    """θ_a ~ N(Σ_j w_aj ψ_j, action_std² I) over the tags j of action a, with ψ_j ~ N(0, effect_std² I) in R^d.
+
+    By default the weights of an action are scaled to Σ_j w_aj² = 1, so n equal tags have 1/√n each: then the prior
+    variance of θ_a is the same for an action with one tag and with ten, and the correlation of two actions is the
+    cosine of their tags (times effect_std² / (effect_std² + action_std²)).
+
+    An action without tags gets the effect "(missing)", with the typical weight (1 when normalised), and is counted in
+    `prior.effects`. There are effects for the tags that some action has: a column without actions is left out, and
+    `labels` says which remain.
+
+    Args:
+        tags: A `Catalog`; or for each action some labels (one named twice counts once), or a mapping from label to
+            weight; or a SciPy sparse (K, T) matrix of weights, whose labels are its column numbers. Weights must not be
+            negative; weight zero is no tag.
+        dim: d, the dimension of the features.
+        normalise: Whether to scale to Σ_j w_aj² = 1; if not, weights stay as given (labels alone weigh 1).
+        effect_std: Of every tag's effect: where `learn_prior` starts.
+        action_std: Of an action around the sum of its tags.
+        shared_std: Of an effect that all actions share; None for none.
+
+    Examples:
+        >>> from manyarms.priors import from_tags
+        >>> from_tags([["drama"], ["drama", "war"], []], dim=2)
+        HierarchicalGaussian(3 actions, d=2, latent_dim=6, tag: 3 (1 action without))
+    """
+    given = metadata(tags, "tags", as_tags)
+    weights, labels = _of_matrix(given) if isinstance(given, sparse.csr_array) else _of_rows(given)
+    missing = np.flatnonzero(np.diff(weights.indptr) == 0)
+    if normalise:
+        weights = _normalised(weights)
+    weights = beside_missing(weights, missing)
+    labels = (*labels, MISSING) if len(missing) else labels
+    group = EffectGroup("tag", len(labels), as_count("dim", dim), labels=labels, n_missing=len(missing))
+    part = Part(group, weights, as_variance("effect_std", effect_std))
+    return build([part], dim=dim, action_cov=as_variance("action_std", action_std), shared_std=shared_std)
+
+
+def _of_matrix(matrix: sparse.csr_array) -> tuple[sparse.csr_array, tuple[Hashable, ...]]:
+    weights = matrix.copy()
+    weights.sum_duplicates()
+    _check_weights(weights.data, pair_rows(weights), weights.indices, None)
+    weights.eliminate_zeros()
+    used = np.unique(weights.indices)
+    return sparse.csr_array(weights[:, used]), tuple(used.tolist())
+
+
+def _of_rows(rows: tuple[TagRow, ...]) -> tuple[sparse.csr_array, tuple[Hashable, ...]]:
+    row = np.repeat(np.arange(len(rows)), np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)))
+    found = encode("tags", np.fromiter(chain.from_iterable(rows), dtype=object, count=len(row)), row)
+    n_tags = len(found.labels)
+    weights = _weights_in(rows, row, found.codes, found.labels)
+    kept = np.flatnonzero((found.codes >= 0) & (weights > 0))
+    # One entry for each action and tag, however often a list names it.
+    key, first = np.unique(row[kept] * max(n_tags, 1) + found.codes[kept], return_index=True)
+    where = (key // max(n_tags, 1), key % max(n_tags, 1))
+    matrix = sparse.csr_array((weights[kept][first], where), shape=(len(rows), n_tags))
+    used = np.unique(where[1])
+    return sparse.csr_array(matrix[:, used]), tuple(found.labels[j] for j in used.tolist())
+
+
+def _weights_in(
+    rows: tuple[TagRow, ...], row: Int[Array, " n"], codes: Int[Array, " n"], labels: tuple[Hashable, ...]
+) -> Array:
+    if not any(isinstance(tags, dict) for tags in rows):
+        return np.ones(len(row))
+    given: list[Any] = list(
+        chain.from_iterable(tags.values() if isinstance(tags, dict) else repeat(1.0, len(tags)) for tags in rows)
+    )
+    bad = next((i for i, w in enumerate(given) if not isinstance(w, int | float | np.integer | np.floating)), None)
+    if bad is not None:
+        raise DataTypeError(
+            f"tags must have numbers as weights; row {row[bad]} has {given[bad]!r} for {_called(codes[bad], labels)!r}."
+        )
+    weights = np.array(given, dtype=np.float64)
+    _check_weights(weights, row, codes, labels)
+    return weights
+
+
+def _check_weights(weights: Array, row: Array, codes: Array, labels: tuple[Hashable, ...] | None) -> None:
+    for fine, error, must in (
+        (np.isfinite(weights), NonFiniteError, "must have finite weights"),
+        (weights >= 0, RangeError, "must not have negative weights"),
+    ):
+        if not fine.all():
+            bad = int(np.argmin(fine))
+            raise error(
+                f"tags {must}; row {row[bad]} has {weights[bad]} for {_called(codes[bad], labels)!r}. "
+                "Leave such a tag out, or split it in two."
+            )
+
+
+def _called(code: Any, labels: tuple[Hashable, ...] | None) -> Hashable:
+    return int(code) if labels is None else labels[code] if code >= 0 else MISSING
+
+
+def _normalised(weights: sparse.csr_array) -> sparse.csr_array:
+    """Every row that has weights divided by its length."""
+    n_actions, n_tags = shape_of(weights)
+    row = pair_rows(weights)
+    # By the largest first, as the square of a very large or small weight is no number.
+    largest = np.zeros(n_actions)
+    np.maximum.at(largest, row, weights.data)
+    scaled = weights.data / largest[row]
+    length = np.sqrt(np.bincount(row, scaled**2, minlength=n_actions))
+    return sparse.csr_array((scaled / length[row], weights.indices, weights.indptr), shape=(n_actions, n_tags))

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from threadpoolctl import threadpool_limits
 
-from manyarms._arrays import Array
+from manyarms._base.checks import Array
 from manyarms.errors import NumericalError, RangeError
 
 MAX_STEPS = 1000

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from manyarms._arrays import as_count, as_floats, as_scalar
+from manyarms._base.checks import as_count, as_floats, as_scalar
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.errors import ShapeError
 

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
-from manyarms._arrays import Array, as_count, as_floats
-from manyarms.core.covariance import as_covariances
+from manyarms._base.checks import Array, as_count, as_floats
+from manyarms.core.action_covariance import as_covariances
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.errors import CovarianceError, ShapeError
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_count, as_floats, as_vector
-from manyarms.core.effects import EffectGroup
+from manyarms._base.checks import Array, as_count, as_floats, as_vector
+from manyarms.core.effect_group import EffectGroup
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.mixing import DenseMixing
 from manyarms.errors import ShapeError
-from manyarms.priors.building import as_variance
+from manyarms.priors.prior_builder import as_variance
 
 
 def low_rank(

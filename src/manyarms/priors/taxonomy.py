@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from manyarms._arrays import Array, as_count, as_floats, check_rows
+from manyarms._base.checks import Array, as_count, as_floats, check_rows
 from manyarms.core.catalog import Codes, as_column, as_paths, encode
-from manyarms.core.effects import EffectGroup
+from manyarms.core.effect_group import EffectGroup
 from manyarms.core.hierarchy import HierarchicalGaussian
 from manyarms.core.labels import MISSING, is_missing
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
-from manyarms.priors.building import Part, as_variance, build, metadata, one_hot
+from manyarms.priors.prior_builder import Part, as_variance, build, metadata, one_hot
 
 
 def from_taxonomy(

@@ -14,6 +14,7 @@ A risk here is an average over worlds drawn from the prior, so it judges a metho
 """
 
 from manyarms.posterior import bayesian_width, confidence_radius, frequentist_width
+from manyarms.theory.bayes_risk import BayesianProblem, BayesMSE, BayesSuboptimality, bayes_mse, bayes_suboptimality
 from manyarms.theory.bounds import (
     IsotropicModel,
     corrected_bound,
@@ -22,7 +23,6 @@ from manyarms.theory.bounds import (
     mse_bound,
     theorem_1_bound,
 )
-from manyarms.theory.metrics import BayesianProblem, BayesMSE, BayesSuboptimality, bayes_mse, bayes_suboptimality
 
 __all__ = [
     "BayesMSE",

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._arrays import Array, as_count, as_scalar, as_vector, check_rows
+from manyarms._base.checks import Array, as_count, as_scalar, as_vector, check_rows
 from manyarms.errors import PropensityError, RangeError, ShapeError
-from manyarms.posterior.reward import RewardPosterior
+from manyarms.posterior.reward_posterior import RewardPosterior
 
 
 def theorem_1_bound(dim: int, expected_norm: float) -> float:

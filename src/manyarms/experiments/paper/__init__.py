@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from manyarms.experiments.figures import Figure
-from manyarms.experiments.paper.beyond import COST, COVERAGE
-from manyarms.experiments.paper.misspecified import MISSPECIFIED_LIKELIHOOD, MISSPECIFIED_PRIOR
-from manyarms.experiments.paper.real import (
+from manyarms.experiments.figure import Figure
+from manyarms.experiments.paper.figures_coverage_cost import COST, COVERAGE
+from manyarms.experiments.paper.figures_misspecified import MISSPECIFIED_LIKELIHOOD, MISSPECIFIED_PRIOR
+from manyarms.experiments.paper.figures_real_data import (
     digits,
     jester,
     kuairec,
@@ -14,7 +14,7 @@ from manyarms.experiments.paper.real import (
     movielens_halves,
     open_bandit,
 )
-from manyarms.experiments.paper.synthetic import (
+from manyarms.experiments.paper.figures_synthetic import (
     GREEDY_OR_PESSIMISTIC,
     GRID_OPE,
     GRID_OPL,

@@ -1,0 +1,1 @@
+"""`manyarms demo`: a made-up shop, from its log to a decision."""

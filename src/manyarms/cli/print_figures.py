@@ -1,0 +1,86 @@
+"""How figures and verdicts look on a terminal, and what to say of errors there."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from manyarms.errors import DataFileError
+from manyarms.experiments.figure import Figure
+from manyarms.experiments.head_to_head import Standing
+from manyarms.experiments.provenance import StaleMethodError, StaleRowsError
+from manyarms.experiments.reproduction import SOURCES, Reproduction
+
+COLOURS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not run": "dim"}
+
+AGAINST = {"for": "better than", "against": "worse than", "tie": "tied with", "open": "open against"}
+
+WIDTH = 14
+"""Of the longest verdict, and a space."""
+
+
+def print_list(figures: Sequence[Figure]) -> None:
+    """Every figure with its claims."""
+    console = Console(highlight=False)
+    for figure in figures:
+        line = Text(figure.name, style="bold")
+        line.append(
+            f"  {figure.title}" + (f" ({figure.where})" if figure.where else " (not in the paper)"), style="none"
+        )
+        if figure.data is not None:
+            line.append(f"  needs {figure.data}", style="dim")
+        console.print(line, soft_wrap=True)
+        for claim in figure.claims:
+            console.print(Text(f"  - {claim.text}"), soft_wrap=True)
+
+
+def print_figure(figure: Figure, work: Reproduction) -> None:
+    """Verdicts, and where the figure is."""
+    console = Console(highlight=False)
+    console.print(Text(f"{figure.name}: {figure.title}", style="bold"), soft_wrap=True)
+    for caveat in work.caveats(figure):
+        console.print(Text(f"  {caveat}", style="yellow"), soft_wrap=True)
+    for claim, finding in work.findings(figure):
+        line = Text(f"  {finding.verdict:<{WIDTH}}", style=COLOURS[finding.verdict])
+        line.append(f"{claim.text} ({finding})", style="none")
+        console.print(line, soft_wrap=True)
+    for standing in work.standings(figure):
+        console.print(Text(f"  {_short(standing)}"), soft_wrap=True)
+    console.print(Text(f"  drawn as {work.folder / figure.name}.svg and .png", style="dim"), soft_wrap=True)
+
+
+def _short(standing: Standing) -> str:
+    """A method of one's own at the largest number of rounds; the page has all."""
+    n = max(match.n for match in standing.matches)
+    rivals = {
+        words: ", ".join(m.rival for m in standing.matches if m.n == n and m.decision == decision)
+        for decision, words in AGAINST.items()
+    }
+    counts = "; ".join(f"{words} {names}" for words, names in rivals.items() if names)
+    return f"{standing.method} by {standing.unit}, {standing.panel.title}, n = {n:,}: {counts}"
+
+
+def stale_words(error: StaleRowsError) -> str:
+    """What to pass when rows are not of what is at hand."""
+    redo = f"--redo {shlex.quote(error.redo)}"
+    if isinstance(error, StaleMethodError):
+        return f"{error.what.removesuffix('.')}: pass {redo}."
+    return f"{error.what} Name another folder with --out, or pass {redo} to make these rows anew."
+
+
+def data_words(error: DataFileError, name: str | None) -> str:
+    """What to pass when data is missing or damaged: the library's own words are about Python calls.
+
+    Args:
+        error: What was raised.
+        name: The folder of data that the figure needs.
+    """
+    if not error.remedy or name is None:
+        return str(error)
+    source = SOURCES.get(name)
+    remedy = error.remedy if source is None else source.where
+    fetch = "" if source is None else f" Or pass --download: {source.cost}."
+    return f"{error.problem} {remedy} Put it into {name}/ in the folder that --data names.{fetch}"

@@ -1,0 +1,162 @@
+"""`manyarms reproduce`: the figures of the paper, and what becomes of its claims."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from manyarms.cli.flag_values import figure_names
+from manyarms.cli.terminal import INTERRUPTED, fail, one_line_errors, signs_of_life
+from manyarms.errors import DataFileError, InputError
+
+if TYPE_CHECKING:
+    from manyarms.experiments.figure import Figure, Size
+    from manyarms.experiments.reproduction import Reproduction
+
+
+def reproduce(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FIGURE...", help="Figures by name; see --list.", autocompletion=figure_names),
+    ] = None,
+    list_figures: Annotated[bool, typer.Option("--list", help="Show every figure with its claims, and stop.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Every figure.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="About a minute a figure on 2 cores; the default.")] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="50 instances or more; two hours for --all.")] = False,
+    instances: Annotated[int | None, typer.Option(min=2, help="So many instances instead.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for rows and figures.")] = Path("reproduction"),
+    page: Annotated[Path | None, typer.Option(help="Where the page goes; by default into the folder.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with ml-1m, kuairec, jester, obd; by default the cache.", envvar="MANYARMS_DATA"),
+    ] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch missing data from its owners.")] = False,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Your own method beside the others, as file.py:Class; may be repeated.")
+    ] = None,
+    redo: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Forget the rows of this method, or of this problem, and compute them anew; may be repeated."
+        ),
+    ] = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="With --all: drop the rows that no figure wants at this size, at the end.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")] = None,
+) -> None:
+    """Run the experiments of the paper: rows, figures, a verdict for each claim.
+
+    Every finished cell is on disk at once. A run that was stopped, or killed,
+    goes on where it was when the same command is given again; --paper goes on
+    from --quick.
+    """
+    with one_line_errors():
+        from manyarms.cli.print_figures import print_list  # noqa: PLC0415
+        from manyarms.experiments.paper import figures  # noqa: PLC0415
+
+        known = figures(None if data is None else str(data))
+        if list_figures:
+            print_list(list(known.values()))
+            return
+        chosen = _choose(names or [], everything, known)
+        if prune and not everything:
+            raise InputError("--prune goes with --all: rows of other figures would be lost.")
+        path = _page_path(out, page)
+        work = _prepare(out, _size(quick, paper, instances), method or [], redo or [], workers)
+        if download:
+            _download(chosen, data)
+        missing = _run_all(chosen, work)
+        shown = [figure for figure in chosen if figure.name not in missing]
+        if shown:
+            command = _command("--all" if everything else " ".join(f.name for f in chosen), work.size, method or [])
+            work.write_page(shown, path, command, everything=everything)
+            typer.echo(f"Rows, figures and page: {out}, {path}")
+        if missing:
+            reasons = "".join(f"\n  {name}: {reason}" for name, reason in missing.items())
+            fail(f"not run for want of data: {', '.join(missing)}.{reasons}")
+        if prune:
+            typer.echo(f"Rows dropped: {work.prune(chosen):,}")
+        sys.stdout.flush()
+
+
+def _page_path(out: Path, page: Path | None) -> Path:
+    """Where the page goes; its folder is made now, so that a run of hours does not end on it."""
+    if page is None:
+        return out / "reproduction.md"
+    if page.is_dir():
+        raise InputError(f"--page must name a file; {page} is a folder.")
+    if page.parent.exists() and not page.parent.is_dir():
+        raise InputError(f"--page must lie in a folder; {page.parent} is a file.")
+    page.parent.mkdir(parents=True, exist_ok=True)
+    return page
+
+
+def _command(figures: str, size: Size, methods: list[str]) -> str:
+    """What gives the page again; of files only the names, since folders are the user's own affair."""
+    own = "".join(f" --method {shlex.quote(place.rpartition('/')[2])}" for place in methods)
+    return f"manyarms reproduce {figures} {size.flags}{own}"
+
+
+def _choose(names: list[str], everything: bool, known: dict[str, Figure]) -> list[Figure]:
+    from manyarms.experiments.method_files import check_names  # noqa: PLC0415
+
+    check_names(names, known, "figure")
+    if everything:
+        return list(known.values())
+    if not names:
+        raise InputError("name a figure, or pass --all. `manyarms reproduce --list` shows them.")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def _size(quick: bool, paper: bool, instances: int | None) -> Size:
+    from manyarms.experiments.figure import PAPER_SIZE, QUICK  # noqa: PLC0415
+
+    if quick and paper:
+        raise InputError("--quick and --paper exclude each other.")
+    size = PAPER_SIZE if paper else QUICK
+    if instances is None:
+        return size
+    return replace(size, instances=instances, slow_instances=min(instances, size.slow_instances), exact=True)
+
+
+def _prepare(out: Path, size: Size, methods: list[str], redo: list[str], workers: int | None) -> Reproduction:
+    from manyarms.experiments.reproduction import Reproduction  # noqa: PLC0415
+
+    return Reproduction(out, size, tuple(methods), tuple(redo), workers)
+
+
+def _download(chosen: list[Figure], folder: Path | None) -> None:
+    """What the figures need, where they will look for it."""
+    from manyarms.experiments.reproduction import fetch  # noqa: PLC0415
+
+    fetch((figure.data for figure in chosen if figure.data is not None), folder)
+
+
+def _run_all(chosen: list[Figure], work: Reproduction) -> dict[str, str]:
+    """Figure after figure; those without data are left out when there are others, and named with the reason."""
+    from manyarms.cli.print_figures import data_words, print_figure, stale_words  # noqa: PLC0415
+    from manyarms.experiments.provenance import StaleRowsError  # noqa: PLC0415
+
+    missing: dict[str, str] = {}
+    for number, figure in enumerate(chosen, start=1):
+        try:
+            with signs_of_life(f"{figure.name} ({number} of {len(chosen)})") as signs:
+                work.run(figure, signs.progress, signs.on_interrupt)
+            work.draw(figure)
+            print_figure(figure, work)
+        except DataFileError as reason:
+            if len(chosen) == 1:
+                fail(data_words(reason, figure.data))
+            missing[figure.name] = data_words(reason, figure.data)
+        except StaleRowsError as stale:
+            fail(stale_words(stale))
+        except KeyboardInterrupt:
+            typer.echo("Stopped. What was finished is kept; the same command goes on from there.", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+    return missing

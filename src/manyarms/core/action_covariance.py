@@ -1,0 +1,196 @@
+"""Σ_a, the covariance of θ_a around W_a ψ + c_a: a scalar, a diagonal, one matrix for all, or one each."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from manyarms._base.checks import Array, as_floats, check_rows, frozen
+from manyarms.errors import CovarianceError, ShapeError
+from manyarms.linalg.factor import eigen_root, is_psd, is_symmetric, psd_root
+from manyarms.linalg.groups import chunks
+from manyarms.model_file.saved import Saved
+
+
+class ActionCovariance(Saved):
+    """The same few products for every form of Σ_a, so that no caller needs to know which form it has.
+
+    Exactly one of the three is set:
+
+    Attributes:
+        variances: (d,) when Σ_a is diagonal and shared (a scalar is the diagonal of equal entries).
+        shared: (d, d) when all actions have one full matrix.
+        each: (K, d, d) when every action has its own.
+    """
+
+    saved_as = "action covariance"
+    saved_fields = ("variances", "shared", "each", "shared_root", "definite")
+
+    def __init__(self, *, variances: Array | None = None, shared: Array | None = None, each: Array | None = None):
+        self.variances = None if variances is None else frozen(variances)
+        self.shared = None if shared is None else frozen(shared)
+        self.each = None if each is None else frozen(each)
+
+    @classmethod
+    def of(cls, value: Any, *, n_actions: int, dim: int) -> ActionCovariance:
+        """Check what a user passed as `action_cov`: a scalar, (d,), (d, d) or (K, d, d)."""
+        if isinstance(value, ActionCovariance):
+            return value
+        array = as_floats("action_cov", value, ndim=(0, 1, 2, 3))
+        shapes = {0: (), 1: (dim,), 2: (dim, dim), 3: (n_actions, dim, dim)}
+        if array.shape != shapes[array.ndim]:
+            raise ShapeError(
+                f"action_cov must be a scalar, ({dim},), ({dim}, {dim}) or ({n_actions}, {dim}, {dim}) "
+                f"here; got shape {array.shape}."
+            )
+        if array.ndim <= 1:
+            check_rows("action_cov", array, lambda v: v >= 0, CovarianceError, "must not be negative", _VARIANCE)
+            return cls(variances=np.broadcast_to(array, (dim,)).copy())
+        matrices = as_covariances("action_cov", array if array.ndim == 3 else array[None])
+        return cls(shared=matrices[0].copy()) if array.ndim == 2 else cls(each=matrices.copy())
+
+    @classmethod
+    def from_root(cls, root: Float[Array, "d d"]) -> ActionCovariance:
+        """Σ_a = L Lᵀ for all actions, with this very L as its root."""
+        if not np.any(root - np.diag(np.diagonal(root))):
+            return cls(variances=np.diagonal(root) ** 2)
+        out = cls(shared=root @ root.T)
+        out._shared_root = frozen(root)
+        return out
+
+    def saved(self) -> dict[str, Any]:
+        # A posterior holds products with one root, and must meet the same one on a machine that rounds differently.
+        return {
+            "variances": self.variances,
+            "shared": self.shared,
+            "each": self.each,
+            "shared_root": None if self.shared is None else self._shared_root,
+            "definite": vars(self).get("_definite"),
+        }
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> ActionCovariance:
+        out = cls(variances=parts["variances"], shared=parts["shared"], each=parts["each"])
+        if parts["shared_root"] is not None:
+            out._shared_root = parts["shared_root"]
+        if parts["definite"] is not None:
+            out._definite = parts["definite"]
+        return out
+
+    def times_root(self, rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> Float[Array, "m r d"]:
+        """Every row times L_a, where L_a L_aᵀ = Σ_a."""
+        if self.variances is not None:
+            return rows * np.sqrt(self.variances)
+        return rows @ self._root(actions)
+
+    def times_root_t(self, rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> Float[Array, "m r d"]:
+        """Every row times L_aᵀ."""
+        if self.variances is not None:
+            return rows * np.sqrt(self.variances)
+        return rows @ self._root(actions).swapaxes(-1, -2)
+
+    def blocks(self, actions: Int[Array, " m"]) -> Float[Array, "m d d"]:
+        """Σ_a written out."""
+        if self.variances is not None:
+            return np.broadcast_to(np.diag(self.variances), (len(actions), len(self.variances), len(self.variances)))
+        if self.shared is not None:
+            return np.broadcast_to(self.shared, (len(actions), *self.shared.shape))
+        return self._each(actions)
+
+    def colour(self, noise: Float[Array, "s m d"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
+        """L_a ε with L_a L_aᵀ = Σ_a: standard normal noise turned into draws around zero."""
+        return self.times_root_t(noise.swapaxes(0, 1), actions).swapaxes(0, 1)
+
+    def plus(self, other: ActionCovariance, n_actions: int) -> ActionCovariance:
+        """Σ_a of a sum of two independent vectors, in the simplest form that holds both."""
+        if self.variances is not None and other.variances is not None:
+            return ActionCovariance(variances=self.variances + other.variances)
+        for first, second in ((self, other), (other, self)):
+            # A part without any spread of its own must not write the other one out.
+            if second.variances is not None and not second.variances.any():
+                return first
+        if self.each is None and other.each is None:
+            return ActionCovariance(shared=(self.blocks(np.zeros(1, int)) + other.blocks(np.zeros(1, int)))[0])
+        everyone = np.arange(n_actions)
+        return ActionCovariance(each=self.blocks(everyone) + other.blocks(everyone))
+
+    def scaled(self, factor: float) -> ActionCovariance:
+        """Σ_a times a number that is not negative."""
+        parts = {name: getattr(self, name) for name in ("variances", "shared", "each")}
+        out = ActionCovariance(**{name: None if part is None else factor * part for name, part in parts.items()})
+        if self.each is not None and factor > 0:
+            out._definite = self._definite
+        return out
+
+    def extended(self, extra: ActionCovariance | None, n_actions: int, n_new: int) -> ActionCovariance:
+        """The covariances of these actions followed by those of `n_new` more; None repeats what all share."""
+        if extra is None:
+            if self.each is not None:
+                raise ShapeError("action_cov differs by action here; pass action_cov= for the new actions too.")
+            return self
+        if _same(self.variances, extra.variances) and _same(self.shared, extra.shared) and self.each is None:
+            return self
+        old, new = self.blocks(np.arange(n_actions)), extra.blocks(np.arange(n_new))
+        return ActionCovariance(each=np.concatenate([old, new]))
+
+    def _each(self, actions: Int[Array, " m"]) -> Float[Array, "m d d"]:
+        assert self.each is not None
+        return self.each[actions]
+
+    def _root(self, actions: Int[Array, " m"]) -> Float[Array, "*m d d"]:
+        if self.shared is not None:
+            return self._shared_root
+        matrices, definite = self._each(actions), self._definite[actions]
+        if definite.all():
+            return np.linalg.cholesky(matrices)
+        out = np.empty_like(matrices)
+        for which, root in ((definite, np.linalg.cholesky), (~definite, eigen_root)):
+            out[which] = root(matrices[which])
+        return out
+
+    @cached_property
+    def _definite(self) -> Bool[Array, " K"]:
+        """Which matrices have a Cholesky factor.
+
+        Decided once for each: what a posterior stores was made with one root, and must meet the same one later,
+        whatever other actions are asked for beside it.
+        """
+        assert self.each is not None
+        out = np.ones(len(self.each), dtype=bool)
+        for part in chunks(len(self.each), 4096):
+            try:
+                np.linalg.cholesky(self.each[part])
+            except np.linalg.LinAlgError:
+                values = np.linalg.eigvalsh(self.each[part])
+                out[part] = values[:, 0] > 1e-10 * values[:, -1]
+        return out
+
+    @cached_property
+    def _shared_root(self) -> Float[Array, "d d"]:
+        assert self.shared is not None
+        return psd_root(self.shared)
+
+
+def _same(first: Array | None, second: Array | None) -> bool:
+    return first is second or (first is not None and second is not None and np.array_equal(first, second))
+
+
+def as_covariances(name: str, matrices: Float[Array, "k d d"]) -> Float[Array, "k d d"]:
+    """The matrices, exactly symmetric; refused, naming the first, when they are not so to rounding, or not PSD."""
+    for holds, must, hint in (
+        (is_symmetric, "must be symmetric", "Use (S + S.T) / 2."),
+        (is_psd, "must be positive semi-definite", "An eigenvalue is negative; build it as A @ A.T."),
+    ):
+        fine = holds(matrices)
+        if not fine.all():
+            which = f"; matrix {int(np.argmin(fine))} is not" if len(matrices) > 1 else ""
+            raise CovarianceError(f"{name} {must}{which}. {hint}")
+    mirrored = matrices.swapaxes(1, 2)
+    # Products such as A @ A.T of a stack differ from their transpose in the last digit.
+    return matrices if np.array_equal(matrices, mirrored) else (matrices + mirrored) / 2
+
+
+_VARIANCE = "Pass variances, not standard deviations; 0 means theta_a is exactly W_a psi + c_a."

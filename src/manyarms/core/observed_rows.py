@@ -1,0 +1,160 @@
+"""What has been observed of each seen action, as rows: R_a and ρ_a with R_aᵀR_a = G_a and R_aᵀρ_a = B_a.
+
+An action with fewer than d rounds keeps its rounds; one with more keeps d rows that say the same. Actions with equally
+many rows stand together, so that everything after is a batched product over one rectangular array a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._base.checks import Array, frozen
+from manyarms.linalg.factor import triangular
+from manyarms.linalg.groups import chunks, group_by
+from manyarms.model_file.saved import Saved
+
+
+@dataclass(frozen=True)
+class RankGroup(Saved):
+    """Seen actions that have r rows each."""
+
+    saved_as = "rank group"
+    actions: Int[Array, " m"]
+    """Their numbers, ascending."""
+    root: Float[Array, "m r d"]
+    """R_a: rows in units of the noise."""
+    response: Float[Array, "m r"]
+    """ρ_a: their rewards in the same units."""
+
+    @property
+    def rank(self) -> int:
+        """r, between 1 and d."""
+        return self.root.shape[1]
+
+
+class Observed(Saved):
+    """The rows of every seen action.
+
+    Attributes:
+        groups: Actions by number of rows.
+        residual: Σ r² / σ² that lies outside the rows: what no weights could explain.
+        log_normaliser: -1/2 Σ log 2πσ² over all rounds.
+    """
+
+    saved_as = "observed"
+    saved_fields = ("groups", "residual", "log_normaliser")
+
+    def __init__(self, groups: tuple[RankGroup, ...], residual: float, log_normaliser: float):
+        self.groups = groups
+        self.residual = residual
+        self.log_normaliser = log_normaliser
+
+    @property
+    def actions(self) -> Int[Array, " m"]:
+        """Every seen action, ascending."""
+        return self._index[0]
+
+    @cached_property
+    def _index(self) -> tuple[Int[Array, " m"], Int[Array, " m"], Int[Array, " m"]]:
+        """Every seen action, its group and its place there; made when first needed, so that files open at once."""
+        groups = self.groups
+        ids = np.concatenate([g.actions for g in groups]) if groups else np.empty(0, np.int64)
+        order = np.argsort(ids, kind="stable")
+        sizes = [len(g.actions) for g in groups]
+        owner = np.repeat(np.arange(len(groups)), sizes)
+        place = np.concatenate([np.arange(size) for size in sizes]) if groups else np.empty(0, np.int64)
+        return frozen(ids[order]), owner[order], place[order]
+
+    @classmethod
+    def empty(cls) -> Observed:
+        """Nothing seen."""
+        return cls((), 0.0, 0.0)
+
+    def find(self, actions: Int[Array, " m"]) -> Iterator[tuple[int, Int[Array, " q"], Int[Array, " q"]]]:
+        """Which of `actions` have been seen: (group number, positions in `actions`, positions in the group)."""
+        known, owners, places = self._index
+        if len(known) == 0:
+            return
+        slot = np.minimum(np.searchsorted(known, actions), len(known) - 1)
+        seen = np.flatnonzero(known[slot] == actions)
+        owner, place = owners[slot[seen]], places[slot[seen]]
+        for number in np.unique(owner):
+            inside = owner == number
+            yield int(number), seen[inside], place[inside]
+
+    def rescaled(self, noise_std: float, log_normaliser: float) -> Observed:
+        """The same rows in units of a noise that is `noise_std` times as large."""
+        out = copy(self)
+        out.groups = tuple(
+            RankGroup(g.actions, frozen(g.root / noise_std), frozen(g.response / noise_std)) for g in self.groups
+        )
+        out.residual, out.log_normaliser = self.residual / noise_std**2, log_normaliser
+        return out
+
+    def rows(self) -> tuple[Int[Array, " n"], Float[Array, "n d"], Float[Array, " n"]]:
+        """All rows one under the other: (action of each, row, response)."""
+        actions = np.concatenate([np.repeat(g.actions, g.rank) for g in self.groups])
+        dim = self.groups[0].root.shape[2]
+        root = np.concatenate([g.root.reshape(-1, dim) for g in self.groups])
+        return actions, root, np.concatenate([g.response.reshape(-1) for g in self.groups])
+
+    def joined(self, other: Observed) -> Observed:
+        """What both saw together. Rounds of an action beyond d are folded by QR, which loses no digits."""
+        if not self.groups or not other.groups:
+            groups = self.groups or other.groups
+            return Observed(groups, self.residual + other.residual, self.log_normaliser + other.log_normaliser)
+        actions, root, response = (np.concatenate(parts) for parts in zip(self.rows(), other.rows(), strict=True))
+        groups, residual = group_rows(actions, root, response)
+        return Observed(groups, self.residual + other.residual + residual, self.log_normaliser + other.log_normaliser)
+
+
+def group_rows(
+    actions: Int[Array, " n"], root: Float[Array, "n d"], response: Float[Array, " n"]
+) -> tuple[tuple[RankGroup, ...], float]:
+    """Rows grouped by how many their action has, at most d each, and the part of Σ ρ² that folding set aside."""
+    d = root.shape[1]
+    grouped = group_by(actions)
+    parts: dict[int, list[tuple[Array, Array, Array]]] = {}
+    residual = 0.0
+    for block, index in grouped.blocks(np.arange(len(grouped.keys)), limit=1 << 16):
+        x, y = root[index], response[index]
+        if x.shape[1] > d:
+            folded = triangular(np.concatenate([x, y[:, :, None]], axis=2))
+            x, y = folded[:, :d, :d], folded[:, :d, d]
+            residual += float(np.sum(folded[:, d:, d] ** 2))
+        parts.setdefault(x.shape[1], []).append((grouped.keys[block], x, y))
+    return tuple(_rank_group(parts[rank]) for rank in sorted(parts)), residual
+
+
+def merge_groups(first: tuple[RankGroup, ...], second: tuple[RankGroup, ...]) -> tuple[RankGroup, ...]:
+    """Groups of disjoint actions as one list, those of equal rank merged."""
+    parts: dict[int, list[tuple[Array, Array, Array]]] = {}
+    for group in (*first, *second):
+        parts.setdefault(group.rank, []).append((group.actions, group.root, group.response))
+    return tuple(_rank_group(parts[rank]) for rank in sorted(parts))
+
+
+def _rank_group(parts: list[tuple[Array, Array, Array]]) -> RankGroup:
+    if len(parts) == 1:
+        actions, root, response = parts[0]
+    else:
+        actions, root, response = (np.concatenate(column) for column in zip(*parts, strict=True))
+    if np.any(np.diff(actions) < 0):
+        order = np.argsort(actions, kind="stable")
+        actions, root, response = actions[order], root[order], response[order]
+    return RankGroup(frozen(actions), frozen(root), frozen(response))
+
+
+def action_chunks(n: int, numbers_each: int) -> Iterator[slice]:
+    """Slices over n actions such that a chunk holds about CHUNK_NUMBERS numbers."""
+    return chunks(n, max(1, CHUNK_NUMBERS // max(1, numbers_each)))
+
+
+CHUNK_NUMBERS = 1 << 17
+"""How many float64 a chunk of a batched product holds (1 MB): large enough for BLAS, small enough for the cache."""

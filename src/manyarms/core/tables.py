@@ -1,0 +1,127 @@
+"""Results that are tables, and the one way out of all of them: Arrow, and from there pandas and Polars.
+
+How results look in a notebook: small tables of HTML, with everything in them escaped.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from manyarms._base.optional import imported
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+
+class Tabular(ABC):
+    """A result that is a table, or can be read as one.
+
+    A class gives its `records`, or its columns as an Arrow table where there are too many rows for records.
+    """
+
+    @abstractmethod
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as plain records, for a file or for a loop."""
+
+    def _repr_html_(self) -> str:
+        return html_table(self.records())
+
+    def to_arrow(self, **options: Any) -> pa.Table:
+        """The table as a `pyarrow.Table`; a figure that a row does not have is null there.
+
+        Args:
+            options: As `records` takes them, such as `level` where there are intervals.
+        """
+        import pyarrow as pa  # noqa: PLC0415  slow to import, and few need it
+
+        rows = self.records(**options)
+        names = dict.fromkeys(name for row in rows for name in row)
+        return pa.table({name: as_arrow([row.get(name) for row in rows]) for name in names})
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """The table as a `pandas.DataFrame`; options as in `to_arrow`."""
+        imported("pandas", "to_pandas")
+        return self.to_arrow(**options).to_pandas()
+
+    def to_polars(self, **options: Any) -> pl.DataFrame:
+        """The table as a `polars.DataFrame`; options as in `to_arrow`."""
+        polars: Any = imported("polars", "to_polars")
+        return polars.from_arrow(self.to_arrow(**options))
+
+
+class Records(list[dict[str, Any]], Tabular):
+    """Plain records that are a table too."""
+
+    def records(self) -> list[dict[str, Any]]:
+        return list(self)
+
+
+def as_arrow(values: Sequence[Any]) -> pa.Array:
+    """A column of plain values; as texts where they are of several types, as labels may be."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([None if value is None else str(value) for value in values])
+
+
+SHOWN = 60
+"""Rows of a table at most: the beginning and the end of a longer one."""
+
+
+def html_table(rows: Sequence[Mapping[str, Any]], *, caption: str = "") -> str:
+    """Records as a table.
+
+    Args:
+        rows: The records; a figure that one does not have is left empty.
+        caption: A line above, as plain text.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    half = SHOWN // 2
+    shown = [*rows[:half], None, *rows[-half:]] if len(rows) > SHOWN else list(rows)
+    head = "".join(f'<th style="text-align:{_side(rows, name)}">{escape(name)}</th>' for name in names)
+    lines = [
+        f'<tr><td colspan="{len(names)}" style="text-align:center">… {len(rows) - 2 * half:,} more …</td></tr>'
+        if row is None
+        else "<tr>" + "".join(_cell(row.get(name)) for name in names) + "</tr>"
+        for row in shown
+    ]
+    above = f'<caption style="text-align:left">{escape(caption)}</caption>' if caption else ""
+    return f"<table>{above}<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def html_facts(title: str, facts: Mapping[str, Any], notes: Sequence[str] = ()) -> str:
+    """A title, names with their values, and notes such as warnings."""
+    lines = "".join(
+        f'<tr><th style="text-align:left">{escape(name)}</th>{_cell(value)}</tr>' for name, value in facts.items()
+    )
+    said = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    below = f"<ul>{said}</ul>" if said else ""
+    return f"<div><strong>{escape(title)}</strong><table><tbody>{lines}</tbody></table>{below}</div>"
+
+
+def _cell(value: Any) -> str:
+    return f'<td style="text-align:{"right" if _is_number(value) else "left"}">{escape(_text(value))}</td>'
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _side(rows: Sequence[Mapping[str, Any]], name: str) -> str:
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return "right" if values and all(map(_is_number, values)) else "left"

@@ -1,0 +1,198 @@
+"""Columns of CSV and Parquet files, with every bad value named by file and line."""
+
+from __future__ import annotations
+
+import contextlib
+import csv as plain_csv
+import io
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import numpy as np
+from jaxtyping import Int
+
+from manyarms._base.checks import Array
+from manyarms.datasets.data_files import Archive
+from manyarms.errors import DataFileError, DataTypeError, InputError, NonFiniteError, ShapeError, said
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Kind = Literal["integer", "number", "text", "time"]
+
+BLOCK = 1 << 24
+"""Bytes of a CSV file that are parsed at a time."""
+
+READS: dict[Kind, Callable[[str], Any]] = {
+    "integer": int,
+    "number": float,
+    "text": str,
+    "time": datetime.fromisoformat,
+}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a file, of the kinds asked for and without gaps; numbers are finite.
+
+    Attributes:
+        name: The file, with its folder.
+        table: The columns; text is stored once for each distinct value.
+        where: How to get a good file.
+    """
+
+    name: str
+    table: pa.Table
+    where: str
+
+    def array(self, column: str) -> Array:
+        """A column of numbers or times."""
+        return self.table[column].to_numpy()
+
+    def levels(self, column: str) -> tuple[tuple[str, ...], Int[Array, " n"]]:
+        """The distinct texts of a column in ascending order, and which one each row has."""
+        encoded = self.table[column].combine_chunks()
+        texts = np.array(encoded.dictionary.to_pylist(), dtype=object)
+        order = np.argsort(texts)
+        rank = np.empty(len(order), dtype=np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        return tuple(texts[order]), rank[encoded.indices.to_numpy(zero_copy_only=False)]
+
+    def texts(self, column: str) -> list[str]:
+        """A column of text, in full."""
+        return self.table[column].to_pylist()
+
+    def place(self, row: int) -> str:
+        """What to call a row: in a text file it is a line, the first one after that of names being line 2."""
+        return f"line {row + 2}" if self.name.endswith(".csv") else f"row {row}"
+
+    def check(self, column: str, fine: Array, error: type[InputError], must: str) -> None:
+        """Raise `error` naming the first row that is not fine."""
+        if not fine.all():
+            row = int(fine.argmin())
+            value = "no value" if self.table[column][row].as_py() is None else self.table[column][row].as_py()
+            raise error(f"{column} of {self.name} {must}; {self.place(row)} has {value}. {self.where}")
+
+
+def read_columns(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> Columns:
+    """Read some columns of a CSV file with a line of names, or of a Parquet file.
+
+    Args:
+        archive: Where the file is. A CSV file is read piece by piece, out of the zip when it is in one.
+        name: Its name; .parquet at the end makes it a Parquet file.
+        kinds: The columns to read; others may be there.
+
+    Raises:
+        InputError: Naming the file, the column, the first bad line and a way out.
+    """
+    table = (_read_parquet if name.endswith(".parquet") else _read_csv)(archive, name, kinds)
+    columns = Columns(archive.full_name(name), table, archive.source.where)
+    if table.num_rows == 0:
+        raise ShapeError(f"{columns.name} has no rows. {columns.where}")
+    for column, kind in kinds.items():
+        if table[column].null_count:
+            gaps = table[column].is_null().to_numpy()
+            columns.check(column, ~gaps, NonFiniteError if kind == "number" else InputError, "must not be empty or NaN")
+        if kind == "number":
+            columns.check(column, np.isfinite(columns.array(column)), NonFiniteError, "must be finite")
+    return columns
+
+
+def _read_csv(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> pa.Table:
+    import pyarrow as pa  # noqa: PLC0415  slow to import, and only readers need it
+    from pyarrow import csv  # noqa: PLC0415
+
+    with archive.open(name) as file:
+        header = file.readline().decode("utf-8-sig", errors="replace")
+    _check_names(archive.full_name(name), next(_readable(plain_csv.reader([header])), []), kinds, archive.source.where)
+    convert = csv.ConvertOptions(include_columns=list(kinds), column_types=_arrow_types(kinds))
+    # An empty line is refused rather than skipped, so that row i is line i + 2.
+    parse = csv.ParseOptions(ignore_empty_lines=False)
+    try:
+        with archive.open(name) as file:
+            reader = csv.open_csv(file, csv.ReadOptions(block_size=BLOCK), parse, convert)
+            table = pa.Table.from_batches(reader, reader.schema)
+    except pa.ArrowInvalid as problem:
+        _refuse_line(archive, name, kinds, problem)
+    return table
+
+
+def _read_parquet(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> pa.Table:
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    where, full = archive.source.where, archive.full_name(name)
+    content = io.BytesIO(archive.read(name))
+    try:
+        _check_names(full, pq.read_schema(content).names, kinds, where)
+        table = pq.read_table(content, columns=list(kinds))
+    except (OSError, pa.ArrowException) as damage:
+        raise DataFileError(f"{full} cannot be read as Parquet: {said(damage)}. {where}") from damage
+    for place, (column, wanted) in enumerate(_arrow_types(kinds).items()):
+        found = table.schema.field(column).type
+        whole, real = pa.types.is_integer(found), pa.types.is_floating(found)
+        text = pa.types.is_string(found) or pa.types.is_large_string(found)
+        fits = {"integer": whole, "number": whole or real, "text": text, "time": text or pa.types.is_timestamp(found)}
+        try:
+            if not fits[kinds[column]]:
+                raise DataTypeError(f"column {column} of {full} must be {kinds[column]}; it is {found}. {where}")
+            table = table.set_column(place, column, table[column].cast(wanted))
+        except pa.ArrowInvalid as problem:
+            raise DataTypeError(
+                f"column {column} of {full} must be {kinds[column]}: {said(problem)}. {where}"
+            ) from problem
+    return table
+
+
+def _arrow_types(kinds: Mapping[str, Kind]) -> dict[str, pa.DataType]:
+    import pyarrow as pa  # noqa: PLC0415
+
+    types: dict[Kind, pa.DataType] = {
+        "integer": pa.int64(),
+        "number": pa.float64(),
+        "text": pa.dictionary(pa.int32(), pa.string()),
+        "time": pa.timestamp("us", tz="UTC"),
+    }
+    return {column: types[kind] for column, kind in kinds.items()}
+
+
+def _check_names(name: str, found: list[str], kinds: Mapping[str, Kind], where: str) -> None:
+    missing = [column for column in kinds if column not in found]
+    if missing:
+        raise ShapeError(f"{name} must have columns {', '.join(missing)} too; it has {', '.join(found)}. {where}")
+
+
+def _refuse_line(archive: Archive, name: str, kinds: Mapping[str, Kind], problem: Exception) -> NoReturn:
+    """The fast reader does not say which line it stumbled over: look for it."""
+    where, full = archive.source.where, archive.full_name(name)
+    with archive.open(name) as file, io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as text:
+        lines = _readable(plain_csv.reader(text))
+        header = next(lines, [])
+        for line, fields in enumerate(lines, start=2):
+            if len(fields) != len(header):
+                raise ShapeError(
+                    f"{full} must have {len(header)} columns; line {line} has {len(fields)}: {fields[:8]}. {where}"
+                )
+            for column, kind in kinds.items():
+                value = fields[header.index(column)]
+                if not _reads_as(kind, value):
+                    raise DataTypeError(
+                        f"column {column} of {full} must be {kind}; line {line} has {value[:60]!r}. {where}"
+                    )
+    raise DataFileError(f"{full} cannot be read: {said(problem)}. {where}") from problem
+
+
+def _readable(lines: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Lines up to the first that cannot be taken apart: a quote that is never closed, line ends of an old Macintosh."""
+    with contextlib.suppress(plain_csv.Error):
+        yield from lines
+
+
+def _reads_as(kind: Kind, value: str) -> bool:
+    try:
+        READS[kind](value)
+    except ValueError:
+        return False
+    return True

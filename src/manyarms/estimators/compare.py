@@ -1,0 +1,169 @@
+"""Several policies under several estimators, in one table.
+
+Which of several estimators to believe: SLOPE++ (Su et al. 2020; Tucker and Lee 2021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from manyarms._base.checks import as_scalar
+from manyarms._base.progress import Progress, reporter
+from manyarms.core.estimate import Estimate
+from manyarms.core.logged_data import LoggedData
+from manyarms.core.policy import Policy
+from manyarms.core.tables import Tabular
+from manyarms.errors import InputError
+from manyarms.estimators.estimator import Estimator
+
+
+@runtime_checkable
+class Judge(Protocol):
+    """Anything that estimates the value of a policy from logs."""
+
+    name: str
+
+    def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
+        """The value of a policy."""
+        ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy under one estimator."""
+
+    policy: str
+    estimator: str
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Comparison(Tabular):
+    """What `compare` returns: a tidy table, and what was left out of it.
+
+    Attributes:
+        rows: One for each policy and estimator.
+        left_out: The pairs that were not reported, with the reason.
+    """
+
+    rows: tuple[Row, ...]
+    left_out: tuple[tuple[str, str, str], ...] = ()
+
+    def records(self, level: float = 0.95) -> list[dict[str, Any]]:
+        """A plain record for each policy and estimator.
+
+        Args:
+            level: Of the intervals.
+        """
+        return [{"policy": row.policy, "estimator": row.estimator, **row.estimate.record(level)} for row in self.rows]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __str__(self) -> str:
+        wide = max([len(r.policy) for r in self.rows] + [6]), max([len(r.estimator) for r in self.rows] + [9])
+        lines = [f"{'policy':<{wide[0]}}  {'estimator':<{wide[1]}}  {'value':>10}  {'95 % interval':>24}  warnings"]
+        for row in self.rows:
+            low, high = row.estimate.interval()
+            lines.append(
+                f"{row.policy:<{wide[0]}}  {row.estimator:<{wide[1]}}  {row.estimate.value:>10.4g}  "
+                f"{f'{low:.4g} to {high:.4g}':>24}  {len(row.estimate.warnings) or '-'}"
+            )
+        lines += [f"left out: {policy} under {estimator}: {why}" for policy, estimator, why in self.left_out]
+        return "\n".join(lines)
+
+
+def compare(
+    policies: Mapping[str, Policy] | Sequence[Policy],
+    logs: LoggedData,
+    estimators: Sequence[Judge],
+    *,
+    eligible: Any = None,
+    allow_training_rounds: bool = False,
+    progress: Progress = False,
+) -> Comparison:
+    """Judge every policy by every estimator.
+
+    A sampling estimate of a policy (or with a reward model) that was learned from these very rounds is optimistic: it
+    is left out, and said so, unless asked for. An estimator that refuses a policy is left out with its reason.
+
+    Args:
+        policies: By name; a plain list is numbered.
+        logs: Logged rounds; best those of `logs.split(...)` that nothing was learned from.
+        estimators: What to judge by.
+        eligible: Which actions the policies may choose where; None for all.
+        allow_training_rounds: Report estimates on training rounds too; they carry a warning.
+        progress: True draws a bar with the time left; a function is called as progress(done, total) each time.
+    """
+    if not policies or not estimators:
+        raise InputError("compare needs at least one policy and one estimator.")
+    if not isinstance(policies, Mapping):
+        policies = {f"{type(policy).__name__} {i}": policy for i, policy in enumerate(policies)}
+    rows: list[Row] = []
+    left_out: list[tuple[str, str, str]] = []
+    pairs = [(name, policy, judge) for name, policy in policies.items() for judge in estimators]
+    with reporter(progress, len(pairs), "estimates") as report:
+        for done, (name, policy, judge) in enumerate(pairs, start=1):
+            try:
+                estimate = judge.estimate(policy, logs, eligible=eligible)
+            except InputError as cause:
+                # One estimator that cannot judge one policy must not cost the others their answer.
+                left_out.append((name, judge.name, str(cause)))
+            else:
+                if estimate.diagnostics.get("judged_on_training_rounds") and not allow_training_rounds:
+                    left_out.append((name, judge.name, "learned from these rounds"))
+                else:
+                    rows.append(Row(name, judge.name, estimate))
+            report(done, len(pairs))
+    return Comparison(tuple(rows), tuple(left_out))
+
+
+class Chosen(NamedTuple):
+    """The estimator that SLOPE++ settles on, and what it says."""
+
+    estimator: Estimator
+    estimate: Estimate
+
+
+def slope(
+    estimators: Sequence[Estimator], policy: Policy, logs: LoggedData, *, level: float = 0.95, eligible: Any = None
+) -> Chosen:
+    """The narrowest estimator whose interval is still at peace with all wider ones.
+
+    Estimators are put in order of the width of their intervals, widest (least biased) first. One is accepted as long as
+    |value_i - value_j| ≤ width_i + (√6 - 1) width_j for all wider j; the last accepted is the answer. Use it on one
+    estimator at several clips, caps, thresholds or shrinkages.
+
+    Args:
+        estimators: Candidates of one kind, from cautious to bold; the order given does not matter.
+        policy: The target.
+        logs: Logged rounds.
+        level: Level of the intervals.
+        eligible: Which actions the target may choose where; None for all.
+    """
+    if not estimators:
+        raise InputError("slope needs at least one estimator to choose from.")
+    level = as_scalar("level", level, above=0.0, below=1.0)
+    found = [Chosen(e, e.estimate(policy, logs, eligible=eligible)) for e in estimators]
+    found.sort(key=lambda c: -_half_width(c.estimate, level))
+    widths = np.array([_half_width(c.estimate, level) for c in found])
+    values = np.array([c.estimate.value for c in found])
+    chosen = 0
+    for i in range(1, len(found)):
+        gap = np.abs(values[i] - values[:i])
+        if (gap > widths[i] + (np.sqrt(6.0) - 1.0) * widths[:i]).any():
+            break
+        chosen = i
+    return found[chosen]
+
+
+def _half_width(estimate: Estimate, level: float) -> float:
+    low, high = estimate.interval(level)
+    return (high - low) / 2

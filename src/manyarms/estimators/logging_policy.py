@@ -1,0 +1,153 @@
+"""The logging policy, when nobody wrote it down: estimated from the logs as a policy of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._base.checks import Array, as_actions, as_scalar
+from manyarms.core.catalog import encode
+from manyarms.core.choices import Choices
+from manyarms.core.logged_data import LoggedData
+from manyarms.core.policy import Policy, row_weights
+from manyarms.errors import InputError, PropensityError, ShapeError
+from manyarms.linalg.groups import chunks
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
+
+MAX_MULTINOMIAL = 300
+"""Up to so many actions a multinomial logistic regression over all of them is fitted; above, one over categories."""
+
+
+class EstimatedLogging(Policy):
+    """π̂_0(a | x): a logistic regression of a label on the context, times the shares of actions within the label.
+
+    With few actions every action is its own label. With many, labels are categories and the shares within a category
+    are smoothed counts that do not depend on the context; without categories that leaves counts alone.
+
+    Args:
+        logs: The rounds whose actions are explained.
+        categories: (K,) integer categories, used above `MAX_MULTINOMIAL` actions.
+        smoothing: Added to the count of every action within its category.
+        penalty: Strength of the ridge on the logistic weights.
+    """
+
+    def __init__(self, logs: LoggedData, categories: Any = None, *, smoothing: float = 0.5, penalty: float = 1.0):
+        if len(logs) == 0:
+            raise InputError("a logging policy cannot be estimated from an empty log; pass propensities.")
+        smoothing = as_scalar("smoothing", smoothing, above=0.0)
+        penalty = as_scalar("penalty", penalty, above=0.0)
+        self.n_actions, self.dim = logs.n_actions, logs.dim
+        row_weights(logs.weights, len(logs))
+        given = None if categories is None else as_labels("categories", categories, self.n_actions)
+        if self.n_actions <= MAX_MULTINOMIAL:
+            self._labels = np.arange(self.n_actions)
+        else:
+            self._labels = np.zeros(self.n_actions, dtype=np.int64) if given is None else given
+        counts = np.bincount(logs.actions, weights=logs.weights, minlength=self.n_actions) + smoothing
+        self._within: Float[Array, " K"] = counts / np.bincount(self._labels, weights=counts)[self._labels]
+        self._model, self._classes, self._kept = _label_model(logs, self._labels, smoothing, penalty)
+        self.rows_per_block = max(1, (1 << 21) // self.n_actions)
+
+    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        p = self._label_probabilities(contexts)[:, self._labels] * self._within
+        if eligible is not None:
+            p *= eligible.toarray() > 0
+            p /= p.sum(axis=1, keepdims=True)
+        return Choices(len(contexts), self.n_actions, dense=p)
+
+    def probability_of(self, contexts: Any, actions: Any, *, eligible: Any = None) -> Float[Array, " n"]:
+        """π̂_0(a_i | x_i); without `eligible` it needs no row over all actions."""
+        if eligible is not None:
+            return super().probability_of(contexts, actions, eligible=eligible)
+        x = self._check_contexts(contexts)
+        actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(x))
+        label, out = self._labels[actions], np.empty(len(x))
+        for rows in chunks(len(x), max(1, (1 << 21) // (int(self._labels.max()) + 1))):
+            by_label = self._label_probabilities(x[rows])
+            out[rows] = by_label[np.arange(len(by_label)), label[rows]]
+        return out * self._within[actions]
+
+    def _label_probabilities(self, contexts: Float[Array, "n d"]) -> Float[Array, "n L"]:
+        n_labels = int(self._labels.max()) + 1
+        if self._model is None:
+            return np.broadcast_to(self._kept, (len(contexts), n_labels))
+        out = np.zeros((len(contexts), n_labels))
+        # Labels that were never logged share what is left by `kept`.
+        out += self._kept
+        out[:, self._classes] += self._model.predict_proba(contexts) * (1.0 - self._kept.sum())
+        return out
+
+
+def _label_model(
+    logs: LoggedData, labels: Int[Array, " K"], smoothing: float, penalty: float
+) -> tuple[Pipeline | None, Int[Array, " c"], Float[Array, " L"]]:
+    """The logistic model of labels, the labels it knows, and a little probability kept for all labels."""
+    logged = labels[logs.actions]
+    n_labels = int(labels.max()) + 1
+    seen = np.unique(logged)
+    if len(seen) < 2:
+        shares = np.bincount(logged, weights=logs.weights, minlength=n_labels) + smoothing
+        return None, seen, shares / shares.sum()
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
+    from sklearn.pipeline import make_pipeline  # noqa: PLC0415
+    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
+
+    weights = None if logs.weights is None else np.asarray(logs.weights)
+    # Scaled, so that the ridge treats all columns alike whatever their units.
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=1.0 / penalty, max_iter=1000))
+    model.fit(np.asarray(logs.contexts), logged, logisticregression__sample_weight=weights)
+    missing = n_labels - len(seen)
+    kept = np.full(n_labels, smoothing / (len(logs) + smoothing * n_labels) if missing else 0.0)
+    return model, seen, kept
+
+
+def logging_of(logs: LoggedData, categories: Any = None) -> tuple[Policy, bool]:
+    """The logging policy as a function, and whether it had to be estimated."""
+    if logs.logging_policy is not None:
+        return logs.logging_policy, isinstance(logs.logging_policy, EstimatedLogging)
+    return EstimatedLogging(logs, categories), True
+
+
+def propensities_of(logs: LoggedData, categories: Any = None) -> tuple[Float[Array, " n"], bool]:
+    """π_0(a_i | x_i) as logged, else from the logging policy, else estimated; and whether it was estimated.
+
+    What is eligible to the target says nothing of what was when the log was written, so π_0 is asked as it is.
+    """
+    if logs.propensities is not None:
+        return logs.propensities, False
+    policy, estimated = logging_of(logs, categories)
+    found = policy.probability_of(logs.contexts, logs.actions)
+    # A round of weight zero is no round.
+    found = np.where(row_weights(logs.weights, len(logs)) > 0, found, 1.0)
+    if found.min(initial=1.0) <= 0:
+        raise PropensityError(
+            f"the logging policy gives probability zero to the action logged in row {int(np.argmin(found))}. "
+            "Check logging_policy, or pass propensities."
+        )
+    return found, estimated
+
+
+def as_labels(name: str, value: Any, n_actions: int | None = None) -> Int[Array, " K"]:
+    """Labels 0, 1, ... of every action, from whole numbers, texts or the like, or columns of them: combinations count.
+
+    Actions without a label (None) share one.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError as cause:
+        raise ShapeError(f"{name} must be a label for every action: {cause}") from cause
+    if array.ndim not in (1, 2) or array.size == 0:
+        raise ShapeError(f"{name} must be (K,) labels or (K, c) columns of them; got shape {array.shape}.")
+    # Numbers with decimals are measurements, which would make every action a label of its own.
+    columns = [
+        as_actions(name, column) if array.dtype.kind in "biuf" else encode(name, column).codes
+        for column in (array.T if array.ndim == 2 else array[None])
+    ]
+    if n_actions is not None and len(array) != n_actions:
+        raise ShapeError(f"{name} must name a label for each of {n_actions} actions; got {len(array)}.")
+    return np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].reshape(-1)

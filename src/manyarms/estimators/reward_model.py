@@ -1,0 +1,214 @@
+"""Reward models for estimators that use one: a fitted posterior, or one fitted again without each fold.
+
+The direct method as an estimator: a posterior's answer, beside the others.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any, Unpack
+
+import numpy as np
+from jaxtyping import Float
+from scipy import sparse
+
+from manyarms._base.checks import Array, as_count, as_instance, as_matrix
+from manyarms._base.rng import as_generator
+from manyarms.core.estimate import Estimate
+from manyarms.core.fingerprint import Fingerprint
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.logged_data import LoggedData
+from manyarms.core.policy import Policy
+from manyarms.errors import DataTypeError, InputError, ShapeError
+from manyarms.estimators.estimator import Estimator, Options, check_target
+from manyarms.estimators.weight_diagnostics import Thresholds, judge
+from manyarms.likelihoods import Hurdle, Likelihood
+from manyarms.likelihoods.gaussian import as_likelihood
+from manyarms.posterior import fit
+from manyarms.posterior.posterior import Posterior
+
+
+class RewardModel(ABC):
+    """r̂(x, a) as estimators need it."""
+
+    learned_from: tuple[Fingerprint, ...] = ()
+
+    @abstractmethod
+    def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """r̂(x_i, a_i) of the logged actions, and Σ_a π(a | x_i) r̂(x_i, a), row by row."""
+
+
+class FittedModel(RewardModel):
+    """The means of a posterior."""
+
+    def __init__(self, posterior: Posterior):
+        self.posterior = posterior
+        self.learned_from = posterior.learned_from
+
+    def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        check_model_size(self.posterior, logs)
+        _, expected = self.posterior.profile_parts(policy, logs.contexts, eligible, None)
+        return self.posterior.expected_reward(logs.contexts, logs.actions), expected
+
+
+class TableModel(RewardModel):
+    """Rewards written down, by whatever means they were found: another library's regression, a truth that is known.
+
+    Args:
+        rewards: (n, K) r̂(x_i, a), a row for every round of the logs that are judged.
+    """
+
+    def __init__(self, rewards: Any):
+        self._rewards = as_matrix("rewards", rewards)
+
+    def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        if self._rewards.shape != (len(logs), logs.n_actions):
+            raise ShapeError(
+                f"the reward model has {self._rewards.shape[0]} rounds and {self._rewards.shape[1]} actions; the logs "
+                f"have {len(logs)} and {logs.n_actions}. Write down the rewards of the very rounds that are judged."
+            )
+        expected = np.empty(len(logs))
+        for rows, share in policy.probability_chunks(logs.contexts, eligible=eligible):
+            expected[rows] = np.einsum("nk,nk->n", share, self._rewards[rows])
+        return self._rewards[np.arange(len(logs)), logs.actions], expected
+
+
+class CrossFit(RewardModel):
+    """A reward model that never predicts a round it was fitted on: fitted once for each fold, without it.
+
+    Args:
+        prior: What to fit: structured (sDM), `prior.marginal()` (DM Bayes) or `priors.ridge` (DM Freq). With a `Hurdle`
+            a pair, or one for both.
+        likelihood: How rewards arise.
+        n_folds: Into how many folds the rounds fall; whole groups when the logs have them.
+        rng: A NumPy generator; folds are drawn once, from its state when this is made.
+    """
+
+    def __init__(
+        self,
+        prior: HierarchicalGaussian | tuple[HierarchicalGaussian, HierarchicalGaussian],
+        likelihood: Likelihood | Hurdle | None = None,
+        *,
+        n_folds: int = 5,
+        rng: np.random.Generator,
+    ):
+        self.likelihood = likelihood if isinstance(likelihood, Hurdle) else as_likelihood(likelihood)
+        pair = prior if isinstance(self.likelihood, Hurdle) and isinstance(prior, tuple) else (prior,)
+        self._priors = tuple(as_instance("prior", one, HierarchicalGaussian, "a HierarchicalGaussian") for one in pair)
+        self.n_folds = as_count("n_folds", n_folds, minimum=2)
+        self._seed = int(as_generator(rng).integers(0, 1 << 63))
+
+    @property
+    def prior(self) -> HierarchicalGaussian:
+        """What is fitted; of a pair, whether there is a reward."""
+        return self._priors[0]
+
+    def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        if callable(eligible):
+            raise InputError("cross-fitting takes rows out of order; pass eligible as a sparse matrix or as lists.")
+        check_model_size(self.prior, logs)
+        at_logged, expected = np.empty(len(logs)), np.empty(len(logs))
+        folds = self.folds(logs)
+        for fold in np.unique(folds):
+            rows = np.flatnonzero(folds == fold)
+            part = None if eligible is None else _rows_of(eligible, rows)
+            model = FittedModel(self.without(logs, folds == fold))
+            at_logged[rows], expected[rows] = model.predict(policy.take(rows), logs.take(rows), part)
+        return at_logged, expected
+
+    def without(self, logs: LoggedData, left_out: Array) -> Posterior:
+        """The model fitted on all rounds but those left out."""
+        kept = logs.take(np.flatnonzero(~left_out))
+        if isinstance(self.likelihood, Hurdle):
+            return fit(kept, (self.prior, self._priors[-1]), self.likelihood)
+        return fit(kept, self.prior, self.likelihood)
+
+    def folds(self, logs: LoggedData) -> Array:
+        """The fold of every round; rounds of one group are in one fold."""
+        keys = np.arange(len(logs)) if logs.groups is None else np.unique(logs.groups, return_inverse=True)[1]
+        rng = np.random.default_rng(self._seed)
+        return (rng.permutation(int(keys.max()) + 1) % self.n_folds)[keys]
+
+
+class ModelEstimator(Estimator):
+    """An estimator that may have a reward model: weights then multiply r - r̂ instead of r, and Σ_a π r̂ is added.
+
+    Args:
+        model: What `fit` returned, or a `CrossFit`; None for none.
+        options: `interval`, how the error is told; `thresholds`, when to warn.
+    """
+
+    def __init__(self, model: Any, **options: Unpack[Options]):
+        super().__init__(**options)
+        self.model = None if model is None else as_model(model)
+
+    @property
+    def has_model(self) -> bool:
+        return self.model is not None
+
+    @property
+    def learned_from(self) -> tuple[Fingerprint, ...]:
+        return () if self.model is None else self.model.learned_from
+
+    def residual(
+        self, policy: Policy, logs: LoggedData, eligible: Any
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """What the weights multiply, and what is added."""
+        if self.model is None:
+            return logs.rewards, np.zeros(len(logs))
+        predicted, direct = self.model.predict(policy, logs, eligible)
+        return logs.rewards - predicted, direct
+
+
+def as_model(value: Any) -> RewardModel:
+    """Check what a user passed as a reward model."""
+    if isinstance(value, RewardModel):
+        return value
+    if isinstance(value, Posterior):
+        return FittedModel(value)
+    raise DataTypeError(
+        f"a reward model is what ma.fit returned, or ma.CrossFit(prior, ...); got {type(value).__name__}."
+    )
+
+
+def check_model_size(weights: HierarchicalGaussian | Posterior, logs: LoggedData) -> None:
+    """Refuse a reward model that was made for other logs."""
+    if (weights.n_actions, weights.dim) != (logs.n_actions, logs.dim):
+        raise ShapeError(
+            f"the reward model has {weights.n_actions} actions in {weights.dim} dimensions; "
+            f"the logs have {logs.n_actions} in {logs.dim}. Pass n_actions= to LoggedData."
+        )
+
+
+def _rows_of(eligible: Any, rows: Array) -> Any:
+    if isinstance(eligible, list | tuple):
+        return [eligible[i] for i in rows]
+    # One mask for all rows stays as it is.
+    if sparse.issparse(eligible):
+        return sparse.csr_array(eligible)[rows]
+    shared = isinstance(eligible, np.ndarray) and eligible.ndim == 1 and eligible.dtype.kind == "b"
+    return eligible if shared else eligible[rows]
+
+
+class DM:
+    """V(π) under a posterior: sDM, DM (Bayes) or DM (Freq), according to the prior it was fitted with.
+
+    It needs no propensities, and it may be judged on the logs it was fitted to: a posterior already counts them.
+
+    Args:
+        posterior: What `fit` returned.
+        name: What to call it in a table.
+        thresholds: When to warn.
+    """
+
+    def __init__(self, posterior: Posterior, *, name: str = "DM", thresholds: Thresholds | None = None):
+        self.posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
+        self.name = name
+        self.thresholds = Thresholds() if thresholds is None else thresholds
+
+    def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
+        """The posterior of the policy's value on the logged contexts."""
+        check_target(policy, logs)
+        found = self.posterior.value(policy, logs.contexts, eligible=eligible, weights=logs.weights, groups=logs.groups)
+        return replace(found, warnings=(*found.warnings, *judge(found.diagnostics, self.thresholds)))

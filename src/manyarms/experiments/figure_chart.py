@@ -1,0 +1,360 @@
+"""A figure drawn from a table of results, as SVG and PNG: means over instances with their standard errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+from xml.sax.saxutils import quoteattr
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._base.checks import Array
+from manyarms._base.files import replace_files
+from manyarms.decision.plots.chart_style import plain
+from manyarms.experiments.cell import LEVEL, Outcome, score
+from manyarms.experiments.figure import Figure, Measure, Panel
+from manyarms.experiments.method_style import LITERAL, WIDTH, Style, in_order, legend, legend_width, look, styles
+from manyarms.experiments.problem import Kind
+from manyarms.experiments.result_table import Table, covered
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    Drawing: TypeAlias = alt.VConcatChart | alt.HConcatChart
+
+COLUMNS = 3
+"""Panels side by side at most."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mean over instances.
+
+    Attributes:
+        panel: The title of its panel.
+        method: The name of its method.
+        x: Rounds, or actions where these run along the axis.
+        mean: Of scores, of intervals that hold the truth, or of CPU seconds.
+        error: Its standard error; NaN for a single instance.
+        count: Instances.
+    """
+
+    panel: str
+    method: str
+    x: int
+    mean: float
+    error: float
+    count: int
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Of its error bar: the mean itself where there is none."""
+        bar = self.error if math.isfinite(self.error) else 0.0
+        return self.mean - bar, self.mean + bar
+
+
+def aggregate(figure: Figure, table: Table) -> list[Point]:
+    """The numbers of a figure: a point for each panel, method and place on the axis that has rows.
+
+    Args:
+        figure: What is to be drawn.
+        table: Results.
+    """
+    return [point for panel in figure.panels for point in _points(figure, panel, table)]
+
+
+def draw(figure: Figure, table: Table) -> Drawing:
+    """Lines through means over instances, one for each method: a plot for each panel, or one plot over all K.
+
+    A log axis has no place for zero: a point at zero lies on the lower edge, an error bar across zero ends there. A
+    panel without rows says so.
+
+    Args:
+        figure: What is to be drawn.
+        table: Results; of its rows those that the panels name.
+    """
+    import altair as alt  # noqa: PLC0415  slow to import
+
+    plots = _plots(figure, table)
+    looks = styles(point.method for plot in plots for point in plot.points)
+    beside = len(plots) == 1 and legend_width(looks) <= 220
+    row = min(len(plots), COLUMNS)
+    width = (WIDTH - (legend_width(looks) if beside else 0)) / row - 66
+    size = (width, min(340.0, max(200.0, 0.8 * width)))
+    axes = {plot.kind: _vertical(figure, plot.kind, plots) for plot in plots}
+    charts = [
+        _panel_chart(plot, figure, axes[plot.kind], looks, size, titled=i % row == 0 or len(axes) > 1)
+        for i, plot in enumerate(plots)
+    ]
+    panels = alt.concat(*charts, columns=row, spacing=14)
+    names = [legend(looks, one_column=beside)] if looks else []
+    whole = alt.hconcat(panels, *names, spacing=10) if beside else alt.vconcat(panels, *names, spacing=14)
+    return _configured(whole.properties(description=_describe(figure, plots, looks)))
+
+
+def save(chart: Drawing, path: Path) -> None:
+    """The chart as `path`.svg and `path`.png, twice as fine; each file is the old one or the new one, whole.
+
+    Args:
+        chart: What `draw` returned.
+        path: Where, without a suffix; the folder is there.
+    """
+    import vl_convert  # noqa: PLC0415  slow to import
+
+    spec = chart.to_dict()
+    svg = _with_description(vl_convert.vegalite_to_svg(spec), str(spec.get("description", "")))
+    png = vl_convert.svg_to_png(svg, scale=2)
+    # Not with_suffix: a figure may be called "k-0.5".
+    replace_files({path.with_name(f"{path.name}.svg"): svg.encode(), path.with_name(f"{path.name}.png"): png})
+
+
+@dataclass(frozen=True)
+class _Plot:
+    """What is drawn in one frame."""
+
+    title: str
+    kind: Kind
+    points: list[Point]
+
+
+def _plots(figure: Figure, table: Table) -> list[_Plot]:
+    if figure.axis == "n":
+        return [_Plot(panel.title, panel.kind, _points(figure, panel, table)) for panel in figure.panels]
+    return [_Plot("", figure.panels[0].kind, aggregate(figure, table))]
+
+
+def _points(figure: Figure, panel: Panel, table: Table) -> list[Point]:
+    methods = in_order(panel.methods)
+    label, kind = panel.problem.label, panel.kind
+    run = {n for method in methods for n in table.rounds(label, kind, method)}
+    rounds = sorted(run if panel.rounds is None else run & set(panel.rounds))
+    found: list[Point] = []
+    for method in methods:
+        for n in rounds if figure.axis == "n" else rounds[-1:]:
+            outcomes = list(table.outcomes(label, kind, method, n).values())
+            values = _values(figure.measure, kind, outcomes)
+            if len(values):
+                x = n if figure.axis == "n" else outcomes[0].n_actions
+                found.append(_point(figure.measure, panel.title, method, x, values))
+    return found
+
+
+def _values(measure: Measure, kind: Kind, outcomes: Iterable[Outcome]) -> Float[Array, " m"]:
+    if measure == "coverage":
+        return covered(outcomes)
+    if measure == "seconds":
+        seconds = np.array([outcome.seconds for outcome in outcomes], dtype=float)
+        # Times are lost with the file of costs; the other rows are not.
+        return seconds[np.isfinite(seconds)]
+    return np.array([score(kind, outcome) for outcome in outcomes], dtype=float)
+
+
+def _point(measure: Measure, panel: str, method: str, x: int, values: Float[Array, " m"]) -> Point:
+    count, mean, error = len(values), float(values.mean()), float("nan")
+    if count > 1:
+        with np.errstate(over="ignore", invalid="ignore"):  # an infinite score has no error, and is not drawn
+            variance = mean * (1 - mean) if measure == "coverage" else float(values.var(ddof=1))
+        error = math.sqrt(variance / count)
+    return Point(panel, method, x, mean, error, count)
+
+
+@dataclass(frozen=True)
+class _Vertical:
+    """An axis of means.
+
+    Attributes:
+        title: Beside it.
+        log: Whether it is logarithmic.
+        low: Its lower end.
+        high: Its upper end.
+        ticks: Where they are; None to leave it to the chart.
+    """
+
+    title: str
+    log: bool
+    low: float
+    high: float
+    ticks: list[float] | None = None
+
+    def span(self, point: Point) -> tuple[float, float, float]:
+        """Where the mark is, and the ends of its error bar."""
+        mean, low, high = (min(max(y, self.low), self.high) for y in (point.mean, *point.ends))
+        return mean, low, high
+
+
+def _vertical(figure: Figure, kind: Kind, plots: Sequence[_Plot]) -> _Vertical:
+    """The same for all plots of one task, so that they can be compared."""
+    points = [point for plot in plots if plot.kind == kind for point in plot.points if math.isfinite(point.mean)]
+    if figure.measure == "coverage":
+        found = _linear("intervals that hold the truth", points)
+        return replace(found, low=max(found.low, 0.0), high=1.0)
+    if figure.measure == "seconds":
+        return _log("CPU seconds", points)
+    return _log("MSE", points) if kind == "ope" else _linear("relative reward", points)
+
+
+def _linear(title: str, points: Iterable[Point]) -> _Vertical:
+    ends = [end for point in points for end in point.ends]
+    lowest, top = min(ends, default=0.0), max(1.0, math.ceil(max(ends, default=1.0) * 10 - 0.5) / 10)
+    # Zero is worth showing when there is something near it; else it only takes room.
+    low = 0.0 if 0 <= lowest < 0.3 else math.floor(min(lowest, 0.95) * 10) / 10
+    return _Vertical(title, False, low, top, None if ends else [])
+
+
+def _log(title: str, points: Iterable[Point]) -> _Vertical:
+    positive = [point for point in points if point.mean > 0]
+    # A bar that nearly reaches zero would take decades of the axis: below a third of the mean it is cut at the edge.
+    low = min((max(point.ends[0], point.mean / 3) for point in positive), default=0.1) / 1.25
+    high = max((point.ends[1] for point in positive), default=1.0) * 1.25
+    if high < 10 * low:
+        middle = math.sqrt(low * high)
+        low, high = middle / math.sqrt(10), middle * math.sqrt(10)
+    return _Vertical(title, True, low, high, _log_ticks(low, high) if positive else [])
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    digits = (1, 2, 5) if math.log10(high / low) < 2 else (1,)
+    step = 1 + len(exponents) // 11
+    ticks = [float(f"{digit}e{exponent}") for exponent in exponents if exponent % step == 0 for digit in digits]
+    return [tick for tick in ticks if low <= tick <= high]
+
+
+SHORT = (
+    "datum.value >= 1e9 ? format(datum.value, '~e') : datum.value >= 1e6 ? format(datum.value / 1e6, '~g') + 'M' : "
+    "datum.value >= 1e3 ? format(datum.value / 1e3, '~g') + 'k' : "
+    "abs(datum.value) < 1e-3 && datum.value != 0 ? format(datum.value, '~e') : format(datum.value, '~g')"
+)
+"""100, 1k, 10k, 1M; 0.001, 1e-6."""
+PERCENT = "format(datum.value, '.0%')"
+
+
+def _panel_chart(
+    plot: _Plot,
+    figure: Figure,
+    vertical: _Vertical,
+    looks: dict[str, Style],
+    size: tuple[float, float],
+    *,
+    titled: bool,
+) -> Any:
+    import altair as alt  # noqa: PLC0415
+
+    width, height = size
+    rows = _rows(plot, vertical, looks, width)
+    y, low = (_upward(field, figure, vertical, titled) for field in ("mean", "low"))
+    stroke = alt.Stroke("colour:N", **LITERAL)
+
+    def base(rows: list[dict[str, Any]]) -> alt.Chart:
+        return alt.Chart(alt.Data(values=rows)).encode(x=_across(figure, plot), detail="method:N")
+
+    lines = (
+        base(rows)
+        .mark_line(fill=None)
+        .encode(y, stroke, alt.StrokeDash("dash:N", **LITERAL), alt.StrokeWidth("width:Q", **LITERAL))
+    )
+    # The first method has a thick line, below the others; its marks are above theirs.
+    bars = base(rows[::-1]).mark_rule(strokeWidth=1.25, opacity=0.8).encode(low, alt.Y2("high:Q"), stroke)
+    marks = (
+        base(rows[::-1])
+        .mark_point(size=46, strokeWidth=1.5, opacity=1)
+        .encode(y, stroke, alt.Shape("shape:N", **LITERAL), alt.Fill("fill:N", **LITERAL))
+    )
+    words = [_words(plain(plot.title), width / 2, -14.0, 13)] if plot.title else []
+    words += [] if rows else [_words("not run", width / 2, height / 2, 14)]
+    return alt.layer(lines, *_rule(figure), bars, marks, *words).properties(width=width, height=height)
+
+
+def _words(text: str, x: float, y: float, size: int) -> alt.Chart:
+    """At a place in the frame; a title of the chart itself would stand higher or lower by what the axis says."""
+    import altair as alt  # noqa: PLC0415
+
+    chart = alt.Chart(alt.Data(values=[{}])).mark_text(fontSize=size, color="black")
+    return chart.encode(x=alt.value(x), y=alt.value(y), text=alt.value(text))
+
+
+def _rows(plot: _Plot, vertical: _Vertical, looks: dict[str, Style], width: float) -> list[dict[str, Any]]:
+    """One for each point, as the chart takes them."""
+    methods = in_order(point.method for point in plot.points)
+    low, high = _ends(plot)
+    # Beside one another by a pixel or two, the first in the middle: else one would hide another.
+    gap = (high / low) ** (min(2.5, 0.055 * width / len(methods)) / width) if methods else 1.0
+    steps = {method: (i + 1) // 2 * (-1 if i % 2 else 1) for i, method in enumerate(methods)}
+    found: list[dict[str, Any]] = []
+    for point in plot.points:
+        if math.isfinite(point.mean):
+            mean, bottom, top = vertical.span(point)
+            place = {"x": point.x * gap ** steps[point.method], "mean": mean, "low": bottom, "high": top}
+            found.append({"method": point.method} | place | look(looks[point.method]))
+    return found
+
+
+def _ends(plot: _Plot) -> tuple[float, float]:
+    """Of the horizontal axis."""
+    places = [point.x for point in plot.points] or [1]
+    room = max((max(places) / min(places)) ** 0.06, 1.2)
+    return min(places) / room, max(places) * room
+
+
+def _across(figure: Figure, plot: _Plot) -> alt.X:
+    import altair as alt  # noqa: PLC0415
+
+    places = sorted({point.x for point in plot.points})
+    scale = alt.Scale(type="log", domain=list(_ends(plot)), nice=False)
+    axis = alt.Axis(values=places, labelExpr=SHORT, grid=False, labelOverlap="greedy", labelSeparation=3)
+    title = "rounds in the log, n" if figure.axis == "n" else "actions, K"
+    return alt.X("x:Q", scale=scale, axis=axis, title=title if places else None)
+
+
+def _upward(field: str, figure: Figure, vertical: _Vertical, titled: bool) -> alt.Y:
+    import altair as alt  # noqa: PLC0415
+
+    scale = alt.Scale(type="log" if vertical.log else "linear", domain=[vertical.low, vertical.high], nice=False)
+    label = PERCENT if figure.measure == "coverage" else SHORT
+    ticks: dict[str, Any] = {"tickCount": 6} if vertical.ticks is None else {"values": vertical.ticks}
+    axis = alt.Axis(labelExpr=label, minExtent=34, **ticks)
+    return alt.Y(f"{field}:Q", scale=scale, axis=axis, title=vertical.title if titled else None)
+
+
+def _rule(figure: Figure) -> list[alt.Chart]:
+    """What intervals promise, where their coverage is drawn."""
+    import altair as alt  # noqa: PLC0415
+
+    if figure.measure != "coverage":
+        return []
+    rule = alt.Chart(alt.Data(values=[{}])).mark_rule(strokeDash=[5, 4], color="#444", strokeWidth=1.25)
+    return [rule.encode(y=alt.datum(LEVEL, type="quantitative"))]
+
+
+def _configured(chart: Any) -> Any:
+    return (
+        chart.configure(background="white", padding=6, font="Arial, Helvetica, sans-serif", aria=False)
+        .configure_axis(labelFontSize=11, titleFontSize=12, titleFontWeight="normal", gridColor="#e8e8e8")
+        .configure_view(stroke="#bbb")
+    )
+
+
+def _describe(figure: Figure, plots: Sequence[_Plot], looks: dict[str, Style]) -> str:
+    """What stands in for the picture where it cannot be seen."""
+    across = "number of rounds in the log" if figure.axis == "n" else "number of actions"
+    upward = {
+        "coverage": "Share of instances whose 95 % interval holds the truth",
+        "seconds": "Mean CPU seconds",
+    }.get(figure.measure, " and ".join(sorted({_UPWARD[plot.kind] for plot in plots})))
+    panels = "; ".join(plot.title for plot in plots if plot.title)
+    words = (
+        f"{figure.title}. {upward} against the {across}, with standard errors. Methods: {', '.join(looks) or 'none'}."
+    )
+    return plain(f"{words} Panels: {panels}." if panels else words)
+
+
+_UPWARD: dict[Kind, str] = {"ope": "Mean squared error", "opl": "Mean relative reward"}
+
+
+def _with_description(svg: str, description: str) -> str:
+    """The SVG as one image with a text; the chart's own description is lost in the conversion."""
+    return svg.replace("<svg ", f'<svg role="img" aria-label={quoteattr(description)} ', 1)

@@ -1,0 +1,189 @@
+"""How each method looks, the same in every figure, and the legend that says so.
+
+The paper's methods have the colours of Okabe and Ito, which stay apart for most colour-blind readers, with grey for
+their yellow, which is too pale for a line on white. Methods beyond the paper are dashed, with hollow marks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+from zlib import crc32
+
+from manyarms.decision.plots.chart_style import plain
+from manyarms.experiments.methods import METHODS, WRONG
+
+WIDTH = 860
+"""Of a figure, in pixels: at 900 px of a page, type is shown at its own size."""
+
+LITERAL: dict[str, Any] = {"scale": None, "legend": None}
+"""For columns of a chart that hold colours and marks themselves; the legend is drawn here."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """The look of one method.
+
+    Attributes:
+        colour: Of line, mark and error bar.
+        shape: Of the mark, by its name in Vega.
+        dash: Lengths of strokes and gaps; empty for a solid line.
+        width: Of the line, in pixels.
+        hollow: Whether the mark is an outline only.
+    """
+
+    colour: str
+    shape: str
+    dash: tuple[int, ...] = ()
+    width: float = 1.5
+    hollow: bool = False
+
+
+BEYOND_DASH, OWN_DASH = (6, 3), (2, 2)
+
+_PAPER = {
+    "sDM": Style("#D55E00", "circle", width=3.5),
+    "DM (Bayes)": Style("#0072B2", "square"),
+    "DM (Freq)": Style("#56B4E9", "triangle-up"),
+    "IPS": Style("#000000", "diamond"),
+    "snIPS": Style("#8C8C8C", "triangle-down"),
+    "DR": Style("#CC79A7", "cross"),
+    "MIPS": Style("#009E73", "triangle-right"),
+    "PC": Style("#E69F00", "triangle-left"),
+}
+_BEYOND = {
+    "sDM (learned prior)": Style("#A50026", "circle"),
+    "sDM, pessimistic": Style("#E0775A", "triangle-down"),
+    "sDM (Bernoulli)": Style("#7F3B08", "square"),
+    "DR (sDM)": Style("#882E72", "cross"),
+    "OffCEM (sDM)": Style("#00563F", "diamond"),
+    "sDM, no data": Style("#8C8C8C", "square"),
+    "sDM, own variances": Style("#B8860B", "triangle-up"),
+    "joint posterior": Style("#000000", "diamond"),
+    "logged": Style("#555555", "triangle-left"),
+}
+_WRONG = {
+    "prior": ("triangle-down", ("#D9A7CF", "#AA4499", "#5E1A54")),
+    "means": ("triangle-up", ("#8FD3BC", "#009E73", "#00503A")),
+    "covariances": ("diamond", ("#E8C872", "#C08A00", "#6B4C00")),
+}
+"""A hue for each part of the prior that is wrong; the darker, the more wrong."""
+
+KNOWN = (
+    _PAPER
+    | {name: replace(style, dash=BEYOND_DASH, hollow=True) for name, style in _BEYOND.items()}
+    | {
+        method.name: Style(shade, shape)
+        for part, (shape, shades) in _WRONG.items()
+        for method, shade in zip(WRONG[part], shades, strict=True)
+    }
+)
+"""Styles of the methods that come with the package."""
+
+_ORDER = {name: place for place, name in enumerate([*_PAPER, *(name for name in METHODS if name not in _PAPER)])}
+_SPARE_COLOURS = ("#332288", "#44AA99", "#999933", "#AA4499", "#661100", "#4477AA")
+_SPARE_SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Each once: those of the paper, those beyond it, then one's own as they come.
+
+    Args:
+        names: Of methods.
+    """
+    return sorted(dict.fromkeys(names), key=lambda name: _ORDER.get(name, len(_ORDER)))
+
+
+def styles(names: Iterable[str]) -> dict[str, Style]:
+    """A style for each method, in the order of `in_order`.
+
+    A method of one's own has a spare colour by its name, the next one where that is taken: it looks alike in all
+    figures unless two names collide, and then they still differ. When colours are used up, marks change.
+
+    Args:
+        names: Of methods.
+    """
+    wanted = in_order(names)
+    found: dict[str, Style] = {}
+    taken: set[int] = set()
+    for i, name in enumerate(sorted(name for name in wanted if name not in KNOWN)):
+        turn, first = divmod(i, len(_SPARE_COLOURS))
+        if first == 0:
+            taken.clear()
+        start = crc32(name.encode(errors="replace"))
+        places = ((start + step) % len(_SPARE_COLOURS) for step in range(len(_SPARE_COLOURS)))
+        place = next(place for place in places if place not in taken)
+        taken.add(place)
+        shape = _SPARE_SHAPES[turn % len(_SPARE_SHAPES)]
+        found[name] = Style(_SPARE_COLOURS[place], shape, dash=OWN_DASH, width=2.0)
+    return {name: KNOWN.get(name) or found[name] for name in wanted}
+
+
+def look(style: Style) -> dict[str, Any]:
+    """The same as columns of a chart: colour, fill, shape, dash, width."""
+    fill = "white" if style.hollow else style.colour
+    return {
+        "colour": style.colour, "fill": fill, "shape": style.shape, "dash": list(style.dash), "width": style.width,
+    }  # fmt: skip
+
+
+_SAMPLE, _LINE = 30, 20
+"""Width of a line in the legend, and height of a row, in pixels."""
+
+
+def legend_width(looks: dict[str, Style]) -> int:
+    """Of one column, by the usual widths of letters."""
+
+    def width(letter: str) -> float:
+        return 13.0 if letter > "\u2e80" else 10.0 if letter in "mwMW@%" else 8.0 if letter.isupper() else 5.6
+
+    return min(_SAMPLE + 20 + math.ceil(max((sum(map(width, name)) for name in looks), default=0)), WIDTH)
+
+
+def _columns(looks: dict[str, Style]) -> list[list[str]]:
+    """Names in columns, as many as there is room for; families of wrong priors begin columns of their own."""
+    names, columns = list(looks), max(1, min((WIDTH + 20) // legend_width(looks), 5))
+    families = [family for methods in WRONG.values() if (family := [m.name for m in methods if m.name in looks])]
+    others = [name for name in names if not any(name in family for family in families)]
+    if families and len(others) <= len(families[0]) and len(families) < columns:
+        return [others, *families]
+    height = math.ceil(len(names) / columns)
+    return [names[i : i + height] for i in range(0, len(names), height)]
+
+
+def legend(looks: dict[str, Style], *, one_column: bool) -> Any:
+    """A small chart: for each method a piece of its line with its mark, and its name.
+
+    Vega's own legends show a mark without the dashes and the width of its line.
+
+    Args:
+        looks: A style for each method.
+        one_column: Whether names stand below one another; else there are as many columns as there is room for.
+    """
+    import altair as alt  # noqa: PLC0415
+
+    step, lines = legend_width(looks), [list(looks)] if one_column else _columns(looks)
+    rows: list[dict[str, Any]] = []
+    for column, names in enumerate(lines):
+        left = column * step
+        places = {"left": left, "middle": left + _SAMPLE / 2, "right": left + _SAMPLE, "text": left + _SAMPLE + 8}
+        for line, name in enumerate(names):
+            rows.append({"name": plain(name), "y": (line + 0.5) * _LINE} | places | look(looks[name]))
+    size = {"width": len(lines) * step, "height": max(map(len, lines)) * _LINE}
+    downward = alt.Scale(domain=[size["height"], 0], nice=False)
+    base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("y:Q", scale=downward, axis=None))
+
+    def x(field: str) -> Any:
+        return alt.X(f"{field}:Q", scale=alt.Scale(domain=[0, size["width"]], nice=False), axis=None)
+
+    stroke = alt.Stroke("colour:N", **LITERAL)
+    dash, width = alt.StrokeDash("dash:N", **LITERAL), alt.StrokeWidth("width:Q", **LITERAL)
+    strokes = base.mark_rule().encode(x("left"), alt.X2("right:Q"), stroke, dash, width)
+    shape, fill = alt.Shape("shape:N", **LITERAL), alt.Fill("fill:N", **LITERAL)
+    marks = base.mark_point(size=46, strokeWidth=1.5, opacity=1).encode(x("middle"), stroke, shape, fill)
+    names = base.mark_text(align="left", baseline="middle", fontSize=12, limit=WIDTH - 60).encode(
+        x("text"), alt.Text("name:N")
+    )
+    return alt.layer(strokes, marks, names).properties(view=alt.ViewBackground(stroke=None), **size)

@@ -1,0 +1,117 @@
+"""What the data say of the prior itself: expected squares under the posterior, in units of the prior.
+
+By Fisher's identity the gradient of the log evidence is the posterior expectation of the gradient of the log joint
+density. With ψ_j = μ_g + F_g z_j, θ_a = W_a ψ + c_a + L_a z_a and rewards in units of the noise, everything needed is
+the second moments of the z and of the residuals. They are 1 on average when the prior is right; no covariance of the
+prior is ever inverted, so one that vanishes does no harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._base.checks import Array
+from manyarms.core.effect_group import EffectGroup
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.observed_rows import Observed, RankGroup, action_chunks
+from manyarms.inference.condition import small_products, solve
+from manyarms.inference.latent_posterior import LatentPosterior
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Gradients of the log evidence, each by what it is the excess of.
+
+    Attributes:
+        posterior: The distribution given the data.
+        residual_sq: Σ E (r - φᵀθ)² / σ² over all rounds: the derivative by log σ is this less the number of rounds.
+        action_excess: Σ_a E z_a z_aᵀ - I over seen actions, (d, d). An unseen action adds nothing.
+        effect_excess: Σ_j E z_j z_jᵀ - I for each group of effects, (b, b).
+        latent_pull: The derivative by the mean of ψ, (d',).
+        offset_pull: The derivative by an offset that all actions share, (d,).
+    """
+
+    posterior: HierarchicalGaussian
+    residual_sq: float
+    action_excess: Float[Array, "d d"]
+    effect_excess: tuple[Array, ...]
+    latent_pull: Float[Array, " p"]
+    offset_pull: Float[Array, " d"]
+
+    @property
+    def log_evidence(self) -> float:
+        """log p(rewards)."""
+        return self.posterior.log_evidence
+
+
+def expect(prior: HierarchicalGaussian, observed: Observed, groups: tuple[EffectGroup, ...]) -> Moments:
+    """Condition on the rows and take the expected moments: about twice the cost of conditioning alone.
+
+    Args:
+        prior: Not conditioned on anything yet.
+        observed: Rows of the seen actions.
+        groups: The parts of ψ whose moments are wanted, in its order.
+    """
+    with small_products(prior):
+        posterior, latent = solve(prior, observed)
+        total = _Sums(posterior)
+        for number, group in enumerate(observed.groups):
+            total.add(group, posterior.gains[number])
+        return Moments(
+            posterior,
+            observed.residual + total.residual_sq,
+            total.excess,
+            _effect_excess(latent, groups),
+            total.latent_pull,
+            total.offset_pull,
+        )
+
+
+def _effect_excess(latent: LatentPosterior, groups: tuple[EffectGroup, ...]) -> tuple[Array, ...]:
+    if not groups:
+        return ()
+    factor, start, found = latent.white_factor(), 0, list[Array]()
+    for group in groups:
+        count, size = group.count, group.part_dim
+        z = latent.white_mean[start : start + count * size].reshape(count, size)
+        found.append(z.T @ z + factor.part_gram(start, count, size) - count * np.eye(size))
+        start += count * size
+    return tuple(found)
+
+
+class _Sums:
+    """Adds up over seen actions.
+
+    With K_a = I + Z_a Z_aᵀ, Z_a = R_a L_a, and gains Q_a = K_a⁻¹ Z_a: E[z_a | ψ] = Q_aᵀ (ρ_a - R_a m_a),
+    Cov[z_a | ψ] = I - Z_aᵀ Q_a, and a residual is ρ_a - R_a m_a - Z_a z_a.
+    """
+
+    def __init__(self, posterior: HierarchicalGaussian):
+        self._posterior = posterior
+        d = posterior.dim
+        self.residual_sq = 0.0
+        self.excess = np.zeros((d, d))
+        self.latent_pull, self.offset_pull = np.zeros(posterior.latent_dim), np.zeros(d)
+
+    def add(self, group: RankGroup, gains: Float[Array, "m r d"]) -> None:
+        """Take in one group of actions."""
+        post = self._posterior
+        size = max(post.dim**2, post.mixing.action_size(post.latent_factor))
+        for part in action_chunks(len(group.actions), size):
+            actions, R, Q = group.actions[part], group.root[part], gains[part]
+            Z = post.action_covariance.times_root(R, actions)
+            centre = post.mixing.apply(post.latent_mean[None], actions)[0] + post.offset_of(actions)
+            miss = group.response[part] - np.einsum("mrd,md->mr", R, centre)
+            # The mean, and beside it the columns of a root of the covariance of ψ: they enter alike.
+            columns = np.concatenate([miss[:, :, None], R @ post.mixing.root(post.latent_factor, actions)], axis=2)
+            z = Q.swapaxes(1, 2) @ columns
+            residual = columns - Z @ z
+            self.residual_sq += float(np.sum(residual**2) + np.sum(Z * Q))
+            flat = z.swapaxes(0, 1).reshape(post.dim, -1)
+            self.excess += flat @ flat.T - np.einsum("mrd,mre->de", Z, Q, optimize=True)
+            pull = np.einsum("mrd,mr->md", R, residual[:, :, 0])
+            self.latent_pull += post.mixing.apply_t(pull, actions)
+            self.offset_pull += pull.sum(axis=0)

@@ -1,0 +1,151 @@
+"""Draws from a posterior as ArviZ has them, for its plots and diagnostics; `ma.arviz`, the extra `manyarms[arviz]`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._base.checks import Array, as_actions, as_count, as_instance
+from manyarms._base.optional import imported
+from manyarms._base.rng import as_generator, split
+from manyarms._version import __version__
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.logged_data import LoggedData
+from manyarms.errors import ShapeError, TooLargeError
+from manyarms.linalg.groups import chunks
+from manyarms.posterior import RewardPosterior
+from manyarms.posterior.reward_posterior import check_logs
+
+if TYPE_CHECKING:
+    from xarray import DataTree
+
+__all__ = ["inference_data"]
+
+MAX_NUMBERS = 1 << 27
+"""How many numbers the draws of one group may take (a gigabyte)."""
+
+
+def inference_data(
+    posterior: RewardPosterior,
+    *,
+    n_draws: int = 1000,
+    rng: np.random.Generator,
+    actions: Any = None,
+    logs: LoggedData | None = None,
+) -> DataTree:
+    """Joint, independent draws of ψ and θ, before and after the data, as one chain; what was observed beside them.
+
+    Groups and variables: `posterior` and `prior` with `latent` (chain, draw, effect), where actions share effects, and
+    `weights` (chain, draw, action, feature). With `logs` also `observed_data` with `reward` (round), `constant_data`
+    with `context` and `logged_action`, and `log_likelihood`, that of each reward under each posterior draw, for
+    leave-one-out scores; a weighted round is there once. Actions go by their ids where there is a catalog.
+
+    This is the tree that ArviZ works on from 1.0; `arviz.from_datatree` of earlier ones makes `InferenceData` of it.
+
+    Args:
+        posterior: What `fit` returned.
+        n_draws: How many draws of each.
+        rng: A NumPy generator.
+        actions: Which actions' weights; None for all.
+        logs: The rounds that it was fitted on, or others.
+
+    Raises:
+        MissingLibraryError: When arviz-base is not installed.
+        ShapeError: When `actions` names none.
+        TooLargeError: When draws of all these actions, or rounds, would take more than a gigabyte.
+    """
+    arviz: Any = imported("arviz_base", "ma.arviz", "manyarms[arviz]")
+    posterior = as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
+    n_draws, weights = as_count("n_draws", n_draws), posterior.weights
+    K = weights.n_actions
+    shown = np.arange(K) if actions is None else as_actions("actions", actions, n_actions=K)
+    if not len(shown):
+        raise ShapeError("actions must name one action at least; leave it out for all of them.")
+    logged = np.empty(0, dtype=np.int64) if logs is None else check_logs(logs, posterior.prior).actions
+    drawn = np.union1d(shown, logged)
+    _check_size(n_draws, len(drawn) * weights.dim, f"{len(drawn):,} actions", "Name fewer actions=")
+    _check_size(n_draws, len(logged), f"{len(logged):,} rounds", "Pass some of the logs")
+    before, after = split(as_generator(rng), "prior", "posterior")
+    place = np.searchsorted(drawn, shown)
+    groups: dict[str, dict[str, Array]] = {}
+    latent, theta = _draws(weights, drawn, n_draws, after)
+    groups["posterior"] = _variables(latent, theta[:, place])
+    groups["prior"] = _variables(*_draws(posterior.prior, shown, n_draws, before))
+    if logs is not None:
+        groups["log_likelihood"] = {"reward": _log_likelihood(posterior, logs, theta, np.searchsorted(drawn, logged))}
+        groups["observed_data"] = {"reward": logs.rewards}
+        groups["constant_data"] = {"context": logs.contexts, "logged_action": _ids(posterior, logged)}
+    dims = {
+        "latent": ["effect"],
+        "weights": ["action", "feature"],
+        "reward": ["round"],
+        "context": ["round", "feature"],
+        "logged_action": ["round"],
+    }
+    coords = {
+        "action": _ids(posterior, shown),
+        "feature": list(posterior.feature_names),
+        "effect": _effects(posterior.prior, posterior.feature_names),
+        "round": np.arange(len(logged)),
+    }
+    attrs = {
+        "inference_library": "manyarms",
+        "inference_library_version": __version__,
+        "likelihood": repr(posterior.likelihood),
+        "log_evidence": posterior.log_evidence,
+    }
+    return arviz.from_dict(groups, dims=dims, coords=coords, attrs={"/": attrs})
+
+
+def _check_size(n_draws: int, numbers: int, what: str, way_out: str) -> None:
+    if n_draws * numbers > MAX_NUMBERS:
+        raise TooLargeError(
+            f"{n_draws:,} draws for {what} would take {n_draws * numbers:,} numbers. {way_out}, or take fewer draws."
+        )
+
+
+def _draws(
+    weights: HierarchicalGaussian, actions: Int[Array, " m"], n_draws: int, rng: np.random.Generator
+) -> tuple[Float[Array, "s p"], Float[Array, "s m d"]]:
+    """Draws of ψ, and of θ_a given each."""
+    latent_rng, action_rng = split(rng, "latent", "actions")
+    latent = weights.draw_latent(latent_rng, n_draws)
+    return latent, weights.draw_given(latent, actions, action_rng)
+
+
+def _variables(latent: Float[Array, "s p"], theta: Float[Array, "s m d"]) -> dict[str, Array]:
+    """As one chain; a prior under which actions share nothing has no ψ."""
+    shared = {"latent": latent[None]} if latent.shape[1] else {}
+    return {**shared, "weights": theta[None]}
+
+
+def _log_likelihood(
+    posterior: RewardPosterior, logs: LoggedData, theta: Float[Array, "s m d"], place: Int[Array, " n"]
+) -> Float[Array, "1 s n"]:
+    out = np.empty((1, len(theta), len(logs)))
+    for rows in chunks(len(logs), max(1, (1 << 22) // theta[:, 0].size)):
+        predictor = np.einsum("nd,snd->sn", logs.contexts[rows], theta[:, place[rows]])
+        rewards = np.broadcast_to(logs.rewards[rows], predictor.shape)
+        flat = posterior.likelihood.log_density(rewards.reshape(-1), predictor.reshape(-1))
+        out[0, :, rows] = flat.reshape(predictor.shape)
+    return out
+
+
+def _ids(posterior: RewardPosterior, actions: Int[Array, " m"]) -> Array:
+    """What actions are called; texts where ids are anything but numbers, since files have no other names."""
+    if posterior.catalog is None:
+        return actions
+    ids = posterior.catalog.ids[actions]
+    return ids if ids.dtype.kind in "iuf" else np.array([str(one) for one in ids.tolist()])
+
+
+def _effects(prior: HierarchicalGaussian, features: tuple[str, ...]) -> list[str]:
+    """What the coordinates of ψ are called: the effect, and the feature where effects are in the space of θ."""
+    found = list[str]()
+    for group in prior.effects:
+        labels = range(group.count) if group.labels is None else group.labels
+        parts = features if group.part_dim == len(features) else [str(j) for j in range(group.part_dim)]
+        found += [f"{group.name}={label}[{part}]" for label in labels for part in parts]
+    return found

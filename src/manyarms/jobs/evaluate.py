@@ -1,0 +1,304 @@
+"""Policies side by side: what a posterior says of each, how they differ from what runs now, and other judges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._base.checks import Array, as_instance
+from manyarms._base.progress import Progress, reporter
+from manyarms.core.estimate import Estimate
+from manyarms.core.fingerprint import Fingerprint, any_shared
+from manyarms.core.logged_data import LoggedData
+from manyarms.core.policy import Policy, readable
+from manyarms.core.tables import Tabular, html_table
+from manyarms.errors import DataTypeError, InputError, UndefinedLiftError
+from manyarms.estimators.compare import Judge
+from manyarms.policies import Logged
+from manyarms.posterior.policy_profile import ALONE, PAIR, Profiles
+from manyarms.posterior.posterior import Posterior
+
+BASELINE = "logged"
+"""What runs now, in tables."""
+
+POSTERIOR = "posterior"
+"""The model itself, among the judges."""
+
+TRAINED = "learned from these rounds: an estimate on them flatters it"
+"""What is said of a policy, or of an estimator's model, that is judged on its own training rounds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """How often a policy chooses which action.
+
+    Attributes:
+        actions: Those that are chosen at all, ascending.
+        shares: The share of contexts in which each is.
+    """
+
+    actions: Int[Array, " m"]
+    shares: Float[Array, " m"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One policy under all judges.
+
+    Attributes:
+        name: What it is called.
+        value: Its value under the posterior; None without one.
+        difference: The same less that of the baseline; None for the baseline, and without a posterior.
+        lift: The difference over the size of the baseline's value; None where that may be zero.
+        choices: What it chooses on the contexts of the logs.
+        estimates: Its value under each estimator, by name.
+        left_out: Estimators that could not judge it, with the reason.
+        warnings: Beyond those of the estimates, in plain words.
+    """
+
+    name: str
+    value: Estimate | None = None
+    difference: Estimate | None = None
+    lift: Estimate | None = None
+    choices: Choices | None = None
+    estimates: Mapping[str, Estimate] = field(default_factory=dict[str, Estimate])
+    left_out: Mapping[str, str] = field(default_factory=dict[str, str])
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def all_warnings(self) -> tuple[str, ...]:
+        """Its own and those of its estimates, each once and with the judges it comes from."""
+        own = [*self.warnings, *(self.value.warnings if self.value is not None else ())]
+        judges = dict[str, list[str]]()
+        for name, estimate in self.estimates.items():
+            for one in estimate.warnings:
+                judges.setdefault(one, []).append(name)
+        others = [f"{', '.join(names)}: {one}" for one, names in judges.items()]
+        missing = [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
+        return tuple(dict.fromkeys([*own, *others, *missing]))
+
+
+@dataclass(frozen=True)
+class Evaluation(Tabular):
+    """What `evaluate` returns.
+
+    Attributes:
+        n_rounds: Rounds that policies were judged on.
+        mean_reward: What these brought on average: the logging policy's own value, without any model.
+        mean_reward_error: Its standard error.
+        baseline: What runs now.
+        policies: The candidates, in their order.
+        pairs: The value of the first less that of the second, by the names of two candidates, where that was asked for.
+    """
+
+    n_rounds: int
+    mean_reward: float
+    baseline: Judged
+    policies: tuple[Judged, ...]
+    pairs: Mapping[tuple[str, str], Estimate] = field(default_factory=dict[tuple[str, str], Estimate])
+    mean_reward_error: float = 0.0
+
+    @property
+    def rows(self) -> tuple[Judged, ...]:
+        """The baseline, then the candidates."""
+        return (self.baseline, *self.policies)
+
+    def probability_better(self, first: str, second: str) -> float | None:
+        """How probable it is that the first is worth more than the second; None where they were not compared."""
+        for sign, pair in ((1, (first, second)), (-1, (second, first))):
+            found = self.pairs.get(pair)
+            if found is None and pair[1] == self.baseline.name:
+                found = next((row.difference for row in self.policies if row.name == pair[0]), None)
+            if found is not None:
+                return found.probability_positive if sign > 0 else 1.0 - found.probability_positive
+        return None
+
+    def records(self, level: float = 0.95) -> list[dict[str, Any]]:
+        """A plain record for each policy and judge, the posterior first.
+
+        Args:
+            level: Of the intervals.
+        """
+        found = list[dict[str, Any]]()
+        for row in self.rows:
+            if row.value is not None:
+                found.append(
+                    {"policy": row.name, "estimator": POSTERIOR, **_gained(row, level), **row.value.record(level)}
+                )
+            for name, estimate in row.estimates.items():
+                found.append({"policy": row.name, "estimator": name, **estimate.record(level)})
+        return found
+
+    def _repr_html_(self) -> str:
+        wanted = ("policy", "estimator", "value", "low", "high", "difference", "probability_better", "warnings")
+        rows = [{name: record[name] for name in wanted if name in record} for record in self.records()]
+        for row in rows:
+            # In full they are in .rows; here they would push the figures off the screen.
+            row["warnings"] = len(row["warnings"].split("; ")) if row["warnings"] else 0
+        return html_table(rows)
+
+    def __str__(self) -> str:
+        width = max(len(row.name) for row in self.rows)
+        lines = list[str]()
+        for row in self.rows:
+            line = f"{row.name:<{width}}"
+            if row.value is not None:
+                line += f"  {row.value}"
+            if row.difference is not None:
+                line += f"  vs {self.baseline.name} {row.difference}, better with probability "
+                line += f"{row.difference.probability_positive:.3f}"
+            lines.append(line + "".join(f"  {name} {estimate}" for name, estimate in row.estimates.items()))
+        return "\n".join(lines)
+
+
+def evaluate(
+    policies: Mapping[str, Policy],
+    logs: LoggedData,
+    posterior: Posterior | None = None,
+    *,
+    estimators: Sequence[Judge] = (),
+    contexts: Any = None,
+    fingerprints: tuple[Fingerprint, ...] = (),
+    pairs: bool = False,
+    progress: Progress = False,
+) -> Evaluation:
+    """Judge policies on logged contexts: by a posterior, against what was logged, and by estimators.
+
+    The values and differences are those of `posterior.value` and `posterior.difference`; each policy is asked once.
+
+    Args:
+        policies: The candidates by name.
+        logs: Rounds to judge on, best those that neither posterior nor policies have seen.
+        posterior: The judge; None for estimators alone.
+        estimators: Other judges, which use the rewards of these rounds.
+        contexts: The rows of `logs` as a table, for policies whose feature map is another than that of `logs`.
+        fingerprints: What else these rounds are known by, such as the files they came from.
+        pairs: Whether to compare all candidates with one another, too.
+        progress: True shows how far it is; a function is called as progress(done, total).
+    """
+    logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
+    judge: Any = posterior
+    if not isinstance(judge, Posterior | None):
+        raise DataTypeError(
+            f"posterior must be what fit() returned; got {type(judge).__name__}. Of what learn_prior() returned, pass "
+            ".posterior."
+        )
+    if posterior is None and not estimators:
+        raise InputError("nothing to judge by: pass a posterior, or estimators.")
+    if not policies:
+        raise InputError("nothing to judge: pass a policy.")
+    if len(logs) == 0:
+        raise InputError("there are no rounds to judge on.")
+    if logs.weights is not None and not logs.weights.any():
+        raise InputError("all rounds have weight zero: there is nothing to judge on.")
+    raw = logs.contexts if contexts is None else contexts
+    known = (logs.fingerprint, *fingerprints)
+    if BASELINE in policies:
+        raise InputError(f"{BASELINE!r} is what runs now: call the policy something else.")
+    for name, policy in policies.items():
+        _check_catalogs(name, policy, logs)
+    own = {name: readable(policy, raw, logs.features, name) for name, policy in policies.items()}
+    everyone: dict[str, Policy] = {BASELINE: Logged(logs), **own}
+    rows = list[Judged]()
+    profiles = dict[str, Any]()
+    with reporter(progress, len(everyone), "policies") as report:
+        for name, policy in everyone.items():
+            judged, profile = _by_posterior(name, policy, logs, posterior, profiles.get(BASELINE))
+            if profile is not None and (pairs or name == BASELINE):
+                profiles[name] = profile
+            if name != BASELINE:
+                judged = _by_estimators(judged, policy, logs, estimators, known)
+            rows.append(judged)
+            report(len(rows), len(everyone))
+    profiles.pop(BASELINE, None)
+    mean = float(np.average(logs.rewards, weights=logs.weights))
+    spread = float(np.average((logs.rewards - mean) ** 2, weights=logs.weights))
+    error = float(np.sqrt(spread / max(effective_size(logs.weights, len(logs)) - 1.0, 1.0)))
+    return Evaluation(len(logs), mean, rows[0], tuple(rows[1:]), _pairs(profiles, logs, posterior), error)
+
+
+def effective_size(weights: Float[Array, " n"] | None, n: int) -> float:
+    """(Σw)² / Σw²: how many rounds of equal weight say as much as these, whatever the unit of weights."""
+    return float(n) if weights is None else float(weights.sum() ** 2 / max((weights**2).sum(), np.finfo(float).tiny))
+
+
+def _pairs(
+    profiles: Mapping[str, Any], logs: LoggedData, posterior: Posterior | None
+) -> dict[tuple[str, str], Estimate]:
+    """How candidates differ from one another."""
+    if posterior is None:
+        return {}
+    found = dict[tuple[str, str], Estimate]()
+    for (first, (mine, own)), (second, (theirs, other)) in combinations(profiles.items(), 2):
+        both = Profiles.of_rows((mine, theirs), [own, other], PAIR, logs.weights, logs.groups)
+        found[first, second] = posterior.judged(both)
+    return found
+
+
+def _gained(row: Judged, level: float) -> dict[str, Any]:
+    """How a policy differs from the baseline; the baseline itself has nothing to differ from."""
+    if row.difference is None:
+        return {}
+    low, high = row.difference.interval(level)
+    return {
+        "difference": row.difference.value,
+        "difference_low": low,
+        "difference_high": high,
+        "probability_better": row.difference.probability_positive,
+    }
+
+
+def _check_catalogs(name: str, policy: Policy, logs: LoggedData) -> None:
+    """Refuse a policy whose actions are others than those of the logs, though there may be as many."""
+    as_instance(name, policy, Policy, "a policy")
+    mine, theirs = policy.catalog, logs.catalog
+    if mine is not None and theirs is not None and not (len(mine) == len(theirs) and mine.begins_with(theirs)):
+        raise InputError(f"{name} was learned with another catalog than that of the logs: its actions are others.")
+
+
+def _by_posterior(
+    name: str, policy: Policy, logs: LoggedData, posterior: Posterior | None, base: Any
+) -> tuple[Judged, Any]:
+    if posterior is None:
+        mass = policy.feature_mass(logs.contexts, weights=logs.weights)
+        return Judged(name, choices=Choices(mass.actions, mass.probability)), None
+    with np.errstate(over="ignore", invalid="ignore"):
+        masses, rows = profile = posterior.profile_parts(policy, logs.contexts, None, logs.weights, name)
+    choices = Choices(masses[0].actions, masses[0].probability)
+    if base is None:
+        found = Profiles.of_rows((masses,), [rows], ALONE, logs.weights, logs.groups)
+        return Judged(name, posterior.judged(found), choices=choices), profile
+    # Less its baseline, and the baseline itself: their sum is the policy.
+    found = Profiles.of_rows((masses, base[0]), [rows, base[1]], PAIR, logs.weights, logs.groups)
+    try:
+        lift = posterior.lifted(found)[0]
+    except UndefinedLiftError:
+        lift = None
+    return Judged(name, posterior.judged(found, (1.0, 1.0)), posterior.judged(found), lift, choices), profile
+
+
+def _free(name: str, taken: Mapping[str, Any]) -> str:
+    """The name, with a number where several estimators share it."""
+    number = next(i for i in range(1, len(taken) + 2) if (name if i == 1 else f"{name} ({i})") not in taken)
+    return name if number == 1 else f"{name} ({number})"
+
+
+def _by_estimators(
+    judged: Judged, policy: Policy, logs: LoggedData, estimators: Sequence[Judge], known: tuple[Fingerprint, ...]
+) -> Judged:
+    found, left_out = dict[str, Estimate](), dict[str, str]()
+    for estimator in estimators:
+        try:
+            found[_free(estimator.name, found)] = estimator.estimate(policy, logs)
+        except InputError as cause:
+            # One estimator that cannot judge one policy must not cost the others their answer.
+            left_out[_free(estimator.name, left_out)] = str(cause)
+    trained = any_shared(policy.learned_from, known)
+    said = any(one.diagnostics.get("judged_on_training_rounds") for one in found.values())
+    warnings = (TRAINED,) if trained and not said else ()
+    return replace(judged, estimates=found, left_out=left_out, warnings=warnings)

@@ -1,0 +1,126 @@
+"""Some rounds of many, each as likely as any other; read through several feature maps at once where needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._base.checks import Array, as_count
+from manyarms._base.rng import as_generator
+from manyarms.core.features import FeatureMap
+from manyarms.core.logged_data import LoggedData
+from manyarms.core.policy import Bound, Policy
+from manyarms.errors import InputError
+from manyarms.logs.log_stream import LogStream, joined
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rounds drawn from a stream.
+
+    Attributes:
+        logs: The rounds, with the contexts of the first map where they were read through several.
+        total: How many rounds the stream has.
+        contexts: (n, d) in all features that were read.
+        features: The maps that these came through.
+    """
+
+    logs: LoggedData
+    total: int
+    contexts: Float[Array, "n d"]
+    features: FeatureMap | None
+
+    def bound(self, policy: Policy) -> Policy:
+        """A policy on these rounds, in the features of its own map; as it is where that is the map of the logs."""
+        if policy.features is None or policy.features == self.logs.features:
+            return policy
+        if not isinstance(self.features, StackedMap) or policy.features not in self.features.maps:
+            raise InputError("these rounds were not read through the feature map of the policy.")
+        return Bound(policy, self.features.part(self.contexts, policy.features))
+
+
+def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Sample:
+    """At most n rounds, drawn without replacement in one pass and kept in their order.
+
+    Every round gets a random key, and the n smallest stay: about 2 n rounds are held, however many there are.
+
+    Args:
+        stream: What `read_logs` gave; with a `StackedMap` as its features, the result serves several maps.
+        n: How many rounds at most.
+        rng: A NumPy generator.
+    """
+    n, rng = as_count("n", n), as_generator(rng)
+    parts, keys = list[LoggedData](), list[Array]()
+    total = held = 0
+    worst = np.inf
+    for batch in stream.batches():
+        key = rng.random(len(batch))
+        likely = np.flatnonzero(key < worst)
+        parts.append(batch.take(likely))
+        keys.append(key[likely])
+        total, held = total + len(batch), held + len(likely)
+        if held > 2 * n:
+            part, key = _smallest(parts, keys, n, stream)
+            parts, keys, held, worst = [part], [key], n, float(key.max())
+    logs = _smallest(parts, keys, n, stream)[0] if parts else joined([], stream)
+    return Sample(_with_first_map(logs), total, logs.contexts, logs.features)
+
+
+def _with_first_map(logs: LoggedData) -> LoggedData:
+    features = logs.features
+    if not isinstance(features, StackedMap):
+        return logs
+    first = features.maps[0]
+    return LoggedData(
+        features.part(logs.contexts, first), logs.actions, logs.rewards, logs.propensities, logs.n_actions,
+        weights=logs.weights, groups=logs.groups, features=first, catalog=logs.catalog,
+    )  # fmt: skip
+
+
+def _smallest(
+    parts: list[LoggedData], keys: list[Array], n: int, stream: LogStream
+) -> tuple[LoggedData, Float[Array, " n"]]:
+    """The rounds with the n smallest keys, in their order."""
+    rounds, key = joined(parts, stream), np.concatenate(keys)
+    if len(key) <= n:
+        return rounds, key
+    kept = np.sort(np.argpartition(key, n - 1)[:n])
+    return rounds.take(kept), key[kept]
+
+
+class StackedMap(FeatureMap):
+    """Several feature maps side by side, for logs that are read once for models with maps of their own.
+
+    Args:
+        maps: The maps; those that are equal stand there once.
+    """
+
+    def __init__(self, maps: Sequence[FeatureMap]):
+        self.maps = [one for i, one in enumerate(maps) if one not in maps[:i]]
+        self.features, self.intercept = (), False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What any of them reads."""
+        return tuple(dict.fromkeys(name for one in self.maps for name in one.columns))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all features, map by map."""
+        return tuple(name for one in self.maps for name in one.names)
+
+    def __call__(self, table: pa.Table | pa.RecordBatch) -> Float[Array, "n d"]:
+        return np.hstack([one(table) for one in self.maps])
+
+    def part(self, contexts: Float[Array, "n d"], features: FeatureMap) -> Float[Array, "n k"]:
+        """The columns of one of the maps."""
+        place = self.maps.index(features)
+        start = sum(one.dim for one in self.maps[:place])
+        return contexts[:, start : start + features.dim]

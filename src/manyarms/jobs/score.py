@@ -1,0 +1,362 @@
+"""The best actions for every context of a file, batch by batch into another file, or piece by piece into a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._base.checks import Array, as_count, as_instance, numbered_row, rows_from
+from manyarms._base.files import not_written, replacing
+from manyarms._base.progress import Progress, reporter
+from manyarms._base.vocabulary import Missing
+from manyarms.core.arrow_columns import codes_of
+from manyarms.core.catalog import Catalog
+from manyarms.core.features import FeatureMap
+from manyarms.core.policy import Policy
+from manyarms.core.tables import Tabular, as_arrow, html_facts
+from manyarms.engines import Engine, Local, as_engine
+from manyarms.errors import ActionError, DataFileError, DataTypeError, EligibilityError, InputError
+from manyarms.logs.row_reader import complete
+from manyarms.logs.sources import FileSource, Source, as_source
+from manyarms.policies import Greedy
+from manyarms.posterior.posterior import Posterior
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS = ("row", "rank", "action", "expected_reward", "reward_std")
+"""What the output has beside the columns that are passed through."""
+
+ROWS = 1 << 15
+"""Contexts that are scored at a time."""
+
+
+@dataclass(frozen=True)
+class Scored(Tabular):
+    """What `score` did.
+
+    Attributes:
+        path: The file that was written, or the folder of the parts.
+        n_contexts: Contexts that were scored.
+        n_rows: Rows that were written: up to k for each context.
+        n_dropped: Contexts that were left out because a value was missing.
+    """
+
+    path: Path
+    n_contexts: int
+    n_rows: int
+    n_dropped: int
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows that were written, read back."""
+        return self.to_arrow().to_pylist()
+
+    def _repr_html_(self) -> str:
+        # Not the rows: there may be too many to read back.
+        facts = {"contexts": self.n_contexts, "rows": self.n_rows, "left out": self.n_dropped}
+        return html_facts(str(self.path), facts)
+
+    def to_arrow(self, **options: Any) -> pa.Table:
+        """All that was written, read back into memory."""
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        return pq.read_table(self.path)
+
+
+def score(
+    model: Posterior | Policy,
+    contexts: Any,
+    out: str | os.PathLike[str],
+    *,
+    top_k: int = 1,
+    keep: Sequence[str] = (),
+    eligible: str | None = None,
+    missing: Missing = "refuse",
+    progress: Progress = False,
+    engine: Engine | str | None = None,
+) -> Scored:
+    """Write the k best actions of every context to a Parquet file, in a memory that does not grow with the rows.
+
+    The file has a row for each context and rank: the columns kept, `row` (the number of the context, from 0), `rank`
+    (from 1), `action` (its id where there is a catalog, else its number), `expected_reward`, and `reward_std`, how far
+    that is known; both are missing where no posterior is behind the policy. It is written beside its place and takes it
+    when it is whole.
+
+    Another engine than "local" writes a folder with a file for each piece of the contexts, named so that the files in
+    order have the rows in order. Each file is there whole or not at all, and a piece that is done twice, because a
+    process died, is the same file. When all are there, files that another run has left behind are removed.
+
+    Args:
+        model: What `fit` returned, for the actions with the highest expected reward; or a policy, for its own ranking.
+        contexts: A table or files with the columns of the model's feature map; see `read_logs`.
+        out: The Parquet file to write; a file that is there is replaced. Or the folder of parts, which all processes of
+            the engine must be able to write to.
+        top_k: k.
+        keep: Columns to pass through, such as the id of a user.
+        eligible: A column with a list of the actions that may be chosen in each row; None for all everywhere.
+        missing: "refuse" a row that lacks a value, or "drop" it.
+        progress: True shows how far it is; a function is called as progress(rows done, rows in all or 0). Only for the
+            engine "local".
+        engine: Where contexts are scored: "local" (the default), "dask", "spark", or an engine with options of its own.
+    """
+    policy = model if isinstance(model, Policy) else Greedy(model)
+    features, path, source, where = _map_of(policy), Path(out), as_source(contexts), as_engine(engine)
+    source.need([*features.columns, *keep, *([] if eligible is None else [eligible])])
+    if path.suffix.lower() in (".csv", ".gz", ".arrow", ".feather"):
+        raise InputError(f"{path} must end in .parquet: scores are written as Parquet, whatever the name.")
+    taken = [name for name in keep if name in (*COLUMNS, _NUMBER)]
+    if taken:
+        raise InputError(f"keep names {taken[0]!r}, which is a column of the output itself. Rename it first.")
+    work = _Scoring(policy, features, _posterior_of(policy), as_count("top_k", top_k), tuple(keep), eligible, missing)
+    if work.top_k > policy.n_actions:
+        raise InputError(f"top_k must be at most the {policy.n_actions} actions there are; got {top_k}.")
+    if isinstance(source, FileSource) and path.exists():
+        read = {place for file in source.files for place in (file, *file.resolve().parents)}
+        if any(path.samefile(place) for place in read):
+            raise InputError(f"{path} is, or holds, one of the files to be read: write elsewhere.")
+    if not isinstance(where, Local):
+        return _in_parts(work, source, path, where)
+    if path.is_dir():
+        raise InputError(
+            f"{path} is a folder, such as other engines write, and this one writes a file. Pass another path, or "
+            "remove it."
+        )
+    with reporter(progress, source.n_rows or 0, "scoring") as report:
+        found = _write(path, work.batches(source), lambda done: report(done, source.n_rows or 0))
+    return _some(found)
+
+
+def _some(found: Scored) -> Scored:
+    if not found.n_contexts:
+        raise InputError("there are no rows to score.")
+    return found
+
+
+def _in_parts(work: _Scoring, source: Source, folder: Path, engine: Engine) -> Scored:
+    """A file for each piece of the contexts."""
+    if folder.is_file():
+        raise InputError(
+            f"{folder} is a file, and several processes write a folder of files. Pass another path, or remove it."
+        )
+    with _folder_for(folder):
+        # Other processes may be in other folders.
+        found = engine.each(source, _ScorePiece(work, folder.absolute()))
+        sums = (sum(getattr(part, name) for part in found) for name in ("n_contexts", "n_rows", "n_dropped"))
+        total = _some(Scored(folder, *sums))
+    written = {part.path.name for part in found if part.n_contexts}
+    for old in folder.glob("part-*.parquet"):
+        if old.name not in written and _PART.fullmatch(old.name):
+            old.unlink()
+    return total
+
+
+@contextmanager
+def _folder_for(folder: Path) -> Generator[None]:
+    """A folder that is there inside the block; those made for it go again when nothing has come into them."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for one in made:
+                one.rmdir()
+        raise
+
+
+@dataclass(frozen=True)
+class _ScorePiece:
+    """What is done with a piece of the contexts; it travels to other processes.
+
+    Attributes:
+        work: How contexts are scored.
+        folder: Where the file goes.
+    """
+
+    work: _Scoring
+    folder: Path
+
+    def __call__(self, piece: Source) -> Scored:
+        return _write(self.folder / f"part-{piece.first_row:015d}.parquet", self.work.batches(piece))
+
+
+_PART = re.compile(r"part-\d{15}\.parquet")
+"""By the number of its first row, so that names are in the order of rows."""
+
+
+class _Batch(NamedTuple):
+    """Some contexts, scored: how many were read, how many of them were left out, and the actions of the others."""
+
+    n_read: int
+    n_dropped: int
+    table: pa.Table | None
+
+
+def _write(path: Path, batches: Iterator[_Batch], report: Callable[[int], None] = lambda done: None) -> Scored:
+    """All batches into one file, which is there when all of them are; there is none when no context is left."""
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    n_read = n_rows = n_dropped = 0
+    with _naming(path), ExitStack() as open_files:
+        writer = None
+        for batch in batches:
+            if batch.table is not None:
+                if writer is None:
+                    file = open_files.enter_context(replacing(path))
+                    writer = open_files.enter_context(pq.ParquetWriter(file, batch.table.schema))
+                writer.write_table(batch.table)
+                n_rows += batch.table.num_rows
+            n_read, n_dropped = n_read + batch.n_read, n_dropped + batch.n_dropped
+            report(n_read)
+    return Scored(path, n_read - n_dropped, n_rows, n_dropped)
+
+
+@contextmanager
+def _naming(path: Path) -> Generator[None]:
+    """What a disk says against a file, with its name; sources name the files that cannot be read themselves."""
+    try:
+        yield
+    except OSError as problem:
+        raise DataFileError(not_written(path, problem)) from problem
+
+
+class _Scoring:
+    """From batches of contexts to tables of actions; plain data, so that it travels to other processes."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        features: FeatureMap,
+        posterior: Posterior | None,
+        top_k: int,
+        keep: tuple[str, ...],
+        eligible: str | None,
+        missing: Missing,
+    ):
+        self._policy, self._features, self._posterior = policy, features, posterior
+        self.top_k, self._keep, self._eligible = top_k, keep, eligible
+        self._missing: Missing = missing
+        self._ids = _id_column(policy.catalog, policy.n_actions)
+
+    def batches(self, source: Source) -> Iterator[_Batch]:
+        """The contexts of a source, or of a piece of one, and their actions."""
+        more = [] if self._eligible is None else [self._eligible]
+        names = list(dict.fromkeys((*self._features.columns, *self._keep, *more)))
+        first = source.first_row
+        for batch in source.batches(names, ROWS):
+            with rows_from(first, source.place_of):
+                table, dropped, rows = self._complete(batch, first)
+                yield _Batch(batch.num_rows, dropped, self._scored(table, rows) if table.num_rows else None)
+            first += batch.num_rows
+
+    def _complete(self, batch: pa.RecordBatch, first: int) -> tuple[pa.Table, int, Int[Array, " n"]]:
+        """Rows that lack no feature, how many do, and the numbers of those that stay."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        numbered = batch.append_column(_NUMBER, pa.array(np.arange(first, first + batch.num_rows)))
+        table = pa.Table.from_batches([numbered])
+        kept, dropped = complete(numbered, [*self._features.columns, _NUMBER], self._missing)
+        rows = kept[_NUMBER].to_numpy()
+        return (table if not dropped else table.take(rows - first)).drop_columns([_NUMBER]), dropped, rows
+
+    def _scored(self, table: pa.Table, rows: Int[Array, " n"]) -> pa.Table:
+        import pyarrow as pa  # noqa: PLC0415
+
+        x = self._features(table)
+        allowed = None if self._eligible is None else self._sets(table[self._eligible], rows)
+        best = self._policy.top_k(x, self.top_k, eligible=allowed)
+        which, rank = np.nonzero(best >= 0)
+        actions = best[which, rank]
+        reward, std = self._rewards(x[which], actions)
+        return pa.table(
+            {
+                **{name: table[name].take(which) for name in self._keep},
+                "row": rows[which],
+                "rank": (rank + 1).astype(np.int32),
+                "action": self._ids.take(actions),
+                "expected_reward": reward,
+                "reward_std": std,
+            }
+        )
+
+    def _rewards(self, x: Float[Array, "m d"], actions: Int[Array, " m"]) -> tuple[pa.Array, pa.Array]:
+        import pyarrow as pa  # noqa: PLC0415
+
+        if self._posterior is None:
+            return pa.nulls(len(actions), pa.float64()), pa.nulls(len(actions), pa.float64())
+        found = self._posterior.expected_reward(x, actions), self._posterior.reward_std(x, actions)
+        return pa.array(found[0]), pa.array(found[1])
+
+    def _sets(self, column: pa.ChunkedArray, rows: Int[Array, " n"]) -> sparse.csr_array:
+        """Lists of ids as the eligible sets of every row."""
+        import pyarrow as pa  # noqa: PLC0415
+        from pyarrow import compute  # noqa: PLC0415
+
+        name, kind = self._eligible, column.type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+            raise DataTypeError(f"column {name} must hold lists of actions; its type is {kind}.")
+        sizes = compute.call_function("list_value_length", [column]).fill_null(0).to_numpy()
+        if sizes.min() == 0:
+            where = numbered_row(rows[np.argmin(sizes)])
+            raise EligibilityError(f"column {name} leaves nothing to choose from in {where}. Leave such rows out.")
+        flat = compute.call_function("list_flatten", [column])
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        if flat.null_count:
+            place = flat.is_null().to_pylist().index(True)
+            raise ActionError(
+                f"column {name} has a missing action in {numbered_row(rows[owner[place]])}. Leave it out."
+            )
+        codes, ids = codes_of(flat if isinstance(flat, pa.ChunkedArray) else pa.chunked_array([flat]))
+        actions = self._numbers(ids)[codes]
+        if (actions < 0).any():
+            place = int(np.argmax(actions < 0))
+            raise ActionError(
+                f"column {name} has {ids[codes[place]]!r} in {numbered_row(rows[owner[place]])}, which is not among "
+                f"the {self._policy.n_actions:,} actions."
+            )
+        return sparse.csr_array((np.ones(len(actions)), (owner, actions)), shape=(len(sizes), self._policy.n_actions))
+
+    def _numbers(self, ids: list[Any]) -> Int[Array, " m"]:
+        if self._policy.catalog is not None:
+            return self._policy.catalog.find(ids)
+        fine = [isinstance(one, int) and 0 <= one < self._policy.n_actions for one in ids]
+        return np.array([one if ok else -1 for one, ok in zip(ids, fine, strict=True)], dtype=np.int64)
+
+
+def _map_of(policy: Policy) -> FeatureMap:
+    if policy.features is None:
+        raise InputError(
+            f"{type(policy).__name__} has no feature map, so columns cannot be read: score one made from logs that "
+            "ma.read_logs read."
+        )
+    if policy.n_rows is not None:
+        raise InputError(f"{policy!r} has no choices for other rows.")
+    return as_instance("features", policy.features, FeatureMap, "a FeatureMap")
+
+
+def _posterior_of(policy: Policy) -> Posterior | None:
+    """What a policy, or the one it follows, was made of."""
+    inner = getattr(policy, "policy", policy)
+    found = getattr(inner, "posterior", None)
+    return found if isinstance(found, Posterior) else None
+
+
+def _id_column(catalog: Catalog | None, n_actions: int) -> pa.Array:
+    """Ids by action number; as texts where they are of several types."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if catalog is None:
+        return pa.array(np.arange(n_actions))
+    return as_arrow(catalog.ids.tolist())
+
+
+_NUMBER = "__row__"

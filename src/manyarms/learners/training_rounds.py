@@ -1,0 +1,202 @@
+"""The rounds as the objectives of learners see them: all that does not depend on the policy, computed once.
+
+Rewards of all actions as a model predicts them, for learners that average them under the policy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._base.checks import Array
+from manyarms.core.eligibility import Eligibility, SharedSet, eligible_blocks
+from manyarms.core.logged_data import LoggedData
+from manyarms.errors import DataTypeError, InputError
+from manyarms.estimators.reward_model import CrossFit, FittedModel, RewardModel, check_model_size
+from manyarms.linalg.pairs import pair_rows
+from manyarms.posterior import HurdlePosterior
+from manyarms.posterior.posterior import Posterior
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Sets of actions, and the one that each round has: clusters, neighbourhoods, what is eligible. None is empty.
+
+    Attributes:
+        members: (S, K) with ones where an action belongs to a set.
+        which: (n,): the set of each round.
+    """
+
+    members: sparse.csr_array
+    which: Int[Array, " n"]
+
+    def take(self, rows: slice | Int[Array, " m"]) -> Sets:
+        """For these rounds only."""
+        return Sets(self.members, self.which[rows])
+
+    @property
+    def by_round(self) -> sparse.csr_array:
+        """(n, K) with ones where an action belongs to the set of a round."""
+        return self.members[self.which]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rounds with importance weights w_i = π(A_i | x_i) / p_i, A_i being the logged action or its set.
+
+    Attributes:
+        contexts: (n, d).
+        actions: (n,) as logged.
+        rewards: (n,): what a weight multiplies; r_i, or r_i - r̂(x_i, a_i) when there is a model.
+        propensities: (n,): p_i, the logging policy's probability of A_i, or a floor on it.
+        row_weights: (n,), all above zero: weight 2 is the round twice.
+        n_actions: K.
+        sets: A_i of each round; None when it is the logged action alone.
+        eligible: What may be chosen in each round; None for everything.
+        predicted: r̂ for all actions, averaged under the policy; None for no such term.
+    """
+
+    contexts: Float[Array, "n d"]
+    actions: Int[Array, " n"]
+    rewards: Float[Array, " n"]
+    propensities: Float[Array, " n"]
+    row_weights: Float[Array, " n"]
+    n_actions: int
+    sets: Sets | None = None
+    eligible: Sets | None = None
+    predicted: Predicted | None = None
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def take(self, rows: slice | Int[Array, " m"]) -> Problem:
+        """These rounds only."""
+        return Problem(
+            self.contexts[rows],
+            self.actions[rows],
+            self.rewards[rows],
+            self.propensities[rows],
+            self.row_weights[rows],
+            self.n_actions,
+            None if self.sets is None else self.sets.take(rows),
+            None if self.eligible is None else self.eligible.take(rows),
+            None if self.predicted is None else self.predicted.take(rows),
+        )
+
+    def chosen(self, probabilities: Float[Array, "n K"]) -> sparse.csr_array:
+        """(n, K): π(a | x_i) where a is in A_i, given π(· | x_i) of every round."""
+        n = len(self)
+        if self.sets is None:
+            data, columns, starts = probabilities[np.arange(n), self.actions], self.actions, np.arange(n + 1)
+        else:
+            inside = self.sets.by_round
+            data, columns, starts = probabilities[pair_rows(inside), inside.indices], inside.indices, inside.indptr
+        return sparse.csr_array((data, columns, starts), shape=(n, self.n_actions))
+
+
+def make_problem(
+    logs: LoggedData,
+    propensities: Float[Array, " n"],
+    *,
+    clip: float = 0.0,
+    sets: Sets | None = None,
+    eligible: Eligibility | None = None,
+    predicted: Predicted | None = None,
+) -> Problem:
+    """The rounds of a log that count, refused when they cannot be weighted.
+
+    Args:
+        logs: Logged rounds.
+        propensities: π_0 of the logged action, or of its set.
+        clip: A floor on them.
+        sets: What is weighted, when that is not the logged action alone.
+        eligible: Which actions may be chosen where.
+        predicted: The model's rewards.
+    """
+    below = np.maximum(propensities, clip)
+    weights = np.ones(len(logs)) if logs.weights is None else logs.weights
+    kept = counted_rows(logs)
+    if below[kept].min() <= 0:
+        row = int(kept[np.argmin(below[kept])])
+        raise InputError(
+            f"the logging policy gives probability zero to what it logged in row {row}. "
+            "Check logging_policy and eligible, or pass clip."
+        )
+    rewards = logs.rewards
+    if predicted is not None:
+        rewards = rewards - predicted.of_logged(logs.contexts, logs.actions)
+    allowed = None if eligible is None else eligible_sets(eligible)
+    whole = Problem(logs.contexts, logs.actions, rewards, below, weights, logs.n_actions, sets, allowed, predicted)
+    return whole if len(kept) == len(logs) else whole.take(kept)
+
+
+def counted_rows(logs: LoggedData) -> Int[Array, " m"]:
+    """The rounds with a weight above zero, of which there must be some."""
+    kept = np.arange(len(logs)) if logs.weights is None else np.flatnonzero(logs.weights)
+    if len(kept) == 0:
+        raise InputError(f"nothing can be learned: none of the {len(logs)} rounds has a weight above zero.")
+    return kept
+
+
+def eligible_sets(eligible: Eligibility) -> Sets:
+    """The eligible sets of all rounds, held together as training takes rounds in any order; a shared one only once."""
+    if isinstance(eligible, SharedSet):
+        return Sets(eligible.block(slice(0, 1)), np.zeros(eligible.n_rows, dtype=np.int64))
+    found = [block for _, block in eligible_blocks(eligible, eligible.n_rows, 1 << 12)]
+    return Sets(sparse.csr_array(sparse.vstack(found, format="csr")), np.arange(eligible.n_rows))
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """r̂(x_i, a) = x_iᵀ θ̂_a, with a θ̂ of its own for each fold of rounds.
+
+    Attributes:
+        means: (F, K, d): θ̂ by fold.
+        folds: (n,): the fold of each round.
+    """
+
+    means: Float[Array, "F K d"]
+    folds: Int[Array, " n"]
+
+    @classmethod
+    def by(cls, model: RewardModel, logs: LoggedData) -> Predicted:
+        """What a model predicts for these rounds; a `CrossFit` is fitted here, once, and not at every step."""
+        if isinstance(model, FittedModel):
+            check_model_size(model.posterior, logs)
+            return cls(_linear_means(model.posterior)[None], np.zeros(len(logs), dtype=np.int64))
+        if isinstance(model, CrossFit):
+            check_model_size(model.prior, logs)
+            folds = model.folds(logs)
+            fitted = [_linear_means(model.without(logs, folds == fold)) for fold in range(model.n_folds)]
+            return cls(np.stack(fitted), folds)
+        raise DataTypeError(
+            f"a learner needs r̂ for every action: pass what ma.fit returned or a CrossFit; got {type(model).__name__}."
+        )
+
+    def take(self, rows: slice | Int[Array, " m"]) -> Predicted:
+        """For these rounds only."""
+        return Predicted(self.means, self.folds[rows])
+
+    def of_all(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
+        """r̂(x_i, a) for all actions; one context a round."""
+        if len(self.means) == 1:
+            return contexts @ self.means[0].T
+        out = np.empty((len(contexts), self.means.shape[1]))
+        for fold in np.unique(self.folds):
+            rows = self.folds == fold
+            out[rows] = contexts[rows] @ self.means[fold].T
+        return out
+
+    def of_logged(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        """r̂(x_i, a_i)."""
+        return np.einsum("nd,nd->n", contexts, self.means[self.folds, actions])
+
+
+def _linear_means(posterior: Posterior) -> Float[Array, "K d"]:
+    """θ̂ of a model whose rewards are xᵀ θ_a."""
+    if isinstance(posterior, HurdlePosterior) or not posterior.is_linear:
+        raise DataTypeError("a learner needs a model with r̂(x, a) = xᵀ θ̂_a: fit it with Gaussian or StudentT rewards.")
+    return posterior.weights.action_mean()

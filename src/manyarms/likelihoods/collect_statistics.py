@@ -1,0 +1,97 @@
+"""Statistics of logged rounds, where one pass over them is enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._base.checks import Array
+from manyarms.core.action_sums import Rows, Sums
+from manyarms.core.logged_data import LoggedData
+from manyarms.core.statistics import Statistics, StatisticsSum
+from manyarms.engines import Tally, Task
+from manyarms.model_file.saved import Saved
+
+if TYPE_CHECKING:
+    from manyarms.likelihoods.likelihood import Likelihood
+
+
+@dataclass(frozen=True)
+class Counted(Saved):
+    """What a pass finds.
+
+    Attributes:
+        statistics: Of rewards, or of what stands in for them.
+        numbers: (q,) sums over rounds; which they are is the task's business.
+    """
+
+    saved_as = "counted"
+    statistics: Statistics
+    numbers: Float[Array, " q"]
+
+
+class CountingTask(Task[Counted]):
+    """A task that finds statistics, which are merged action by action."""
+
+    kinds = (Counted, Statistics, Rows, Sums)
+
+    def shards(self, found: Counted, count: int) -> list[Counted]:
+        parts = found.statistics.shards(count)
+        numbers = [found.numbers, *[np.zeros_like(found.numbers)] * (count - 1)]
+        return [Counted(part, own) for part, own in zip(parts, numbers, strict=True)]
+
+
+class CountingTally(Tally[Counted]):
+    """Statistics and numbers that are added up; a subclass says what a batch adds.
+
+    Args:
+        n_actions: K.
+        dim: d.
+        size: How many numbers.
+    """
+
+    def __init__(self, n_actions: int, dim: int, size: int):
+        self.statistics = StatisticsSum(n_actions, dim)
+        self.numbers: Float[Array, " q"] = np.zeros(size)
+
+    def merge(self, found: Counted) -> None:
+        self.statistics.add(found.statistics)
+        self.numbers += found.numbers
+
+    def found(self) -> Counted:
+        return Counted(self.statistics.total(), self.numbers)
+
+
+@dataclass(frozen=True)
+class Count(CountingTask):
+    """The sufficient statistics under a likelihood for which one pass is enough; its number is the log Jacobian.
+
+    Attributes:
+        likelihood: An exact one.
+        n_actions: K.
+        dim: d.
+    """
+
+    likelihood: Likelihood
+    n_actions: int
+    dim: int
+
+    def begin(self) -> _Count:
+        return _Count(self)
+
+
+class _Count(CountingTally):
+    def __init__(self, task: Count):
+        super().__init__(task.n_actions, task.dim, 1)
+        self._likelihood = task.likelihood
+
+    def take(self, rounds: LoggedData) -> None:
+        likelihood = self._likelihood
+        likelihood.check(rounds.rewards, rounds.weights)
+        counted = rounds.counted()
+        response = likelihood.response(counted.rewards)
+        self.statistics.add_rounds(counted.contexts, counted.actions, response, counted.weights)
+        self.numbers += likelihood.log_jacobian(counted.rewards, counted.weights)

@@ -1,0 +1,329 @@
+"""Rounds with a Gaussian site each, as the loop of `approximate` sees them.
+
+Rounds in memory: a site for each, moved one by one where that is needed.
+
+Rounds that are not in memory: every look at them is a pass, and their sites are kept as sums.
+
+Sites are needed only in Σ_i w_i φ φᵀ and Σ_i l_i φ, and on the way from one set of sites to another these sums move
+along a straight line. So a pass under given weights, which looks at every round once, says what the objective is there
+and where to go next; nothing that grows with the number of rounds is kept. The same steps as for rounds in memory, but
+for one: where all sites at once overshoot, rounds in memory are settled one by one first, and these are not.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._base.checks import Array
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.logged_data import LoggedData, Logs
+from manyarms.core.statistics import Statistics
+from manyarms.engines import Engine
+from manyarms.inference import condition
+from manyarms.likelihoods.collect_statistics import Counted, CountingTally, CountingTask
+from manyarms.likelihoods.likelihood import Likelihood, Site
+from manyarms.linalg.groups import chunks
+from manyarms.linalg.top_k import row_norms
+
+Sites = TypeVar("Sites")
+WIDE = 1.0
+"""Of a predictor with a larger variance even an earlier posterior knows no better than the prior."""
+
+
+@dataclass(frozen=True)
+class Sited(Generic[Sites]):
+    """A posterior, and the sites it was solved for.
+
+    Attributes:
+        sites: In the form in which the rounds keep them.
+        statistics: The sites as sums, in units of a noise of one.
+        weights: The posterior of ψ and θ given these.
+        objective: What a step must not lower.
+        log_evidence: The evidence lower bound, or Laplace's approximation of the evidence.
+        rounding: The error of the objective.
+    """
+
+    sites: Sites
+    statistics: Statistics
+    weights: HierarchicalGaussian
+    objective: float
+    log_evidence: float
+    rounding: float
+
+
+class SitedRounds(ABC, Generic[Sites]):
+    """All that the loop asks of rounds."""
+
+    @abstractmethod
+    def sites_from(self, weights: HierarchicalGaussian) -> Sites:
+        """The sites to begin with, given some weights."""
+
+    @abstractmethod
+    def state(self, sites: Sites) -> Sited[Sites]:
+        """Solve for given sites and look at what follows."""
+
+    @abstractmethod
+    def target(self, state: Sited[Sites]) -> Sites:
+        """The sites that a posterior asks for."""
+
+    @abstractmethod
+    def settled(self, state: Sited[Sites]) -> Sites | None:
+        """More careful sites, for when all at once overshoot; None when these rounds know none."""
+
+    @abstractmethod
+    def between(self, state: Sited[Sites], target: Sites, share: float) -> Sites:
+        """Sites on the way to the target."""
+
+    @abstractmethod
+    def dispersion_slope(self, state: Sited[Sites]) -> float:
+        """The derivative of the objective by the logarithm of the likelihood's dispersion."""
+
+
+def predictions(
+    weights: HierarchicalGaussian, rounds: LoggedData, *, with_variance: bool
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Mean and variance of the predictor of every round."""
+    x, actions = rounds.contexts, rounds.actions
+    seen, where = np.unique(actions, return_inverse=True)
+    mean = np.einsum("nd,nd->n", x, weights.action_mean(seen)[where])
+    return mean, row_norms(x, actions, weights.action_cov) ** 2 if with_variance else np.zeros_like(mean)
+
+
+SMALLEST_OWN_STEP = 2.0**-20
+OWN_STEPS = 3
+
+
+@dataclass(frozen=True)
+class _Held(Sited[Site]):
+    """With mean and variance of the predictor of each round."""
+
+    mean: Float[Array, " n"]
+    variance: Float[Array, " n"]
+
+
+class HeldRounds(SitedRounds[Site]):
+    """Rounds in memory.
+
+    Args:
+        prior: Of the weights.
+        logs: Checked by the likelihood, none of weight zero.
+        likelihood: Of the rewards.
+    """
+
+    def __init__(self, prior: HierarchicalGaussian, logs: LoggedData, likelihood: Likelihood):
+        self.prior, self.logs, self.likelihood = prior, logs, likelihood
+        self.counts = np.ones(len(logs)) if logs.weights is None else logs.weights
+        self.variational = likelihood.treatment != "laplace"
+        self.prior_mean = self._predict(prior)[0]
+
+    def sites_from(self, weights: HierarchicalGaussian) -> Site:
+        """The sites that the predictions of some weights ask for."""
+        mean, variance = self._predict(weights)
+        first = self.likelihood.start(self.logs.rewards, mean, variance)
+        # Of a wide predictor even an earlier posterior knows no better than the prior.
+        fresh = (weights is self.prior) | (variance > WIDE)
+        return self._site(np.where(fresh, first[0], mean), np.where(fresh, first[1], variance))
+
+    def target(self, state: Sited[Site]) -> Site:
+        assert isinstance(state, _Held)
+        return self._site(state.mean, state.variance)
+
+    def settled(self, state: Sited[Site]) -> Site | None:
+        """A few steps of every round on its own, the others as they are.
+
+        Where few rounds share a weight, the variance of a predictor hangs on its own site most, and all sites at once
+        would overshoot: each has a step length of its own, the best of 1, 1/2, 1/4, ... for what `_own` says.
+        """
+        assert isinstance(state, _Held)
+        if not self.variational:
+            return None
+        c, m, v = self.counts, state.mean, np.maximum(state.variance, 1e-100)
+        # What the others and the prior say of a predictor: its posterior less its own site.
+        rest = Site(np.maximum(1.0 / v - c * state.sites.weight, 1e-14 / v), m / v - c * state.sites.linear)
+        sites, everyone = state.sites, np.arange(len(m))
+        for _ in range(OWN_STEPS):
+            target = self._site(*_posterior(rest, sites, c))
+            step, best, live, length = np.ones(len(m)), self._own(rest, target, everyone), everyone, 1.0
+            while len(live) and length > SMALLEST_OWN_STEP:
+                length /= 2
+                trial = self._own(rest, _between(sites, target, length), live)
+                better = ~(trial <= best[live])
+                live = live[better]
+                step[live], best[live] = length, trial[better]
+            sites = _between(sites, target, step)
+        return sites
+
+    def _own(self, rest: Site, sites: Site, rounds: Int[Array, " m"]) -> Float[Array, " m"]:
+        """What some rounds gain by a site of theirs: E log p - KL(N(m, v), rest), but for a constant."""
+        rest, sites = (Site(*(part[rounds] for part in of)) for of in (rest, sites))
+        m, v = _posterior(rest, sites, self.counts[rounds])
+        fit = self.likelihood.expected_log_density(self.logs.rewards[rounds], m, v)
+        return self.counts[rounds] * fit - 0.5 * (rest.weight * (m**2 + v) - 2 * rest.linear * m - np.log(v))
+
+    def state(self, sites: Site) -> Sited[Site]:
+        """KL = ½ (Σ (l - w m) (m - m₀) + log |S₀| / |S| - Σ w v): no squares of pseudo-rewards, which cancel.
+
+        Σ (l - w m) (m - m₀) is ‖θ̂ - θ₀‖² in units of S₀, by the solve.
+        """
+        logs, (weight, linear) = self.logs, sites
+        statistics = Statistics.of_rounds(
+            logs.contexts, logs.actions, linear / weight, self.prior.n_actions, weight * self.counts
+        )
+        weights = condition(self.prior, statistics, 1.0)
+        m, v = self._predict(weights)
+        fit = self.counts * self.likelihood.expected_log_density(logs.rewards, m, v)
+        moved = self.counts * (linear - weight * m) * (m - self.prior_mean)
+        joint = float(np.sum(fit - 0.5 * moved))
+        gained = weights.log_det - self.prior.log_det - float(self.counts @ (weight * v))
+        log_evidence = joint - 0.5 * gained
+        rounding = 1e-13 * float(np.sum(np.abs(fit)) + np.sum(np.abs(moved)))
+        objective = log_evidence if self.variational else joint
+        return _Held(sites, statistics, weights, objective, log_evidence, rounding, m, v)
+
+    def between(self, state: Sited[Site], target: Site, share: float) -> Site:
+        return _between(state.sites, target, share)
+
+    def dispersion_slope(self, state: Sited[Site]) -> float:
+        assert isinstance(state, _Held)
+        slope = self.likelihood.dispersion_slope(self.logs.rewards, state.mean, state.variance)
+        return float(self.counts @ slope)
+
+    def _site(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> Site:
+        return self.likelihood.site(self.logs.rewards, mean, variance)
+
+    def _predict(self, weights: HierarchicalGaussian) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        return predictions(weights, self.logs, with_variance=self.variational)
+
+
+def _between(old: Site, new: Site, share: float | Float[Array, " n"]) -> Site:
+    return Site(*((1 - share) * a + share * b for a, b in zip(old, new, strict=True)))
+
+
+def _posterior(rest: Site, sites: Site, counts: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Mean and variance of predictors of which the rest and their own sites speak."""
+    variance = 1.0 / (rest.weight + counts * sites.weight)
+    return variance * (rest.linear + counts * sites.linear), variance
+
+
+@dataclass(frozen=True)
+class Look(CountingTask):
+    """Where the sites of all rounds should be, given weights; numbers: Σ E log p, its absolute terms, and the slope.
+
+    Attributes:
+        likelihood: Of the rewards.
+        weights: Whose predictions are looked at.
+        first: Whether these are what to start from: "prior", "posterior", or None when on the way.
+    """
+
+    likelihood: Likelihood
+    weights: HierarchicalGaussian
+    first: str | None = None
+
+    def begin(self) -> _Look:
+        return _Look(self)
+
+
+class _Look(CountingTally):
+    def __init__(self, task: Look):
+        super().__init__(task.weights.n_actions, task.weights.dim, 3)
+        self._task = task
+
+    def take(self, rounds: LoggedData) -> None:
+        likelihood, weights = self._task.likelihood, self._task.weights
+        likelihood.check(rounds.rewards, rounds.weights)
+        rounds = rounds.counted()
+        counts = np.ones(len(rounds)) if rounds.weights is None else rounds.weights
+        m, v = predictions(weights, rounds, with_variance=likelihood.treatment != "laplace")
+        if self._task.first is not None:
+            start = likelihood.start(rounds.rewards, m, v)
+            fresh = (v > WIDE) | (self._task.first == "prior")
+            m, v = np.where(fresh, start[0], m), np.where(fresh, start[1], v)
+        site = likelihood.site(rounds.rewards, m, v)
+        self.statistics.add_rounds(rounds.contexts, rounds.actions, site.linear / site.weight, site.weight * counts)
+        fit = counts * likelihood.expected_log_density(rounds.rewards, m, v)
+        slope = counts @ likelihood.dispersion_slope(rounds.rewards, m, v)
+        self.numbers += np.array([fit.sum(), np.abs(fit).sum(), slope])
+
+
+@dataclass(frozen=True)
+class _Passed(Sited[Statistics]):
+    """With where the sites should be next, and the slope by the dispersion."""
+
+    next_sites: Statistics
+    slope: float
+
+
+class PassedRounds(SitedRounds[Statistics]):
+    """Rounds that are gone through again for every step.
+
+    Args:
+        prior: Of the weights.
+        logs: Gone through by the engine.
+        likelihood: Of the rewards.
+        engine: Where.
+    """
+
+    def __init__(self, prior: HierarchicalGaussian, logs: Logs, likelihood: Likelihood, engine: Engine):
+        self._prior, self._logs, self._likelihood, self._engine = prior, logs, likelihood, engine
+        self._variational = likelihood.treatment != "laplace"
+
+    def sites_from(self, weights: HierarchicalGaussian) -> Statistics:
+        first = "prior" if weights is self._prior else "posterior"
+        return self._look(weights, first).statistics
+
+    def state(self, sites: Statistics) -> Sited[Statistics]:
+        weights = condition(self._prior, sites, 1.0)
+        seen = self._look(weights, None)
+        fit, size, slope = (float(number) for number in seen.numbers)
+        moved, moved_size, known = _distance(self._prior, weights, sites, with_variance=self._variational)
+        joint = fit - 0.5 * moved
+        log_evidence = joint - 0.5 * (weights.log_det - self._prior.log_det - known)
+        objective = log_evidence if self._variational else joint
+        rounding = 1e-13 * (size + moved_size)
+        return _Passed(sites, sites, weights, objective, log_evidence, rounding, seen.statistics, slope)
+
+    def target(self, state: Sited[Statistics]) -> Statistics:
+        assert isinstance(state, _Passed)
+        return state.next_sites
+
+    def settled(self, state: Sited[Statistics]) -> Statistics | None:
+        return None
+
+    def between(self, state: Sited[Statistics], target: Statistics, share: float) -> Statistics:
+        return state.sites.scaled(1 - share) + target.scaled(share)
+
+    def dispersion_slope(self, state: Sited[Statistics]) -> float:
+        assert isinstance(state, _Passed)
+        return state.slope
+
+    def _look(self, weights: HierarchicalGaussian, first: str | None) -> Counted:
+        return self._engine.total(self._logs, Look(self._likelihood, weights, first))
+
+
+def _distance(
+    prior: HierarchicalGaussian, weights: HierarchicalGaussian, sites: Statistics, *, with_variance: bool
+) -> tuple[float, float, float]:
+    """Σ (l - w m) (m - m₀), the absolute values of its terms, and Σ w v, from the sums of sites alone."""
+    rows, sums = sites.rows, sites.sums
+    moved = moved_size = known = 0.0
+    for part in chunks(len(rows.actions), 1 << 13):
+        actions, x, y = rows.actions[part], rows.features[part], rows.rewards[part]
+        after, before = (np.einsum("nd,nd->n", x, of.action_mean(actions)) for of in (weights, prior))
+        terms = (y - after) * (after - before)
+        moved, moved_size = moved + float(terms.sum()), moved_size + float(np.abs(terms).sum())
+        if with_variance:
+            known += float(np.sum(row_norms(x, actions, weights.action_cov) ** 2))
+    for part in chunks(len(sums.actions), 1 << 10):
+        actions = sums.actions[part]
+        after, before = weights.action_mean(actions), prior.action_mean(actions)
+        left = sums.moment[part] - np.einsum("mde,me->md", sums.gram[part], after)
+        terms = np.einsum("md,md->m", left, after - before)
+        moved, moved_size = moved + float(terms.sum()), moved_size + float(np.abs(terms).sum())
+        if with_variance:
+            known += float(np.einsum("mde,mde->", sums.gram[part], weights.action_cov(actions)))
+    return moved, moved_size, known

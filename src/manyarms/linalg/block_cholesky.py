@@ -1,0 +1,336 @@
+"""Sparse block Cholesky factors: a positive definite matrix of small blocks, most of them zero, eliminated in layers.
+
+A layer is a set of nodes that do not touch one another, so that all of it is eliminated at once, in batched products.
+The leaves of a tree are one layer, their parents the next, and nothing fills in. What is left when layers become thin,
+because every node touches every other, is the core: one dense matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+from scipy.linalg import solve_triangular
+
+from manyarms._base.checks import Array
+from manyarms.linalg.factor import solve_lower, solve_lower_t
+from manyarms.linalg.groups import chunks, sum_by
+from manyarms.linalg.pairs import all_pairs, pair_rows
+from manyarms.model_file.saved import Saved
+
+MAX_DEGREE = 64
+"""A node that touches more nodes than this is left to the core: eliminating it would fill in their square."""
+THIN = 8
+"""Layers stop when fewer than one in THIN of the remaining nodes could be eliminated together."""
+
+
+@dataclass(frozen=True)
+class Layer(Saved):
+    """Nodes that are eliminated together."""
+
+    saved_as = "layer"
+    nodes: Int[Array, " m"]
+    entries: slice
+    """Their entries below the diagonal, as places in `Plan.rows`."""
+    left: Int[Array, " q"]
+    right: Int[Array, " q"]
+    target: Int[Array, " q"]
+    """Block `target` loses the product of entry `left` with entry `right` transposed."""
+
+    def saved(self) -> dict[str, Any]:
+        return super().saved() | {"entries": (self.entries.start, self.entries.stop)}
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> Layer:
+        parts["entries"] = slice(*parts["entries"])
+        return cls(**parts)
+
+
+class Plan(Saved):
+    """Which nodes to eliminate when, and where the blocks of the factor are kept.
+
+    Blocks are kept in one array: the diagonal of every node, the entries below the diagonal, then the core row by row.
+
+    Attributes:
+        n_nodes: How many nodes there are.
+        layers: The nodes of each step.
+        core: The nodes that are left, in the order of the dense factor.
+        order: All nodes as they are eliminated, the core last.
+        rank: When each node is eliminated.
+        rows: The later node of every entry below the diagonal.
+        columns: The earlier node of every entry.
+        core_place: Where in the core each node is; -1 for those that are not.
+    """
+
+    saved_as = "plan"
+    saved_fields = (
+        "n_nodes", "core", "order", "rank", "rows", "columns", "_by_code", "_codes", "core_place", "layers"
+    )  # fmt: skip
+
+    def __init__(self, n_nodes: int, first: Int[Array, " e"], second: Int[Array, " e"]):
+        self.n_nodes = n_nodes
+        picked, structures, self.core = _layers(n_nodes, first, second)
+        self.order = np.concatenate([*picked, self.core])
+        self.rank = np.empty(n_nodes, dtype=np.int64)
+        self.rank[self.order] = np.arange(n_nodes)
+        self.rows = np.concatenate([rows for _, rows in structures] or [self.core[:0]])
+        self.columns = np.concatenate([columns for columns, _ in structures] or [self.core[:0]])
+        codes = self.columns * n_nodes + self.rows
+        self._by_code = np.argsort(codes)
+        self._codes = codes[self._by_code]
+        self.core_place = np.full(n_nodes, -1, dtype=np.int64)
+        self.core_place[self.core] = np.arange(len(self.core))
+        edges = np.cumsum([0, *(len(rows) for _, rows in structures)])
+        self.layers = tuple(
+            self._layer(nodes, slice(int(low), int(high)))
+            for nodes, low, high in zip(picked, edges[:-1], edges[1:], strict=True)
+        )
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> Plan:
+        out = object.__new__(cls)
+        for name in cls.saved_fields:
+            setattr(out, name, parts[name])
+        return out
+
+    def _layer(self, nodes: Int[Array, " m"], entries: slice) -> Layer:
+        left, right = all_pairs(self.columns[entries])
+        left, right = left + entries.start, right + entries.start
+        later = self.rank[self.rows[left]] >= self.rank[self.rows[right]]
+        left, right = left[later], right[later]
+        target = self.places(self.rows[left], self.rows[right])
+        order = np.argsort(target, kind="stable")
+        return Layer(nodes, entries, left[order], right[order], target[order])
+
+    @property
+    def n_blocks(self) -> int:
+        """How many blocks the factor has."""
+        return self.n_nodes + len(self.rows) + len(self.core) ** 2
+
+    def places(self, rows: Int[Array, " q"], columns: Int[Array, " q"]) -> Int[Array, " q"]:
+        """Where the blocks (row, column) are kept, or -1 for one that is zero or above the diagonal."""
+        out = np.where(rows == columns, rows, -1)
+        found = self.find(rows, columns)
+        out = np.where(found >= 0, self.n_nodes + found, out)
+        i, j = self.core_place[rows], self.core_place[columns]
+        inside = self.n_nodes + len(self.rows) + i * len(self.core) + j
+        return np.where((i >= j) & (j >= 0), inside, np.where((i >= 0) & (j >= 0), -1, out))
+
+    def coordinates(self) -> tuple[Int[Array, " q"], Int[Array, " q"]]:
+        """Row and column of every block that is kept; in the core above the diagonal too."""
+        diagonal, core = np.arange(self.n_nodes), self.core
+        rows = np.concatenate([diagonal, self.rows, np.repeat(core, len(core))])
+        return rows, np.concatenate([diagonal, self.columns, np.tile(core, len(core))])
+
+    def find(self, rows: Int[Array, " q"], columns: Int[Array, " q"]) -> Int[Array, " q"]:
+        """Which entry below the diagonal (row, column) is, or -1."""
+        if len(self._codes) == 0:
+            return np.full(len(rows), -1)
+        codes = columns * self.n_nodes + rows
+        slot = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
+        return np.where(self._codes[slot] == codes, self._by_code[slot], -1)
+
+    @cached_property
+    def reach(self) -> sparse.csr_array:
+        """(nodes, ranks): where C⁻¹ times a vector at a node is not zero, core nodes aside.
+
+        The first node that an eliminated node still touches is its parent, and touches all others that it does; so the
+        reach is the chain of parents.
+        """
+        parent = np.full(self.n_nodes, self.n_nodes, dtype=np.int64)
+        outside = self.core_place[self.rows] < 0
+        np.minimum.at(parent, self.columns[outside], self.rank[self.rows[outside]])
+        by_rank = np.append(self.order, self.n_nodes)
+        nodes = np.flatnonzero(self.core_place < 0)
+        start, rank, found = nodes, self.rank[nodes], list[tuple[Array, Array]]()
+        while len(start):
+            found.append((start, rank))
+            rank = parent[by_rank[rank]]
+            more = rank < self.n_nodes
+            start, rank = start[more], rank[more]
+        rows, columns = (np.concatenate(part) for part in zip(*found, strict=True)) if found else (nodes, nodes)
+        shape = (self.n_nodes, self.n_nodes)
+        return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
+
+
+class BlockCholesky(Saved):
+    """C, lower in the order of a plan, with C Cᵀ = P.
+
+    Args:
+        plan: Of the pattern of P.
+        blocks: P, kept as the plan says; taken over and overwritten.
+
+    Raises:
+        LinAlgError: When P is not positive definite.
+    """
+
+    saved_as = "block Cholesky factor"
+    saved_fields = ("plan", "_blocks", "_core")
+
+    def __init__(self, plan: Plan, blocks: Float[Array, "q b b"]):
+        self.plan = plan
+        self._blocks = blocks
+        n, entries = plan.n_nodes, len(plan.rows)
+        for layer in plan.layers:
+            blocks[layer.nodes] = np.linalg.cholesky(blocks[layer.nodes])
+            for part in _entry_chunks(layer.entries):
+                own = blocks[n:][part].swapaxes(1, 2)
+                blocks[n:][part] = solve_lower(blocks[plan.columns[part]], own).swapaxes(1, 2)
+            for part in chunks(len(layer.target), _CHUNK):
+                left, right = blocks[n + layer.left[part]], blocks[n + layer.right[part]]
+                target, update = sum_by(layer.target[part], left @ right.swapaxes(1, 2))
+                blocks[target] -= update
+        c, b = len(plan.core), blocks.shape[1]
+        dense = blocks[n + entries :].reshape(c, c, b, b).swapaxes(1, 2).reshape(c * b, c * b)
+        self._core = np.linalg.cholesky(dense) if c else dense
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> BlockCholesky:
+        out = object.__new__(cls)
+        out.plan, out._blocks, out._core = parts["plan"], parts["_blocks"], parts["_core"]
+        return out
+
+    def log_det(self) -> float:
+        """log |P|."""
+        eliminated = np.concatenate([layer.nodes for layer in self.plan.layers] or [self.plan.core[:0]])
+        pivots = np.einsum("jbb->jb", self._blocks[eliminated])
+        return 2 * float(np.sum(np.log(pivots)) + np.sum(np.log(np.diagonal(self._core))))
+
+    def forward(self, right: Float[Array, "n b s"]) -> Float[Array, "n b s"]:
+        """C⁻¹ B."""
+        out, plan, n = np.array(right), self.plan, self.plan.n_nodes
+        for layer in plan.layers:
+            out[layer.nodes] = solve_lower(self._blocks[layer.nodes], out[layer.nodes])
+            for part in _entry_chunks(layer.entries):
+                moved = self._blocks[n:][part] @ out[plan.columns[part]]
+                rows, total = sum_by(plan.rows[part], moved)
+                out[rows] -= total
+        if len(plan.core):
+            out[plan.core] = self._solve_core(out[plan.core], transposed=False)
+        return out
+
+    def backward(self, right: Float[Array, "n b s"]) -> Float[Array, "n b s"]:
+        """C⁻ᵀ B."""
+        out, plan, n = np.array(right), self.plan, self.plan.n_nodes
+        if len(plan.core):
+            out[plan.core] = self._solve_core(out[plan.core], transposed=True)
+        for layer in reversed(plan.layers):
+            for part in _entry_chunks(layer.entries):
+                moved = self._blocks[n:][part].swapaxes(1, 2) @ out[plan.rows[part]]
+                columns, total = sum_by(plan.columns[part], moved)
+                out[columns] -= total
+            out[layer.nodes] = solve_lower_t(self._blocks[layer.nodes], out[layer.nodes])
+        return out
+
+    def forward_sparse(
+        self, pattern: sparse.csr_array, right: Float[Array, "e b s"]
+    ) -> tuple[Int[Array, "m q"], Float[Array, "m q b s"]]:
+        """C⁻¹ B for many B that are zero nearly everywhere, one for each row of `pattern`.
+
+        Args:
+            pattern: (m, nodes): at which nodes each B has its blocks.
+            right: The blocks, in the order in which the pattern stores them.
+
+        Returns:
+            The nodes at which each solution is not zero (-1 fills up short rows), and its blocks there.
+        """
+        nodes = self._reached(pattern)
+        m, slots = nodes.shape
+        free = slots - len(self.plan.core)
+        out = np.zeros((m, slots, *right.shape[1:]))
+        owner = pair_rows(pattern)
+        # Rows are sorted by rank, so one search finds all slots: rows are told apart by a stride.
+        stride = self.plan.n_nodes + 1
+        order = np.where(nodes[:, :free] >= 0, self.plan.rank[nodes[:, :free]], self.plan.n_nodes)
+        keys = (order + stride * np.arange(m)[:, None]).reshape(-1)
+        slot = np.searchsorted(keys, self.plan.rank[pattern.indices] + stride * owner) - free * owner
+        place = self.plan.core_place[pattern.indices]
+        out[owner, np.where(place >= 0, free + place, slot)] = right
+        for here in range(free):
+            self._eliminate(nodes, out, here)
+        if len(self.plan.core):
+            core = out[:, free:].transpose(1, 2, 0, 3).reshape(len(self.plan.core), right.shape[1], -1)
+            solved = self._solve_core(core, transposed=False).reshape(len(self.plan.core), right.shape[1], m, -1)
+            out[:, free:] = solved.transpose(2, 0, 1, 3)
+        return nodes, out
+
+    def _reached(self, pattern: sparse.csr_array) -> Int[Array, "m q"]:
+        """The nodes that each row can reach, in the order of elimination; the core is reached by all."""
+        ones = sparse.csr_array((np.ones(pattern.nnz), pattern.indices, pattern.indptr), shape=pattern.shape)
+        reached = sparse.csr_array(ones @ self.plan.reach)
+        reached.sort_indices()
+        counts = np.diff(reached.indptr)
+        out = np.full((len(counts), int(counts.max(initial=0)) + len(self.plan.core)), -1, dtype=np.int64)
+        slot = np.arange(reached.nnz) - np.repeat(reached.indptr[:-1], counts)
+        out[pair_rows(reached), slot] = self.plan.order[reached.indices]
+        if len(self.plan.core):
+            out[:, -len(self.plan.core) :] = self.plan.core
+        return out
+
+    def _eliminate(self, nodes: Int[Array, "m q"], out: Float[Array, "m q b s"], here: int) -> None:
+        has = np.flatnonzero(nodes[:, here] >= 0)
+        mine = nodes[has, here]
+        out[has, here] = solve_lower(self._blocks[mine], out[has, here])
+        for later in range(here + 1, nodes.shape[1]):
+            entry = self.plan.find(nodes[has, later], mine)
+            some = np.flatnonzero((entry >= 0) & (nodes[has, later] >= 0))
+            rows = has[some]
+            out[rows, later] -= self._blocks[self.plan.n_nodes + entry[some]] @ out[rows, here]
+
+    def _solve_core(self, right: Float[Array, "c b s"], transposed: bool) -> Float[Array, "c b s"]:
+        flat = right.reshape(len(self._core), -1)
+        return solve_triangular(self._core, flat, lower=True, trans=int(transposed), check_finite=False).reshape(
+            right.shape
+        )
+
+
+def _layers(
+    n_nodes: int, first: Int[Array, " e"], second: Int[Array, " e"]
+) -> tuple[list[Array], list[tuple[Array, Array]], Int[Array, " c"]]:
+    """Nodes by layer; (column, row) of the entries that each leaves below the diagonal; and the core."""
+    touching = _pattern(np.concatenate([first, second]), np.concatenate([second, first]), n_nodes)
+    alive = np.arange(n_nodes)
+    layers, structures = list[Array](), list[tuple[Array, Array]]()
+    while len(alive):
+        picked = _independent(touching)
+        if picked.sum() * THIN < len(alive) and len(alive) > 1:
+            break
+        nodes, rest = np.flatnonzero(picked), np.flatnonzero(~picked)
+        across = touching[nodes][:, rest].tocsr()
+        layers.append(alive[nodes])
+        structures.append((alive[nodes][pair_rows(across)], alive[rest][across.indices]))
+        filled = (touching[rest][:, rest] + across.T @ across).tocoo()
+        touching = _pattern(*filled.coords, len(rest))
+        alive = alive[rest]
+    return layers, structures, alive
+
+
+def _independent(touching: sparse.csr_array) -> np.ndarray:
+    """Nodes of fewer neighbours than any of their neighbours have: no two of them touch."""
+    degree = np.diff(touching.indptr)
+    order = np.empty(len(degree), dtype=np.int64)
+    order[np.argsort(degree, kind="stable")] = np.arange(len(degree))
+    lowest = np.full(len(degree), len(degree))
+    np.minimum.at(lowest, pair_rows(touching), order[touching.indices])
+    return (order < lowest) & (degree <= MAX_DEGREE)
+
+
+def _pattern(rows: Int[Array, " e"], columns: Int[Array, " e"], n: int) -> sparse.csr_array:
+    apart = rows != columns
+    matrix = sparse.csr_array((np.ones(int(apart.sum())), (rows[apart], columns[apart])), shape=(n, n))
+    matrix.data[:] = 1.0
+    return matrix
+
+
+def _entry_chunks(entries: slice) -> Iterator[slice]:
+    for part in chunks(entries.stop - entries.start, _CHUNK):
+        yield slice(entries.start + part.start, entries.start + part.stop)
+
+
+# How many blocks a batched product takes at a time.
+_CHUNK = 1 << 14

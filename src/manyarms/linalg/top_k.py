@@ -1,0 +1,226 @@
+"""The best columns of a product X Mᵀ, row by row, without the product: tiles, pruning, and running winners.
+
+Quadratic forms of many vectors in many matrices, without forming all the matrices at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._base.checks import Array
+from manyarms.errors import NumericalError
+from manyarms.linalg.groups import chunks
+from manyarms.linalg.threads import for_each
+
+ROWS, COLUMNS = 256, 1024
+"""A tile of scores: 2 MB, so that it is still in the cache when its maximum is taken."""
+
+FEW = 32
+"""Up to so many winners are found one after the other in a tile, and more by sorting it."""
+
+Matrices = Callable[[Int[Array, " m"]], Float[Array, "m d d"]]
+
+
+class Winners:
+    """The k best columns seen so far for each row, best first, lower column numbers first among equals."""
+
+    def __init__(self, n_rows: int, k: int):
+        self.scores: Float[Array, "n k"] = np.full((n_rows, k), -np.inf)
+        self.columns: Int[Array, "n k"] = np.full((n_rows, k), -1, dtype=np.int64)
+
+    def found(self) -> Int[Array, "n k"]:
+        """The winners; refused when a score has overflowed (a row without winners has scores that are no numbers)."""
+        bad = ~np.isfinite(self.scores).all(axis=1)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise NumericalError(f"scores overflow in row {row} of contexts. Rescale them.")
+        return self.columns
+
+    def offer(self, rows: slice, scores: Float[Array, "b c"], columns: Int[Array, " c"]) -> None:
+        """Let some columns compete; they must ascend, from one offer to the next too."""
+        if self.scores.shape[1] == 1:
+            top = scores.argmax(axis=1)
+            best = scores[np.arange(len(scores)), top]
+            better = np.flatnonzero(best > self.scores[rows, 0])
+            self.scores[rows, 0][better] = best[better]
+            self.columns[rows, 0][better] = columns[top[better]]
+            return
+        k = self.scores.shape[1]
+        contested = np.flatnonzero(scores.max(axis=1) > self.scores[rows, -1])
+        scores, names = scores[contested], np.broadcast_to(columns, (len(contested), len(columns)))
+        if k <= FEW < len(columns):
+            # A few maxima cost far less than an order of all.
+            scores, names = _largest(scores, columns, k)
+        merged = np.concatenate([self.scores[rows][contested], scores], axis=1)
+        named = np.concatenate([self.columns[rows][contested], names], axis=1)
+        # Stable, and earlier columns stand first: equal scores keep the lower column.
+        order = np.argsort(-merged, axis=1, kind="stable")[:, :k]
+        self.scores[rows][contested] = np.take_along_axis(merged, order, axis=1)
+        self.columns[rows][contested] = np.take_along_axis(named, order, axis=1)
+
+
+def _largest(
+    scores: Float[Array, "b c"], columns: Int[Array, " c"], k: int
+) -> tuple[Float[Array, "b k"], Int[Array, "b k"]]:
+    """The k largest of each row, best first and the first among equals, and their columns; `scores` is used up."""
+    best, where = np.empty((len(scores), k)), np.empty((len(scores), k), dtype=np.int64)
+    everyone = np.arange(len(scores))
+    for rank in range(k):
+        where[:, rank] = scores.argmax(axis=1)
+        best[:, rank] = scores[everyone, where[:, rank]]
+        scores[everyone, where[:, rank]] = -np.inf
+    return best, columns[where]
+
+
+def best_columns(x: Float[Array, "n d"], means: Float[Array, "K d"], k: int = 1) -> Int[Array, "n k"]:
+    """The k columns of X Mᵀ with the largest entries, row by row."""
+    return best_scores(len(x), len(means), lambda rows, columns: x[rows] @ means[columns].T, k)
+
+
+def best_scores(n_rows: int, n_columns: int, scores: Callable[[slice, slice], Array], k: int = 1) -> Int[Array, "n k"]:
+    """The k columns with the largest scores, row by row, from a function that gives the scores of a tile."""
+    winners, names = Winners(n_rows, k), np.arange(n_columns)
+
+    def work(rows: slice) -> None:
+        for columns in chunks(n_columns, COLUMNS):
+            winners.offer(rows, scores(rows, columns), names[columns])
+
+    for_each(work, chunks(n_rows, ROWS))
+    return winners.found()
+
+
+def best_lower_bounds(
+    x: Float[Array, "n d"], means: Float[Array, "K d"], covariances: Matrices, radius: float, k: int = 1
+) -> Int[Array, "n k"]:
+    """The k columns with the largest x_iᵀ m_a - radius ‖x_i‖ in Σ_a.
+
+    A lower bound never exceeds its mean, so a pair whose mean is below the k-th best lower bound known so far needs no
+    quadratic form: with much data, hardly any pair does.
+    """
+    winners, tiles = Winners(len(x), k), list(chunks(len(x), ROWS))
+    floor = _kth_bound_of_the_best_means(x, means, covariances, radius, k)
+    for columns in chunks(len(means), COLUMNS):
+        hopeful = np.zeros((len(tiles), columns.stop - columns.start), dtype=bool)
+
+        def look(tile: int, columns: slice = columns, hopeful: Array = hopeful) -> None:
+            rows = tiles[tile]
+            least = np.maximum(floor[rows], winners.scores[rows, -1])
+            hopeful[tile] = (x[rows] @ means[columns].T >= least[:, None]).any(axis=0)
+
+        for_each(look, range(len(tiles)))
+        names = columns.start + np.flatnonzero(hopeful.any(axis=0))
+        if len(names) == 0:
+            continue
+        centres, forms = means[names], pack_forms(covariances(names))
+
+        def bound(rows: slice, names: Array = names, centres: Array = centres, forms: Array = forms) -> None:
+            scores, least = x[rows] @ centres.T, np.maximum(floor[rows], winners.scores[rows, -1])
+            winners.offer(rows, _lowered(scores, x[rows], forms, radius, least), names)
+
+        for_each(bound, tiles)
+    return winners.found()
+
+
+def _kth_bound_of_the_best_means(
+    x: Float[Array, "n d"], means: Float[Array, "K d"], covariances: Matrices, radius: float, k: int
+) -> Float[Array, " n"]:
+    """A number that the k-th best lower bound of each row cannot fall below."""
+    floor = np.full(len(x), np.inf)
+    for column in best_columns(x, means, k).T:
+        width = radius * row_norms(x, column, covariances)
+        bound = np.einsum("nd,nd->n", x, means[column]) - width
+        # Rounding, which grows with the terms of a sum and not with the sum, must not prune the very pairs that the
+        # floor was computed from.
+        size = np.einsum("nd,nd->n", np.abs(x), np.abs(means[column])) + width
+        floor = np.minimum(floor, bound - 1e-12 * size)
+    return floor
+
+
+def _lowered(
+    scores: Float[Array, "b c"],
+    x: Float[Array, "b d"],
+    forms: Float[Array, "c q"],
+    radius: float,
+    least: Float[Array, " b"],
+) -> Float[Array, "b c"]:
+    """Lower bounds of the pairs whose score is at least `least` of their row, and -inf for the others."""
+    hopeful = scores >= least[:, None]
+    squares = pack_squares(x)
+    if np.count_nonzero(hopeful) > scores.size // 10:
+        widths = squares @ forms.T
+        np.maximum(widths, 0.0, out=widths)
+        np.sqrt(widths, out=widths)
+        widths *= radius
+        return np.subtract(scores, widths, out=scores)
+    row, column = np.nonzero(hopeful)
+    widths = radius * np.sqrt(np.maximum(np.einsum("pq,pq->p", squares[row], forms[column]), 0.0))
+    out = np.full(scores.shape, -np.inf)
+    out[row, column] = scores[row, column] - widths
+    return out
+
+
+def best_of_pairs(
+    scores: Float[Array, " p"], indptr: Int[Array, " n1"], columns: Int[Array, " p"], k: int
+) -> Int[Array, "n k"]:
+    """The k best columns of each row when every row scores a list of its own; -1 fills short rows.
+
+    Args:
+        scores: One a (row, column) pair, rows in order.
+        indptr: Where each row's pairs begin, as in a CSR matrix.
+        columns: The column of each pair.
+        k: How many.
+    """
+    n_rows = len(indptr) - 1
+    rows = np.repeat(np.arange(n_rows), np.diff(indptr))
+    if k == 1 and n_rows and np.diff(indptr).min() > 0:
+        # The first of the largest in each row; no need to sort.
+        largest = np.flatnonzero(scores == np.maximum.reduceat(scores, indptr[:-1])[rows])
+        first = largest[np.unique(rows[largest], return_index=True)[1]]
+        return columns[first].astype(np.int64)[:, None]
+    order = np.lexsort((columns, -scores, rows))
+    rank = np.arange(len(order)) - indptr[:-1][rows]
+    chosen = rank < k
+    out = np.full((n_rows, k), -1, dtype=np.int64)
+    out[rows[chosen], rank[chosen]] = columns[order[chosen]]
+    return out
+
+
+def row_norms(
+    vectors: Float[Array, "n d"],
+    keys: Int[Array, " n"],
+    matrices: Callable[[Int[Array, " m"]], Float[Array, "m d d"]],
+) -> Float[Array, " n"]:
+    """√(v_iᵀ M_{k_i} v_i), row by row.
+
+    Args:
+        vectors: v.
+        keys: Which matrix belongs to each row.
+        matrices: Gives the matrices of some distinct keys; called for a bounded number at a time.
+    """
+    distinct, where = np.unique(keys, return_inverse=True)
+    order = np.argsort(where, kind="stable")
+    bounds = np.searchsorted(where[order], np.arange(len(distinct) + 1))
+    out = np.empty(len(vectors))
+    for part in chunks(len(distinct), 1024):
+        rows = order[bounds[part.start] : bounds[part.stop]]
+        found = matrices(distinct[part])
+        for piece in chunks(len(rows), 1 << 13):
+            mine = rows[piece]
+            v = vectors[mine]
+            out[mine] = np.einsum("nd,nd->n", np.einsum("nd,nde->ne", v, found[where[mine] - part.start]), v)
+    return np.sqrt(np.maximum(out, 0.0))
+
+
+def pack_forms(matrices: Float[Array, "m d d"]) -> Float[Array, "m q"]:
+    """Symmetric matrices as vectors, such that vᵀ M v is the product with `pack_squares(v)`: q = d (d + 1) / 2."""
+    i, j = np.triu_indices(matrices.shape[1])
+    return matrices[:, i, j] * np.where(i == j, 1.0, 2.0)
+
+
+def pack_squares(vectors: Float[Array, "n d"]) -> Float[Array, "n q"]:
+    """The distinct entries of v vᵀ."""
+    i, j = np.triu_indices(vectors.shape[1])
+    return vectors[:, i] * vectors[:, j]

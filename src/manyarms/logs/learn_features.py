@@ -1,0 +1,156 @@
+"""A feature map learned from tables, in one pass."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from manyarms._base.checks import as_count
+from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of
+from manyarms.core.features import Categorical, Embedding, Feature, FeatureMap, Numeric
+from manyarms.errors import DataTypeError, InputError, ShapeError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MAX_DISTINCT = 1_000_000
+"""A column with more distinct values than this is an id, not a category."""
+
+
+def learn_features(
+    batches: Iterable[pa.Table | pa.RecordBatch],
+    columns: Sequence[str],
+    *,
+    categorical: Sequence[str] = (),
+    max_levels: int = 100,
+    standardise: bool = True,
+    intercept: bool = True,
+) -> FeatureMap:
+    """One pass over tables: what kind each column is, means and standard deviations, and the commonest levels.
+
+    Texts and booleans are categories, numbers are numbers unless they are named as categories, lists are embeddings.
+
+    Args:
+        batches: Tables with these columns, without missing values.
+        columns: The context, in order.
+        categorical: Columns of whole numbers that are categories, such as ids of cities.
+        max_levels: Levels with a feature of their own at most; the rarer ones share "(other)".
+        standardise: Whether numbers get mean 0 and standard deviation 1.
+        intercept: Whether a column of ones comes first.
+    """
+    strangers = [name for name in categorical if name not in columns]
+    if strangers:
+        raise InputError(f"categorical names {strangers[0]!r}, which is not among the columns {list(columns)}.")
+    limit, found = as_count("max_levels", max_levels), dict[str, _Pass]()
+    for batch in batches:
+        for name in columns:
+            column = column_of(batch, name)
+            if name not in found:
+                found[name] = _begin(name, column, name in categorical, limit, standardise)
+            found[name].take(column)
+    if columns and not found:
+        raise InputError("there are no rows to learn features from.")
+    return FeatureMap([found[name].feature() for name in columns], intercept=intercept)
+
+
+class _Pass(ABC):
+    """What one column has shown so far."""
+
+    @abstractmethod
+    def take(self, column: pa.ChunkedArray) -> None: ...
+
+    @abstractmethod
+    def feature(self) -> Feature: ...
+
+
+def _begin(name: str, column: pa.ChunkedArray, categorical: bool, max_levels: int, standardise: bool) -> _Pass:
+    import pyarrow as pa  # noqa: PLC0415
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_boolean(kind)
+    if texts or (categorical and pa.types.is_integer(kind)):
+        return _Levels(name, max_levels)
+    if lists:
+        return _Lists(name)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return _Moments(name, standardise)
+    if pa.types.is_null(kind):
+        raise InputError(
+            f"column {name} has no values: there are no rows to learn features from, or it is always empty."
+        )
+    raise DataTypeError(
+        f"column {name} has type {kind}, which is no number, text or list of numbers. "
+        "Make numbers of it first, such as the hour of a time."
+    )
+
+
+class _Moments(_Pass):
+    """Mean and variance, merged batch by batch (Chan et al.): no cancellation when numbers are far from zero."""
+
+    def __init__(self, name: str, standardise: bool):
+        self._name, self._standardise = name, standardise
+        self._count, self._mean, self._square = 0, 0.0, 0.0
+
+    def take(self, column: pa.ChunkedArray) -> None:
+        x = numbers_of(self._name, column)
+        if len(x) == 0:
+            return
+        mean, count = float(x.mean()), len(x)
+        gap, total = mean - self._mean, self._count + count
+        self._square += float(np.square(x - mean).sum()) + gap**2 * self._count * count / total
+        self._mean += gap * count / total
+        self._count = total
+
+    def feature(self) -> Feature:
+        if not self._standardise or self._count == 0:
+            return Numeric(self._name)
+        spread = float(np.sqrt(self._square / self._count))
+        # A constant column says nothing; zero it is, rather than a division by rounding errors.
+        tiny = 1e-12 * max(abs(self._mean), 1.0)
+        return Numeric(self._name, self._mean, spread if spread > tiny else 1.0)
+
+
+class _Levels(_Pass):
+    def __init__(self, name: str, max_levels: int):
+        self._name, self._max_levels = name, max_levels
+        self._counts = Counter[Level]()
+
+    def take(self, column: pa.ChunkedArray) -> None:
+        codes, distinct = codes_of(column)
+        counts = np.bincount(codes, minlength=len(distinct))
+        self._counts.update(dict(zip(distinct, counts.tolist(), strict=True)))
+        if len(self._counts) > MAX_DISTINCT:
+            raise InputError(
+                f"column {self._name} has more than {MAX_DISTINCT:,} distinct values: an id is no feature. Leave it "
+                "out."
+            )
+
+    def feature(self) -> Feature:
+        # Ties by the text of a level, so that the order of rows does not matter.
+        common = sorted(self._counts, key=lambda level: (-self._counts[level], str(level)))[: self._max_levels]
+        return Categorical(self._name, tuple(sorted(common, key=lambda level: (str(type(level)), level))))
+
+
+class _Lists(_Pass):
+    def __init__(self, name: str):
+        self._name = name
+        self._size: int | None = None
+
+    def take(self, column: pa.ChunkedArray) -> None:
+        if len(column) == 0:
+            return
+        if self._size is None:
+            self._size = len(column[0])
+        lists_of(self._name, column, self._size)
+
+    def feature(self) -> Feature:
+        if not self._size:
+            raise ShapeError(f"column {self._name} has empty lists; an embedding needs numbers.")
+        return Embedding(self._name, self._size)

@@ -1,0 +1,314 @@
+"""From the columns of a table to logged rounds: roles, ids, missing values, time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from manyarms._base.checks import Array, as_actions, keep_rows, row_name
+from manyarms._base.vocabulary import Missing, Unknown
+from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
+from manyarms.core.catalog import Catalog
+from manyarms.core.features import OTHER, FeatureMap
+from manyarms.core.logged_data import LoggedData
+from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
+from manyarms.model_file.saved import Saved
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which column is what.
+
+    Attributes:
+        context: What is known before an action is chosen.
+        action: The id of the action.
+        reward: What came back.
+        propensity: The logging policy's probability of the action, if it was logged.
+        weight: How often a row counts.
+        group: The user or session.
+        time: When it was.
+    """
+
+    context: tuple[str, ...]
+    action: str
+    reward: str
+    propensity: str | None = None
+    weight: str | None = None
+    group: str | None = None
+    time: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All of them, each once."""
+        single = (self.action, self.reward, self.propensity, self.weight, self.group, self.time)
+        return tuple(dict.fromkeys([*self.context, *(name for name in single if name is not None)]))
+
+
+@dataclass(frozen=True)
+class Age:
+    """What the age of a round does to it.
+
+    Attributes:
+        now: What ages are counted from.
+        half_life: A round this old counts half, one twice as old a quarter; None for no such decay.
+        maturity: Younger rounds are left out, since their rewards may still come in; None for none.
+        after: Rounds at this time or before are left out, since they were counted already; None for none.
+        by_clock: Whether `now` was read from the clock, and so stands for local time where times have no zone.
+    """
+
+    now: datetime
+    half_life: timedelta | None = None
+    maturity: timedelta | None = None
+    after: datetime | None = None
+    by_clock: bool = False
+
+    @property
+    def until(self) -> datetime | None:
+        """The last moment whose rounds are old enough."""
+        if self.maturity is None:
+            return None
+        # In a zone with summer time a day by the clock may be 23 hours.
+        return (self.now if self.now.tzinfo is None else self.now.astimezone(UTC)) - self.maturity
+
+
+@dataclass(frozen=True)
+class Dropped(Saved):
+    """Rows that were left out, by reason, and those that stayed as something else.
+
+    Attributes:
+        missing: Some value was missing.
+        unknown: The action is not in the catalog.
+        immature: Too young.
+        counted: In an earlier fit or update.
+        mapped: Not left out: the action is not in the catalog, and counts as its "(other)".
+        ahead: Not left out: later than `now`, and so counted in full where older rounds count less.
+    """
+
+    saved_as = "dropped"
+    missing: int = 0
+    unknown: int = 0
+    immature: int = 0
+    mapped: int = 0
+    ahead: int = 0
+    counted: int = 0
+
+    def __add__(self, other: Dropped) -> Dropped:
+        return Dropped(*(getattr(self, name) + getattr(other, name) for name in _REASONS))
+
+    @property
+    def total(self) -> int:
+        """All that were left out."""
+        return self.missing + self.unknown + self.immature + self.counted
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the rows of a table become rounds; plain data, so that it travels to other processes.
+
+    Attributes:
+        roles: Which column is what.
+        features: From context columns to φ(x).
+        n_actions: K.
+        catalog: From ids to action numbers; None when the column holds action numbers.
+        missing: What to do with a row that lacks a value.
+        unknown: What to do with an action that is not in the catalog.
+        age: What the age of a round does to it; None for nothing.
+    """
+
+    roles: Roles
+    features: FeatureMap
+    n_actions: int
+    catalog: Catalog | None = None
+    missing: Missing = "refuse"
+    unknown: Unknown = "refuse"
+    age: Age | None = None
+
+    def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, Dropped]:
+        """The rounds of a batch, and how many rows were left out."""
+        table, missing = complete(batch, self.roles.columns, self.missing)
+        aged = self._aged(table)
+        wanted = aged.mature & aged.fresh
+        actions, known = self._actions(table)
+        mapped = 0
+        if self.unknown == "other" and self.catalog is not None:
+            mapped = int((~known & wanted).sum())
+            actions, known = np.where(known, actions, self.catalog.find([OTHER])[0]), np.ones_like(known)
+        kept = known & wanted
+        some = (~known & wanted, ~aged.mature & aged.fresh, kept & aged.ahead, ~aged.fresh)
+        unknown, immature, ahead, counted = (int(rows.sum()) for rows in some)
+        dropped = Dropped(missing, unknown, immature, mapped, ahead, counted)
+        decay = aged.decay
+        if not kept.all():
+            table, actions, decay = table.filter(kept), actions[kept], None if decay is None else decay[kept]
+            keep_rows(kept)
+        return self._logged(table, actions, decay), dropped
+
+    def _logged(self, table: pa.Table, actions: Int[Array, " n"], decay: Float[Array, " n"] | None) -> LoggedData:
+        roles = self.roles
+        weights = self._numbers(table, roles.weight)
+        if decay is not None:
+            weights = decay if weights is None else weights * decay
+        return LoggedData.checked(
+            self.features(table),
+            actions,
+            numbers_of(roles.reward, column_of(table, roles.reward)),
+            self.n_actions,
+            propensities=self._numbers(table, roles.propensity),
+            weights=weights,
+            groups=None if roles.group is None else _groups(roles.group, column_of(table, roles.group)),
+            features=self.features,
+            catalog=self.catalog,
+        )
+
+    @staticmethod
+    def _numbers(table: pa.Table, name: str | None) -> Float[Array, " n"] | None:
+        return None if name is None else numbers_of(name, column_of(table, name))
+
+    def _actions(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"]]:
+        """Action numbers, and which rows have one."""
+        name = self.roles.action
+        column = column_of(table, name)
+        if self.catalog is None:
+            found = as_actions(name, whole_numbers_of(name, column))
+            known = found < self.n_actions
+        else:
+            codes, ids = codes_of(column)
+            numbers = self.catalog.find(ids)
+            found = numbers[codes] if len(ids) else np.empty(0, dtype=np.int64)
+            known = found >= 0
+        if self.unknown == "refuse" and not known.all():
+            row = int(np.argmin(known))
+            raise ActionError(
+                f"{row_name(row)} has {column[row].as_py()!r} in column {name}, which is not in the catalog of "
+                f'{self.n_actions:,} actions. Put it there, or pass unknown="drop" or unknown="other".'
+            )
+        return found, known
+
+    def _aged(self, table: pa.Table) -> _Aged:
+        """What its age does to each row."""
+        everyone = np.ones(table.num_rows, dtype=bool)
+        if self.age is None or self.roles.time is None:
+            return _Aged(None, everyone, everyone, ~everyone)
+        age = _ages(self.roles.time, column_of(table, self.roles.time), self.age)
+        mature = everyone if self.age.maturity is None else age >= self.age.maturity.total_seconds()
+        fresh = everyone if self.age.after is None else age < seconds_between(self.age.after, self.age.now)
+        decay = None
+        if self.age.half_life is not None:
+            decay = np.exp2(-np.maximum(age, 0.0) / self.age.half_life.total_seconds())
+        return _Aged(decay, mature, fresh, age < 0)
+
+
+class _Aged(NamedTuple):
+    """By how much less each row counts; which rows are old enough, not counted before, and later than now."""
+
+    decay: Float[Array, " n"] | None
+    mature: Bool[Array, " n"]
+    fresh: Bool[Array, " n"]
+    ahead: Bool[Array, " n"]
+
+
+_REASONS = tuple(field.name for field in fields(Dropped))
+
+
+def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) -> tuple[pa.Table, int]:
+    """Rows that lack nothing, and how many do; NaN counts as missing."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    table = pa.Table.from_batches([batch]).select(list(columns))
+    for place, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type) and any(chunk.dictionary.null_count for chunk in column.chunks):
+            # A value may be missing in the dictionary as well as in the rows.
+            table = table.set_column(place, table.column_names[place], column.cast(column.type.value_type))
+    if missing == "refuse" and not any(column.null_count for column in table.columns):
+        # Numbers are looked at one by one where they are used, and a NaN is refused there.
+        return table, 0
+    fine = np.ones(table.num_rows, dtype=bool)
+    for name in columns:
+        fine &= _present(table.column(name))
+    if fine.all():
+        return table, 0
+    if missing == "refuse":
+        row = int(np.argmin(fine))
+        name = next(name for name in columns if not _present(table.column(name).slice(row, 1)).all())
+        raise NonFiniteError(f'column {name} is missing in {row_name(row)}. Fill it in, or pass missing="drop".')
+    keep_rows(fine)
+    return table.filter(fine), int((~fine).sum())
+
+
+def _present(column: pa.ChunkedArray) -> Bool[Array, " n"]:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if pa.types.is_floating(column.type):
+        return ~np.isnan(column.to_numpy())
+    return np.ones(len(column), dtype=bool) if column.null_count == 0 else column.is_valid().to_numpy()
+
+
+def seconds_between(earlier: datetime, later: datetime) -> float:
+    """How long it is from one moment to another; where one has no time zone, both are taken by the local clock."""
+    if (earlier.tzinfo is None) != (later.tzinfo is None):
+        earlier, later = _local(earlier), _local(later)
+    return (later - earlier).total_seconds()
+
+
+def _local(moment: datetime) -> datetime:
+    """What a clock without a time zone shows here."""
+    return moment if moment.tzinfo is None else moment.astimezone().replace(tzinfo=None)
+
+
+def _groups(name: str, column: pa.ChunkedArray) -> Int[Array, " n"]:
+    """Ids of users or sessions as integers: texts by a digest, so that batches and machines agree without a list."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if pa.types.is_integer(column.type):
+        return column.to_numpy()
+    from hashlib import blake2b  # noqa: PLC0415
+
+    codes, distinct = codes_of(column)
+    digests = [int.from_bytes(blake2b(str(one).encode(), digest_size=7).digest(), "big") for one in distinct]
+    return np.array(digests, dtype=np.int64)[codes] if digests else np.empty(0, dtype=np.int64)
+
+
+def _ages(name: str, column: pa.ChunkedArray, age: Age) -> Float[Array, " n"]:
+    """In seconds, counted back from `age.now`."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = _parsed(name, column)
+    if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
+        raise DataTypeError(f"column {name} must hold times; its type is {column.type}.")
+    zone, now = getattr(column.type, "tz", None), age.now
+    if zone is None and age.by_clock:
+        now = _local(now)
+    if zone is not None and now.tzinfo is None:
+        raise InputError(
+            f"now must have a time zone, as column {name} has ({zone}); got {now.isoformat()}. Write it with one, as "
+            f"in {now.isoformat()}+00:00."
+        )
+    if zone is None and now.tzinfo is not None:
+        raise InputError(
+            f"now must have no time zone, as column {name} has none; it is {now.isoformat(timespec='seconds')}. "
+            "Pass now= by the clock of the column, as in 2024-05-01T03:00:00."
+        )
+    moments = column.cast(pa.timestamp("us", tz=zone), safe=False).to_numpy().astype("datetime64[us]")
+    plain = now.astimezone(UTC).replace(tzinfo=None) if now.tzinfo else now
+    return (np.datetime64(plain, "us") - moments) / np.timedelta64(1, "s")
+
+
+def _parsed(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times written as texts, as in 2024-05-01 09:30:00+02:00, all with an offset or all without."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    for zone in ("UTC", None):
+        try:
+            return column.cast(pa.timestamp("us", tz=zone))
+        except pa.ArrowInvalid as problem:
+            reason = problem
+    raise DataTypeError(f"column {name} must hold times: {reason}.")

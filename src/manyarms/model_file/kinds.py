@@ -1,0 +1,77 @@
+"""Every kind of object that a model file may hold, by the name it is saved under, and where its class is defined.
+
+Loading a file looks up nothing outside this table, so a file cannot make anything else.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+
+from manyarms.model_file.saved import Saved
+
+MODELS = {
+    "reward posterior": "posterior.reward_posterior:RewardPosterior",
+    "hurdle posterior": "posterior.hurdle_posterior:HurdlePosterior",
+    "greedy": "policies.greedy:Greedy",
+    "pessimistic": "policies.pessimistic:Pessimistic",
+    "softmax": "policies.softmax:Softmax",
+    "thompson": "policies.thompson:Thompson",
+    "epsilon-greedy": "policies.epsilon_greedy:EpsilonGreedy",
+    "uniform": "policies.table:Uniform",
+    "table": "policies.table:TablePolicy",
+    "linear softmax": "policies.linear_softmax:LinearSoftmax",
+}
+"""What a file may hold as a whole: posteriors and policies."""
+
+PARTS = {
+    "gaussian": "likelihoods.gaussian:Gaussian",
+    "log-normal": "likelihoods.gaussian:LogNormal",
+    "bernoulli": "likelihoods.bernoulli:Bernoulli",
+    "poisson": "likelihoods.poisson:Poisson",
+    "student t": "likelihoods.student_t:StudentT",
+    "hierarchical Gaussian": "core.hierarchy:HierarchicalGaussian",
+    "dense mixing": "core.mixing:DenseMixing",
+    "mixed effects": "core.mixing:MixedEffects",
+    "action covariance": "core.action_covariance:ActionCovariance",
+    "effects": "core.effect_group:EffectGroup",
+    "block factor": "core.latent_covariance:BlockFactor",
+    "eliminated factor": "core.latent_covariance:EliminatedFactor",
+    "block Cholesky factor": "linalg.block_cholesky:BlockCholesky",
+    "plan": "linalg.block_cholesky:Plan",
+    "layer": "linalg.block_cholesky:Layer",
+    "observed": "core.observed_rows:Observed",
+    "rank group": "core.observed_rows:RankGroup",
+    "statistics": "core.statistics:Statistics",
+    "rows": "core.action_sums:Rows",
+    "sums": "core.action_sums:Sums",
+    "fingerprint": "core.fingerprint:Fingerprint",
+    "feature map": "core.features:FeatureMap",
+    "catalog": "core.catalog:Catalog",
+    "words": "core.labels:Words",
+    "integers": "core.labels:Integers",
+    "mixed labels": "core.labels:Mixed",
+    "ragged labels": "core.labels:Ragged",
+}
+"""What models are made of."""
+
+
+class _Kinds(Mapping[str, type[Saved]]):
+    """Classes by the name they are saved under; each is imported when a file needs it."""
+
+    def __init__(self, places: Mapping[str, str]):
+        self._places = places
+
+    def __getitem__(self, kind: str) -> type[Saved]:
+        module, name = self._places[kind].split(":")
+        return getattr(importlib.import_module(f"manyarms.{module}"), name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+KINDS: Mapping[str, type[Saved]] = _Kinds({**MODELS, **PARTS})
+"""All classes that are ever made from a file."""

@@ -1,0 +1,320 @@
+"""Elliptical slice sampling (Murray, Adams and MacKay, 2010): a Gaussian times anything, without a step size to tune.
+
+A point z ~ N(m, S) and a second draw span an ellipse on which the Gaussian plays no part. A level is drawn below the
+log of the other factor at z, and angles are tried, from a bracket that shrinks towards z, until one lies above it.
+
+One sweep of the sampler: ψ and, unless it is integrated out, θ move on ellipses of Gaussians near the posterior.
+
+What is called in every sweep is a method with its first arguments filled in, not a function made anew.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from manyarms._base.checks import Array
+from manyarms.likelihoods import Likelihood
+from manyarms.nonlinear.mode_search import Ascent, ByRows, Climb, ascent_for, climb
+from manyarms.nonlinear.seen_actions import Conditional, Seen
+
+Found = TypeVar("Found")
+_NARROWEST = 1e-13
+"""Of a bracket, in radians: below it an angle is zero in all that matters."""
+
+
+def slice_one(
+    at: Callable[[float], tuple[float, Found]], current: tuple[float, Found], rng: np.random.Generator
+) -> tuple[float, Found]:
+    """A new point on the ellipse.
+
+    Args:
+        at: The log of the other factor at an angle, and whatever is to be kept of that point.
+        current: The same at angle zero.
+        rng: A NumPy generator.
+    """
+    level = current[0] - rng.standard_exponential()
+    angle = rng.uniform(0.0, 2 * np.pi)
+    low, high = angle - 2 * np.pi, angle
+    while high - low > _NARROWEST:
+        found = at(angle)
+        if found[0] > level:
+            return found
+        low, high = (angle, high) if angle < 0 else (low, angle)
+        angle = rng.uniform(low, high)
+    return current
+
+
+def slice_many(
+    at: Callable[[Float[Array, " m"], Bool[Array, " m"]], Float[Array, " m"]],
+    current: Float[Array, " m"],
+    rng: np.random.Generator,
+) -> Float[Array, " m"]:
+    """The same for m independent ellipses at once, each with its own level and bracket.
+
+    Args:
+        at: The logs of the other factors at given angles; only those of the ellipses that are marked count.
+        current: The same at angle zero.
+        rng: A NumPy generator.
+
+    Returns:
+        The angle at which each came to rest.
+    """
+    m = len(current)
+    level = current - rng.standard_exponential(m)
+    angle = rng.uniform(0.0, 2 * np.pi, m)
+    low, high = angle - 2 * np.pi, angle.copy()
+    todo = np.ones(m, dtype=bool)
+    while todo.any():
+        todo &= ~(at(angle, todo) > level)
+        below: Int[Array, " q"] = np.flatnonzero(todo & (angle < 0))
+        above: Int[Array, " q"] = np.flatnonzero(todo & (angle >= 0))
+        low[below], high[above] = angle[below], angle[above]
+        lost = todo & (high - low <= _NARROWEST)
+        angle[lost], todo[lost] = 0.0, False
+        left = np.flatnonzero(todo)
+        angle[left] = rng.uniform(low[left], high[left])
+    return angle
+
+
+MAX_STEPS = 100
+"""Of a climb; a chain may start anywhere, so it need not have converged."""
+TOLERANCE = 1e-6
+"""Of the climbs that chains start from, in nats."""
+DEGREES = 4.0
+"""Of freedom, of the t distribution around the linearised posterior of ψ."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a chain stands.
+
+    Attributes:
+        white: z, with ψ = μ + F z.
+        centres: f_a(ψ) of seen actions.
+        noise: z_a, with θ_a = f_a(ψ) + L_a z_a; None where θ is integrated out.
+    """
+
+    white: Float[Array, " p"]
+    centres: Float[Array, "m d"]
+    noise: Float[Array, "m d"] | None = None
+
+
+class Ellipse(NamedTuple):
+    """Points middle + cos φ away + sin φ across."""
+
+    middle: Float[Array, " p"]
+    away: Float[Array, " p"]
+    across: Float[Array, " p"]
+
+
+Rest = Callable[[Array], float]
+"""A term of the log density of ψ, as a function of f_a(ψ)."""
+Level = Callable[[float, float, Array], float]
+"""What a slice is drawn under, as a function of cos φ, sin φ and f_a(ψ)."""
+
+
+class Kernel(ABC):
+    """A sweep that leaves the posterior as it is.
+
+    Attributes:
+        seen: The seen actions and their rounds.
+        conditional: θ given ψ, when the rows that the climb found stand for the rounds.
+        keeps_weights: Whether θ is drawn along with ψ.
+    """
+
+    keeps_weights: bool
+
+    def __init__(self, ascent: Ascent, found: Climb):
+        self.seen = ascent.seen
+        self._observed, self._rows = ascent.rows(found.state), found.tangent.rows
+        self.conditional = Conditional(ascent.seen, self._observed)
+        self._mixing, self._mode = found.tangent.posterior.mixing, found.tangent.latent.white_mean
+        self._factor = found.tangent.latent.white_factor()
+
+    @abstractmethod
+    def sweep(self, point: Point, rng: np.random.Generator) -> Point:
+        """Move everything once."""
+
+    def start(self, rng: np.random.Generator, *, from_prior: bool) -> Point:
+        """The mode that the climb found, or the one above a draw of the prior, for the rows of the first."""
+        white = self._mode
+        if from_prior:
+            drawn = rng.standard_normal(len(white))
+            white = climb(ByRows(self.seen, self._observed), drawn, MAX_STEPS, TOLERANCE).state.white
+        centres = self.seen.centre(white)
+        if not self.keeps_weights:
+            return Point(white, centres)
+        spread = self.conditional.spread(rng.standard_normal(centres.shape))
+        return Point(white, centres, self.conditional.noise_mean(centres) + spread)
+
+    def _fit(self, centres: Float[Array, "m d"]) -> float:
+        """What the rows say of ψ, θ integrated out."""
+        misses = self._rows.misses(centres)
+        return -0.5 * float(misses @ misses)
+
+    def _around_fit(self, point: Point, rest: Rest, rng: np.random.Generator) -> Point:
+        """Move ψ, of density prior times rows times `rest`, on an ellipse of the linearised posterior."""
+        return self._moved(point, *self.fitted_ellipse(point, rest, rng), rng)
+
+    def fitted_ellipse(self, point: Point, rest: Rest, rng: np.random.Generator) -> tuple[Ellipse, Level]:
+        """An ellipse of N(ẑ, s P⁻¹), P = I + Σ_a (H_a J_a F)ᵀ (H_a J_a F), with s drawn given z.
+
+        Over s it is a Student t distribution around the linearised posterior (Nishihara, Murray and Adams, 2014): the
+        tails of a Gaussian may be thinner than the posterior's, and a chain would get stuck in them. Only products with
+        P are needed, so nothing of its size is formed.
+        """
+        mode, p = self._mode, len(self._mode)
+        away, across = point.white - mode, self._factor.apply(rng.standard_normal(p))
+        away_rows, across_rows = self._pulled(away), self._pulled(across)
+        far = float(away @ away + away_rows @ away_rows)
+        width = np.sqrt((DEGREES + far) / (2.0 * rng.standard_gamma((DEGREES + p) / 2.0)))
+        pairs = (away, away_rows), (width * across, width * across_rows)
+        return Ellipse(mode, away, width * across), partial(self._fit_level, rest, *pairs)
+
+    def _fit_level(
+        self,
+        rest: Rest,
+        away: tuple[Float[Array, " p"], Float[Array, " r"]],
+        across: tuple[Float[Array, " p"], Float[Array, " r"]],
+        cos: float,
+        sin: float,
+        centres: Float[Array, "m d"],
+    ) -> float:
+        """Log density less that of the t distribution, whose argument is (z - ẑ)ᵀ P (z - ẑ)."""
+        offset, rows = cos * away[0] + sin * across[0], cos * away[1] + sin * across[1]
+        white, far = self._mode + offset, float(offset @ offset + rows @ rows)
+        log_t = -0.5 * (DEGREES + len(white)) * float(np.log1p(far / DEGREES))
+        return self._fit(centres) + rest(centres) - 0.5 * float(white @ white) - log_t
+
+    def _around_prior(self, point: Point, rest: Rest, rng: np.random.Generator) -> Point:
+        """Move ψ, of density prior times `rest`, on an ellipse of its prior."""
+        across = rng.standard_normal(len(point.white))
+        ellipse = Ellipse(np.zeros_like(across), point.white, across)
+        return self._moved(point, ellipse, lambda cos, sin, centres: rest(centres), rng)
+
+    def _moved(self, point: Point, ellipse: Ellipse, level: Level, rng: np.random.Generator) -> Point:
+        current = level(1.0, 0.0, point.centres), point
+        return slice_one(partial(self._at, point.noise, ellipse, level), current, rng)[1]
+
+    def _at(
+        self, noise: Float[Array, "m d"] | None, ellipse: Ellipse, level: Level, angle: float
+    ) -> tuple[float, Point]:
+        cos, sin = float(np.cos(angle)), float(np.sin(angle))
+        white = ellipse.middle + cos * ellipse.away + sin * ellipse.across
+        centres = self.seen.centre(white)
+        return level(cos, sin, centres), Point(white, centres, noise)
+
+    def _pulled(self, white: Float[Array, " p"]) -> Float[Array, " r"]:
+        """H_a J_a F z."""
+        moved = self.seen.hierarchy.latent_factor.apply(white)
+        return self._rows.pulled(self._mixing.apply(moved[None], np.arange(self.seen.n_actions))[0])
+
+
+class Collapsed(Kernel):
+    """Gaussian rewards: ψ alone, θ integrated out."""
+
+    keeps_weights = False
+
+    def sweep(self, point: Point, rng: np.random.Generator) -> Point:
+        point = self._around_fit(point, lambda centres: 0.0, rng)
+        return self._around_prior(point, self._fit, rng)
+
+
+class Blocked(Kernel):
+    """Other rewards: ψ and z_a in turns, first as sites would have them, then as the prior would."""
+
+    keeps_weights = True
+
+    def __init__(self, ascent: Ascent, found: Climb, likelihood: Likelihood):
+        super().__init__(ascent, found)
+        assert found.state.sites is not None
+        self._likelihood, self._sites = likelihood, found.state.sites
+        logs = self.seen.logs
+        self._x, self._where, self._rewards = logs.contexts, logs.actions, logs.rewards
+        self._v = self.conditional.rooted(self._x, self._where)
+
+    def sweep(self, point: Point, rng: np.random.Generator) -> Point:
+        point = self._actions(point, rng, around_sites=True)
+        point = self._latent_given_rest(point, rng)
+        point = self._actions(point, rng, around_sites=False)
+        return self._latent_given_noise(point, rng)
+
+    def _latent_given_rest(self, point: Point, rng: np.random.Generator) -> Point:
+        """Move ψ given e_a = D_aᵀ (z_a - E[z_a | ψ]): z_a follows as the sites would have it."""
+        assert point.noise is not None
+        spread = point.noise - self.conditional.noise_mean(point.centres)
+        moved = self._around_fit(point, partial(self._given_rest, self._along(spread, self._v)), rng)
+        return Point(moved.white, moved.centres, self.conditional.noise_mean(moved.centres) + spread)
+
+    def _given_rest(self, given: Float[Array, " n"], centres: Float[Array, "m d"]) -> float:
+        mean = self._along(self.conditional.noise_mean(centres), self._v)
+        return float(self.seen.counts @ self._log_ratio(self._along(centres, self._x) + mean + given))
+
+    def _latent_given_noise(self, point: Point, rng: np.random.Generator) -> Point:
+        """Move ψ given z_a: θ_a moves along with f_a(ψ)."""
+        assert point.noise is not None
+        return self._around_prior(point, partial(self._given_noise, self._along(point.noise, self._v)), rng)
+
+    def _given_noise(self, given: Float[Array, " n"], centres: Float[Array, "m d"]) -> float:
+        return float(self.seen.counts @ self._log_density(self._along(centres, self._x) + given))
+
+    def _actions(self, point: Point, rng: np.random.Generator, *, around_sites: bool) -> Point:
+        """Move z_a given ψ, every action on an ellipse of its own: of what its sites say, or of its prior."""
+        assert point.noise is not None
+        middle, across = np.zeros_like(point.noise), rng.standard_normal(point.noise.shape)
+        if around_sites:
+            middle, across = self.conditional.noise_mean(point.centres), self.conditional.spread(across)
+        away, log_factor = point.noise - middle, self._log_ratio if around_sites else self._log_density
+        fixed = self._along(point.centres, self._x) + self._along(middle, self._v)
+        at = partial(self._levels, log_factor, fixed, self._along(away, self._v), self._along(across, self._v))
+        m = len(middle)
+        angles = slice_many(at, at(np.zeros(m), np.ones(m, dtype=bool)), rng)[:, None]
+        return Point(point.white, point.centres, middle + np.cos(angles) * away + np.sin(angles) * across)
+
+    def _levels(
+        self,
+        log_factor: Callable[[Array, Array], Array],
+        fixed: Float[Array, " n"],
+        away: Float[Array, " n"],
+        across: Float[Array, " n"],
+        angles: Float[Array, " m"],
+        wanted: Bool[Array, " m"],
+    ) -> Float[Array, " m"]:
+        """Σ log factor over the rounds of every action that is wanted, each at its own angle."""
+        rounds = np.flatnonzero(wanted[self._where])
+        mine = self._where[rounds]
+        eta = fixed[rounds] + np.cos(angles)[mine] * away[rounds] + np.sin(angles)[mine] * across[rounds]
+        terms = np.bincount(mine, self.seen.counts[rounds] * log_factor(eta, rounds), minlength=len(wanted))
+        # Without any rounds NumPy counts in integers.
+        return terms.astype(np.float64, copy=False)
+
+    def _along(self, vectors: Float[Array, "m d"], rows: Float[Array, "n d"]) -> Float[Array, " n"]:
+        return np.einsum("nd,nd->n", rows, vectors[self._where])
+
+    def _log_density(self, eta: Float[Array, " q"], rounds: Any = slice(None)) -> Float[Array, " q"]:
+        """log p(r | η), minus infinity where it cannot be computed."""
+        rewards = self._rewards[rounds]
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = self._likelihood.log_density(rewards, eta)
+        return np.where(np.isnan(found), -np.inf, found)
+
+    def _log_ratio(self, eta: Float[Array, " q"], rounds: Any = slice(None)) -> Float[Array, " q"]:
+        """log p(r | η) less the log of its site."""
+        weight, linear = self._sites.weight[rounds], self._sites.linear[rounds]
+        return self._log_density(eta, rounds) - (linear * eta - 0.5 * weight * eta**2)
+
+
+def kernel_for(seen: Seen, likelihood: Likelihood) -> Kernel:
+    """The sweep that suits a likelihood, around the mode above the prior mean."""
+    # Of all treatments this one lies closest to the posterior, so that its ellipses are the best.
+    treated = likelihood if likelihood.treatment == "exact" else likelihood.treated("variational")
+    ascent = ascent_for(seen, treated, TOLERANCE)
+    found = climb(ascent, np.zeros(seen.hierarchy.latent_dim), MAX_STEPS, TOLERANCE)
+    return Collapsed(ascent, found) if likelihood.treatment == "exact" else Blocked(ascent, found, likelihood)

@@ -1,0 +1,150 @@
+"""The verb that turns logs and a prior into a posterior."""
+
+from __future__ import annotations
+
+from typing import Any, overload
+
+from manyarms._base.checks import as_count, as_instance, as_scalar
+from manyarms._base.progress import Progress
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.logged_data import LoggedData, Logs
+from manyarms.core.statistics import Statistics
+from manyarms.engines import Engine, as_engine
+from manyarms.errors import InputError, ShapeError
+from manyarms.inference import condition
+from manyarms.likelihoods import Gaussian, Hurdle, Likelihood
+from manyarms.likelihoods.gaussian import as_likelihood
+from manyarms.likelihoods.variational import MAX_ITERATIONS, Absorbed, absorb
+from manyarms.posterior.hurdle_posterior import HurdlePosterior, check_amounts, split_rounds
+from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.reward_posterior import RewardPosterior, as_logs
+
+
+@overload
+def fit(
+    logs: Logs | Statistics,
+    prior: HierarchicalGaussian,
+    likelihood: Likelihood | None = None,
+    *,
+    start: RewardPosterior | None = None,
+    max_iterations: int = MAX_ITERATIONS,
+    tolerance: float = 1e-6,
+    progress: Progress = False,
+    engine: Engine | str | None = None,
+) -> RewardPosterior: ...
+@overload
+def fit(
+    logs: LoggedData,
+    prior: HierarchicalGaussian | tuple[HierarchicalGaussian, HierarchicalGaussian],
+    likelihood: Hurdle,
+    *,
+    start: HurdlePosterior | None = None,
+    max_iterations: int = MAX_ITERATIONS,
+    tolerance: float = 1e-6,
+    progress: Progress = False,
+    engine: Engine | str | None = None,
+) -> HurdlePosterior: ...
+def fit(
+    logs: Logs | Statistics,
+    prior: HierarchicalGaussian | tuple[HierarchicalGaussian, HierarchicalGaussian],
+    likelihood: Likelihood | Hurdle | None = None,
+    *,
+    start: Posterior | None = None,
+    max_iterations: int = MAX_ITERATIONS,
+    tolerance: float = 1e-6,
+    progress: Progress = False,
+    engine: Engine | str | None = None,
+) -> Posterior:
+    """The posterior of all action weights given the logs.
+
+    With Gaussian rewards: one pass over the rounds, then one solve over seen actions. With others: a few passes and
+    solves, until the approximation no longer improves.
+
+    Args:
+        logs: Logged rounds, in memory or a `LogStream`; an empty log gives the prior back. For Gaussian rewards also
+            `Statistics`, added up over shards with `sum`.
+        prior: Over all actions, seen or not; yesterday's `posterior.weights` is allowed. With a `Hurdle` a pair, of
+            whether there is a reward and of how much it is, or one for both.
+        likelihood: How rewards arise; by default `Gaussian(noise_std=1.0)`.
+        start: An earlier posterior on the same actions to start the steps from; the result is the same, sooner.
+        max_iterations: Steps at most; the posterior says when it had not converged.
+        tolerance: Stop when a step raises the objective by less than this, in nats.
+        progress: True shows how far it is; a function is called as progress(step, max_iterations).
+        engine: Where a `LogStream` is gone through: "local" (the default), "dask", "spark", or an engine with options
+            of its own. Logs in memory stay where they are.
+    """
+    options: dict[str, Any] = {
+        "max_iterations": as_count("max_iterations", max_iterations),
+        "tolerance": as_scalar("tolerance", tolerance, above=0.0),
+        "progress": progress,
+    }
+    if isinstance(likelihood, Hurdle):
+        return _fit_hurdle(logs, prior, likelihood, start, options)
+    prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
+    likelihood = as_likelihood(likelihood)
+    if isinstance(logs, Statistics):
+        if not isinstance(likelihood, Gaussian):
+            raise InputError(
+                f"{type(likelihood).__name__} needs the rounds themselves, and statistics are of rewards as they are: "
+                "pass LoggedData."
+            )
+        return RewardPosterior(condition(prior, logs, likelihood.noise_std), prior, logs, likelihood)
+    logs = as_logs(logs, prior)
+    found = absorb(
+        prior,
+        logs,
+        likelihood,
+        engine=as_engine(engine),
+        start=_as_start(start, prior),
+        **options,
+    )
+    return posterior_of(found, logs, prior, likelihood)
+
+
+def posterior_of(found: Absorbed, logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood) -> RewardPosterior:
+    """The posterior of rounds that were absorbed."""
+    return RewardPosterior(
+        found.weights,
+        prior,
+        found.statistics,
+        likelihood,
+        (logs.fingerprint,),
+        found.warnings,
+        found.evidence_offset,
+        found.trace,
+        found.converged,
+        logs.features,
+        logs.catalog,
+    )
+
+
+def _as_start(value: Any, prior: HierarchicalGaussian) -> HierarchicalGaussian | None:
+    """The weights of an earlier posterior that fits the prior."""
+    if value is None:
+        return None
+    weights = as_instance("start", value, RewardPosterior, "what fit() returned").weights
+    if (weights.n_actions, weights.dim) != (prior.n_actions, prior.dim):
+        raise ShapeError(
+            f"start has {weights.n_actions} actions in {weights.dim} dimensions; the prior has {prior.n_actions} in "
+            f"{prior.dim}. Grow it with start.with_actions(), or leave start out."
+        )
+    return weights
+
+
+def _fit_hurdle(logs: Any, prior: Any, likelihood: Hurdle, start: Any, options: dict[str, Any]) -> HurdlePosterior:
+    """Both parts, each from its own rounds."""
+    logs = as_instance("logs", logs, LoggedData, "a LoggedData for a hurdle; collect() a stream first")
+    check_amounts(logs, likelihood.amount)
+    pair = prior if isinstance(prior, tuple) else (prior, prior)
+    if len(pair) != 2:
+        raise InputError(f"prior must be one, or a pair for a hurdle; got {len(pair)}.")
+    begin = (None, None)
+    if start is not None:
+        start = as_instance("start", start, HurdlePosterior, "what fit() returned")
+        begin = (start.occurs, start.amount)
+    kinds = (likelihood.occurs, likelihood.amount)
+    occurs, amount = (
+        fit(part, own, kind, start=first, **options)
+        for part, own, kind, first in zip(split_rounds(logs), pair, kinds, begin, strict=True)
+    )
+    return HurdlePosterior(occurs, amount)

@@ -1,0 +1,318 @@
+"""What prior and posterior expect of the rewards of many rounds together, category by category.
+
+The mean reward of a category's rounds as its weights vary together, where no single predictor stands for them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import betainc, gammainc, gammaincc, logit, ndtr, ndtri
+
+from manyarms._base.checks import Array
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.logged_data import LoggedData
+from manyarms.errors import InputError
+from manyarms.likelihoods import Bernoulli, Likelihood, Poisson
+from manyarms.linalg.groups import Groups, group_by, sum_by
+from manyarms.posterior import RewardPosterior
+from manyarms.posterior.reward_predictor import Predictor
+
+
+class Forecast(NamedTuple):
+    """What some weights expect, by category: all are sums over its rounds, each as often as its weight says."""
+
+    total: Float[Array, " c"]
+    """Σ w E r."""
+    variance: Float[Array, " c"]
+    """Var Σ w g'(η) η: of the total, by the delta method where g is not the identity."""
+    owner: Int[Array, " m"]
+    """The category of each logged action."""
+    predictor: Predictor
+    """The weights themselves, for what sums do not tell."""
+
+
+class Sums(NamedTuple):
+    """The rounds of each category, and what prior and posterior expect of them."""
+
+    weight: Float[Array, " c"]
+    """Σ w."""
+    reward: Float[Array, " c"]
+    """Σ w r."""
+    residual_sq: Float[Array, " c"]
+    """Σ w (r - r̂)²."""
+    noise: Float[Array, " c"]
+    """Σ w Var(r | η); zero where it says nothing beyond the mean."""
+    variance: Float[Array, " c"]
+    """Σ w Var r̂."""
+    prior: Forecast
+    posterior: Forecast
+    rounds: Callable[[int], LoggedData]
+    """The rounds of a category, or some of them where they are many."""
+
+
+class Outcome(ABC):
+    """How a sum of rewards is distributed.
+
+    Attributes:
+        likelihood: Of a single reward.
+        is_gaussian: Whether rewards, or their logarithms, are Gaussian around η.
+    """
+
+    is_gaussian: bool
+
+    def __init__(self, likelihood: Likelihood):
+        self.likelihood = likelihood
+
+    @abstractmethod
+    def expect(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+        """E r, E g'(η) and E Var(r | η) for η ~ N(m, v), round by round."""
+
+    @abstractmethod
+    def compare(
+        self, sums: Sums, forecast: Forecast, present: Int[Array, " p"]
+    ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        """How far sums of rewards lie from a forecast: z-scores and two-sided p-values of the categories `present`."""
+
+
+class GaussianOutcome(Outcome):
+    """Σ w r ~ N(Σ w η, Var Σ w η + Σ w σ²); of log rewards under `LogNormal`."""
+
+    is_gaussian = True
+
+    def expect(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+        return mean, np.ones_like(mean), np.full_like(mean, self.likelihood.noise_std**2)
+
+    def compare(
+        self, sums: Sums, forecast: Forecast, present: Int[Array, " p"]
+    ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        reward, weight = sums.reward[present], sums.weight[present]
+        spread = forecast.variance[present] + weight * self.likelihood.noise_std**2
+        z = (reward - forecast.total[present]) / np.sqrt(spread)
+        return z, 2 * ndtr(-np.abs(z))
+
+
+class DiscreteOutcome(Outcome):
+    """A sum of clicks or counts, given the mean reward of a category, which is as uncertain as its weights.
+
+    That mean is of many rates: under a wide prior most are near zero and a few are not, so that no one rate with a
+    normal predictor has its tails, and a normal z-score is further off still. So it is drawn (`draw_rates`), the same
+    way every time. p-values are two standard errors of the draws above their mean: where few draws decide, caution.
+    """
+
+    is_gaussian = False
+
+    def compare(
+        self, sums: Sums, forecast: Forecast, present: Int[Array, " p"]
+    ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        below, above, error = np.empty((3, len(present)))
+        for i, category in enumerate(present):
+            # Seeded by the category: its answer is the same whichever others there are.
+            rng, total = np.random.default_rng(category), sums.reward[[category]]
+            weight, mean = sums.weight[[category]], forecast.total[[category]] / sums.weight[[category]]
+            rate, share = draw_rates(forecast.predictor, sums.rounds(int(category)), self.link, mean, rng)
+            each = [np.sum(share * tail, axis=1) for tail in self.tails(total, weight, rate)]
+            (below[i], above[i]), error[i] = np.mean(each, axis=1), min(np.std(each, axis=1)) / np.sqrt(len(rate))
+        # A sum that is hit exactly counts half on either side.
+        hit = np.maximum(below + above - 1.0, 0.0) / 2
+        low, high = (np.clip(tail - hit, 1e-300, 1.0) for tail in (below, above))
+        z = np.where(low < high, ndtri(low), -ndtri(high))
+        return z, np.minimum(2 * (np.minimum(below, above) + 2 * error), 1.0)
+
+    @abstractmethod
+    def tails(self, total: Array, weight: Array, rate: Array) -> tuple[Array, Array]:
+        """P(sum <= total) and P(sum >= total) over so many rounds at this rate."""
+
+    @abstractmethod
+    def link(self, rate: Array) -> Array:
+        """The inverse of g, finite for rates as small, or as near their end, as rounding makes them."""
+
+
+class Clicks(DiscreteOutcome):
+    """Binomial: that rounds of one category differ in their rates makes the sum vary less, never more."""
+
+    def expect(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+        # (r - r̂)² of a click is known once r and r̂ are: no dispersion beside the mean.
+        return (
+            self.likelihood.mean_reward(mean, variance),
+            self.likelihood.mean_slope(mean, variance),
+            np.zeros_like(mean),
+        )
+
+    def link(self, rate: Array) -> Array:
+        return logit(np.clip(rate, np.finfo(float).tiny, 1.0 - 2.0**-53))
+
+    def tails(self, total: Array, weight: Array, rate: Array) -> tuple[Array, Array]:
+        rest, tiny = weight - total, np.finfo(float).tiny
+        below = np.where(rest > 0, betainc(np.maximum(rest, tiny), total + 1.0, 1.0 - rate), 1.0)
+        above = np.where(total > 0, betainc(np.maximum(total, tiny), rest + 1.0, rate), 1.0)
+        return below, above
+
+
+class Counts(DiscreteOutcome):
+    """Poisson: a sum of Poisson counts is one."""
+
+    def expect(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+        rate = self.likelihood.mean_reward(mean, variance)
+        return rate, self.likelihood.mean_slope(mean, variance), rate
+
+    def link(self, rate: Array) -> Array:
+        return np.log(np.maximum(rate, np.finfo(float).tiny))
+
+    def tails(self, total: Array, weight: Array, rate: Array) -> tuple[Array, Array]:
+        return gammaincc(total + 1.0, weight * rate), np.where(total > 0, gammainc(total, weight * rate), 1.0)
+
+
+def outcome_of(likelihood: Likelihood) -> Outcome:
+    """The distribution of sums of rewards under a likelihood."""
+    if likelihood.treatment == "exact":
+        return GaussianOutcome(likelihood)
+    if isinstance(likelihood, Bernoulli):
+        # With exact expectations, whatever the fit was asked to rank by.
+        return Clicks(Bernoulli())
+    if isinstance(likelihood, Poisson):
+        return Counts(likelihood)
+    raise InputError(
+        f"categories cannot be checked under {type(likelihood).__name__}: a few rounds decide the mean of heavy-tailed "
+        "rewards. Compare priors by held-out score, with compare_priors."
+    )
+
+
+def sum_rounds(posterior: RewardPosterior, logs: LoggedData, codes: Int[Array, " K"], n: int, outcome: Outcome) -> Sums:
+    """One pass over the rounds, for n categories."""
+    totals, likelihood = np.zeros((5, n)), outcome.likelihood
+    prior, after = (_Expected(weights, outcome, codes, n) for weights in (posterior.prior, posterior.weights))
+    for batch in logs.batches():
+        w = np.ones(len(batch)) if batch.weights is None else batch.weights
+        r = likelihood.response(batch.rewards)
+        prior.add(batch, w)
+        expected, noise, variance = after.add(batch, w)
+        columns = (w, w * r, w * (r - expected) ** 2, w * noise, w * variance)
+        totals += [np.bincount(codes[batch.actions], weights=column, minlength=n) for column in columns]
+    return Sums(*totals, prior=prior.forecast(), posterior=after.forecast(), rounds=_rounds_by_category(logs, codes))
+
+
+def _rounds_by_category(logs: LoggedData, codes: Int[Array, " K"]) -> Callable[[int], LoggedData]:
+    @cache
+    def groups() -> Groups:
+        return group_by(codes[logs.actions])
+
+    def rounds(category: int) -> LoggedData:
+        found = groups()
+        place = int(np.searchsorted(found.keys, category))
+        rows = found.order[found.starts[place] : found.starts[place] + found.counts[place]]
+        if logs.weights is not None:
+            rows = rows[logs.weights[rows] > 0]
+        if len(rows) > _SOME:
+            rows = np.random.default_rng(category).choice(rows, _SOME, replace=False)
+        return logs.take(rows)
+
+    return rounds
+
+
+class _Expected:
+    """What some weights expect of the rounds, added up batch by batch."""
+
+    def __init__(self, weights: HierarchicalGaussian, outcome: Outcome, codes: Int[Array, " K"], n: int):
+        self._weights, self._outcome, self._codes, self._n = weights, outcome, codes, n
+        self._predictor = Predictor(weights, outcome.likelihood)
+        self._total = np.zeros(n)
+        self._actions, self._masses = [np.empty(0, dtype=np.int64)], [np.empty((0, weights.dim))]
+
+    def add(self, batch: LoggedData, w: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+        """Expected reward, noise and variance of every round."""
+        mean, variance = self._predictor.pairs(batch.contexts, batch.actions)
+        expected, slope, noise = self._outcome.expect(mean, variance)
+        mine = self._codes[batch.actions]
+        self._total += np.bincount(mine, weights=w * expected, minlength=self._n)
+        kept = w > 0
+        ids, mass = sum_by(batch.actions[kept], ((w * slope)[:, None] * batch.contexts)[kept])
+        self._actions.append(ids)
+        self._masses.append(mass)
+        return expected, noise, variance * slope**2
+
+    def forecast(self) -> Forecast:
+        actions, mass = sum_by(np.concatenate(self._actions), np.concatenate(self._masses))
+        owner, variance = self._codes[actions], np.zeros(self._n)
+        groups = group_by(owner)
+        for key, start, count in zip(groups.keys, groups.starts, groups.counts, strict=True):
+            mine = groups.order[start : start + count]
+            variance[key] = self._weights.variance_of(mass[mine], actions[mine])
+        return Forecast(self._total, variance=variance, owner=owner, predictor=self._predictor)
+
+
+_SOME = 512
+"""Rounds of a category that stand for all of them under draws: enough for the spread of a mean that is known."""
+
+
+Link = Callable[[Array], Array]
+
+
+def draw_rates(
+    predictor: Predictor, rounds: LoggedData, link: Link, mean: Float[Array, "1"], rng: np.random.Generator
+) -> tuple[Float[Array, "s q"], Float[Array, "s q"]]:
+    """Σ w g(η) / Σ w under weights θ = E θ + k z + rest, a draw of the rest a row, and the probability of each in it.
+
+    z ~ N(0, 1) is Σ w E g'(η) η, standardised: along it the mean reward varies most. k = Cov(θ, z), so the rest is
+    independent of z. The rest is drawn and z is gone through node by node: tails far beyond what draws would reach are
+    integrals, and where one action in one context leaves no rest nothing is left to chance.
+
+    Args:
+        predictor: The weights, and g.
+        rounds: Of one category, or some of them.
+        link: The inverse of g.
+        mean: The expected mean reward of all rounds of the category. Rates are shifted to it, on the scale of η, by
+            what the rounds given lie off it.
+        rng: For the rest.
+    """
+    weights, likelihood = predictor.weights, predictor.likelihood
+    w = np.ones(len(rounds)) if rounds.weights is None else rounds.weights
+    share = w / w.sum()
+    eta, variance = predictor.pairs(rounds.contexts, rounds.actions)
+    slope = likelihood.mean_slope(eta, variance)
+    actions, mass = sum_by(rounds.actions, (w * slope)[:, None] * rounds.contexts)
+    std = np.sqrt(weights.variance_of(mass, actions))
+    along = weights.covariances_with(mass, actions) / max(std, np.finfo(float).tiny)
+    rest = weights.sample(rng, DRAWS, actions) - weights.action_mean(actions)
+    z = np.einsum("md,smd->s", mass, rest) / max(std, np.finfo(float).tiny)
+    rest -= z[:, None, None] * along
+
+    mine, x = np.searchsorted(actions, rounds.actions), rounds.contexts
+    start = eta + np.einsum("nd,snd->sn", x, rest[:, mine])
+    rates = _mean_rewards(likelihood, start, np.einsum("nd,nd->n", x, along[mine]), share)
+    shift = link(mean) - link(np.sum(likelihood.mean_reward(eta, variance) * share, keepdims=True))
+    # Each draw has nodes between those of the others, so that together they are close even where tails are steps.
+    nodes = NODES + (np.arange(DRAWS)[:, None] + 0.5) / DRAWS * STEP
+    density = np.exp(-0.5 * nodes**2)
+    eta = _between(link(rates), nodes) + shift
+    return likelihood.reward_given(eta), density / density.sum(axis=1, keepdims=True)
+
+
+def _mean_rewards(
+    likelihood: Likelihood, start: Float[Array, "s n"], along: Float[Array, " n"], share: Float[Array, " n"]
+) -> Float[Array, "c s"]:
+    """Σ share g(start + z along) for every z of `COARSE`."""
+    return np.stack([likelihood.reward_given(start + z * along) @ share for z in COARSE])
+
+
+def _between(values: Float[Array, "c s"], nodes: Float[Array, "s q"]) -> Float[Array, "s q"]:
+    """Values at the nodes of each draw, by a cubic spline through those at `COARSE`."""
+    from scipy.interpolate import CubicSpline  # noqa: PLC0415  slow to import
+
+    cubics = CubicSpline(COARSE, values, axis=0).c
+    piece = np.searchsorted(COARSE, nodes, side="right") - 1
+    a, b, c, d = cubics[:, piece, np.arange(len(nodes))[:, None]]
+    ahead = nodes - COARSE[piece]
+    return ((a * ahead + b) * ahead + c) * ahead + d
+
+
+DRAWS = 64
+COARSE = np.linspace(-9.0, 9.0, 19)
+"""Where the mean reward is computed; between, it is smooth on the scale of η."""
+STEP = 0.2
+NODES = np.arange(-8.0, 8.0, STEP)

@@ -1,0 +1,263 @@
+"""Whether the logs look like what prior and noise say: of all rounds at once, and category by category."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import chdtr, chdtrc
+
+from manyarms._base.checks import Array, as_instance, as_scalar
+from manyarms.core.catalog import as_column, encode
+from manyarms.core.fingerprint import any_shared
+from manyarms.core.logged_data import LoggedData
+from manyarms.core.tables import Tabular
+from manyarms.errors import InputError, ShapeError
+from manyarms.posterior import RewardPosterior
+from manyarms.posterior.prior_check import CLOSE, PriorCheck
+from manyarms.posterior.reward_posterior import check_logs
+from manyarms.prior_checks.category_forecast import Outcome, Sums, outcome_of, sum_rounds
+from manyarms.priors.prior_builder import metadata, with_missing
+
+
+def check_prior(posterior: RewardPosterior) -> PriorCheck:
+    """Whether the logs contradict prior or noise: for free, and exactly where rewards are Gaussian.
+
+    Under both, the centred rewards are N(0, V) and rᵀ V⁻¹ r is χ² with one degree for each round. It falls into two
+    independent parts. What no weights could explain, the residual of a least-squares fit action by action, is χ² with
+    n - q degrees and checks the noise (and whether rewards are linear in the contexts at all). The rest is χ² with q
+    degrees and checks the prior, as far as the noise is right. q adds up the rows that carry information: for an
+    action with fewer rounds than dimensions its rounds, for any other the rank of its contexts.
+
+    A warning needs p < 0.001 and a ratio outside 0.8 ... 1.25. Weights of rounds are counts: weight 2 is the round
+    twice. Where their sum leaves no degrees, as with weights far below one, the noise is not checked. A prior that
+    `learn_prior` has learned from the same logs has a ratio near one by construction: this check is for the others.
+
+    Clicks, counts and heavy tails have no such sum of squares: noise and spread are then not checked, and the result
+    says so. What is checked is the mean of the prior, by a score test in every coordinate, as normal as the posterior
+    is: a prior of mean zero, which expects 50 % clicks, is contradicted by logs with 1 %. A warning needs p < 0.001 and
+    a shift of more than half the spread of an action. `check_categories` has the rates themselves.
+
+    Args:
+        posterior: Of `fit` or `update`.
+
+    Raises:
+        InputError: When it was fitted with an earlier posterior as its prior, which keeps no count of older rounds.
+    """
+    posterior = as_instance("posterior", posterior, RewardPosterior, "what fit() returned")
+    if posterior.prior.observed.groups:
+        raise InputError(
+            "the prior of this posterior is a posterior itself. Fit all rounds on the first prior: fit() and update()."
+        )
+    return posterior.check
+
+
+@dataclass(frozen=True)
+class CategoryCheck:
+    """One category: the rewards of its logged rounds beside what is expected of them.
+
+    Attributes:
+        category: Its label.
+        n_rounds: Its rounds, by their weights.
+        n_actions: How many of its actions were logged.
+        observed: The mean reward; under `LogNormal` that of log rewards.
+        prior_mean: What the prior expects of it.
+        prior_z: The difference in standard deviations of the prior predictive; for clicks and counts the normal score
+            of the probability to lie below.
+        posterior_mean: What the posterior expects of it.
+        posterior_z: As `prior_z`, under the posterior.
+        dispersion: Mean squared residual over its expectation; NaN where nothing is left to vary, and for clicks, whose
+            spread is that of their mean.
+        p_value: The smallest of its tests', before any correction.
+        flags: The tests that it fails, of "prior mean", "posterior mean" and "dispersion".
+    """
+
+    category: Hashable
+    n_rounds: float
+    n_actions: int
+    observed: float
+    prior_mean: float
+    prior_z: float
+    posterior_mean: float
+    posterior_z: float
+    dispersion: float
+    p_value: float
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class CategoryChecks(Tabular):
+    """What `check_categories` returns: a table, the worst first.
+
+    Attributes:
+        rows: One for each category with any rounds.
+        level: With this probability a right model has no flag at all.
+        held_out: Whether the posterior had not seen these rounds.
+    """
+
+    rows: tuple[CategoryCheck, ...]
+    level: float
+    held_out: bool
+
+    @property
+    def flagged(self) -> tuple[CategoryCheck, ...]:
+        """The categories that fail a test."""
+        return tuple(row for row in self.rows if row.flags)
+
+    def records(self) -> list[dict[str, Any]]:
+        """A plain record for each category."""
+        return [{**vars(row), "flags": "; ".join(row.flags)} for row in self.rows]
+
+    def __iter__(self) -> Iterator[CategoryCheck]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        shown = self.rows[:SHOWN]
+        wide = max([8, *(min(len(str(row.category)), 28) for row in shown)])
+        lines = [
+            f"{'category':<{wide}} {'rounds':>9} {'observed':>9} {'prior':>9} {'z':>7} {'posterior':>9} {'z':>7} "
+            f"{'dispersion':>11}"
+        ]
+        for row in shown:
+            first, second, third = ("*" if name in row.flags else " " for name in TESTS)
+            dispersion = "-" if np.isnan(row.dispersion) else f"{row.dispersion:.2f}"
+            lines.append(
+                f"{shorten(str(row.category), wide):<{wide}} {row.n_rounds:>9,.8g} {row.observed:>9.3g} "
+                f"{row.prior_mean:>9.3g} {row.prior_z:>6.1f}{first} {row.posterior_mean:>9.3g} "
+                f"{row.posterior_z:>6.1f}{second} {dispersion:>10}{third}"
+            )
+        rest = self.rows[SHOWN:]
+        if rest:
+            lines.append(f"and {len(rest):,} more, {sum(bool(row.flags) for row in rest):,} of them flagged")
+        kind = "held out" if self.held_out else "those of the fit"
+        lines.append(
+            f"{len(self.flagged):,} of {len(self):,} categories flagged (*) at {self.level:.0%}; rounds are {kind}"
+        )
+        return "\n".join(lines)
+
+
+def check_categories(
+    posterior: RewardPosterior,
+    logs: LoggedData,
+    categories: Any,
+    *,
+    level: float = 0.95,
+    held_out: bool | None = None,
+) -> CategoryChecks:
+    """Predictive checks of the mean reward and of the spread around it, one for each category of actions.
+
+    The sum of a category's rewards is Gaussian, so its z-score is exact. Under the prior: the rewards that prior and
+    noise expect at these contexts and actions. Under the posterior: rewards replicated there. On the rounds of the fit
+    itself the latter is cautious, since the posterior has been moved towards them; on held-out rounds it is exact. Log-
+    normal rewards are checked on the log scale. Clicks and counts: p-values are tails of a binomial or Poisson sum
+    whose rate is as uncertain as the weights (`category_forecast`), which small categories need: from joint draws
+    of the weights (`draw_rates`), the same every time. The
+    dispersion compares squared residuals (r - φᵀθ̂_a)² with their expectation, σ² + φᵀ Cov θ_a φ on held-out rounds and
+    σ² less that on the rounds of the fit; it is tested on the latter, against χ² with Σ (1 - φᵀ Cov θ_a φ / σ²) degrees
+    of freedom, which spreads no less, where rewards are Gaussian; that of counts is shown and not tested.
+
+    A category is flagged when the p-value of a test, times the number of all tests, is below 1 - `level`; for the
+    dispersion it must also lie outside 0.8 ... 1.25. Weights of rounds are counts: weight 2 is the round twice.
+
+    Args:
+        posterior: A fitted posterior.
+        logs: All rounds of the fit, or rounds that it has not seen.
+        categories: (K,) hashable labels of all actions, or a `Catalog` with categories; actions without one (None, NaN)
+            are a category of their own, "(missing)".
+        level: With this probability a model that is right gets no flag at all.
+        held_out: Whether the posterior has not seen these rounds; by default found out from where they came from. Those
+            of a fit from bare `Statistics` cannot be traced and count as not seen.
+
+    Raises:
+        InputError: For `StudentT`: the mean of heavy-tailed rewards is that of a few rounds, and no test of it holds.
+
+    Examples:
+        >>> import numpy as np
+        >>> import manyarms as ma
+        >>> from manyarms.prior_checks.check_categories import check_categories
+        >>> rng = np.random.default_rng(0)
+        >>> actions = rng.integers(4, size=200)
+        >>> rewards = 3.0 * (actions == 3) + rng.normal(size=200)
+        >>> logs = ma.LoggedData(np.ones((200, 1)), actions, rewards)
+        >>> posterior = ma.fit(logs, ma.priors.independent(4, dim=1, cov=0.01))
+        >>> [row.category for row in check_categories(posterior, logs, ["tea", "tea", "mug", "pot"]).flagged]
+        ['pot']
+    """
+    posterior = as_instance("posterior", posterior, RewardPosterior, "what fit() returned")
+    logs = check_logs(logs, posterior.prior)
+    level = as_scalar("level", level, above=0.0, below=1.0)
+    column, K = metadata(categories, "categories", as_column), posterior.prior.n_actions
+    if len(column) != K:
+        raise ShapeError(f"categories must have {K} labels, one for each action of the posterior; got {len(column)}.")
+    codes, labels, _ = with_missing(encode("categories", column))
+    if held_out is None:
+        held_out = not any_shared(posterior.learned_from, (logs.fingerprint,))
+    outcome = outcome_of(posterior.likelihood)
+    outcome.likelihood.check(logs.rewards)
+    sums = sum_rounds(posterior, logs, codes, len(labels), outcome)
+    present = np.flatnonzero(sums.weight > 0)
+    if len(present) == 0:
+        raise InputError("there are no rounds to check categories on.")
+    columns, p_values = _columns(outcome, sums, present, held_out)
+    return CategoryChecks(_judged(columns, p_values, [labels[i] for i in present], level), level, held_out)
+
+
+def _columns(
+    outcome: Outcome, sums: Sums, present: Int[Array, " c"], held_out: bool
+) -> tuple[dict[str, Array], Float[Array, "t c"]]:
+    """The table, and the p-values of each test."""
+    weight, reward, residual_sq, noise, variance = (
+        column[present] for column in (sums.weight, sums.reward, sums.residual_sq, sums.noise, sums.variance)
+    )
+    n_actions = np.bincount(sums.posterior.owner, minlength=len(sums.weight))[present]
+    columns, p_values = {"n_rounds": weight, "n_actions": n_actions, "observed": reward / weight}, list[Array]()
+    for name, forecast in (("prior", sums.prior), ("posterior", sums.posterior)):
+        z, p_value = outcome.compare(sums, forecast, present)
+        columns |= {f"{name}_mean": forecast.total[present] / weight, f"{name}_z": z}
+        p_values.append(p_value)
+    expected = noise + (variance if held_out else -variance)
+    some = expected > 1e-9 * noise
+    columns["dispersion"] = np.divide(residual_sq, expected, out=np.full(len(present), np.nan), where=some)
+    if outcome.is_gaussian and not held_out:
+        unit = np.divide(noise, weight)
+        p_values.append(np.where(some, _chi_square_p(residual_sq / unit, expected / unit), 1.0))
+    return columns, np.array(p_values)
+
+
+def _chi_square_p(value: Float[Array, " c"], degrees: Float[Array, " c"]) -> Float[Array, " c"]:
+    degrees = np.maximum(degrees, np.finfo(float).tiny)
+    return np.minimum(2 * np.minimum(chdtr(degrees, value), chdtrc(degrees, value)), 1.0)
+
+
+def _judged(
+    columns: dict[str, Array], p_values: Float[Array, "t c"], labels: list[Hashable], level: float
+) -> tuple[CategoryCheck, ...]:
+    """The rows with their flags, the worst first."""
+    fails = p_values * p_values.size < 1 - level
+    dispersion = columns["dispersion"]
+    fails[2:] &= ~((dispersion >= CLOSE[0]) & (dispersion <= CLOSE[1]))
+    columns = {**columns, "p_value": p_values.min(axis=0)}
+    found = list[CategoryCheck]()
+    for i in np.lexsort((columns["p_value"], ~fails.any(axis=0))):
+        flags = tuple(name for name, fail in zip(TESTS, fails[:, i], strict=False) if fail)
+        values: dict[str, Any] = {name: column[i].item() for name, column in columns.items()}
+        found.append(CategoryCheck(labels[i], flags=flags, **values))
+    return tuple(found)
+
+
+def shorten(text: str, width: int) -> str:
+    """Text that fits a column."""
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+TESTS = ("prior mean", "posterior mean", "dispersion")
+SHOWN = 20

@@ -1,0 +1,371 @@
+"""Several priors for the same logs, side by side: which one makes them most likely, which one predicts best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._base.checks import Array, as_count, as_instance, check_overflow
+from manyarms._base.progress import Progress, reporter
+from manyarms._base.rng import as_generator
+from manyarms.core.fingerprint import any_shared
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.logged_data import LoggedData
+from manyarms.core.statistics import Statistics
+from manyarms.core.tables import Tabular
+from manyarms.errors import DataTypeError, InputError, ManyarmsError
+from manyarms.likelihoods import Likelihood
+from manyarms.posterior import RewardPosterior, fit
+from manyarms.posterior.policy_profile import mean_variance
+from manyarms.posterior.reward_posterior import check_logs
+from manyarms.prior_checks.check_categories import shorten
+from manyarms.prior_learning.learn_prior import learn_prior, one_likelihood, relearn
+from manyarms.prior_learning.learned_prior import LearnedPrior
+
+Verdict = Literal["best", "undecided", "worse"]
+
+
+@dataclass(frozen=True)
+class PriorScore:
+    """One prior.
+
+    Attributes:
+        name: As given.
+        log_evidence: log p(rewards) of all rounds; at its maximum where something was learned. None for the treatment
+            "paper", which has none.
+        evidence_difference: That less the best of all.
+        held_out: The log score: the mean over rounds of the log density of a reward, given the other folds.
+        difference: That less the best of all, paired on the rounds.
+        error: The standard error of the difference; None when there is one round or group only.
+        verdict: "best" by held-out score; "undecided" when within two standard errors of it; else "worse".
+        n_learned: How many numbers were learned from the logs, in every fold anew.
+        noise_std: σ, as given or as learned from all rounds; None when there is none.
+    """
+
+    name: str
+    log_evidence: float | None
+    evidence_difference: float | None
+    held_out: float
+    difference: float
+    error: float | None
+    verdict: Verdict
+    n_learned: int
+    noise_std: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class PriorComparison(Tabular):
+    """What `compare_priors` returns: a table, the best prior by held-out score first.
+
+    Attributes:
+        rows: One a prior.
+        n_rounds: How many rounds were scored, by their weights.
+        n_folds: Of the cross-validation.
+        notes: What to keep in mind when reading it.
+    """
+
+    rows: tuple[PriorScore, ...]
+    n_rounds: float
+    n_folds: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> str:
+        """The name of the prior that predicts held-out rounds best."""
+        return self.rows[0].name
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """The names of those that cannot be told from the best."""
+        return tuple(row.name for row in self.rows if row.verdict == "undecided")
+
+    def records(self) -> list[dict[str, Any]]:
+        """A plain record for each prior."""
+        return [dict(vars(row)) for row in self.rows]
+
+    def __iter__(self) -> Iterator[PriorScore]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        wide = max(5, *(min(len(row.name), 22) for row in self.rows))
+        lines = [
+            f"{'prior':<{wide}}  {'learned':>7}  {'log evidence':>12}  {'to best':>9}  {'held-out':>9}  "
+            f"{'to best ± s.e.':>19}  verdict"
+        ]
+        for row in self.rows:
+            apart = "-" if row.verdict == "best" else f"{row.difference:.3g} ± {_number(row.error, '.2g')}"
+            lines.append(
+                f"{shorten(row.name, wide):<{wide}}  {row.n_learned:>7}  "
+                f"{_number(row.log_evidence, '.6g'):>12}  {_number(row.evidence_difference, '.4g'):>9}  "
+                f"{row.held_out:>9.5g}  {apart:>19}  {row.verdict}"
+            )
+        lines.append(f"held-out: mean log score of a round, {self.n_folds} folds, {self.n_rounds:,.10g} rounds")
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def compare_priors(
+    logs: LoggedData,
+    priors: Mapping[str, HierarchicalGaussian | LearnedPrior] | Sequence[HierarchicalGaussian | LearnedPrior],
+    likelihood: Likelihood | None = None,
+    *,
+    learn: bool = False,
+    n_folds: int = 5,
+    rng: np.random.Generator | None = None,
+    progress: Progress = False,
+) -> PriorComparison:
+    """Rank priors by how well they predict held-out rounds, with the log evidence of all rounds beside it.
+
+    The held-out log score of a round is log p(r | other folds): for Gaussian ones log N(r; φᵀθ̂_a, φᵀCov θ_a φ + σ²).
+    Two priors are compared on the same rounds, and the standard error is that of the paired difference (over groups,
+    where the logs have them). Folds share most of their training rounds, which this error does not count: take it as a
+    lower bound.
+
+    The logs are read once; each fold and prior costs one fit from sums. Folds are drawn by round, or by group where the
+    logs have groups, so that no user is in two. They judge predictions for actions that mostly have been seen: to judge
+    those for new actions, pass logs whose `groups` are their actions.
+
+    What is learned is learned anew in every fold, so the held-out score pays for it; the evidence does not, being at
+    its maximum: with many learned numbers trust the score.
+
+    Args:
+        logs: Logged rounds.
+        priors: By name; a plain list is numbered. A `LearnedPrior` brings its own noise. Unless it was learned from
+            other rounds, what it learned is learned anew in every fold; pass its `.prior` to hold it as it is.
+        likelihood: Of the other priors; by default `Gaussian(1.0)`.
+        learn: Learn all priors from the logs, as `learn_prior` does, and compare what becomes of them.
+        n_folds: Of the cross-validation, at least 2.
+        rng: Draws the folds; by default they are the same at every call.
+        progress: True draws a bar; a function is called as progress(done, total) after each fit.
+
+    Raises:
+        InputError: For a prior that does not fit the logs, naming it.
+
+    Examples:
+        >>> import numpy as np
+        >>> import manyarms as ma
+        >>> from manyarms.prior_checks.compare_priors import compare_priors
+        >>> rng = np.random.default_rng(0)
+        >>> category = np.repeat(np.arange(5), 20)
+        >>> theta = rng.normal(size=5)[category] + 0.1 * rng.normal(size=100)
+        >>> actions = rng.integers(100, size=400)
+        >>> logs = ma.LoggedData(np.ones((400, 1)), actions, theta[actions] + rng.normal(size=400), n_actions=100)
+        >>> alike = ma.priors.from_categories(category, dim=1, action_std=0.1)
+        >>> compare_priors(logs, {"by category": alike, "independent": ma.priors.independent(100, dim=1)}).best
+        'by category'
+    """
+    logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
+    likelihood = one_likelihood(likelihood)
+    named = _named(priors)
+    for name, prior in named.items():
+        with _naming(name):
+            check_logs(logs, prior.prior if isinstance(prior, LearnedPrior) else prior)
+    if logs.weights is not None and not logs.weights.all():
+        logs = logs.take(np.flatnonzero(logs.weights))
+    folds = _folds(logs, as_count("n_folds", n_folds, minimum=2), rng)
+    rounds = _Rounds(logs, folds)
+    scores = np.empty((len(named), len(logs)))
+    total = len(named) * (len(folds) + 1)
+    with reporter(progress, total, "comparing priors") as report:
+        tick = _counter(report, total)
+        candidates = [_candidate(rounds, name, p, likelihood, learn, tick) for name, p in named.items()]
+        for fold, rows in enumerate(folds):
+            judged = logs.take(rows)
+            for i, candidate in enumerate(candidates):
+                with _naming(candidate.name):
+                    scores[i, rows] = _log_score(candidate.fit(rounds.without(fold, candidate)), judged)
+                tick()
+    return _compared(logs, candidates, scores, len(folds))
+
+
+def _named(priors: Any) -> dict[str, HierarchicalGaussian | LearnedPrior]:
+    if not isinstance(priors, Mapping | Sequence):
+        raise DataTypeError(f"priors must be a list, or a mapping from names to priors; got {type(priors).__name__}.")
+    if not isinstance(priors, Mapping):
+        priors = {f"{i}: {_described(prior)}": prior for i, prior in enumerate(priors)}
+    if not priors:
+        raise InputError("compare_priors needs at least one prior.")
+    for name, prior in priors.items():
+        if not isinstance(name, str):
+            raise DataTypeError(f"names of priors must be strings; got {name!r}.")
+        if isinstance(prior, HierarchicalGaussian) and prior.observed.groups:
+            raise InputError(f"prior {name!r} is a posterior: it may have seen the very rounds it would be judged on.")
+        if not isinstance(prior, HierarchicalGaussian | LearnedPrior):
+            raise DataTypeError(
+                f"prior {name!r} must be a HierarchicalGaussian, or what learn_prior returned; "
+                f"got {type(prior).__name__}."
+            )
+    return dict(priors)
+
+
+def _described(prior: Any) -> str:
+    plain = prior.prior if isinstance(prior, LearnedPrior) else prior
+    groups = plain.effects if isinstance(plain, HierarchicalGaussian) else ()
+    return " + ".join(group.name for group in groups) or "independent"
+
+
+@contextmanager
+def _naming(name: str) -> Generator[None]:
+    """An error of one prior says which."""
+    try:
+        yield
+    except ManyarmsError as cause:
+        raise type(cause)(f"prior {name!r}: {cause}") from cause
+
+
+def _counter(report: Callable[[int, int], None], total: int) -> Callable[[], None]:
+    done = iter(range(1, total + 1))
+    return lambda: report(next(done), total)
+
+
+def _folds(logs: LoggedData, n_folds: int, rng: np.random.Generator | None) -> list[Int[Array, " m"]]:
+    """The rows of each fold: as many rounds in each, or as many groups."""
+    # A fixed shuffle rather than every k-th row: logs often repeat with a period, such as the places on a page.
+    rng = np.random.default_rng(0) if rng is None else as_generator(rng)
+    keys = np.arange(len(logs)) if logs.groups is None else np.unique(logs.groups, return_inverse=True)[1]
+    n_units = int(keys.max(initial=-1)) + 1
+    if n_units < n_folds:
+        what = "rounds" if logs.groups is None else "groups of rounds"
+        raise InputError(f"n_folds={n_folds} needs as many {what} of positive weight; the logs have {n_units}.")
+    fold = (rng.permutation(n_units) % n_folds)[keys]
+    return [np.flatnonzero(fold == i) for i in range(n_folds)]
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A prior that is to be compared; `learned` where something of it is learned anew in every fold."""
+
+    name: str
+    prior: HierarchicalGaussian
+    likelihood: Likelihood
+    learned: LearnedPrior | None
+    log_evidence: float | None
+
+    @property
+    def n_learned(self) -> int:
+        """How many numbers are learned, means that are integrated out among them."""
+        if self.learned is None:
+            return 0
+        hyper = self.learned.hyper
+        return hyper.size + (len(hyper.means) * self.prior.dim if hyper.integrated else 0)
+
+    def fit(self, rounds: LoggedData | Statistics) -> RewardPosterior:
+        """The posterior from some of the rounds, after learning from them."""
+        if self.learned is None:
+            return fit(rounds, self.prior, self.likelihood)
+        return relearn(self.learned, rounds)
+
+
+class _Rounds:
+    """The rounds by fold: as sums, read once, for likelihoods that need no more; else as they are."""
+
+    def __init__(self, logs: LoggedData, folds: list[Int[Array, " m"]]):
+        self.logs, self._folds = logs, folds
+        self._sums = dict[str, list[Statistics]]()
+
+    def without(self, fold: int | None, candidate: _Candidate) -> LoggedData | Statistics:
+        """All rounds but those of a fold; all of them for None."""
+        kept = [i for i in range(len(self._folds)) if i != fold]
+        likelihood = candidate.likelihood
+        if likelihood.treatment != "exact":
+            return self.logs.take(np.sort(np.concatenate([self._folds[i] for i in kept])))
+        # Statistics hold responses, not noise: one kind of likelihood, one set of sums.
+        kind = type(likelihood).__name__
+        if kind not in self._sums:
+            parts = [self.logs.take(rows) for rows in self._folds]
+            self._sums[kind] = [likelihood.statistics(part, self.logs.n_actions) for part in parts]
+        none = Statistics.empty(self.logs.n_actions, self.logs.dim)
+        return sum((self._sums[kind][i] for i in kept), none).with_actions(candidate.prior.n_actions)
+
+
+def _candidate(
+    rounds: _Rounds,
+    name: str,
+    prior: HierarchicalGaussian | LearnedPrior,
+    likelihood: Likelihood,
+    learn: bool,
+    tick: Callable[[], None],
+) -> _Candidate:
+    with _naming(name):
+        if isinstance(prior, LearnedPrior):
+            source = prior.posterior.learned_from
+            # Rounds that came as bare sums cannot be traced: they may well be these.
+            elsewhere = bool(source) and not any_shared(source, (rounds.logs.fingerprint,))
+            learned = None if elsewhere and not learn else prior
+            candidate = _Candidate(name, prior.prior, prior.likelihood, learned, 0.0)
+        else:
+            candidate = _Candidate(name, prior, likelihood, None, 0.0)
+            if learn:
+                found = learn_prior(rounds.without(None, candidate), prior, likelihood)
+                candidate = _Candidate(name, found.prior, found.likelihood, found, 0.0)
+        fitted = candidate.fit(rounds.without(None, candidate))
+        evidence = _evidence(fitted, rounds.logs)
+    tick()
+    return _Candidate(name, fitted.prior, fitted.likelihood, candidate.learned, evidence)
+
+
+def _evidence(fitted: RewardPosterior, logs: LoggedData) -> float | None:
+    if fitted.likelihood.treatment == "paper":
+        # That of the pseudo-rewards says nothing of the rewards.
+        return None
+    # Sums of transformed rewards do not know the Jacobian of the transform.
+    offset = 0.0 if fitted.evidence_offset else fitted.likelihood.log_jacobian(logs.rewards, logs.weights)
+    return fitted.log_evidence + offset
+
+
+def _log_score(posterior: RewardPosterior, logs: LoggedData) -> Float[Array, " n"]:
+    """log p(r | the rounds of the fit), round by round."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, variance = posterior.predictor.pairs(logs.contexts, logs.actions)
+        score = posterior.likelihood.log_predictive(logs.rewards, mean, variance)
+    return check_overflow("the log scores", score)
+
+
+def _compared(
+    logs: LoggedData, candidates: list[_Candidate], scores: Float[Array, "p n"], n_folds: int
+) -> PriorComparison:
+    counts = np.ones(len(logs)) if logs.weights is None else logs.weights
+    held_out = np.average(scores, axis=1, weights=counts)
+    best = int(np.argmax(held_out))
+    highest = max((c.log_evidence for c in candidates if c.log_evidence is not None), default=0.0)
+    rows = list[PriorScore]()
+    for i in np.argsort(-held_out, kind="stable"):
+        candidate, paired = candidates[i], scores[i] - scores[best]
+        difference = float(np.average(paired, weights=counts))
+        variance = mean_variance(paired, counts, logs.groups)
+        error = None if variance is None else float(np.sqrt(variance))
+        apart = error is not None and -difference > 2 * error
+        rows.append(
+            PriorScore(
+                candidate.name,
+                candidate.log_evidence,
+                None if candidate.log_evidence is None else candidate.log_evidence - highest,
+                float(held_out[i]),
+                difference,
+                error,
+                "best" if i == best else "worse" if apart else "undecided",
+                candidate.n_learned,
+                candidate.likelihood.dispersion,
+            )
+        )
+    notes = [_MAXIMISED] if any(row.n_learned for row in rows) else []
+    notes += [_NO_EVIDENCE] if any(row.log_evidence is None for row in rows) else []
+    return PriorComparison(tuple(rows), float(counts.sum()), n_folds, tuple(notes))
+
+
+def _number(number: float | None, form: str) -> str:
+    return "?" if number is None else f"{number:{form}}"
+
+
+_MAXIMISED = "evidence of a learned prior is at its maximum; for its held-out score it was learned anew"
+_NO_EVIDENCE = 'the treatment "paper" has no evidence; its priors are compared by held-out score alone'

@@ -1,0 +1,230 @@
+"""The log evidence of hyper-parameters, with its gradient: exact from statistics, or of an approximate posterior."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._base.checks import Array
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.logged_data import LoggedData, Logs
+from manyarms.core.observed_rows import Observed
+from manyarms.core.statistics import Statistics
+from manyarms.engines import LOCAL, Engine
+from manyarms.errors import InputError
+from manyarms.inference.condition import condition_on
+from manyarms.inference.prior_moments import expect
+from manyarms.inference.square_root import observe
+from manyarms.likelihoods import Likelihood
+from manyarms.likelihoods.likelihood import Site
+from manyarms.likelihoods.variational import Approximation, absorb_counted, approximate
+from manyarms.posterior import RewardPosterior, fit
+from manyarms.posterior.fit import posterior_of
+from manyarms.prior_learning.hyperparameters import Hyperparameters, Scale
+from manyarms.prior_learning.round_summary import Survey, Surveyed
+
+
+class Evidence(ABC):
+    """log p(rewards | η), plus the log of the boundary-avoiding prior when it is on.
+
+    Attributes:
+        surveyed: What is known of the rounds; None where there are only statistics.
+        seen: The actions that were logged.
+        total_weight: How many rounds there are.
+        residual_degrees: How many rounds there are beyond what the weights of seen actions could explain.
+        feature_sizes: Root of the sum of squares of each context column.
+        scale: The size of rewards and of weights that would explain them.
+        step: How far apart gradients are taken for second derivatives.
+        negligible: An improvement of the objective that is none.
+        evaluations: How often it was evaluated.
+    """
+
+    surveyed: Surveyed | None
+    seen: Int[Array, " m"]
+    total_weight: float
+    residual_degrees: float
+    feature_sizes: Float[Array, " d"]
+    scale: Scale
+    step: float
+    negligible: float
+    evaluations: int = 0
+
+    @abstractmethod
+    def at(
+        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
+    ) -> tuple[float, Float[Array, " s"]]:
+        """The objective at η, and its derivative."""
+
+    @abstractmethod
+    def posterior(
+        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
+    ) -> tuple[float, HierarchicalGaussian]:
+        """The objective at η without its derivative, and the posterior there."""
+
+    @abstractmethod
+    def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
+        """The posterior of these rounds under a prior."""
+
+
+class ExactEvidence(Evidence):
+    """Of Gaussian rewards, from statistics alone.
+
+    One evaluation conditions on all seen actions and takes their expected moments: O(m d³) for m of them and what the
+    latent solve costs, whatever the number of rounds.
+
+    Args:
+        logs: Rounds, gone through once, or their statistics.
+        likelihood: Whose noise is learned.
+        n_actions: K of the prior.
+        engine: Where rounds that are not in memory are gone through.
+    """
+
+    step, negligible = 1e-4, 1e-8
+
+    def __init__(self, logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL):
+        self._logs, self._likelihood, self.surveyed = logs, likelihood, None
+        if isinstance(logs, Statistics):
+            statistics = logs
+        else:
+            self.surveyed = engine.total(logs, Survey(likelihood, n_actions, logs.dim))
+            assert self.surveyed.counted is not None
+            statistics = self.surveyed.counted.statistics
+        self.observed: Observed = observe(statistics, 1.0)
+        self.total_weight = statistics.total_weight
+        self.seen = self.observed.actions
+        groups = self.observed.groups
+        self.residual_degrees = self.total_weight - sum(g.response.size for g in groups)
+        squares = sum((np.sum(g.root**2, axis=(0, 1)) for g in groups), np.zeros(statistics.dim))
+        self.feature_sizes = np.sqrt(squares)
+        rewards = self.observed.residual + sum(float(np.sum(g.response**2)) for g in groups)
+        self.scale = _scale(rewards, squares, self.total_weight)
+
+    def at(
+        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
+    ) -> tuple[float, Float[Array, " s"]]:
+        self.evaluations += 1
+        prior, noise_std = hyper.build(eta)
+        moments = expect(prior, self._in_units_of(noise_std), hyper.groups)
+        slope = hyper.gradient(eta, moments, moments.residual_sq - self.total_weight)
+        return _with_penalty(hyper, eta, moments.log_evidence, slope, avoid_boundary)
+
+    def posterior(
+        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
+    ) -> tuple[float, HierarchicalGaussian]:
+        prior, noise_std = hyper.build(eta)
+        found = condition_on(prior, self._in_units_of(noise_std))
+        return found.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), found
+
+    def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
+        likelihood = self._likelihood.with_dispersion(dispersion)
+        if isinstance(self._logs, Statistics):
+            return fit(self._logs, prior, likelihood)
+        assert self.surveyed is not None and self.surveyed.counted is not None
+        return posterior_of(absorb_counted(prior, self.surveyed.counted, likelihood), self._logs, prior, likelihood)
+
+    def _in_units_of(self, noise_std: float | None) -> Observed:
+        assert noise_std is not None
+        normaliser = -0.5 * self.total_weight * float(np.log(2 * np.pi * noise_std**2))
+        return self.observed.rescaled(noise_std, normaliser)
+
+
+class ApproximateEvidence(Evidence):
+    """The evidence lower bound, or Laplace's evidence, of rewards that are not Gaussian.
+
+    An evaluation runs the loop to its end, starting from the sites of the last: of rounds that are not in memory each
+    step is a pass. At the end of a variational loop the derivative of the bound by η is that of the prior's part alone,
+    so the moments of the exact case serve here too; Laplace's evidence has no such property, and its derivative is
+    taken by differences.
+
+    Args:
+        logs: Rounds, in memory or not.
+        likelihood: Whose dispersion is learned, where it has one.
+        n_actions: K of the prior.
+        engine: Where rounds that are not in memory are gone through.
+    """
+
+    step, negligible = 2e-2, 1e-5
+
+    def __init__(self, logs: Logs, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL):
+        if likelihood.treatment == "paper":
+            raise InputError('treatment "paper" has no evidence to learn a prior by; use "variational".')
+        self._likelihood, self._engine = likelihood, engine
+        self._logs = logs.counted() if isinstance(logs, LoggedData) else logs
+        self._start: Site | Statistics | None = None
+        self.surveyed = seen = engine.total(logs, Survey(likelihood, n_actions, logs.dim))
+        self.total_weight, self.seen = seen.total_weight, seen.actions
+        self.residual_degrees = self.total_weight - float(np.minimum(seen.often, logs.dim).sum())
+        self.feature_sizes = np.sqrt(seen.feature_squares)
+        # A predictor of a few units covers all that a probability or a rate can be.
+        size = seen.reward_squares if likelihood.is_linear else _PREDICTOR**2 * self.total_weight
+        self.scale = _scale(size, seen.feature_squares, self.total_weight)
+
+    def at(
+        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
+    ) -> tuple[float, Float[Array, " s"]]:
+        self.evaluations += 1
+        if self._likelihood.treatment == "laplace":
+            return self._by_differences(hyper, eta, avoid_boundary)
+        prior, found = self._solve(hyper, eta)
+        moments = expect(prior, observe(found.statistics, 1.0), hyper.groups)
+        slope = hyper.gradient(eta, moments, found.dispersion_slope)
+        return _with_penalty(hyper, eta, found.log_evidence, slope, avoid_boundary)
+
+    def posterior(
+        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
+    ) -> tuple[float, HierarchicalGaussian]:
+        _, found = self._solve(hyper, eta)
+        return found.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), found.weights
+
+    def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
+        return fit(self._logs, prior, self._likelihood.with_dispersion(dispersion), engine=self._engine)
+
+    def _solve(self, hyper: Hyperparameters, eta: Float[Array, " s"]) -> tuple[HierarchicalGaussian, Approximation]:
+        prior, dispersion = hyper.build(eta)
+        likelihood = self._likelihood.with_dispersion(dispersion)
+        found = approximate(prior, self._logs, likelihood, engine=self._engine, start=self._start, tolerance=1e-9)
+        self._start = found.statistics if found.sites is None else found.sites
+        return prior, found
+
+    def _by_differences(
+        self, hyper: Hyperparameters, eta: Float[Array, " s"], avoid_boundary: bool
+    ) -> tuple[float, Float[Array, " s"]]:
+        here, _ = self.posterior(hyper, eta, avoid_boundary=avoid_boundary)
+        slope = np.empty(len(eta))
+        for i, row in enumerate(1e-4 * np.eye(len(eta))):
+            high, low = (self.posterior(hyper, eta + sign * row, avoid_boundary=avoid_boundary)[0] for sign in (1, -1))
+            slope[i] = (high - low) / 2e-4
+        return here, slope
+
+
+def evidence_of(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL) -> Evidence:
+    """The evidence that suits a likelihood."""
+    if likelihood.treatment == "exact":
+        return ExactEvidence(logs, likelihood, n_actions, engine)
+    if isinstance(logs, Statistics):
+        raise InputError(f"{type(likelihood).__name__} needs the rounds themselves: pass LoggedData, not Statistics.")
+    return ApproximateEvidence(logs, likelihood, n_actions, engine)
+
+
+def _with_penalty(
+    hyper: Hyperparameters, eta: Float[Array, " s"], value: float, slope: Float[Array, " s"], avoid_boundary: bool
+) -> tuple[float, Float[Array, " s"]]:
+    if not avoid_boundary:
+        return value, slope
+    extra, extra_slope = hyper.penalty(eta)
+    return value + extra, slope + extra_slope
+
+
+def _scale(reward_squares: float, feature_squares: Float[Array, " d"], total_weight: float) -> Scale:
+    if not total_weight > 0 or not feature_squares.any():
+        return Scale(0.0, np.ones(len(feature_squares)))
+    # A column of zeros, or of what rounding made of them, says nothing of its size: it gets that of the others.
+    used = np.where(feature_squares > NOTHING**2 * feature_squares.max(), feature_squares, feature_squares.max())
+    return Scale(float(np.sqrt(reward_squares / total_weight)), np.sqrt(reward_squares / used))
+
+
+_PREDICTOR = 3.0
+NOTHING = 1e-14
+"""A column smaller than this, beside the largest, is a column of zeros."""

@@ -1,0 +1,363 @@
+"""What can be learned of a prior, as one vector: noise, spreads of actions and effects, means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from manyarms._base.checks import Array
+from manyarms.core.action_covariance import ActionCovariance
+from manyarms.core.effect_group import EffectGroup
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.latent_covariance import BlockFactor
+from manyarms.core.mixing import MixedEffects
+from manyarms.errors import InputError
+from manyarms.inference.prior_moments import Moments
+from manyarms.linalg.factor import psd_root
+from manyarms.prior_learning.scale_parameters import WIDE, DiagonalSpread, Form, FullSpread, ScaleSpread, Spread
+from manyarms.prior_learning.shared_mean import (
+    SharedMean,
+    can_have_mean_effects,
+    group_slices,
+    learnable_means,
+    with_mean_effects,
+)
+
+Choice = Form | Literal["fixed"]
+Means = Literal["integrated", "maximised", "fixed"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The size of what is to be learned, from the data alone: so that no default depends on units."""
+
+    reward: float
+    """Root mean square reward."""
+    weight: Float[Array, " d"]
+    """Root mean square reward over that of each feature: a size for each coordinate of θ."""
+
+
+class Hyperparameters:
+    """The vector η, and the prior and noise that belong to a value of it.
+
+    Attributes:
+        groups: Parts of ψ by which moments are taken.
+        spreads: Of the actions first, then of each group.
+        means: Those that are learned.
+        integrated: Whether means are effects that are integrated out, rather than part of η.
+        maximised: Means that are part of η, with their places in it and what one stands for.
+        notes: What is not learned, and why.
+    """
+
+    def __init__(
+        self,
+        prior: HierarchicalGaussian,
+        noise_std: float | None,
+        seen: Int[Array, " m"],
+        scale: Scale,
+        *,
+        effect_cov: Choice | Mapping[str, Choice],
+        action_cov: Choice,
+        means: Means,
+        learn_noise: bool,
+    ):
+        if means not in ("integrated", "maximised", "fixed"):
+            raise InputError(f'means must be "integrated", "maximised" or "fixed"; got {means!r}.')
+        self._given, self._noise_std, self._scale = prior, noise_std, scale
+        self.learn_noise = learn_noise and noise_std is not None
+        self.groups, self._roots, notes = _independent_groups(prior)
+        self._n_given = len(self.groups)
+        self.means, why_not = learnable_means(prior, seen) if means != "fixed" else ((), ())
+        self.integrated = means == "integrated" and can_have_mean_effects(prior)
+        self._prior = prior
+        if self.integrated:
+            # Means as effects of their own, after those given.
+            wide = WIDE * scale.weight
+            self._prior = with_mean_effects(prior, self.means, wide)
+            self.groups += self._prior.effects[len(prior.effects) :]
+            self._roots += [np.diag(wide)[None]] * len(self.means)
+        unseen = _unseen_groups(prior, self.groups[: self._n_given], seen)
+        self.spreads: tuple[Spread | None, ...] = (
+            _action_spread(prior.action_covariance, action_cov, scale.weight, notes),
+            *(
+                _effect_spread(group, root, self._choice(effect_cov, group, unseen, notes), scale.weight, notes)
+                for group, root in zip(self.groups[: self._n_given], self._roots, strict=False)
+            ),
+            *(None for _ in self.groups[self._n_given :]),
+        )
+        self.notes = (*notes, *why_not)
+        self._measure()
+
+    def _choice(
+        self, effect_cov: Choice | Mapping[str, Choice], group: EffectGroup, unseen: set[str], notes: list[str]
+    ) -> Choice:
+        chosen = _chosen(effect_cov, group, self.groups[: self._n_given])
+        if chosen != "fixed" and group.name in unseen:
+            notes.append(f"{group.name}: no logged action has such an effect; its spread stays as given")
+            return "fixed"
+        return chosen
+
+    def _measure(self) -> None:
+        d = self._prior.dim
+        maximised = () if self.integrated else self.means
+        sizes = [int(self.learn_noise), *(s.size if s else 0 for s in self.spreads), *(d for _ in maximised)]
+        edges = np.cumsum([0, *sizes])
+        self.size = int(edges[-1])
+        self._parts = [slice(int(low), int(high)) for low, high in pairwise(edges)]
+        self.maximised = tuple(
+            (mean, part, self._scale.weight / np.sqrt(mean.count))
+            for mean, part in zip(maximised, self._parts[1 + len(self.spreads) :], strict=True)
+        )
+
+    @property
+    def spread_parts(self) -> list[slice]:
+        """The place of each spread in η."""
+        return self._parts[1 : 1 + len(self.spreads)]
+
+    def start(self) -> Float[Array, " s"]:
+        """η of the prior as it was given."""
+        out = np.zeros(self.size)
+        if self.learn_noise and self._noise_std is not None:
+            out[0] = np.log(self._noise_std)
+        for spread, part in zip(self.spreads, self.spread_parts, strict=True):
+            if spread is not None:
+                out[part] = spread.start()
+        return out
+
+    def log_scales(self) -> Float[Array, " s"]:
+        """Which entries of η are logarithms of a standard deviation (1) and which are not (0)."""
+        out = np.zeros(self.size)
+        out[: int(self.learn_noise)] = 1.0
+        for spread, part in zip(self.spreads, self.spread_parts, strict=True):
+            if spread is not None:
+                out[part] = spread.scales()
+        return out
+
+    def bounds(self) -> list[tuple[float | None, float | None]]:
+        """Where η may be: standard deviations within twelve orders of magnitude around the scale of the data."""
+        out: list[tuple[float | None, float | None]] = [(None, None)] * self.size
+        if self.learn_noise:
+            out[0] = (np.log(1e-6 * self._scale.reward), np.log(1e3 * self._scale.reward))
+        for spread, part in zip(self.spreads, self.spread_parts, strict=True):
+            if spread is None:
+                continue
+            for i, is_scale, unit in zip(range(part.start, part.stop), spread.scales(), spread.units(), strict=True):
+                if is_scale:
+                    out[i] = (float(unit) - _DECADES, float(unit) + _DECADES)
+        return out
+
+    def build(self, eta: Float[Array, " s"]) -> tuple[HierarchicalGaussian, float | None]:
+        """The prior and the noise at η; means that are integrated out are effects of it."""
+        prior, noise_std = self._prior, float(np.exp(eta[0])) if self.learn_noise else self._noise_std
+        latent_mean, offset = prior.latent_mean.copy(), prior.offset
+        for mean, part, unit in self.maximised:
+            offset = _shift(mean, unit * eta[part], latent_mean, offset)
+        action = _action_covariance(prior.action_covariance, self.spreads[0], eta[self.spread_parts[0]])
+        factor = self._factor(eta, len(self.groups))
+        return prior.with_parts(latent_mean, factor, action, offset), noise_std
+
+    def _factor(self, eta: Float[Array, " s"], n_groups: int) -> BlockFactor:
+        """The factor of the covariance of ψ, of the first so many groups."""
+        factor = BlockFactor(np.zeros((1, 0, 0)))
+        for number, (spread, part) in enumerate(zip(self.spreads[1:], self.spread_parts[1:], strict=True)):
+            if number < n_groups:
+                factor = factor.beside(BlockFactor(_scaled_root(self._roots[number], spread, eta[part])))
+        return factor
+
+    def plugged(self, eta: Float[Array, " s"], posterior: HierarchicalGaussian) -> HierarchicalGaussian:
+        """The prior at η in the structure given, with integrated means at what the posterior expects of them."""
+        built, _ = self.build(eta)
+        if not self.integrated:
+            return built
+        own = self._given.latent_dim
+        latent_mean, offset = built.latent_mean[:own].copy(), self._given.offset
+        for number, mean in enumerate(self.means):
+            start = own + number * self._given.dim
+            shift = posterior.latent_mean[start : start + self._given.dim]
+            offset = _shift(mean, shift, latent_mean, offset)
+        factor = self._factor(eta, self._n_given)
+        return self._given.with_parts(latent_mean, factor, built.action_covariance, offset)
+
+    def gradient(self, eta: Float[Array, " s"], moments: Moments, by_noise: float) -> Float[Array, " s"]:
+        """The derivative of the log evidence, given that by the logarithm of the noise."""
+        out = np.zeros(self.size)
+        if self.learn_noise:
+            out[0] = by_noise
+        excesses = (moments.action_excess, *moments.effect_excess)
+        for spread, part, excess in zip(self.spreads, self.spread_parts, excesses, strict=True):
+            if spread is not None:
+                out[part] = spread.gradient(eta[part], excess)
+        for mean, part, unit in self.maximised:
+            pull = moments.offset_pull
+            if mean.coordinates is not None:
+                pull = moments.latent_pull[mean.coordinates].reshape(mean.count, -1).sum(axis=0)
+            out[part] = unit * pull
+        return out
+
+    def penalty(self, eta: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
+        """The log of the boundary-avoiding prior, and its derivative."""
+        total, slope = 0.0, np.zeros(self.size)
+        if self.learn_noise:
+            wide = WIDE * self._scale.reward
+            total, slope[0] = eta[0] - 0.5 * np.exp(2 * eta[0]) / wide**2, 1.0 - np.exp(2 * eta[0]) / wide**2
+        for spread, part in zip(self.spreads, self.spread_parts, strict=True):
+            if spread is not None:
+                value, slope[part] = spread.penalty(eta[part])
+                total += value
+        return total, slope
+
+    def without(self, place: int) -> tuple[Hyperparameters, Array] | None:
+        """The same with one standard deviation at zero, and which entries of η remain; None when it cannot be."""
+        for number, (spread, part) in enumerate(zip(self.spreads, self.spread_parts, strict=True)):
+            if spread is None or not part.start <= place < part.stop:
+                continue
+            reduced = spread.without(place - part.start)
+            if reduced is None:
+                return None
+            out = object.__new__(Hyperparameters)
+            out.__dict__.update(self.__dict__)
+            out.spreads = (*self.spreads[:number], reduced, *self.spreads[number + 1 :])
+            out._measure()
+            return out, np.delete(np.arange(self.size), place)
+        return None
+
+
+def _shift(
+    mean: SharedMean, shift: Float[Array, " d"], latent_mean: Float[Array, " p"], offset: Float[Array, "*K d"] | None
+) -> Float[Array, "*K d"] | None:
+    """Move a mean: in place where it is one of effects; the offset is returned."""
+    if mean.coordinates is None:
+        return shift if offset is None else offset + shift
+    latent_mean[mean.coordinates].reshape(mean.count, -1)[...] += shift
+    return offset
+
+
+def _independent_groups(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup, ...], list[Array], list[str]]:
+    """The groups of effects with a root of the covariance of each effect; all of ψ as one when they are correlated."""
+    factor, groups = prior.prior_factor, prior.effects
+    if factor.dim == 0:
+        return (), [], []
+    sized = [factor.with_block_size(group.part_dim) for group in groups]
+    roots = list[Array]()
+    for (group, where), part in zip(group_slices(groups), sized, strict=True):
+        if part is None or where.start % group.part_dim:
+            return _groups_of_dense(prior)
+        first = where.start // group.part_dim
+        roots.append(part.blocks[first : first + group.count])
+    return groups, roots, []
+
+
+def _groups_of_dense(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup, ...], list[Array], list[str]]:
+    """The same from one full matrix, when it is block diagonal by effect after all."""
+    cov = prior.prior_factor.covariance()
+    rest, roots = cov.copy(), list[Array]()
+    for group, where in group_slices(prior.effects):
+        starts = where.start + group.part_dim * np.arange(group.count)
+        index = starts[:, None] + np.arange(group.part_dim)
+        roots.append(psd_root(cov[index[:, :, None], index[:, None, :]]))
+        rest[index[:, :, None], index[:, None, :]] = 0.0
+    if not rest.any():
+        return prior.effects, roots, []
+    whole = EffectGroup("latent", 1, prior.latent_dim, has_mean=False)
+    note = "latent: effects are correlated in the prior, so one scale is learned for all of them"
+    return (whole,), [prior.prior_factor.dense()[None]], [note]
+
+
+def _unseen_groups(prior: HierarchicalGaussian, groups: tuple[EffectGroup, ...], seen: Int[Array, " m"]) -> set[str]:
+    """Groups of effects that no logged action has."""
+    if not isinstance(prior.mixing, MixedEffects) or groups != prior.effects:
+        return set()
+    used = np.zeros(prior.mixing.n_effects, dtype=bool)
+    used[prior.mixing.weights[seen].indices] = True
+    ends = np.cumsum([0, *(group.count for group in groups)])
+    return {
+        group.name for group, low, high in zip(groups, ends[:-1], ends[1:], strict=True) if not used[low:high].any()
+    }
+
+
+def _chosen(choice: Choice | Mapping[str, Choice], group: EffectGroup, groups: tuple[EffectGroup, ...]) -> Choice:
+    if isinstance(choice, str):
+        return choice
+    if not isinstance(choice, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InputError(f"effect_cov must be a word or a mapping from groups to words; got {type(choice).__name__}.")
+    known = [other.name for other in groups]
+    for name in choice:
+        if name not in known:
+            raise InputError(
+                f"effect_cov names {name!r}; this prior has {', '.join(map(repr, known)) or 'no effects'}."
+            )
+    return choice.get(group.name, "scale")
+
+
+def _effect_spread(
+    group: EffectGroup, root: Float[Array, "J b b"], choice: Choice, weight: Float[Array, " d"], notes: list[str]
+) -> Spread | None:
+    _check(choice, "effect_cov")
+    if choice == "fixed":
+        return None
+    if not root.any():
+        notes.append(f"{group.name}: a standard deviation of exactly 0 stays 0")
+        return None
+    if choice != "scale" and (group.count == 1 or not (root == root[0]).all()):
+        why = "is one draw" if group.count == 1 else "have covariances of their own"
+        notes.append(f"{group.name}: its effects {why}, so only a common scale is learned")
+        choice = "scale"
+    return _spread(group.name, root if choice == "scale" else root[:1], choice, weight)
+
+
+def _action_spread(
+    cov: ActionCovariance, choice: Choice, weight: Float[Array, " d"], notes: list[str]
+) -> Spread | None:
+    _check(choice, "action_cov")
+    if choice == "fixed":
+        return None
+    if cov.each is not None:
+        if choice != "scale":
+            notes.append("actions: they have covariances of their own, so only a common scale is learned")
+        stds = np.sqrt(np.einsum("kdd->d", cov.each) / len(cov.each))
+        return ScaleSpread("actions", stds, weight) if stds.any() else None
+    root = psd_root(cov.blocks(np.zeros(1, dtype=np.int64))[0])
+    if not root.any():
+        notes.append("actions: a standard deviation of exactly 0 stays 0")
+        return None
+    return _spread("actions", root[None], choice, weight)
+
+
+def _spread(name: str, roots: Float[Array, "J b b"], form: Form, weight: Float[Array, " d"]) -> Spread:
+    stds = np.sqrt(np.mean(np.sum(roots**2, axis=2), axis=0))
+    # What does not live in the space of θ has units of its own; all that is known of them is the start.
+    reference = weight if len(stds) == len(weight) else np.where(stds > 0, stds, stds.max())
+    if form == "scale":
+        return ScaleSpread(name, stds, reference)
+    if form == "diagonal":
+        return DiagonalSpread(name, stds, reference)
+    # A singular start is lifted a little: a pivot at zero could never leave it.
+    lifted = np.where(stds > 0, stds, reference) ** 2
+    return FullSpread(name, np.linalg.cholesky(roots[0] @ roots[0].T + np.diag(1e-6 * lifted)), reference)
+
+
+def _scaled_root(root: Float[Array, "J b b"], spread: Spread | None, x: Float[Array, " s"]) -> Float[Array, "J b b"]:
+    if spread is None:
+        return root
+    new = spread.root(x)
+    return np.broadcast_to(new, root.shape) if isinstance(new, np.ndarray) else new * root
+
+
+def _action_covariance(cov: ActionCovariance, spread: Spread | None, x: Float[Array, " s"]) -> ActionCovariance:
+    if spread is None:
+        return cov
+    new = spread.root(x)
+    return cov.scaled(new**2) if not isinstance(new, np.ndarray) else ActionCovariance.from_root(new)
+
+
+def _check(choice: Any, name: str) -> None:
+    if not isinstance(choice, str) or choice not in ("scale", "diagonal", "full", "fixed"):
+        raise InputError(f'{name} must be "scale", "diagonal", "full" or "fixed"; got {choice!r}.')
+
+
+_DECADES = 6 * float(np.log(10.0))

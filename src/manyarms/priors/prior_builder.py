@@ -1,0 +1,114 @@
+"""What the builders of priors share: metadata from a catalog or an array, weights, and the prior made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._base.checks import Array, as_count, as_scalar
+from manyarms.core.catalog import Catalog, Codes
+from manyarms.core.effect_group import EffectGroup
+from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.labels import MISSING
+from manyarms.core.mixing import MixedEffects
+from manyarms.errors import InputError
+from manyarms.linalg.pairs import shape_of
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Part:
+    """ψ_j ~ N(mean, diag(variance)) for the effects of one group, and how much every action owes to each.
+
+    Attributes:
+        group: What the effects are.
+        weights: (K, J).
+        variance: A number, or (J, d).
+        mean: A number, or (J, d).
+    """
+
+    group: EffectGroup
+    weights: sparse.csr_array
+    variance: Any
+    mean: Any = 0.0
+
+
+def metadata(source: Any, column: str, check: Callable[[str, Any], Value], name: str | None = None) -> Value:
+    """A column of the catalog, or what was passed instead of a catalog, checked alike.
+
+    Args:
+        source: What the user passed first.
+        column: The column of a catalog that is meant.
+        check: What a plain value goes through; a catalog has done so already.
+        name: What the argument is called, where not as the column.
+    """
+    if not isinstance(source, Catalog):
+        return check(name or column, source)
+    if getattr(source, column) is None:
+        raise InputError(f"the catalog has no {column}. Pass them: Catalog(ids, {column}=...).")
+    return getattr(source, column)
+
+
+def build(
+    parts: Sequence[Part], *, dim: int, action_cov: Any, shared_std: float | None, n_actions: int | None = None
+) -> HierarchicalGaussian:
+    """θ_a ~ N(shared + Σ_j w_aj ψ_j, Σ_a) with the effects of all parts; `n_actions` is needed where there are none."""
+    d = as_count("dim", dim)
+    n_actions = shape_of(parts[0].weights)[0] if n_actions is None else as_count("n_actions", n_actions)
+    if shared_std is not None:
+        everyone = one_hot(np.zeros(n_actions, dtype=np.int64), 1)
+        parts = [Part(EffectGroup("shared", 1, d), everyone, as_variance("shared_std", shared_std)), *parts]
+    mean, variance = (
+        np.concatenate([np.broadcast_to(getattr(part, name), (part.group.count, d)).reshape(-1) for part in parts])
+        for name in ("mean", "variance")
+    )
+    weights = sparse.hstack([part.weights for part in parts], format="csr")
+    groups = [part.group for part in parts]
+    return HierarchicalGaussian(mean, variance, MixedEffects(weights, d), action_cov, effects=groups)
+
+
+def as_variance(name: str, std: Any) -> float:
+    """The square of a standard deviation that is zero or more."""
+    # Beyond 1e100 a square is soon no number.
+    return as_scalar(name, std, at_least=0.0, at_most=1e100) ** 2
+
+
+def one_hot(codes: Int[Array, " K"], count: int) -> sparse.csr_array:
+    """(K, count) with a one in the column of each action's code."""
+    n = len(codes)
+    return sparse.csr_array((np.ones(n), codes, np.arange(n + 1)), shape=(n, count))
+
+
+def with_missing(found: Codes) -> tuple[Int[Array, " K"], tuple[Hashable, ...], int]:
+    """Codes in which missing labels are one label more, the last, all labels, and how many were missing."""
+    missing = found.codes < 0
+    n_missing = int(missing.sum())
+    labels = (*found.labels, MISSING) if n_missing else found.labels
+    return np.where(missing, len(found.labels), found.codes), labels, n_missing
+
+
+def beside_missing(weights: sparse.csr_array, missing: Int[Array, " m"]) -> sparse.csr_array:
+    """One column more for the actions that lack weights, where there are any.
+
+    Its weight is the typical one, the root mean square of ‖w_a‖ over the other actions: what is unknown of an action
+    must not make its prior narrower.
+    """
+    if len(missing) == 0:
+        return weights
+    n_actions = shape_of(weights)[0]
+    n_known = n_actions - len(missing)
+    typical = float(np.sqrt(np.sum(weights.data**2) / n_known)) if n_known else 1.0
+    extra = (np.full(len(missing), typical), (missing, np.zeros(len(missing), dtype=np.int64)))
+    return sparse.csr_array(sparse.hstack([weights, sparse.csr_array(extra, shape=(n_actions, 1))]))
+
+
+def root_mean_square(values: Float[Array, "..."]) -> float:
+    """√(mean of v²), for values whose squares may be too large or too small to hold."""
+    largest = float(np.abs(values).max())
+    return largest * float(np.sqrt(np.mean((values / largest) ** 2))) if largest > 0 else 0.0

@@ -1,0 +1,177 @@
+"""Figures drawn from made-up results: the numbers in them, and what a reader finds in the files."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from manyarms.experiments import figure_chart as chart
+from manyarms.experiments import method_style as palette
+from manyarms.experiments.cell import Cell, Outcome
+from manyarms.experiments.figure import Figure, Panel
+from manyarms.experiments.methods import METHODS, PAPER, WRONG
+from manyarms.experiments.result_table import Table
+from manyarms.experiments.synthetic_world import Synthetic
+
+SMALL, LARGE = Synthetic(n_actions=10), Synthetic(n_actions=1000)
+NAMES = tuple(method.name for method in PAPER)
+ODD = "<script>alert(\"1\")</script> & 'two'\x00\nlines, é"
+JUDGING = Figure("judging", "Judging & learning", "", (Panel("K < 11", SMALL, "ope", NAMES),))
+
+
+def rows(problem=SMALL, kind="ope", methods=NAMES, rounds=(100, 1000), count=4, values=None, width=None):
+    """Results of every combination, drawn at random unless `values` are given, with intervals when `width` is."""
+    rng, found = np.random.default_rng(0), {}
+    for method in methods:
+        for n in rounds:
+            for i in range(count):
+                value = rng.random() if values is None else values[i]
+                low, high = (None, None) if width is None else (value - width, value + width)
+                found[Cell(problem.label, kind, method, n, i)] = Outcome(
+                    value, 2.0, low, high, problem.n_actions, 3, 0.0, seconds=0.5 + i, peak_bytes=None
+                )
+    return found
+
+
+def saved(figure, results, folder, **options):
+    """Every text of the drawn SVG, and its description."""
+    chart.save(chart.draw(figure, Table(results), **options), folder / "drawn")
+    root = ElementTree.fromstring((folder / "drawn.svg").read_bytes())
+    return [element.text for element in root.iter() if element.text], root.get("aria-label")
+
+
+def only(points):
+    (point,) = points
+    return point
+
+
+@pytest.mark.parametrize("kind", ["ope", "opl"])
+def test_points_are_means_with_standard_errors_over_instances(kind):
+    values = np.array([1.0, 2.5, -3.0, 4.0])
+    figure = Figure("f", "", "", (Panel("p", SMALL, kind, ("sDM",)),))
+    point = only(chart.aggregate(figure, Table(rows(kind=kind, methods=["sDM"], rounds=[100], values=values))))
+    scores = (values - 2) ** 2 if kind == "ope" else values / 2
+    assert (point.panel, point.method, point.x, point.count) == ("p", "sDM", 100, 4)
+    assert_allclose([point.mean, point.error], [scores.mean(), scores.std(ddof=1) / 2])
+
+
+def test_coverage_is_a_share_with_binomial_error_and_leaves_out_methods_without_interval():
+    figure = replace(JUDGING, measure="coverage")
+    results = rows(methods=["sDM"], rounds=[100], values=[2.0, 2.5, 4.0, 1.5], width=1) | rows(methods=["IPS"])
+    point = only(chart.aggregate(figure, Table(results)))
+    assert (point.method, point.mean, point.count) == ("sDM", 0.75, 4)
+    assert_allclose(point.error, np.sqrt(0.75 * 0.25 / 4))
+
+
+def test_times_are_averaged_where_they_are_known():
+    figure = replace(JUDGING, measure="seconds")
+    results = rows(methods=["sDM"], rounds=[100])
+    lost = next(iter(results))
+    results[lost] = replace(results[lost], seconds=float("nan"))
+    point = only(chart.aggregate(figure, Table(results)))
+    assert_allclose([point.mean, point.error, point.count], [2.5, 1 / np.sqrt(3), 3])
+
+
+def test_a_single_instance_has_no_error_bar():
+    point = only(chart.aggregate(JUDGING, Table(rows(methods=["sDM"], rounds=[100], count=1))))
+    assert np.isnan(point.error)
+    assert point.ends == (point.mean, point.mean)
+
+
+def test_actions_run_along_the_axis_and_a_panel_keeps_to_its_own_rounds():
+    panels = tuple(Panel(f"K = {p.n_actions}", p, "ope", ("sDM",), rounds=(1000,)) for p in (SMALL, LARGE))
+    figure = Figure("f", "", "", panels, axis="n_actions")
+    results = rows(SMALL) | rows(LARGE, rounds=(100, 1000, 5000))
+    points = chart.aggregate(figure, Table(results))
+    assert [point.x for point in points] == [10, 1000]
+    there = np.array([results[Cell(LARGE.label, "ope", "sDM", 1000, i)].value for i in range(4)])
+    assert_allclose(points[1].mean, ((there - 2) ** 2).mean())
+
+
+def test_a_drawn_file_names_panels_and_methods_and_describes_itself(tmp_path):
+    panels = (*JUDGING.panels, Panel("Learning", LARGE, "opl", NAMES[:3]))
+    texts, description = saved(replace(JUDGING, panels=panels), rows() | rows(LARGE, "opl"), tmp_path)
+    assert {*NAMES, "K < 11", "Learning", "MSE", "relative reward", "100", "1k"} <= set(texts)
+    assert all(words in description for words in (*NAMES, "Judging & learning", "K < 11", "Mean squared error"))
+    assert "not run" not in texts
+
+
+def test_ticks_are_at_the_rounds_that_were_run(tmp_path):
+    texts, _ = saved(JUDGING, rows(rounds=(250, 1500, 20_000), methods=["sDM"], values=[2.1] * 4), tmp_path)
+    assert [text for text in texts if text[0].isdigit()][:3] == ["250", "1.5k", "20k"]
+
+
+def test_a_panel_without_rows_says_that_it_was_not_run(tmp_path):
+    panels = (*JUDGING.panels, Panel("Learning", LARGE, "opl", NAMES))
+    texts, _ = saved(replace(JUDGING, panels=panels), rows(), tmp_path)
+    assert texts.count("not run") == 1
+    texts, _ = saved(replace(JUDGING, panels=panels), {}, tmp_path)
+    assert texts.count("not run") == 2
+
+
+def test_odd_names_are_shown_as_they_are_and_break_nothing(tmp_path):
+    shown = ODD.replace("\x00", " ").replace("\n", " ")
+    figure = Figure("f", ODD, "", (Panel(ODD, SMALL, "ope", ("sDM", ODD)),))
+    texts, description = saved(figure, rows(methods=["sDM", ODD]), tmp_path)
+    assert texts.count(shown) == 2
+    assert description.count(shown) == 3
+
+
+@pytest.mark.parametrize("scores", [[2.0] * 4, [2.0, 2.0, 2.0, 2e6], [2.0, 2.0, 2.0, 2.0 + 1e-9]])
+def test_errors_of_zero_or_across_zero_keep_their_place_on_a_log_axis(scores, tmp_path):
+    results = rows() | rows(methods=["sDM"], values=scores)
+    saved(JUDGING, results, tmp_path)
+    text = (tmp_path / "drawn.svg").read_text(encoding="utf-8")
+    assert "NaN" not in text
+    assert "Infinity" not in text
+    groups = [group for group in ElementTree.fromstring(text).iter() if "mark-symbol" in group.get("class", "")]
+    (marks,) = (group for group in groups if len(group) == 2 * len(NAMES))
+    heights = [float(mark.get("transform").split(",")[1].rstrip(")")) for mark in marks]
+    assert 0 <= min(heights) < max(heights) <= 340
+
+
+def test_scores_that_are_not_finite_are_left_out_of_the_drawing(tmp_path):
+    results = rows(methods=["sDM"]) | rows(methods=["IPS"], values=[1.0, np.inf, 1.0, 1.0])
+    texts, _ = saved(JUDGING, results | rows(methods=["DR"], values=[np.nan] * 4), tmp_path)
+    assert "sDM" in texts
+
+
+def test_both_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    drawn = chart.draw(JUDGING, Table(rows(methods=["sDM"])))
+    chart.save(drawn, tmp_path / "k-0.5")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["k-0.5.png", "k-0.5.svg"]
+    assert (tmp_path / "k-0.5.svg").read_text(encoding="utf-8").endswith("</svg>")
+    assert (tmp_path / "k-0.5.png").read_bytes().startswith(b"\x89PNG")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(file):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("manyarms._base.files.sync", full)
+    with pytest.raises(OSError, match="no space left"):
+        chart.save(chart.draw(JUDGING, Table(rows())), tmp_path / "k-0.5")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_methods_look_alike_in_all_figures_and_unlike_one_another():
+    everything = palette.styles([*METHODS, "mine", "yours", "theirs"])
+    assert len({(style.colour, style.shape, style.hollow) for style in everything.values()}) == len(everything)
+    assert palette.styles(["mine", "IPS"]) == {name: everything[name] for name in ("IPS", "mine")}
+    assert everything["sDM"].width == max(style.width for style in everything.values())
+    assert set(METHODS) <= set(palette.KNOWN)
+    for family in WRONG.values():
+        assert len({everything[method.name].shape for method in family}) == 1
+
+
+def test_more_methods_of_ones_own_than_spare_colours_still_differ():
+    own = palette.styles(f"method {i}" for i in range(20))
+    assert len({(style.colour, style.shape) for style in own.values()}) == 20
+
+
+def test_drawing_costs_nothing_until_something_is_drawn():
+    code = "import sys, manyarms.experiments.figure_chart; assert not {'altair', 'vl_convert'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,477 @@
+"""Logs from tables and files: roles, features, ids, missing values, time, errors with global row numbers."""
+
+import gzip
+from datetime import UTC, datetime, timedelta, timezone
+
+import jaxtyping
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import manyarms as ma
+from manyarms.core.features import Categorical, Embedding, FeatureMap, Numeric
+from manyarms.errors import ActionError, DataFileError, DataTypeError, InputError, NonFiniteError
+from manyarms.logs.learn_features import learn_features
+from manyarms.logs.row_reader import Dropped
+from manyarms.logs.sources import as_source
+
+N = 300
+ROLES = {"context": ["age", "city"], "action": "item", "reward": "click"}
+
+
+def table(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "age": rng.normal(40, 12, n),
+            "city": rng.choice(["Oslo", "Riga", "Turin"], n, p=[0.2, 0.5, 0.3]),
+            "item": rng.choice([f"i{k:02d}" for k in range(12)], n),
+            "click": rng.integers(0, 2, n),
+            "p": rng.uniform(0.1, 1, n),
+            "user": rng.integers(0, 40, n),
+            "at": [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=int(h)) for h in rng.integers(0, 240, n)],
+        }
+    )
+
+
+def columns_of(logs):
+    return [logs.contexts, logs.actions, logs.rewards, logs.propensities, logs.weights, logs.groups]
+
+
+def assert_same(first, second):
+    for one, other in zip(columns_of(first), columns_of(second), strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+def written(kind, folder):
+    whole = table().drop_columns(["at"])
+    parts = [whole.slice(i * 100, 100) for i in range(3)]
+    if kind == "parquet":
+        for i, part in enumerate(parts):
+            pq.write_table(part, folder / f"part-{i}.parquet", row_group_size=30)
+    elif kind == "csv":
+        for i, part in enumerate(parts):
+            pa.csv.write_csv(part, folder / f"part-{i}.csv")
+    elif kind == "csv.gz":
+        pa.csv.write_csv(whole, folder / "all.csv")
+        (folder / "all.csv.gz").write_bytes(gzip.compress((folder / "all.csv").read_bytes()))
+        (folder / "all.csv").unlink()
+    else:
+        with pa.OSFile(str(folder / "all.arrow"), "wb") as sink, pa.ipc.new_file(sink, whole.schema) as writer:
+            writer.write_table(whole)
+    (folder / "_SUCCESS").touch()
+    return folder
+
+
+# ---------------------------------------------------------------- sources
+
+
+@pytest.fixture
+def own_errors():
+    """Our own checks speak, rather than those of the types."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "lazy", "batches", "function", "reader", "list of files"])
+def test_tables_and_batches_of_every_kind_give_the_same_rounds(kind, tmp_path):
+    whole = table()
+    pq.write_table(whole, tmp_path / "one.parquet")
+    given = {
+        "pandas": whole.to_pandas,
+        "polars": lambda: pl.from_arrow(whole),
+        "lazy": lambda: pl.from_arrow(whole).lazy(),
+        "batches": lambda: whole.to_batches(max_chunksize=70),
+        "function": lambda: lambda: iter(whole.to_batches(max_chunksize=70)),
+        "reader": lambda: whole.to_reader(max_chunksize=70),
+        "list of files": lambda: [tmp_path / "one.parquet"],
+    }[kind]()
+    expected = ma.read_logs(whole, **ROLES, propensity="p", group="user")
+    features, catalog = _known(whole)
+    found = ma.read_logs(given, **ROLES, propensity="p", group="user", features=features, catalog=catalog)
+    assert_same(found if isinstance(found, ma.LoggedData) else found.collect(), expected)
+    assert isinstance(found, ma.LoggedData) == (kind in ("pandas", "polars", "lazy"))
+
+
+def _known(whole):
+    return learn_features([whole], ROLES["context"]), ma.Catalog(sorted(set(whole["item"].to_pylist())))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "csv.gz", "arrow"])
+@pytest.mark.parametrize("how", ["folder", "glob"])
+def test_files_of_every_kind_give_the_rounds_of_the_table(kind, how, tmp_path):
+    folder = written(kind, tmp_path)
+    stream = ma.read_logs(folder if how == "folder" else str(folder / "*.*[a-z]"), **ROLES)
+    assert_same(stream.collect(), ma.read_logs(table(), **ROLES))
+    for size in (1, 37, 1000):
+        batches = list(stream.batches(size))
+        assert max(len(batch) for batch in batches) <= size
+        assert_array_equal(np.concatenate([batch.rewards for batch in batches]), stream.collect().rewards)
+
+
+def test_columns_in_the_names_of_folders_are_columns(tmp_path):
+    whole = table().drop_columns(["at"])
+    for day in (1, 2):
+        (tmp_path / f"day={day}").mkdir()
+        pq.write_table(whole.slice(100 * day, 100), tmp_path / f"day={day}" / "x.parquet")
+    logs = ma.read_logs(tmp_path, context=["age", "day"], action="item", reward="click").collect()
+    assert_array_equal(np.sign(logs.contexts[:, 2]), np.repeat([-1.0, 1.0], 100))
+
+
+def test_an_iterator_is_read_once_and_then_refused(tmp_path):
+    whole = table()
+    features, catalog = _known(whole)
+    stream = ma.read_logs(iter(whole.to_batches(max_chunksize=50)), **ROLES, features=features, catalog=catalog)
+    assert len(stream.collect()) == N
+    with pytest.raises(InputError, match="read once only"):
+        stream.collect()
+
+
+# ---------------------------------------------------------------- features
+
+
+def test_features_are_standardised_one_hot_and_embedded_as_pandas_would():
+    whole = table().append_column("emb", pa.array([[float(i), 1.0] for i in range(N)]))
+    phi = learn_features(whole.to_batches(max_chunksize=33), ["age", "city", "emb"])
+    frame = whole.to_pandas()
+    age = (frame["age"] - frame["age"].mean()) / frame["age"].std(ddof=0)
+    one_hot = pd.get_dummies(frame["city"]).astype(float)
+    expected = np.column_stack([np.ones(N), age, one_hot, np.zeros(N), np.stack(frame["emb"])])
+    assert_allclose(phi(whole), expected, rtol=1e-12, atol=1e-12)
+    assert phi.names == (
+        "(intercept)", "age", "city=Oslo", "city=Riga", "city=Turin", "city=(other)", "emb[0]", "emb[1]",
+    )  # fmt: skip
+
+
+def test_what_is_learned_does_not_depend_on_batches_or_their_order():
+    whole = table()
+    first = learn_features([whole], ["age", "city"])
+    second = learn_features(list(reversed(whole.to_batches(max_chunksize=7))), ["age", "city"])
+    assert_allclose(first(whole), second(whole), rtol=1e-12, atol=1e-12)
+
+
+def test_numbers_far_from_zero_keep_their_digits():
+    far = pa.table({"x": 1e9 + np.arange(1000.0)})
+    (x,) = learn_features(far.to_batches(max_chunksize=9), ["x"], intercept=False)(far).T
+    assert_allclose(x, (np.arange(1000) - 499.5) / np.arange(1000).std(), rtol=1e-9)
+
+
+def test_rare_levels_share_one_feature_and_new_ones_join_them():
+    cities = pa.table({"city": ["a"] * 5 + ["b"] * 4 + ["c", "d"]})
+    phi = learn_features([cities], ["city"], max_levels=2, intercept=False)
+    assert phi.names == ("city=a", "city=b", "city=(other)")
+    assert_array_equal(phi(pa.table({"city": ["d", "b", "never seen"]})), [[0, 0, 1], [0, 1, 0], [0, 0, 1]])
+
+
+def test_whole_numbers_are_categories_when_they_are_named():
+    years = pa.table({"year": [1999, 2001, 1999]})
+    assert isinstance(learn_features([years], ["year"]).features[0], Numeric)
+    assert learn_features([years], ["year"], categorical=["year"]).features[0] == Categorical("year", (1999, 2001))
+
+
+def test_a_map_comes_back_from_json():
+    phi = FeatureMap([Numeric("a", 1.5, 2.5), Categorical("b", ("x", "y")), Embedding("c", 3)], intercept=False)
+    assert FeatureMap.from_json(phi.as_json()) == phi
+    for damage in ({}, {"features": [{"kind": "code", "column": "a"}], "intercept": True}, {"features": 3}):
+        with pytest.raises(InputError, match="no feature map"):
+            FeatureMap.from_json(damage)
+
+
+# ---------------------------------------------------------------- missing values, ids, time
+
+
+def test_rows_that_lack_a_value_are_refused_by_their_number_in_the_whole_or_dropped_and_counted(tmp_path):
+    whole = table().drop_columns(["at"])
+    age, city = whole["age"].to_pylist(), whole["city"].to_pylist()
+    age[150], age[20], city[222] = float("nan"), None, None
+    whole = whole.set_column(0, "age", pa.array(age)).set_column(1, "city", pa.array(city))
+    for i in range(3):
+        pq.write_table(whole.slice(100 * i, 100), tmp_path / f"{i}.parquet", row_group_size=10)
+    with pytest.raises(NonFiniteError, match="column age is missing in row 20"):
+        ma.read_logs(tmp_path, **ROLES)
+    stream = ma.read_logs(tmp_path, **ROLES, missing="drop")
+    assert len(stream.collect()) == N - 3 and stream.dropped == Dropped(missing=3)
+    keep = np.setdiff1d(np.arange(N), [20, 150, 222])
+    assert_same(stream.collect(), ma.read_logs(whole.take(keep), **ROLES))
+
+
+def test_an_unknown_action_is_refused_by_its_number_in_the_whole_or_dropped_and_counted(tmp_path):
+    folder, items = written("parquet", tmp_path), table()["item"].to_pylist()
+    catalog = ma.Catalog([item for item in sorted(set(items)) if item != "i07"] + ["never logged"])
+    stream = ma.read_logs(folder, **ROLES, catalog=catalog)
+    with pytest.raises(ActionError, match=rf"row {items.index('i07')} \(row \d+ of .*\) has 'i07'"):
+        stream.collect()
+    stream = ma.read_logs(folder, **ROLES, catalog=catalog, unknown="drop")
+    logs = stream.collect()
+    assert logs.n_actions == 12 and stream.dropped == Dropped(unknown=items.count("i07"))
+    assert [catalog.ids[a] for a in logs.actions] == [item for item in items if item != "i07"]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_bad_value_deep_in_a_folder_is_named_by_its_number_in_the_whole_and_in_its_file(kind, tmp_path):
+    whole = table().drop_columns(["at"])
+    p = whole["p"].to_pylist()
+    p[273] = 1.5
+    whole = whole.set_column(4, "p", pa.array(p))
+    for i in range(3):
+        part = whole.slice(100 * i, 100)
+        if kind == "csv":
+            pa.csv.write_csv(part, tmp_path / f"{i}.csv")
+        else:
+            pq.write_table(part, tmp_path / f"{i}.parquet", row_group_size=10)
+    words = r"propensities must lie in \(0, 1\]; row 273"
+    stream = ma.read_logs(tmp_path, **ROLES, propensity="p")
+    with pytest.raises(InputError, match=words + rf" \(row 73 of .*2\.{kind}\) has 1\.5"):
+        stream.collect()
+    alone = ma.read_logs(whole, **ROLES)  # one table: its number says it all
+    with pytest.raises(InputError, match=words + " has 1.5"):
+        ma.read_logs(whole, **ROLES, propensity="p", features=alone.features)
+
+
+def test_rows_keep_their_numbers_when_others_are_dropped_before_them(tmp_path):
+    whole = table().drop_columns(["at"])
+    age, item, p = (whole[name].to_pylist() for name in ("age", "item", "p"))
+    age[210], age[220], item[230], p[273] = None, float("nan"), "stranger", -1.5
+    for name, values in {"age": age, "item": item, "p": p}.items():
+        whole = whole.set_column(whole.column_names.index(name), name, pa.array(values))
+    for i in range(3):
+        pq.write_table(whole.slice(100 * i, 100), tmp_path / f"{i}.parquet")
+    catalog = ma.Catalog(sorted(set(item) - {"stranger"}))
+    stream = ma.read_logs(tmp_path, **ROLES, propensity="p", catalog=catalog, missing="drop", unknown="drop")
+    with pytest.raises(InputError, match=r"row 273 \(row 73 of .*2\.parquet\) has -1\.5"):
+        stream.collect()
+    stream = ma.read_logs(tmp_path, **{**ROLES, "reward": "p"}, catalog=catalog, missing="drop", unknown="drop")
+    with pytest.raises(InputError, match=r"row 273 \(row 73 of .*2\.parquet\) has -1\.5"):
+        ma.fit(stream, ma.priors.independent(len(catalog), dim=stream.dim), ma.LogNormal())
+
+
+def test_old_rounds_count_less_and_young_ones_not_yet():
+    whole, now = table(), datetime(2024, 1, 11, tzinfo=UTC)
+    logs = ma.read_logs(whole, **ROLES, time="at", half_life=timedelta(days=2), maturity=timedelta(days=1), now=now)
+    age = np.array([(now - at).total_seconds() / 86400 for at in whole["at"].to_pylist()])
+    assert len(logs) == (age >= 1).sum() < N
+    assert_allclose(logs.weights, 0.5 ** (age[age >= 1] / 2))
+
+
+# ---------------------------------------------------------------- refused
+
+
+def test_what_cannot_be_read_is_refused_with_a_way_out(tmp_path, own_errors):
+    def refused(words, *arguments, error=InputError, **options):
+        with pytest.raises(error, match=words):
+            ma.read_logs(*arguments, **{**ROLES, **options})
+
+    refused("no column 'height'; there are age, city", table(), context=["age", "height"])
+    refused("comes twice", table(), context=["age", "age"])
+    refused("needs|need to know when", table(), half_life=timedelta(days=1))
+    aged = {"time": "at", "half_life": timedelta(days=1)}
+    refused(r"now must have a time zone.*in 2024-01-01T00:00:00\+00:00", table(), **aged, now=datetime(2024, 1, 1))
+    naive = table().set_column(table().column_names.index("at"), "at", table()["at"].cast(pa.timestamp("us")))
+    refused("now must have no time zone, as column at has none", naive, **aged, now=datetime(2024, 1, 1, tzinfo=UTC))
+    # Read from the clock, now is local time where times have no zone.
+    assert len(ma.read_logs(naive, **{**ROLES, **aged})) == table().num_rows
+    refused('missing must be "refuse" or "drop"', table(), missing="ignore")
+    refused("type timestamp.*hour of a time", table(), context=["at"], error=DataTypeError)
+    refused("there is no file or folder", tmp_path / "nowhere.parquet", error=DataFileError)
+    refused("nothing matches", str(tmp_path / "*.parquet"), error=DataFileError)
+    refused("holds no file that ends in", tmp_path, error=DataFileError)
+    refused("no rows|no batches", [], error=InputError)
+    refused("must be a path, a table", 3, error=DataTypeError)
+    (tmp_path / "x.xlsx").touch()
+    refused("must end in one of", tmp_path / "x.xlsx", error=DataFileError)
+
+
+def test_a_file_at_fault_is_named(tmp_path):
+    folder = written("parquet", tmp_path)
+    whole = (folder / "part-1.parquet").read_bytes()
+    (folder / "part-1.parquet").write_bytes(whole[:-100])
+    with pytest.raises(DataFileError, match=r"part-1\.parquet cannot be read"):
+        ma.read_logs(folder, **ROLES)
+    mixed = table().drop_columns(["at"]).slice(0, 5)
+    pq.write_table(mixed.set_column(0, "age", pa.array(["old"] * 5)), folder / "part-1.parquet")
+    with pytest.raises(DataFileError, match=r"part-1\.parquet cannot be read.*same types"):
+        ma.read_logs(folder, **ROLES)
+
+
+def test_sources_say_what_columns_they_have(tmp_path):
+    assert as_source(written("csv", tmp_path)).columns == ["age", "city", "item", "click", "p", "user"]
+
+
+# ---------------------------------------------------------------- fitting what does not fit into memory
+
+
+@pytest.mark.parametrize("likelihood", [ma.Gaussian(0.5), ma.LogNormal(0.5)])
+def test_a_stream_is_fitted_and_updated_to_what_the_rows_in_memory_give(likelihood, tmp_path):
+    folder = written("parquet", tmp_path)
+    whole = table().drop_columns(["at"])
+    roles = {**ROLES, "reward": "p"}
+    logs = ma.read_logs(whole, **roles)
+    prior = ma.priors.independent(12, dim=logs.dim)
+    expected = ma.fit(logs, prior, likelihood)
+    features, catalog = learn_features([whole], ROLES["context"]), ma.Catalog(sorted(set(whole["item"].to_pylist())))
+    days = [ma.read_logs(folder / f"part-{i}.parquet", **roles, features=features, catalog=catalog) for i in range(3)]
+    streamed = ma.fit(ma.read_logs(folder, **roles), prior, likelihood)
+    daily = ma.fit(days[0], prior, likelihood).update(days[1]).update(days[2])
+    for found in (streamed, daily):
+        assert_allclose(found.weights.action_mean(), expected.weights.action_mean(), rtol=1e-10, atol=1e-10)
+        assert_allclose(found.weights.action_cov([0, 5]), expected.weights.action_cov([0, 5]), rtol=1e-10, atol=1e-10)
+        assert_allclose(found.log_evidence, expected.log_evidence, rtol=1e-10)
+
+
+def test_a_reward_that_cannot_be_is_named_by_its_number_in_the_whole(tmp_path):
+    whole = table().drop_columns(["at"])
+    p = whole["p"].to_pylist()
+    p[241] = -1.0
+    for i in range(3):
+        part = whole.set_column(4, "p", pa.array(p)).slice(100 * i, 100)
+        pq.write_table(part, tmp_path / f"{i}.parquet", row_group_size=10)
+    stream = ma.read_logs(tmp_path, **{**ROLES, "reward": "p"})
+    with pytest.raises(InputError, match=r"row 241 \(row 41 of .*2\.parquet\) has -1\.0"):
+        ma.fit(stream, ma.priors.independent(12, dim=stream.dim), ma.LogNormal(0.5))
+
+
+LIKELIHOODS = [ma.Bernoulli(), ma.Bernoulli(treatment="laplace"), ma.Poisson(), ma.StudentT(0.5)]
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=str)
+def test_passes_over_a_stream_take_the_steps_that_rounds_in_memory_take(likelihood, tmp_path):
+    folder = written("parquet", tmp_path)
+    stream = ma.read_logs(folder, **ROLES)
+    prior = ma.priors.from_categories([i % 3 for i in range(12)], dim=stream.dim)
+    expected, found = ma.fit(stream.collect(), prior, likelihood), ma.fit(stream, prior, likelihood)
+    assert len(found.trace) == len(expected.trace) > 3
+    assert_allclose(found.trace, expected.trace, rtol=1e-10)
+    for one, other in ((found, expected), (found.update(stream), expected.update(stream.collect()))):
+        assert_allclose(one.weights.action_mean(), other.weights.action_mean(), rtol=1e-8, atol=1e-8)
+        assert_allclose(one.weights.action_cov([0, 5]), other.weights.action_cov([0, 5]), rtol=1e-8, atol=1e-8)
+        assert_allclose(one.log_evidence, other.log_evidence, rtol=1e-8)
+
+
+def test_a_stream_whose_full_steps_overshoot_comes_to_rest_where_rounds_in_memory_do(tmp_path):
+    # A round or two for each action and a prior far too wide: Newton's step for all at once goes too far.
+    rng = np.random.default_rng(3)
+    whole = pa.table({"item": np.arange(60) % 40, "n": rng.poisson(20.0, 60).astype(float), "x": np.ones(60)})
+    pq.write_table(whole, tmp_path / "counts.parquet", row_group_size=7)
+    stream = ma.read_logs(
+        tmp_path / "counts.parquet", ["x"], "item", "n", features=FeatureMap([Numeric("x")], intercept=False)
+    )
+    prior = ma.priors.independent(40, dim=1, mean=np.zeros(1), cov=100.0)
+    expected = ma.fit(stream.collect(), prior, ma.Poisson(), tolerance=1e-10)
+    found = ma.fit(stream, prior, ma.Poisson(), tolerance=1e-10)
+    assert found.converged
+    assert_allclose(found.log_evidence, expected.log_evidence, rtol=1e-9)
+    assert_allclose(found.weights.action_mean(), expected.weights.action_mean(), atol=1e-4)
+
+
+def test_an_unknown_action_counts_as_other_where_the_catalog_lists_it(tmp_path):
+    folder, items = written("parquet", tmp_path), table()["item"].to_pylist()
+    ids = [item for item in sorted(set(items)) if item != "i07"]
+    stream = ma.read_logs(folder, **ROLES, catalog=ma.Catalog([*ids, "(other)"]), unknown="other")
+    logs = stream.collect()
+    assert [([*ids, "(other)"])[a] for a in logs.actions] == [i if i != "i07" else "(other)" for i in items]
+    assert stream.dropped == Dropped(mapped=items.count("i07")) and stream.dropped.total == 0
+    with pytest.raises(InputError, match=r"needs an action '\(other\)'"):
+        ma.read_logs(folder, **ROLES, catalog=ma.Catalog(ids), unknown="other")
+
+
+@pytest.mark.parametrize("offset", ["+02:00", ""])
+def test_times_may_be_texts(offset):
+    whole = table()
+    zone = timezone(timedelta(hours=2)) if offset else UTC
+    texts = [at.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S") + offset for at in whole["at"].to_pylist()]
+    now = datetime(2024, 1, 11, tzinfo=UTC if offset else None)
+    options = {"time": "at", "half_life": timedelta(days=2), "maturity": timedelta(days=1)}
+    found = ma.read_logs(whole.set_column(6, "at", pa.array(texts)), **ROLES, **options, now=now)
+    assert_same(found, ma.read_logs(whole, **ROLES, **options, now=now.replace(tzinfo=UTC)))
+    with pytest.raises(DataTypeError, match="column at must hold times"):
+        ma.read_logs(whole.set_column(6, "at", pa.array(["soon"] * N)), **ROLES, **options, now=now)
+
+
+def test_an_empty_cell_of_a_csv_is_missing_as_it_is_in_a_table(tmp_path):
+    rows = pa.table({"c": ["a", None, "b", "a"], "x": [1.0, 2.0, None, 4.0], "item": [0, 1, 0, 1], "r": [1.0] * 4})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    pyarrow.csv.write_csv(rows, tmp_path / "rows.csv")
+    found = [
+        ma.read_logs(tmp_path / f"rows.{end}", ["c", "x"], "item", "r", missing="drop") for end in ("parquet", "csv")
+    ]
+    assert found[0].features == found[1].features
+    assert_same(found[1].collect(), found[0].collect())
+    assert [one.dropped.missing for one in found] == [2, 2]
+
+
+@pytest.mark.parametrize(("separator", "decimal"), [(";", "."), (";", ","), ("\t", "."), ("\t", ",")])
+def test_a_csv_of_semicolons_or_tabs_is_one_of_commas(tmp_path, separator, decimal):
+    rows = [("age", '"name, first"', "item", "r"), ("31.5", '"Li, Wei"', "0", "1"), ("7.25", "Ada", "1", "0.5")]
+    paths = tmp_path / "commas.csv", tmp_path / "others.csv.gz"
+    paths[0].write_text("".join(",".join(row) + "\n" for row in rows))
+    other = [[cell.replace(".", decimal) for cell in row] for row in rows]
+    with gzip.open(paths[1], "wt") as out:
+        out.writelines(separator.join(row) + "\n" for row in other)
+    plain, found = (ma.read_logs(path, ["age", "name, first"], "item", "r") for path in paths)
+    assert found.features == plain.features
+    assert_same(found.collect(), plain.collect())
+
+
+def test_one_context_column_needs_no_list():
+    rows = pa.table({"age": [1.0, 2.0, 4.0], "city": [1, 2, 1], "item": [0, 1, 0], "r": [1.0] * 3})
+    assert_same(ma.read_logs(rows, "age", "item", "r"), ma.read_logs(rows, ["age"], "item", "r"))
+    assert ma.read_logs(rows, "city", "item", "r", categorical="city").features.names == (
+        ma.read_logs(rows, ["city"], "item", "r", categorical=["city"]).features.names
+    )
+
+
+def test_a_dictionary_tells_of_no_level_and_no_action_that_no_row_has():
+    def read(kind):
+        c = pa.array(["a", "b", "a", "zz"]).cast(kind)
+        item = pa.array(["i1", "i2", "i1", "i9"]).cast(kind)
+        rows = pa.table({"c": c, "item": item, "r": [1.0, 2.0, 3.0, float("nan")]})
+        return ma.read_logs(rows, ["c"], "item", "r", missing="drop")
+
+    plain, coded = read(pa.string()), read(pa.dictionary(pa.int32(), pa.string()))
+    assert coded.n_actions == plain.n_actions == 2
+    assert coded.features == plain.features and len(coded) == len(plain) == 3
+    hidden = pa.DictionaryArray.from_arrays([0, 1, 2, 0], ["a", None, "b"])
+    with pytest.raises(NonFiniteError, match="column c is missing in row 1"):
+        ma.read_logs(pa.table({"c": hidden, "item": [0, 1, 0, 1], "r": [1.0] * 4}), ["c"], "item", "r")
+
+
+def test_what_cannot_be_read_is_refused_in_words(tmp_path):
+    rows = {"x": [1.0, 2.0], "item": [0, 1], "r": [1.0, 2.0]}
+    with pytest.raises(NonFiniteError, match=r"has inf in row 1\. Infinity is .* not a missing one"):
+        ma.read_logs(pa.table({**rows, "r": [1.0, float("inf")]}), ["x"], "item", "r", missing="drop")
+    with pytest.raises(NonFiniteError, match="not finite in row 0"):
+        ma.read_logs(pa.table({**rows, "x": [[1.0, float("nan")], [2.0, 3.0]]}), ["x"], "item", "r")
+    with pytest.raises(DataTypeError, match="holds no ids"):
+        ma.read_logs(pa.table({**rows, "item": [[0], [1]]}), ["x"], "item", "r")
+    with pytest.raises(InputError, match="several columns 'x'"):
+        twice = pa.table(
+            [pa.array([1.0]), pa.array([2.0]), pa.array([0]), pa.array([1.0])], names=["x", "x", "item", "r"]
+        )
+        ma.read_logs(twice, ["x"], "item", "r")
+    with pytest.raises(ActionError, match=f"the id {2**62}, and without a catalog .* Pass catalog="):
+        ma.read_logs(pa.table({**rows, "item": [0, 2**62]}), ["x"], "item", "r")
+    with pytest.raises(DataTypeError, match=r"got dict\. Make a table of it"):
+        ma.read_logs(rows, ["x"], "item", "r")
+    with pytest.raises(DataTypeError, match="contexts must be an array of numbers; got a dict"):
+        ma.LoggedData({"x": [1.0, 2.0]}, [0, 1], [1.0, 2.0])
+    (tmp_path / "header.csv").write_text("x,item,r\n")
+    with pytest.raises(InputError, match="column x has no values: there are no rows"):
+        ma.read_logs(tmp_path / "header.csv", ["x"], "item", "r")
+    with pytest.raises(DataFileError, match="path of the logs is empty"):
+        ma.read_logs("", ["x"], "item", "r")
+
+
+def test_times_may_be_in_nanoseconds():
+    at = pa.array([1_700_000_000_000_000_001, 1_700_000_000_000_000_002], pa.timestamp("ns"))
+    rows = pa.table({"x": [1.0, 2.0], "item": [0, 1], "r": [1.0, 2.0], "at": at})
+    now = datetime(2023, 11, 15, 22, 13, 20)
+    logs = ma.read_logs(rows, ["x"], "item", "r", time="at", half_life=timedelta(days=1), now=now)
+    assert_allclose(logs.weights, 0.5, rtol=1e-9)
