@@ -61,7 +61,7 @@ class CountingTally(Tally[Counted]):
         self.statistics.add(found.statistics)
         self.numbers += found.numbers
 
-    def found(self) -> Counted:
+    def answer(self) -> Counted:
         return Counted(self.statistics.total(), self.numbers)
 
 
