@@ -24,7 +24,7 @@ from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
-from manyarms.likelihoods.variational import absorb
+from manyarms.likelihoods.variational import fit_weights
 from manyarms.linalg.top_k import row_norms
 from manyarms.posterior.action_summary import ActionSummary, summarise
 from manyarms.posterior.policy_profile import Masses, check_maps
@@ -178,7 +178,7 @@ class RewardPosterior(Posterior):
             engine: As in `fit`.
         """
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
-        added = absorb(self.weights, logs, self.likelihood, engine=as_engine(engine))
+        added = fit_weights(self.weights, logs, self.likelihood, engine=as_engine(engine))
         statistics = self.statistics + added.statistics
         weights = added.weights
         twice = (_TWICE,) if any_shared(self.learned_from, (logs.fingerprint,)) else ()
@@ -222,7 +222,7 @@ class RewardPosterior(Posterior):
             engine: As in `fit`.
         """
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
-        found = absorb(self.prior, logs, self.likelihood, engine=as_engine(engine), start=self.weights)
+        found = fit_weights(self.prior, logs, self.likelihood, engine=as_engine(engine), start=self.weights)
         return replace(
             self,
             weights=found.weights,
