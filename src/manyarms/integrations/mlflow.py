@@ -16,7 +16,7 @@ from manyarms._base.optional import imported
 from manyarms._version import __version__
 from manyarms.core.tables import Tabular
 from manyarms.errors import DataTypeError, InputError, TooLargeError
-from manyarms.learners.training import Progress
+from manyarms.learners.training import TrainingStep
 from manyarms.model_file.saved import SavedModel
 from manyarms.posterior import HurdlePosterior, RewardPosterior
 from manyarms.posterior.posterior import Posterior
@@ -93,7 +93,7 @@ def _write(
         return run.info.run_id
 
 
-def log_step(progress: Progress) -> None:
+def log_step(progress: TrainingStep) -> None:
     """Training of a policy step by step: `ma.Training(progress=ma.mlflow.log_step)` inside a run."""
     mlflow: Any = imported("mlflow", "ma.mlflow", "manyarms[mlflow]")
     found = {"objective": progress.objective, "held_out": progress.held_out}
