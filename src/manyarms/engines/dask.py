@@ -213,8 +213,9 @@ def _everywhere(client: Client, work: Any) -> Any:
         except UNSENT as lost:
             if attempt == ATTEMPTS - 1:
                 raise EngineError(
-                    f"the Dask cluster lost workers {ATTEMPTS} times while they were sent the work: {without_full_stop(lost)}. "
-                    "See whether workers and scheduler run, and why workers die; want of memory is the usual reason."
+                    f"the Dask cluster lost workers {ATTEMPTS} times while they were sent the work: "
+                    f"{without_full_stop(lost)}.",
+                    "See whether workers and scheduler run, and why workers die; want of memory is the usual reason.",
                 ) from lost
             time.sleep(PAUSE)
     raise AssertionError("not reached")
