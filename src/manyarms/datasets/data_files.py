@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from manyarms._base.files import replacing
 from manyarms._base.progress import Progress
-from manyarms.errors import DataFileError, InputError, said
+from manyarms.errors import DataFileError, InputError, without_full_stop
 
 TIMEOUT_S = 30.0
 """A server that sends nothing for so long is given up."""
@@ -170,8 +170,8 @@ class Archive:
             yield
         except DAMAGE as damage:
             raise DataFileError(
-                f"{name} cannot be read from {self._place(name)}: {said(damage)}. Delete the file there and get it "
-                "again.",
+                f"{name} cannot be read from {self._place(name)}: {without_full_stop(damage)}. "
+                "Delete the file there and get it again.",
                 self.source.way_out,
             ) from damage
 
@@ -244,7 +244,8 @@ def download(source: DataSource, folder: str | os.PathLike[str] | None = None, *
                 )
     except OSError as problem:
         raise DataFileError(
-            f"{target} cannot be written: {said(problem)}. Make room, or choose another folder by MANYARMS_CACHE."
+            f"{target} cannot be written: {without_full_stop(problem)}.",
+            "Make room, or choose another folder by MANYARMS_CACHE.",
         ) from problem
     return target
 

@@ -22,7 +22,7 @@ from manyarms.datasets.observed_ratings import as_sparse, check_cells
 from manyarms.datasets.rating_matrix import MatrixEnvironment, draw_test_users, factorise
 from manyarms.datasets.read_columns import Columns, Kind, read_columns
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
-from manyarms.linalg.pairs import pair_rows, shape_of
+from manyarms.linalg.indexing import pair_rows, shape_of
 
 SMALL, BIG, CATEGORIES = "small_matrix.csv", "big_matrix.csv", "item_categories.csv"
 

@@ -20,7 +20,7 @@ from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
-from manyarms.core.tables import html_table
+from manyarms.core.result_tables import html_table
 from manyarms.decision.action_changes import Movers, Shrinkage, movers, shrinkage
 from manyarms.decision.calibration import Calibration, calibration
 from manyarms.decision.support import Support, category_codes, support

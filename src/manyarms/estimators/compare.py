@@ -16,7 +16,7 @@ from manyarms._base.progress import Progress, reporter
 from manyarms.core.estimate import Estimate
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
-from manyarms.core.tables import Tabular
+from manyarms.core.result_tables import Tabular
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 

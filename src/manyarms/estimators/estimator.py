@@ -13,7 +13,7 @@ from manyarms._base.checks import Array, as_instance, check_overflow
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, readable, row_weights
+from manyarms.core.policy import Policy, row_weights, with_own_features
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.intervals import Interval, Normal, as_units
 from manyarms.estimators.weight_diagnostics import (
@@ -186,7 +186,7 @@ def check_target(policy: Policy, logs: LoggedData) -> None:
         raise ShapeError(
             f"policy has {policy.n_actions} actions; the logs have {logs.n_actions}. Pass n_actions= to LoggedData."
         )
-    readable(policy, logs.contexts, logs.features)
+    with_own_features(policy, logs.contexts, logs.features)
     if len(logs) < 2 or row_weights(logs.weights, len(logs)).sum() < 2:
         raise InputError(
             "an estimate needs at least 2 rounds, and weights count rounds: weight 2 is the row twice. "

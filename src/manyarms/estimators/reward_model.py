@@ -17,7 +17,7 @@ from manyarms._base.checks import Array, as_count, as_instance, as_matrix
 from manyarms._base.rng import as_generator
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.errors import DataTypeError, InputError, ShapeError

@@ -15,7 +15,7 @@ from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.estimator import EstimatorOptions, Rounds
 from manyarms.estimators.logging_policy import as_labels, logging_of
 from manyarms.estimators.reward_model import ModelEstimator
-from manyarms.linalg.pairs import shape_of
+from manyarms.linalg.indexing import shape_of
 
 
 class SetWeighted(ModelEstimator):

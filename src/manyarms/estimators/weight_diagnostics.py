@@ -11,10 +11,9 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array
 from manyarms.core.catalog import as_column, encode
-from manyarms.core.feature_mass import FeatureMass
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, row_weights
-from manyarms.core.tables import Records
+from manyarms.core.policy import FeatureMass, Policy, row_weights
+from manyarms.core.result_tables import Records
 from manyarms.priors.prior_builder import metadata, with_missing
 
 

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array
 from manyarms._base.rng import split
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.datasets import (
@@ -34,7 +34,7 @@ from manyarms.errors import DataFileError
 from manyarms.experiments.cell import generator
 from manyarms.experiments.problem import Known, Origin, Problem, World, digest_of, shortfall
 from manyarms.experiments.synthetic_world import Logging, ScoredWorld, clusters_of, greedy_by
-from manyarms.linalg.pairs import shape_of
+from manyarms.linalg.indexing import shape_of
 from manyarms.policies import EpsilonGreedy, Uniform
 from manyarms.priors import from_categories, from_embeddings, from_tags, independent
 

@@ -15,8 +15,8 @@ from manyarms._base.progress import Progress, reporter
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, readable
-from manyarms.core.tables import Tabular, html_table
+from manyarms.core.policy import Policy, with_own_features
+from manyarms.core.result_tables import Tabular, html_table
 from manyarms.errors import DataTypeError, InputError, UndefinedLiftError
 from manyarms.estimators.estimator import Estimator
 from manyarms.policies import Logged
@@ -202,7 +202,7 @@ def evaluate(
         raise InputError(f"{BASELINE!r} is what runs now: call the policy something else.")
     for name, policy in policies.items():
         _check_catalogs(name, policy, logs)
-    own = {name: readable(policy, raw, logs.features, name) for name, policy in policies.items()}
+    own = {name: with_own_features(policy, raw, logs.features, name) for name, policy in policies.items()}
     everyone: dict[str, Policy] = {BASELINE: Logged(logs), **own}
     rows = list[Judged]()
     profiles = dict[str, Any]()

@@ -15,7 +15,7 @@ from jaxtyping import Bool
 from manyarms._base.checks import Array, as_instance
 from manyarms.core.eligibility import Eligibility, as_eligibility
 from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.errors import EligibilityError, InputError, ShapeError

@@ -15,7 +15,7 @@ from scipy import sparse
 from manyarms._base.checks import Array
 from manyarms.errors import NumericalError
 from manyarms.learners.training_rounds import TrainingRounds
-from manyarms.linalg.groups import chunks
+from manyarms.linalg.indexing import chunks
 from manyarms.linalg.threads import for_each
 
 

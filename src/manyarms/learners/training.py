@@ -18,7 +18,7 @@ from manyarms._base.rng import as_generator, split
 from manyarms.errors import InputError
 from manyarms.learners.objective import Criterion, Objective
 from manyarms.learners.training_rounds import TrainingRounds
-from manyarms.linalg.groups import chunks
+from manyarms.linalg.indexing import chunks
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from manyarms.core.eligibility import Eligibility, SharedSet, eligible_blocks
 from manyarms.core.logged_data import LoggedData
 from manyarms.errors import DataTypeError, InputError
 from manyarms.estimators.reward_model import CrossFit, FittedModel, RewardModel, check_model_size
-from manyarms.linalg.pairs import pair_rows
+from manyarms.linalg.indexing import pair_rows
 from manyarms.posterior import HurdlePosterior
 from manyarms.posterior.posterior import Posterior
 

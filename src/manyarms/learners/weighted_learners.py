@@ -22,7 +22,7 @@ from manyarms.learners.learner import SoftmaxLearner
 from manyarms.learners.objective import Criterion, Logarithm, Ratio
 from manyarms.learners.training import Training
 from manyarms.learners.training_rounds import ActionSets, PredictedRewards, TrainingRounds, make_training_rounds
-from manyarms.linalg.pairs import shape_of
+from manyarms.linalg.indexing import shape_of
 
 
 class _Weighted(SoftmaxLearner):
