@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.observed_rows import Observed
+from manyarms.core.observed_rows import ObservedRows
 from manyarms.core.statistics import Statistics
 from manyarms.engines import LOCAL, Engine, Tally, Task
 from manyarms.errors import InputError
@@ -21,7 +21,7 @@ from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
 from manyarms.likelihoods.likelihood import Site
 from manyarms.likelihoods.variational import Approximation, approximate, fit_statistics
-from manyarms.model_file.saved import Saved
+from manyarms.model_file.save import Saved
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.fit import posterior_of
 from manyarms.prior_learning.hyperparameters import Hyperparameters, Scale
@@ -189,7 +189,7 @@ class ExactEvidence(Evidence):
             self.surveyed = engine.total(logs, SummariseRounds(likelihood, n_actions, logs.dim))
             assert self.surveyed.counted is not None
             statistics = self.surveyed.counted.statistics
-        self.observed: Observed = observe(statistics, 1.0)
+        self.observed: ObservedRows = observe(statistics, 1.0)
         self.total_weight = statistics.total_weight
         self.seen = self.observed.actions
         groups = self.observed.groups
@@ -222,7 +222,7 @@ class ExactEvidence(Evidence):
         assert self.surveyed is not None and self.surveyed.counted is not None
         return posterior_of(fit_statistics(prior, self.surveyed.counted, likelihood), self._logs, prior, likelihood)
 
-    def _in_units_of(self, noise_std: float | None) -> Observed:
+    def _in_units_of(self, noise_std: float | None) -> ObservedRows:
         assert noise_std is not None
         normaliser = -0.5 * self.total_weight * float(np.log(2 * np.pi * noise_std**2))
         return self.observed.rescaled(noise_std, normaliser)

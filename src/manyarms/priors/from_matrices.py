@@ -10,9 +10,8 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_floats, as_vector
 from manyarms.core.action_covariance import as_covariances
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.mixing import DenseMixing
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.mixing import DenseMixing, EffectGroup
 from manyarms.errors import CovarianceError, ShapeError
 from manyarms.priors.prior_builder import as_variance
 
