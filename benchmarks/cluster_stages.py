@@ -20,8 +20,9 @@ from manyarms.engines.base import Finding, PieceWork
 from manyarms.likelihoods.collect_statistics import Count
 from manyarms.linalg.threads import stay_on_one_core
 from manyarms.logs.row_reader import DroppedRows
-from manyarms.model_file.container import from_bytes, to_bytes
-from manyarms.model_file.saved import describe, rebuild
+from manyarms.model_file.arrow_file import from_bytes, to_bytes
+from manyarms.model_file.load import rebuild
+from manyarms.model_file.save import describe
 from manyarms.posterior.sharded_posterior import _Latent
 
 

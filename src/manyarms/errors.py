@@ -117,6 +117,6 @@ class UndefinedLiftError(ManyarmsError):
     """A relative change was asked for against a baseline whose interval contains zero."""
 
 
-def said(error: object) -> str:
+def without_full_stop(error: object) -> str:
     """The words of somebody else's error, without their full stop, to go on from in a sentence of our own."""
     return str(error).rstrip().removesuffix(".")

@@ -9,8 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import manyarms as ma
-from manyarms._base.optional import imported
-from manyarms.core.tables import Records, Tabular
+from manyarms.core.result_tables import Records, Tabular
 from manyarms.errors import MissingLibraryError
 
 

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import manyarms as ma
-from manyarms.core.tables import Records
+from manyarms.core.result_tables import Records
 from manyarms.errors import InputError, MissingLibraryError, TooLargeError
 
 

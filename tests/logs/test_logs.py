@@ -14,7 +14,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import manyarms as ma
-from manyarms.core.features import Categorical, Embedding, FeatureMap, Numeric
+from manyarms.core.feature_map import Categorical, Embedding, FeatureMap, Numeric
 from manyarms.errors import ActionError, DataFileError, DataTypeError, InputError, NonFiniteError
 from manyarms.logs.learn_features import learn_features
 from manyarms.logs.row_reader import DroppedRows

@@ -5,6 +5,7 @@ Every public constructor and method calls these once; what lies behind trusts it
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,7 +15,15 @@ from typing import Any, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from manyarms.errors import ActionError, DataTypeError, NonFiniteError, NumericalError, RangeError, ShapeError
+from manyarms.errors import (
+    ActionError,
+    DataTypeError,
+    MissingLibraryError,
+    NonFiniteError,
+    NumericalError,
+    RangeError,
+    ShapeError,
+)
 
 Array = np.ndarray
 Kind = TypeVar("Kind")
@@ -247,3 +256,22 @@ def _check_length(name: str, array: Array, length: int | None) -> None:
 _MAP_IDS = "Number ids first, those never logged too: ma.Catalog(all_ids).numbers(ids)."
 _TABLE = "Columns by name are a table: pyarrow.table(columns), or pandas.DataFrame(columns), where tables are taken."
 _CONVERT = "Convert it first, as in {}.astype(float)."
+
+
+def import_optional(module: str, who: str, install: str | None = None) -> Any:
+    """A module of another library.
+
+    Args:
+        module: Its name.
+        who: What needs it, as the caller wrote it.
+        install: What to give to pip, where that is not the module's name.
+
+    Raises:
+        MissingLibraryError: When it is not installed, with the way out.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] != module.partition(".")[0]:
+            raise
+        raise MissingLibraryError(f'{who} needs {module}: pip install "{install or module}".') from missing

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import manyarms as ma
 from manyarms.cli.spec import Spec, needed
-from manyarms.core.features import FeatureMap
+from manyarms.core.feature_map import FeatureMap
 from manyarms.errors import InputError
 from manyarms.likelihoods import Likelihood
 from manyarms.logs.progress_source import ProgressSource

@@ -14,8 +14,8 @@ from scipy import sparse
 from manyarms._base.checks import Array, _numeric, check_rows, frozen
 from manyarms.core.labels import Labels, Ragged, TagRow, is_missing, pack_labels, pack_rows, unpack_labels
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError, RangeError, ShapeError
-from manyarms.linalg.pairs import csr_from_parts, csr_parts, pair_rows
-from manyarms.model_file.saved import Saved
+from manyarms.linalg.indexing import csr_from_parts, csr_parts, pair_rows
+from manyarms.model_file.save import Saved
 
 
 class Catalog(Saved):

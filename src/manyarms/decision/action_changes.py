@@ -13,7 +13,7 @@ from manyarms.core.catalog import Catalog
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import row_weights
 from manyarms.jobs.evaluate import ChoiceShares
-from manyarms.linalg.groups import sum_by
+from manyarms.linalg.indexing import sum_by
 from manyarms.linalg.top_k import row_norms
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior

@@ -13,7 +13,7 @@ from manyarms.linalg.threads import on_one_core
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import DroppedRows, RowReader
 from manyarms.logs.sources import Source
-from manyarms.model_file.saved import Saved
+from manyarms.model_file.save import Saved
 
 Found = TypeVar("Found")
 Result = TypeVar("Result")

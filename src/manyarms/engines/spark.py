@@ -17,12 +17,13 @@ from manyarms import errors
 from manyarms._base.checks import as_count
 from manyarms.core.logged_data import Logs
 from manyarms.engines.base import LOCAL, Engine, Finding, Found, OnFound, PieceWork, Result, Spread, Task, Work
-from manyarms.errors import EngineError, ManyarmsError, said
+from manyarms.errors import EngineError, ManyarmsError, without_full_stop
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import Source
-from manyarms.model_file.container import from_bytes, to_bytes
-from manyarms.model_file.saved import describe, rebuild
+from manyarms.model_file.arrow_file import from_bytes, to_bytes
+from manyarms.model_file.load import rebuild
+from manyarms.model_file.save import describe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,7 +125,9 @@ class Spark(Engine):
                 active = None if self._master is not None else SparkSession.getActiveSession()
                 self._session = active or builder.config(map=settings).getOrCreate()
             except PySparkException as failed:
-                raise EngineError(f"Spark could not be started; it needs Java 17: {said(failed)}.") from failed
+                raise EngineError(
+                    f"Spark could not be started; it needs Java 17: {without_full_stop(failed)}."
+                ) from failed
         return self._session
 
     @property

@@ -8,14 +8,15 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_instance, as_scalar, frozen
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.latent_covariance import MAX_DENSE_LATENT
-from manyarms.core.observed_rows import Observed, RankGroup, action_chunks
+from manyarms.core.observed_rows import ObservedRows, RankGroup
 from manyarms.core.statistics import Statistics
 from manyarms.errors import NumericalError, ShapeError
 from manyarms.inference.latent_posterior import LatentEvidence, LatentPosterior, gather
 from manyarms.inference.square_root import observe
 from manyarms.linalg.factor import gram, lower_factor, solve_lower, solve_lower_t
+from manyarms.linalg.indexing import cache_chunks
 from manyarms.linalg.threads import one_blas_thread
 
 
@@ -56,12 +57,12 @@ def check_sizes(prior: HierarchicalGaussian, statistics: Statistics) -> None:
         )
 
 
-def condition_on(prior: HierarchicalGaussian, observed: Observed) -> HierarchicalGaussian:
+def condition_on(prior: HierarchicalGaussian, observed: ObservedRows) -> HierarchicalGaussian:
     """The posterior of an unconditioned prior given rows."""
     return solve(prior, observed)[0]
 
 
-def solve(prior: HierarchicalGaussian, observed: Observed) -> tuple[HierarchicalGaussian, LatentPosterior]:
+def solve(prior: HierarchicalGaussian, observed: ObservedRows) -> tuple[HierarchicalGaussian, LatentPosterior]:
     """The posterior of an unconditioned prior given rows, and that of ψ alone in units of its prior."""
     # An overflow becomes an error with a name: here below, or where rows are factored.
     with np.errstate(over="ignore", invalid="ignore"), small_products(prior):
@@ -85,7 +86,7 @@ _WORTH_THREADS = 512
 
 
 def absorb_groups(
-    prior: HierarchicalGaussian, observed: Observed, evidence: LatentEvidence
+    prior: HierarchicalGaussian, observed: ObservedRows, evidence: LatentEvidence
 ) -> tuple[tuple[Array, ...], float]:
     """Add all seen actions to the evidence on ψ; returns their gains N_a L_a, group by group, and Σ_a log |K_a|."""
     absorbed = [_absorb(prior, group, evidence) for group in observed.groups]
@@ -97,7 +98,7 @@ def _absorb(
 ) -> tuple[Float[Array, "m r d"], float]:
     """Add one group of actions to the evidence on ψ; returns their gains N_a L_a and Σ_a log |K_a|."""
     gains, log_det = np.empty_like(group.root), 0.0
-    for part in action_chunks(len(group.actions), max(prior.dim**2, group.rank * evidence.row_size)):
+    for part in cache_chunks(len(group.actions), max(prior.dim**2, group.rank * evidence.row_size)):
         actions, R, rho = group.actions[part], group.root[part], group.response[part]
         Z = prior.action_covariance.times_root(R, actions)
         C = _row_cholesky(Z, actions)

@@ -14,11 +14,12 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.observed_rows import Observed, RankGroup, action_chunks
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.mixing import EffectGroup
+from manyarms.core.observed_rows import ObservedRows, RankGroup
 from manyarms.inference.condition import small_products, solve
 from manyarms.inference.latent_posterior import LatentPosterior
+from manyarms.linalg.indexing import cache_chunks
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Moments:
         return self.posterior.log_evidence
 
 
-def expect(prior: HierarchicalGaussian, observed: Observed, groups: tuple[EffectGroup, ...]) -> Moments:
+def expect(prior: HierarchicalGaussian, observed: ObservedRows, groups: tuple[EffectGroup, ...]) -> Moments:
     """Condition on the rows and take the expected moments: about twice the cost of conditioning alone.
 
     Args:
@@ -100,7 +101,7 @@ class _Sums:
         """Take in one group of actions."""
         post = self._posterior
         size = max(post.dim**2, post.mixing.action_size(post.latent_factor))
-        for part in action_chunks(len(group.actions), size):
+        for part in cache_chunks(len(group.actions), size):
             actions, R, Q = group.actions[part], group.root[part], gains[part]
             Z = post.action_covariance.times_root(R, actions)
             centre = post.mixing.apply(post.latent_mean[None], actions)[0] + post.offset_of(actions)

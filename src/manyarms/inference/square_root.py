@@ -5,24 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from manyarms._base.checks import frozen
-from manyarms.core.action_sums import Sums
-from manyarms.core.observed_rows import Observed, RankGroup, group_rows, merge_groups
-from manyarms.core.statistics import Statistics
+from manyarms.core.observed_rows import ObservedRows, RankGroup, group_rows, merge_groups
+from manyarms.core.statistics import ActionSums, Statistics
 from manyarms.errors import NumericalError
 from manyarms.linalg.factor import gram_root
-from manyarms.linalg.groups import chunks
+from manyarms.linalg.indexing import chunks
 
 
-def observe(statistics: Statistics, noise_std: float) -> Observed:
+def observe(statistics: Statistics, noise_std: float) -> ObservedRows:
     """R_a = Φ_a / σ and ρ_a = r_a / σ, or d rows that say the same where only sums were kept."""
     rows = statistics.rows
     few, _ = group_rows(rows.actions, rows.features / noise_std, rows.rewards / noise_std)
     many, residual = _from_sums(statistics.sums, noise_std)
     log_normaliser = -0.5 * statistics.total_weight * np.log(2 * np.pi * noise_std**2)
-    return Observed(merge_groups(few, many), residual, float(log_normaliser))
+    return ObservedRows(merge_groups(few, many), residual, float(log_normaliser))
 
 
-def _from_sums(sums: Sums, noise_std: float) -> tuple[tuple[RankGroup, ...], float]:
+def _from_sums(sums: ActionSums, noise_std: float) -> tuple[tuple[RankGroup, ...], float]:
     if len(sums.actions) == 0:
         return (), 0.0
     root, response = np.empty_like(sums.gram), np.empty_like(sums.moment)

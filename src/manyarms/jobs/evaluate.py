@@ -15,10 +15,10 @@ from manyarms._base.progress import Progress, reporter
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, readable
-from manyarms.core.tables import Tabular, html_table
+from manyarms.core.policy import Policy, with_own_features
+from manyarms.core.result_tables import Tabular, html_table
 from manyarms.errors import DataTypeError, InputError, UndefinedLiftError
-from manyarms.estimators.compare import Judge
+from manyarms.estimators.estimator import Estimator
 from manyarms.policies import Logged
 from manyarms.posterior.policy_profile import ALONE, PAIR, Profiles
 from manyarms.posterior.posterior import Posterior
@@ -161,7 +161,7 @@ def evaluate(
     logs: LoggedData,
     posterior: Posterior | None = None,
     *,
-    estimators: Sequence[Judge] = (),
+    estimators: Sequence[Estimator] = (),
     contexts: Any = None,
     fingerprints: tuple[Fingerprint, ...] = (),
     pairs: bool = False,
@@ -202,7 +202,7 @@ def evaluate(
         raise InputError(f"{BASELINE!r} is what runs now: call the policy something else.")
     for name, policy in policies.items():
         _check_catalogs(name, policy, logs)
-    own = {name: readable(policy, raw, logs.features, name) for name, policy in policies.items()}
+    own = {name: with_own_features(policy, raw, logs.features, name) for name, policy in policies.items()}
     everyone: dict[str, Policy] = {BASELINE: Logged(logs), **own}
     rows = list[PolicyResult]()
     profiles = dict[str, Any]()
@@ -289,7 +289,11 @@ def _free(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _by_estimators(
-    judged: PolicyResult, policy: Policy, logs: LoggedData, estimators: Sequence[Judge], known: tuple[Fingerprint, ...]
+    judged: PolicyResult,
+    policy: Policy,
+    logs: LoggedData,
+    estimators: Sequence[Estimator],
+    known: tuple[Fingerprint, ...],
 ) -> PolicyResult:
     found, left_out = dict[str, Estimate](), dict[str, str]()
     for estimator in estimators:
@@ -299,6 +303,6 @@ def _by_estimators(
             # One estimator that cannot judge one policy must not cost the others their answer.
             left_out[_free(estimator.name, left_out)] = str(cause)
     trained = any_shared(policy.learned_from, known)
-    said = any(one.diagnostics.get("judged_on_training_rounds") for one in found.values())
+    said = any(one.diagnostics.get("evaluated_on_training_rounds") for one in found.values())
     warnings = (TRAINED,) if trained and not said else ()
     return replace(judged, estimates=found, left_out=left_out, warnings=warnings)

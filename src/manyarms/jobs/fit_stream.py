@@ -10,7 +10,7 @@ import numpy as np
 
 from manyarms._base.progress import Progress
 from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
 from manyarms.engines import LOCAL, Engine, as_engine
 from manyarms.errors import InputError

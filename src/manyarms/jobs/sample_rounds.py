@@ -11,9 +11,9 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count
 from manyarms._base.rng import as_generator
-from manyarms.core.features import FeatureMap
+from manyarms.core.feature_map import FeatureMap
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Bound, Policy
+from manyarms.core.policy import Policy, PolicyWithOwnFeatures
 from manyarms.errors import InputError
 from manyarms.logs.log_stream import LogStream, joined
 
@@ -43,7 +43,7 @@ class RoundSample:
             return policy
         if not isinstance(self.features, StackedMap) or policy.features not in self.features.maps:
             raise InputError("these rounds were not read through the feature map of the policy.")
-        return Bound(policy, self.features.part(self.contexts, policy.features))
+        return PolicyWithOwnFeatures(policy, self.features.part(self.contexts, policy.features))
 
 
 def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> RoundSample:

@@ -16,13 +16,13 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_instance, numbered_row, rows_from
 from manyarms._base.files import not_written, replacing
+from manyarms._base.option_values import Missing
 from manyarms._base.progress import Progress, reporter
-from manyarms._base.vocabulary import Missing
 from manyarms.core.arrow_columns import codes_of
 from manyarms.core.catalog import Catalog
-from manyarms.core.features import FeatureMap
+from manyarms.core.feature_map import FeatureMap
 from manyarms.core.policy import Policy
-from manyarms.core.tables import Tabular, as_arrow, html_facts
+from manyarms.core.result_tables import Tabular, as_arrow, html_facts
 from manyarms.engines import Engine, Local, as_engine
 from manyarms.errors import ActionError, DataFileError, DataTypeError, EligibilityError, InputError
 from manyarms.logs.row_reader import complete

@@ -9,11 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array
-from manyarms.core.action_sums import Rows, Sums
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.statistics import Statistics, StatisticsSum
+from manyarms.core.statistics import ActionRows, ActionSums, Statistics, StatisticsSum
 from manyarms.engines import Tally, Task
-from manyarms.model_file.saved import Saved
+from manyarms.model_file.save import Saved
 
 if TYPE_CHECKING:
     from manyarms.likelihoods.likelihood import Likelihood
@@ -36,7 +35,7 @@ class Counted(Saved):
 class CountingTask(Task[Counted]):
     """A task that finds statistics, which are merged action by action."""
 
-    kinds = (Counted, Statistics, Rows, Sums)
+    kinds = (Counted, Statistics, ActionRows, ActionSums)
 
     def shards(self, found: Counted, count: int) -> list[Counted]:
         parts = found.statistics.shards(count)

@@ -16,7 +16,7 @@ from manyarms.core.statistics import Statistics
 from manyarms.engines import Local
 from manyarms.errors import RangeError
 from manyarms.likelihoods.collect_statistics import Count
-from manyarms.model_file.saved import Saved
+from manyarms.model_file.save import Saved
 
 Treatment = Literal["exact", "variational", "laplace", "paper"]
 

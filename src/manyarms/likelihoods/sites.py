@@ -20,14 +20,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
 from manyarms.core.statistics import Statistics
 from manyarms.engines import Engine
 from manyarms.inference import condition
 from manyarms.likelihoods.collect_statistics import Counted, CountingTally, CountingTask
 from manyarms.likelihoods.likelihood import Likelihood, Site
-from manyarms.linalg.groups import chunks
+from manyarms.linalg.indexing import chunks
 from manyarms.linalg.top_k import row_norms
 
 Sites = TypeVar("Sites")

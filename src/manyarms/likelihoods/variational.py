@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.progress import Progress, reporter
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
 from manyarms.core.mixing import DenseMixing
 from manyarms.core.statistics import Statistics

@@ -11,7 +11,7 @@ import numpy as np
 
 from manyarms._base.checks import as_count
 from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of
-from manyarms.core.features import Categorical, Embedding, Feature, FeatureMap, Numeric
+from manyarms.core.feature_map import Categorical, Embedding, Feature, FeatureMap, Numeric
 from manyarms.errors import DataTypeError, InputError, ShapeError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from manyarms._base.checks import as_count, rows_from
 from manyarms.core.catalog import Catalog
-from manyarms.core.features import FeatureMap
+from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.logged_data import LoggedData
 from manyarms.errors import InputError

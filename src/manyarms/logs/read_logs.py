@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
 from manyarms._base.checks import as_count, as_instance, rows_from
-from manyarms._base.vocabulary import Missing, Unknown
+from manyarms._base.option_values import Missing, Unknown
 from manyarms.core.arrow_columns import codes_of, column_of, whole_numbers_of
 from manyarms.core.catalog import Catalog
-from manyarms.core.features import OTHER, FeatureMap
+from manyarms.core.feature_map import OTHER, FeatureMap
 from manyarms.core.logged_data import LoggedData
 from manyarms.errors import ActionError, DataTypeError, InputError
 from manyarms.logs.learn_features import learn_features

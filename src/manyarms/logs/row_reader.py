@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._base.checks import Array, as_actions, keep_rows, row_name
-from manyarms._base.vocabulary import Missing, Unknown
+from manyarms._base.option_values import Missing, Unknown
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.core.catalog import Catalog
-from manyarms.core.features import OTHER, FeatureMap
+from manyarms.core.feature_map import OTHER, FeatureMap
 from manyarms.core.logged_data import LoggedData
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
-from manyarms.model_file.saved import Saved
+from manyarms.model_file.save import Saved
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.observed_rows import Observed
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.observed_rows import ObservedRows
 from manyarms.errors import NonFiniteError
 from manyarms.inference.condition import solve
 from manyarms.inference.latent_posterior import LatentPosterior
@@ -76,7 +76,7 @@ class Ascent(ABC):
         """The objective at a point; `near` is a state to start inner loops from."""
 
     @abstractmethod
-    def rows(self, state: State) -> Observed:
+    def rows(self, state: State) -> ObservedRows:
         """The Gaussian rows that have the same slope in ψ as the rounds have at this state."""
 
     def tangent(self, state: State) -> Tangent:
@@ -95,7 +95,7 @@ class ByRows(Ascent):
     It is -½ ‖z‖² - ½ Σ_a ‖h_a - H_a f_a(ψ)‖² + constant; the rows stay as they are.
     """
 
-    def __init__(self, seen: Seen, observed: Observed):
+    def __init__(self, seen: Seen, observed: ObservedRows):
         super().__init__(seen)
         self._observed, self._rows = observed, whiten(seen.action_covariance, observed)
 
@@ -104,7 +104,7 @@ class ByRows(Ascent):
         misses = self._rows.misses(centres)
         return State(white, centres, self._rows.constant - 0.5 * float(misses @ misses + white @ white))
 
-    def rows(self, state: State) -> Observed:
+    def rows(self, state: State) -> ObservedRows:
         return self._observed
 
 
@@ -127,7 +127,7 @@ class ByRounds(Ascent):
         found = approximate(given, self.seen.logs, self._likelihood, start=start, tolerance=self._tolerance)
         return State(white, centres, found.trace[-1] - 0.5 * float(white @ white), found.sites)
 
-    def rows(self, state: State) -> Observed:
+    def rows(self, state: State) -> ObservedRows:
         assert state.sites is not None
         return self.seen.rows_of(state.sites)
 

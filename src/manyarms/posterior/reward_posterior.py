@@ -12,14 +12,13 @@ from jaxtyping import Float
 from manyarms._base.checks import Array, as_actions, as_instance, as_scalar, check_overflow
 from manyarms.core.catalog import Catalog
 from manyarms.core.estimate import Method
-from manyarms.core.feature_mass import FeatureMass
-from manyarms.core.features import FeatureMap, as_contexts
+from manyarms.core.feature_map import FeatureMap, as_contexts
 from manyarms.core.fingerprint import Fingerprint, any_shared
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.policy import Policy, readable
+from manyarms.core.policy import FeatureMass, Policy, with_own_features
+from manyarms.core.result_tables import html_facts
 from manyarms.core.statistics import Statistics
-from manyarms.core.tables import html_facts
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.inference import condition
@@ -260,7 +259,7 @@ class RewardPosterior(Posterior):
         self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
     ) -> tuple[FeatureMass, Float[Array, " n"]]:
         """The policy's feature mass, and its expected reward row by row."""
-        policy = readable(as_instance(name, policy, Policy, "a policy"), contexts, self.features, name)
+        policy = with_own_features(as_instance(name, policy, Policy, "a policy"), contexts, self.features, name)
         if policy.n_actions != self.weights.n_actions:
             raise ShapeError(
                 f"{name} has {policy.n_actions} actions; the posterior has {self.weights.n_actions}. "

@@ -11,10 +11,10 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_instance
 from manyarms._base.files import replacing
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.latent_covariance import LatentFactor
 from manyarms.core.logged_data import Logs
-from manyarms.core.observed_rows import Observed
+from manyarms.core.observed_rows import ObservedRows
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError
 from manyarms.inference.condition import absorb_groups, small_products
@@ -23,7 +23,7 @@ from manyarms.inference.square_root import observe
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.collect_statistics import Count, Counted
 from manyarms.likelihoods.gaussian import as_likelihood
-from manyarms.linalg.groups import chunks
+from manyarms.linalg.indexing import chunks
 from manyarms.posterior.reward_posterior import as_logs
 
 
@@ -153,7 +153,7 @@ class _Write:
         self._write(weights, observed)
         return len(observed.actions)
 
-    def _write(self, weights: HierarchicalGaussian, observed: Observed) -> None:
+    def _write(self, weights: HierarchicalGaussian, observed: ObservedRows) -> None:
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.parquet as pq  # noqa: PLC0415
 

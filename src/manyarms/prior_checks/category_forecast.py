@@ -15,11 +15,11 @@ from jaxtyping import Float, Int
 from scipy.special import betainc, gammainc, gammaincc, logit, ndtr, ndtri
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.errors import InputError
 from manyarms.likelihoods import Bernoulli, Likelihood, Poisson
-from manyarms.linalg.groups import Groups, group_by, sum_by
+from manyarms.linalg.indexing import Groups, group_by, sum_by
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.reward_predictor import Predictor
 

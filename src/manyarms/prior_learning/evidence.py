@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.observed_rows import Observed
+from manyarms.core.observed_rows import ObservedRows
 from manyarms.core.statistics import Statistics
 from manyarms.engines import LOCAL, Engine
 from manyarms.errors import InputError
@@ -91,7 +91,7 @@ class ExactEvidence(Evidence):
             self.surveyed = engine.total(logs, Survey(likelihood, n_actions, logs.dim))
             assert self.surveyed.counted is not None
             statistics = self.surveyed.counted.statistics
-        self.observed: Observed = observe(statistics, 1.0)
+        self.observed: ObservedRows = observe(statistics, 1.0)
         self.total_weight = statistics.total_weight
         self.seen = self.observed.actions
         groups = self.observed.groups
@@ -124,7 +124,7 @@ class ExactEvidence(Evidence):
         assert self.surveyed is not None and self.surveyed.counted is not None
         return posterior_of(absorb_counted(prior, self.surveyed.counted, likelihood), self._logs, prior, likelihood)
 
-    def _in_units_of(self, noise_std: float | None) -> Observed:
+    def _in_units_of(self, noise_std: float | None) -> ObservedRows:
         assert noise_std is not None
         normaliser = -0.5 * self.total_weight * float(np.log(2 * np.pi * noise_std**2))
         return self.observed.rescaled(noise_std, normaliser)

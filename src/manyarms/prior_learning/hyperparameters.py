@@ -12,10 +12,9 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
 from manyarms.core.action_covariance import ActionCovariance
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.latent_covariance import BlockFactor
-from manyarms.core.mixing import MixedEffects
+from manyarms.core.mixing import EffectGroup, MixedEffects
 from manyarms.errors import InputError
 from manyarms.inference.prior_moments import Moments
 from manyarms.linalg.factor import psd_root

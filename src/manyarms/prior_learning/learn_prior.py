@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count, as_instance
 from manyarms._base.progress import Progress, reporter
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
 from manyarms.core.statistics import Statistics
 from manyarms.engines import Engine, as_engine

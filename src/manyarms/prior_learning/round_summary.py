@@ -12,7 +12,7 @@ from manyarms.core.logged_data import LoggedData
 from manyarms.engines import Tally, Task
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.collect_statistics import Count, Counted
-from manyarms.model_file.saved import Saved
+from manyarms.model_file.save import Saved
 
 
 @dataclass(frozen=True, eq=False)

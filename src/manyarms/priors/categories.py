@@ -15,11 +15,11 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count
 from manyarms.core.catalog import as_column, as_tags, encode
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.labels import MISSING, TagRow
+from manyarms.core.mixing import EffectGroup
 from manyarms.errors import DataTypeError, NonFiniteError, RangeError
-from manyarms.linalg.pairs import pair_rows, shape_of
+from manyarms.linalg.indexing import pair_rows, shape_of
 from manyarms.priors.prior_builder import Part, as_variance, beside_missing, build, metadata, one_hot, with_missing
 
 

@@ -15,11 +15,11 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_count, as_scalar
 from manyarms._base.rng import split
 from manyarms.core.catalog import as_embeddings
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.labels import MISSING
+from manyarms.core.mixing import EffectGroup
 from manyarms.errors import InputError, NonFiniteError, RangeError
-from manyarms.linalg.groups import chunks
+from manyarms.linalg.indexing import chunks
 from manyarms.priors.clustering import Clusters, find_clusters, gaussian_mixture, k_means
 from manyarms.priors.prior_builder import Part, as_variance, beside_missing, build, metadata, root_mean_square
 

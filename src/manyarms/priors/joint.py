@@ -10,7 +10,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_floats
 from manyarms.core.action_covariance import as_covariances
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.errors import CovarianceError, ShapeError
 
 

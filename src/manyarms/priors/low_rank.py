@@ -8,9 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count, as_floats, as_vector
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.mixing import DenseMixing
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.mixing import DenseMixing, EffectGroup
 from manyarms.errors import ShapeError
 from manyarms.priors.prior_builder import as_variance
 

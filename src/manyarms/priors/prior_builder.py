@@ -12,12 +12,11 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_scalar
 from manyarms.core.catalog import Catalog, Codes
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.labels import MISSING
-from manyarms.core.mixing import MixedEffects
+from manyarms.core.mixing import EffectGroup, MixedEffects
 from manyarms.errors import InputError
-from manyarms.linalg.pairs import shape_of
+from manyarms.linalg.indexing import shape_of
 
 Value = TypeVar("Value")
 

@@ -11,9 +11,9 @@ from jaxtyping import Int
 
 from manyarms._base.checks import Array, as_count, as_floats, check_rows
 from manyarms.core.catalog import Codes, as_column, as_paths, encode
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.labels import MISSING, is_missing
+from manyarms.core.mixing import EffectGroup
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.priors.prior_builder import Part, as_variance, build, metadata, one_hot
 
