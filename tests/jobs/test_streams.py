@@ -33,7 +33,7 @@ class Pieces(Engine):
 
     def total(self, logs, task):
         self.passes += 1
-        sent = [pickle.dumps((task, LogStream(piece, logs.reading))) for piece in logs.source.pieces(3)]
+        sent = [pickle.dumps((task, LogStream(piece, logs.reader))) for piece in logs.source.pieces(3)]
         assert len(sent) > 1
         found = []
         for one in sent:

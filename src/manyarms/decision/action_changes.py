@@ -12,7 +12,7 @@ from manyarms._base.checks import Array
 from manyarms.core.catalog import Catalog
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import row_weights
-from manyarms.jobs.evaluate import Choices
+from manyarms.jobs.evaluate import ChoiceShares
 from manyarms.linalg.indexing import sum_by
 from manyarms.linalg.top_k import row_norms
 from manyarms.posterior import RewardPosterior
@@ -158,7 +158,7 @@ class Movers:
 
 def movers(
     name: str,
-    choices: Choices,
+    choices: ChoiceShares,
     logs: LoggedData,
     *,
     catalog: Catalog | None = None,

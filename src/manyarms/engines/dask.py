@@ -17,7 +17,7 @@ from manyarms.errors import EngineError, without_full_stop
 from manyarms.linalg.indexing import chunks
 from manyarms.linalg.threads import n_cores
 from manyarms.logs.log_stream import LogStream
-from manyarms.logs.row_reader import Dropped
+from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import Source
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Dask(Engine):
     def total(self, logs: Logs, task: Task[Found]) -> Found:
         if not isinstance(logs, LogStream):
             return LOCAL.total(logs, task)
-        work = PieceWork(task, logs.reading)
+        work = PieceWork(task, logs.reader)
 
         def answer(client: Client) -> Finding[Found]:
             sent = _everywhere(client, work)
@@ -95,8 +95,8 @@ class Dask(Engine):
             with LOCAL.spread(logs, task) as held:
                 yield held
             return
-        shards = _OnWorkers(self, logs.source, PieceWork(task, logs.reading))
-        logs.note_dropped(sum(shards.of_findings(_dropped), Dropped()))
+        shards = _OnWorkers(self, logs.source, PieceWork(task, logs.reader))
+        logs.note_dropped(sum(shards.of_findings(_dropped), DroppedRows()))
         yield shards
 
     def ask(self, answer: Callable[[Client], Answer]) -> Answer:
@@ -240,7 +240,7 @@ def _shard(work: PieceWork[Any], finding: Finding[Any], number: int, count: int)
     return parts[number] if number < len(parts) else work.merged([])
 
 
-def _dropped(finding: Finding[Any]) -> Dropped:
+def _dropped(finding: Finding[Any]) -> DroppedRows:
     return finding.dropped
 
 

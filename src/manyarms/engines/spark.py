@@ -19,7 +19,7 @@ from manyarms.core.logged_data import Logs
 from manyarms.engines.base import LOCAL, Engine, Finding, Found, OnFound, PieceWork, Result, Spread, Task, Work
 from manyarms.errors import EngineError, ManyarmsError, without_full_stop
 from manyarms.logs.log_stream import LogStream
-from manyarms.logs.row_reader import Dropped
+from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import Source
 from manyarms.model_file.arrow_file import from_bytes, to_bytes
 from manyarms.model_file.load import rebuild
@@ -63,7 +63,7 @@ class Spark(Engine):
     def total(self, logs: Logs, task: Task[Found]) -> Found:
         if not isinstance(logs, LogStream):
             return LOCAL.total(logs, task)
-        work = PieceWork(task, logs.reading)
+        work = PieceWork(task, logs.reader)
         with self._merged(logs, work) as table, _told_of_python():
             rows = table.collect()
         _raise_refusal(row.payload for row in rows if row.shard == REFUSED)
@@ -77,14 +77,14 @@ class Spark(Engine):
             with LOCAL.spread(logs, task) as held:
                 yield held
             return
-        with self._merged(logs, PieceWork(task, logs.reading)) as table:
+        with self._merged(logs, PieceWork(task, logs.reader)) as table:
             kept = table.persist()
             try:
                 with _told_of_python():
                     refused = kept.where(f"shard = {REFUSED}").collect()
                 _raise_refusal(row.payload for row in refused)
                 shards = _OnExecutors(kept, task)
-                logs.note_dropped(sum(shards.of_findings(attrgetter("dropped")), Dropped()))
+                logs.note_dropped(sum(shards.of_findings(attrgetter("dropped")), DroppedRows()))
                 yield shards
             finally:
                 kept.unpersist()
@@ -297,7 +297,7 @@ def _sent(finding: Finding[Any]) -> bytes:
 
 def _received(payload: Any, task: Task[Found]) -> Finding[Found]:
     data = payload.as_buffer() if hasattr(payload, "as_buffer") else payload
-    kinds = {kind.saved_as: kind for kind in (Finding, Dropped, *task.kinds)}
+    kinds = {kind.saved_as: kind for kind in (Finding, DroppedRows, *task.kinds)}
     found = rebuild(*from_bytes(data), kinds)
     assert isinstance(found, Finding)
     return found

@@ -23,12 +23,12 @@ from manyarms.datasets import (
     MovieLens,
     MovieLensFactors,
     jester_world,
+    kuairec_world,
     load_jester,
     load_kuairec,
     load_movielens,
     movielens_factors,
     split_cells,
-    watched_world,
 )
 from manyarms.errors import DataFileError
 from manyarms.experiments.cell import generator
@@ -177,7 +177,7 @@ class KuaiRecProblem(Problem):
         data = _kuairec(self.data)
         small = data.matrix(data.small)
         prior, rewards = split_cells(small, cells_rng) if data.partial else (_big(data), small)
-        world = watched_world(rewards, prior, data.categories, rank=self.rank, rng=world_rng)
+        world = kuairec_world(rewards, prior, data.categories, rank=self.rank, rng=world_rng)
         topics = np.array([categories[0] if categories else -1 for categories in world.categories])
         learnable = from_categories(topics, dim=world.environment.dim, shared_std=1.0)
         # Cells that are not stored count as zero in the factorisation: bring its products to the scale of rewards.

@@ -15,7 +15,7 @@ from manyarms._base.checks import as_instance, import_optional
 from manyarms._version import __version__
 from manyarms.core.result_tables import Tabular
 from manyarms.errors import DataTypeError, InputError, TooLargeError
-from manyarms.learners.training import Progress
+from manyarms.learners.training import TrainingStep
 from manyarms.model_file.save import SavedModel
 from manyarms.posterior import HurdlePosterior, RewardPosterior
 from manyarms.posterior.posterior import Posterior
@@ -92,7 +92,7 @@ def _write(
         return run.info.run_id
 
 
-def log_step(progress: Progress) -> None:
+def log_step(progress: TrainingStep) -> None:
     """Training of a policy step by step: `ma.Training(progress=ma.mlflow.log_step)` inside a run."""
     mlflow: Any = import_optional("mlflow", "ma.mlflow", "manyarms[mlflow]")
     found = {"objective": progress.objective, "held_out": progress.held_out}
