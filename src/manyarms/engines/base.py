@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 from manyarms.core.logged_data import LoggedData, Logs
 from manyarms.linalg.threads import on_one_core
 from manyarms.logs.log_stream import LogStream
-from manyarms.logs.row_reader import Dropped, Reading
+from manyarms.logs.row_reader import DroppedRows, RowReader
 from manyarms.logs.sources import Source
-from manyarms.model_file.saved import Saved
+from manyarms.model_file.save import Saved
 
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
@@ -117,7 +117,7 @@ class Finding(Saved, Generic[Answer]):
 
     saved_as = "finding"
     found: Answer
-    dropped: Dropped
+    dropped: DroppedRows
 
 
 @dataclass(frozen=True)
@@ -136,14 +136,14 @@ class PieceWork(Generic[Answer]):
 
     Attributes:
         task: The task.
-        reading: The way rows become rounds.
+        reader: The way rows become rounds.
     """
 
     task: Task[Answer]
-    reading: Reading
+    reader: RowReader
 
     def __call__(self, piece: Source) -> Finding[Answer]:
-        stream = LogStream(piece, self.reading)
+        stream = LogStream(piece, self.reader)
         with on_one_core():
             answer = LOCAL.total(stream, self.task)
         return Finding(answer, stream.dropped)
@@ -151,11 +151,11 @@ class PieceWork(Generic[Answer]):
     def shards(self, finding: Finding[Answer], count: int) -> list[Finding[Answer]]:
         """A finding in parts that are merged separately; the first carries the count of dropped rows."""
         parts = self.task.shards(finding.found, count)
-        return [Finding(part, finding.dropped if i == 0 else Dropped()) for i, part in enumerate(parts)]
+        return [Finding(part, finding.dropped if i == 0 else DroppedRows()) for i, part in enumerate(parts)]
 
     def merged(self, parts: Iterable[Finding[Answer]]) -> Finding[Answer]:
         """Several findings merged into one."""
-        tally, dropped = self.task.begin(), Dropped()
+        tally, dropped = self.task.begin(), DroppedRows()
         with on_one_core():
             for part in parts:
                 tally.merge(part.found)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from manyarms._base.checks import as_count
 from manyarms.core.logged_data import Logs
 from manyarms.engines.base import LOCAL, Answer, AnswerWork, Engine, Finding, PieceWork, Result, Shards, Task, Work
-from manyarms.errors import EngineError, said
-from manyarms.linalg.groups import chunks
+from manyarms.errors import EngineError, without_full_stop
+from manyarms.linalg.indexing import chunks
 from manyarms.linalg.threads import n_cores
 from manyarms.logs.log_stream import LogStream
-from manyarms.logs.row_reader import Dropped
+from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import Source
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Dask(Engine):
     def total(self, logs: Logs, task: Task[Answer]) -> Answer:
         if not isinstance(logs, LogStream):
             return LOCAL.total(logs, task)
-        work = PieceWork(task, logs.reading)
+        work = PieceWork(task, logs.reader)
 
         def run(client: Client) -> Finding[Answer]:
             sent = _send(client, work)
@@ -91,8 +91,8 @@ class Dask(Engine):
             with LOCAL.sharded(logs, task) as shards:
                 yield shards
             return
-        shards = _WorkerShards(self, logs.source, PieceWork(task, logs.reading))
-        logs.note_dropped(sum(shards.map_findings(_dropped), Dropped()))
+        shards = _WorkerShards(self, logs.source, PieceWork(task, logs.reader))
+        logs.note_dropped(sum(shards.map_findings(_dropped), DroppedRows()))
         yield shards
 
     def repeat(self, run: Callable[[Client], Result]) -> Result:
@@ -123,7 +123,9 @@ class Dask(Engine):
             try:
                 self._client = Client(self._address, timeout=TIMEOUT)
             except (OSError, ValueError) as failed:
-                raise EngineError(f"no Dask scheduler answers at {self._address}: {said(failed)}.") from failed
+                raise EngineError(
+                    f"no Dask scheduler answers at {self._address}: {without_full_stop(failed)}."
+                ) from failed
             weakref.finalize(self, self._client.close)
         if self._client is None:
             try:
@@ -199,7 +201,9 @@ def _start_cluster() -> tuple[Client, Any]:
             n_workers=n_cores(), threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
         )
     except RuntimeError as failed:
-        raise EngineError(f"Dask could not start processes on this machine: {said(failed)}.", UNGUARDED) from failed
+        raise EngineError(
+            f"Dask could not start processes on this machine: {without_full_stop(failed)}.", UNGUARDED
+        ) from failed
     return Client(cluster), cluster
 
 
@@ -219,7 +223,7 @@ def _send(client: Client, work: Any) -> Any:
         except UNSENT as lost:
             if attempt == ATTEMPTS - 1:
                 raise EngineError(
-                    f"the Dask cluster lost workers {ATTEMPTS} times while work was sent to them: {said(lost)}.",
+                    f"the Dask cluster lost workers {ATTEMPTS} times while work was sent to them: {without_full_stop(lost)}.",
                     "Check that the scheduler and its workers run, and why workers die; usually they lack memory.",
                 ) from lost
             time.sleep(PAUSE)
@@ -239,7 +243,7 @@ def _shard(work: PieceWork[Any], finding: Finding[Any], number: int, count: int)
     return parts[number] if number < len(parts) else work.merged([])
 
 
-def _dropped(finding: Finding[Any]) -> Dropped:
+def _dropped(finding: Finding[Any]) -> DroppedRows:
     return finding.dropped
 
 

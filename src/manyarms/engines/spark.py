@@ -17,12 +17,13 @@ from manyarms import errors
 from manyarms._base.checks import as_count
 from manyarms.core.logged_data import Logs
 from manyarms.engines.base import LOCAL, Answer, AnswerWork, Engine, Finding, PieceWork, Result, Shards, Task, Work
-from manyarms.errors import EngineError, ManyarmsError, said
+from manyarms.errors import EngineError, ManyarmsError, without_full_stop
 from manyarms.logs.log_stream import LogStream
-from manyarms.logs.row_reader import Dropped
+from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import Source
-from manyarms.model_file.container import from_bytes, to_bytes
-from manyarms.model_file.saved import describe, rebuild
+from manyarms.model_file.arrow_file import from_bytes, to_bytes
+from manyarms.model_file.load import rebuild
+from manyarms.model_file.save import describe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +63,7 @@ class Spark(Engine):
     def total(self, logs: Logs, task: Task[Answer]) -> Answer:
         if not isinstance(logs, LogStream):
             return LOCAL.total(logs, task)
-        work = PieceWork(task, logs.reading)
+        work = PieceWork(task, logs.reader)
         with self._merged(logs, work) as table, _explained_failures():
             rows = table.collect()
         _raise_refusal(row.payload for row in rows if row.shard == REFUSED)
@@ -76,14 +77,14 @@ class Spark(Engine):
             with LOCAL.sharded(logs, task) as shards:
                 yield shards
             return
-        with self._merged(logs, PieceWork(task, logs.reading)) as table:
+        with self._merged(logs, PieceWork(task, logs.reader)) as table:
             kept = table.persist()
             try:
                 with _explained_failures():
                     refused = kept.where(f"shard = {REFUSED}").collect()
                 _raise_refusal(row.payload for row in refused)
                 shards = _ExecutorShards(kept, task)
-                logs.note_dropped(sum(shards.map_findings(attrgetter("dropped")), Dropped()))
+                logs.note_dropped(sum(shards.map_findings(attrgetter("dropped")), DroppedRows()))
                 yield shards
             finally:
                 kept.unpersist()
@@ -124,7 +125,7 @@ class Spark(Engine):
                 self._session = active or builder.config(map=settings).getOrCreate()
             except PySparkException as failed:
                 raise EngineError(
-                    f"Spark could not be started: {said(failed)}.", "It needs Java 17 on this machine."
+                    f"Spark could not be started: {without_full_stop(failed)}.", "It needs Java 17 on this machine."
                 ) from failed
         return self._session
 
@@ -293,7 +294,7 @@ def _to_payload(finding: Finding[Any]) -> bytes:
 
 def _from_payload(payload: Any, task: Task[Answer]) -> Finding[Answer]:
     data = payload.as_buffer() if hasattr(payload, "as_buffer") else payload
-    kinds = {kind.saved_as: kind for kind in (Finding, Dropped, *task.kinds)}
+    kinds = {kind.saved_as: kind for kind in (Finding, DroppedRows, *task.kinds)}
     finding = rebuild(*from_bytes(data), kinds)
     assert isinstance(finding, Finding)
     return finding
