@@ -78,19 +78,12 @@ def test_thousands_of_categories_are_summed_up_and_not_checked_one_by_one():
     assert "4,000" in " ".join(decision.omitted) and len(html_page(decision, "Many")) < 2_000_000
 
 
-def posteriors():
-    """One of each kind that has no single set of weights."""
+def test_a_posterior_without_a_single_set_of_weights_is_accepted_and_what_it_lacks_is_listed():
     train, _, _ = world()
-    positive = ma.LoggedData(train.contexts, train.actions, np.abs(train.rewards) * (train.rewards > 0), n_actions=60)
-    prior = ma.priors.independent(60, dim=3, cov=1.0)
-    yield "hurdle", ma.fit(positive, prior, ma.Hurdle(ma.Bernoulli(), ma.LogNormal())), positive
-    yield "averaged", ma.learn_prior(train, ma.priors.from_categories(np.arange(60) % 6, dim=3)).averaged(), train
-    yield "sharded", ma.fit_sharded(train, prior, shards=3), train
-
-
-def test_every_posterior_is_accepted_and_what_it_lacks_is_listed():
-    for kind, posterior, logs in posteriors():
-        decision = ma.decide({"uniform": ma.Uniform(60)}, logs, posterior, categories=np.arange(60) % 6)
-        assert set(decision.gains) == {"uniform"}, kind
-        assert decision.shrinkage is None and "single set of weights" in " ".join(decision.omitted)
-        assert html_page(decision, kind)
+    amounts = ma.LoggedData(train.contexts, train.actions, np.maximum(train.rewards, 0.0), n_actions=60)
+    likelihood = ma.Hurdle(ma.Bernoulli(), ma.LogNormal())
+    posterior = ma.fit(amounts, ma.priors.independent(60, dim=3, cov=1.0), likelihood)
+    decision = ma.decide({"uniform": ma.Uniform(60)}, amounts, posterior, categories=np.arange(60) % 6)
+    assert set(decision.gains) == {"uniform"} and decision.support is not None
+    assert decision.shrinkage is None and "single set of weights" in " ".join(decision.omitted)
+    assert html_page(decision, "Hurdle")

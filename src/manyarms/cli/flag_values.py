@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import get_args
 
-from manyarms._base.vocabulary import ESTIMATORS, POLICIES, PriorKind
+from manyarms._base.option_values import ESTIMATORS, POLICIES, PriorKind
 from manyarms.cli.spec import LikelihoodKind
 
 Completer = Callable[[str], list[tuple[str, str]]]

@@ -20,14 +20,14 @@ from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
-from manyarms.core.tables import html_table
+from manyarms.core.result_tables import html_table
 from manyarms.decision.diagnostics import Diagnostic, diagnose
 from manyarms.decision.expected_rewards import Calibration, Shrinkage, calibration, shrinkage
 from manyarms.decision.format_figures import percent
 from manyarms.decision.recommendation import SURE, Verdict, recommend
 from manyarms.decision.traffic import Support, TrafficChanges, category_codes, support, traffic_changes
 from manyarms.errors import InputError
-from manyarms.estimators.compare import Judge
+from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
@@ -124,7 +124,7 @@ def decide(
     logs: LoggedData,
     posterior: Posterior | None = None,
     *,
-    estimators: Sequence[Judge] = (),
+    estimators: Sequence[Estimator] = (),
     categories: Any = None,
     truth: Mapping[str, float] | None = None,
     true_rewards: Any = None,

@@ -46,7 +46,7 @@ _MEANINGS = {
     "max_weight_share": "Share of the total importance weight on a single round.",
     "mean_weight": "Mean importance weight. It is 1 when propensities and support are right.",
     "rounded_propensities": "The propensities look rounded, so small ones are inaccurate.",
-    "judged_on_training_rounds": "The policy or its model was trained on these rounds, so the estimate is optimistic.",
+    "evaluated_on_training_rounds": "Policy or model was trained on these rounds. The estimate is optimistic.",
 }
 
 

@@ -15,7 +15,7 @@ from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import row_weights
 from manyarms.decision.traffic import action_name
 from manyarms.jobs.evaluate import effective_size
-from manyarms.linalg.groups import sum_by
+from manyarms.linalg.indexing import sum_by
 from manyarms.linalg.top_k import row_norms
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior

@@ -76,7 +76,7 @@ def number_cell(value: float | None, written: Callable[[float], str] = number) -
     return TableCell(NOTHING if value is None else written(value), value, is_number=True)
 
 
-def count_cell(value: float) -> TableCell:
+def count_cell(value: float | int) -> TableCell:
     """A cell with a count of rounds or actions."""
     return number_cell(float(value), lambda count: f"{count:,.6g}")
 

@@ -10,7 +10,7 @@ from typing import Literal
 from manyarms.decision.format_figures import number, percent, signed_number, signed_percent
 from manyarms.estimators.weight_diagnostics import Thresholds
 from manyarms.jobs import Evaluation
-from manyarms.jobs.evaluate import Judged
+from manyarms.jobs.evaluate import PolicyResult
 
 SURE = 0.975
 """Probability of beating the current policy that a policy needs to be shipped.
@@ -88,7 +88,7 @@ def recommend(
     )
 
 
-def _ship(best: Judged, evaluation: Evaluation, cautions: Sequence[str]) -> Recommendation:
+def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -> Recommendation:
     cautions = [*_support_cautions(best), *cautions]
     if evaluation.n_rounds == 1:
         cautions.append("it was evaluated on a single context")
@@ -98,7 +98,7 @@ def _ship(best: Judged, evaluation: Evaluation, cautions: Sequence[str]) -> Reco
     return Recommendation("ship", best.name, f"Ship {best.name}: {_change(best)}.", reason)
 
 
-def _contradicted(best: Judged, evaluation: Evaluation, doubts: Sequence[str]) -> Recommendation:
+def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[str]) -> Recommendation:
     names = contradicting(best, evaluation)
     verb = "contradicts" if len(names) == 1 else "contradict"
     objections = [*doubts, *([f"{' and '.join(names)} {verb} it"] if names else [])]
@@ -118,7 +118,7 @@ def _baseline_doubts(evaluation: Evaluation) -> list[str]:
     return [f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"]
 
 
-def contradicting(row: Judged, evaluation: Evaluation, thresholds: Thresholds | None = None) -> list[str]:
+def contradicting(row: PolicyResult, evaluation: Evaluation, thresholds: Thresholds | None = None) -> list[str]:
     """The estimators that contradict the gain seen by the model, among those with enough effective rounds.
 
     An estimator contradicts the gain when it values the policy clearly below the current one, or when it values it far
@@ -171,15 +171,15 @@ def _recommend_without_model(evaluation: Evaluation) -> Recommendation:
     )
 
 
-def _gain(row: Judged) -> float:
+def _gain(row: PolicyResult) -> float:
     return -float("inf") if row.difference is None else row.difference.value
 
 
-def _probability(row: Judged) -> float:
+def _probability(row: PolicyResult) -> float:
     return 0.0 if row.difference is None else row.difference.probability_positive
 
 
-def _change(row: Judged) -> str:
+def _change(row: PolicyResult) -> str:
     """The gain in percent where a relative change is defined, else in units of the reward, and its probability."""
     if row.lift is not None:
         low, high = row.lift.interval()
@@ -193,7 +193,7 @@ def _change(row: Judged) -> str:
     return f"{gain} (95 % interval {ends}), better with probability {percent(_probability(row))}"
 
 
-def _loss(row: Judged) -> str:
+def _loss(row: PolicyResult) -> str:
     """The loss, as a positive number."""
     if row.lift is not None:
         low, high = row.lift.interval()
@@ -203,7 +203,7 @@ def _loss(row: Judged) -> str:
     return f"{number(abs(row.difference.value))} per round (95 % interval {number(-high)} to {number(-low)})"
 
 
-def _support_cautions(row: Judged) -> list[str]:
+def _support_cautions(row: PolicyResult) -> list[str]:
     """Caveats about a gain that rests on the prior rather than on logged rounds."""
     assert row.value is not None and row.difference is not None
     cautions = list[str]()

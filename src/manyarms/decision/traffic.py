@@ -13,7 +13,7 @@ from manyarms.core.catalog import Catalog, encode
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import row_weights
 from manyarms.jobs import Evaluation
-from manyarms.jobs.evaluate import Choices
+from manyarms.jobs.evaluate import ChoiceShares
 from manyarms.posterior.posterior import Posterior
 from manyarms.priors.prior_builder import with_missing
 
@@ -115,7 +115,7 @@ def category_codes(categories: Array) -> tuple[Int[Array, " K"], list[str]]:
 
 
 def _category_shares(
-    choices: Choices, codes: Int[Array, " K"], n: int, only: Array | None = None
+    choices: ChoiceShares, codes: Int[Array, " K"], n: int, only: Array | None = None
 ) -> Float[Array, " n"]:
     weights = choices.shares if only is None else choices.shares * only[choices.actions]
     return np.bincount(codes[choices.actions], weights=weights, minlength=n)
@@ -166,7 +166,7 @@ class TrafficChanges:
 
 def traffic_changes(
     name: str,
-    choices: Choices,
+    choices: ChoiceShares,
     logs: LoggedData,
     *,
     categories: Sequence[str] | None = None,

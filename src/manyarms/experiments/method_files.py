@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from manyarms.errors import InputError, said
+from manyarms.errors import InputError, without_full_stop
 from manyarms.experiments.methods import METHODS, Method
 
 FORM = "Name it as file.py:Class or module:Class, Class being a subclass of manyarms.experiments.Method."
@@ -79,7 +79,7 @@ def load_method(place: str) -> Method:
         method = found()
     except (Exception, SystemExit) as error:
         raise InputError(
-            f"{name}() failed: {type(error).__name__}: {said(error)}. It must need no arguments."
+            f"{name}() failed: {type(error).__name__}: {without_full_stop(error)}. It must need no arguments."
         ) from error
     if not isinstance(getattr(method, "name", None), str) or not method.name:
         raise InputError(f'{name} has no name: write `name = "..."` in the class.')
@@ -111,7 +111,7 @@ def _load_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise InputError(f"{path} cannot be imported: {type(error).__name__}: {said(error)}.") from error
+        raise InputError(f"{path} cannot be imported: {type(error).__name__}: {without_full_stop(error)}.") from error
     return module
 
 
@@ -119,4 +119,6 @@ def _load_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        raise InputError(f"{name} cannot be imported: {type(error).__name__}: {said(error)}. {FORM}") from error
+        raise InputError(
+            f"{name} cannot be imported: {type(error).__name__}: {without_full_stop(error)}. {FORM}"
+        ) from error

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
 from manyarms.core.estimate import Estimate
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.policy import Policy
 from manyarms.estimators import DR, IPS, MIPS, SNIPS, CrossFit, Estimator, OffCEM, PolicyConvolution
 from manyarms.experiments.problem import Kind, Known, Task

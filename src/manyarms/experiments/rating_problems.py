@@ -13,7 +13,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array
 from manyarms._base.rng import split
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.datasets import (
@@ -23,18 +23,18 @@ from manyarms.datasets import (
     MovieLens,
     MovieLensFactors,
     jester_world,
+    kuairec_world,
     load_jester,
     load_kuairec,
     load_movielens,
     movielens_factors,
     split_cells,
-    watched_world,
 )
 from manyarms.errors import DataFileError
 from manyarms.experiments.cell import generator
 from manyarms.experiments.problem import Known, Origin, Problem, World, digest_of, shortfall
 from manyarms.experiments.synthetic_world import Logging, ScoredWorld, clusters_of, greedy_by
-from manyarms.linalg.pairs import shape_of
+from manyarms.linalg.indexing import shape_of
 from manyarms.policies import EpsilonGreedy, Uniform
 from manyarms.priors import from_categories, from_embeddings, from_tags, independent
 
@@ -177,7 +177,7 @@ class KuaiRecProblem(Problem):
         data = _kuairec(self.data)
         small = data.matrix(data.small)
         prior, rewards = split_cells(small, cells_rng) if data.partial else (_big(data), small)
-        world = watched_world(rewards, prior, data.categories, rank=self.rank, rng=world_rng)
+        world = kuairec_world(rewards, prior, data.categories, rank=self.rank, rng=world_rng)
         topics = np.array([categories[0] if categories else -1 for categories in world.categories])
         learnable = from_categories(topics, dim=world.environment.dim, shared_std=1.0)
         # Cells that are not stored count as zero in the factorisation: bring its products to the scale of rewards.

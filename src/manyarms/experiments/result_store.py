@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from manyarms._base.files import parquet_bytes, replace_files
-from manyarms.errors import DataFileError, InputError, ManyarmsError, said
+from manyarms.errors import DataFileError, InputError, ManyarmsError, without_full_stop
 from manyarms.experiments.cell import RECIPE, Cell, Outcome, score
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Store:
         try:
             table = pq.read_table(path)
         except (OSError, pa.ArrowException) as damage:
-            raise DataFileError(f"{path} cannot be read as Parquet: {said(damage)}. {way_out}") from damage
+            raise DataFileError(f"{path} cannot be read as Parquet: {without_full_stop(damage)}. {way_out}") from damage
         recipe = (table.schema.metadata or {}).get(RECIPE_KEY.encode())
         if recipe != str(RECIPE).encode():
             raise DataFileError(f"{path} is of another version: its rows mean something else. {way_out}")

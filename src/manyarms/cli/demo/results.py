@@ -26,7 +26,7 @@ from manyarms.datasets.environment import LinearEnvironment
 from manyarms.datasets.shop import read_tables
 from manyarms.decision.format_figures import percent
 from manyarms.decision.recommendation import SURE
-from manyarms.jobs.evaluate import Judged
+from manyarms.jobs.evaluate import PolicyResult
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def compare(folder: Path, truth: LinearEnvironment) -> Comparison:
     )
 
 
-def _judged(row: Judged, true_value: float) -> Candidate:
+def _judged(row: PolicyResult, true_value: float) -> Candidate:
     assert row.value is not None
     is_now = row.difference is None
     gain = ma.Estimate(0.0, 0.0) if row.difference is None else row.difference
