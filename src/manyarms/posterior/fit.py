@@ -14,7 +14,7 @@ from manyarms.errors import InputError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Gaussian, Hurdle, Likelihood
 from manyarms.likelihoods.gaussian import as_likelihood
-from manyarms.likelihoods.variational import MAX_ITERATIONS, Absorbed, absorb
+from manyarms.likelihoods.variational import MAX_ITERATIONS, FittedWeights, fit_weights
 from manyarms.posterior.hurdle_posterior import HurdlePosterior, check_amounts, split_rounds
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_posterior import RewardPosterior, as_logs
@@ -93,11 +93,13 @@ def fit(
         return RewardPosterior(condition(prior, logs, likelihood.noise_std), prior, logs, likelihood)
     logs = as_logs(logs, prior)
     rounds = in_memory_if_small(logs, likelihood, engine)
-    found = absorb(prior, rounds, likelihood, engine=as_engine(engine), start=_as_start(start, prior), **options)
+    found = fit_weights(prior, rounds, likelihood, engine=as_engine(engine), start=_as_start(start, prior), **options)
     return remember_files(posterior_of(found, rounds, prior, likelihood), logs)
 
 
-def posterior_of(found: Absorbed, logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood) -> RewardPosterior:
+def posterior_of(
+    found: FittedWeights, logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood
+) -> RewardPosterior:
     """The posterior of rounds that were absorbed."""
     return RewardPosterior(
         found.weights,

@@ -24,7 +24,7 @@ from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
-from manyarms.likelihoods.variational import absorb
+from manyarms.likelihoods.variational import fit_weights
 from manyarms.linalg.top_k import row_norms
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import AgeRule, DroppedRows, seconds_between
@@ -189,17 +189,17 @@ class RewardPosterior(Posterior):
         """
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
         if not isinstance(logs, LogStream):
-            return self._absorbed(logs, engine)
+            return self._with_rounds(logs, engine)
         posterior, dropped = self, DroppedRows()
         for part in [logs] if allow_repeats else list(new_rounds(logs, self.learned_from)):
             rounds = in_memory_if_small(part, self.likelihood, engine)
-            posterior = remember_files(posterior._aged(part.reader.age)._absorbed(rounds, engine), part)
+            posterior = remember_files(posterior._aged(part.reader.age)._with_rounds(rounds, engine), part)
             dropped += part.dropped
         logs.note_dropped(dropped)
         return posterior
 
-    def _absorbed(self, logs: Logs, engine: Engine | str | None) -> RewardPosterior:
-        added = absorb(self.weights, logs, self.likelihood, engine=as_engine(engine))
+    def _with_rounds(self, logs: Logs, engine: Engine | str | None) -> RewardPosterior:
+        added = fit_weights(self.weights, logs, self.likelihood, engine=as_engine(engine))
         statistics = self.statistics + added.statistics
         weights = added.weights
         twice = (_TWICE,) if any_shared(self.learned_from, (logs.fingerprint,)) else ()
@@ -261,7 +261,7 @@ class RewardPosterior(Posterior):
         """
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
         rounds = in_memory_if_small(logs, self.likelihood, engine)
-        found = absorb(self.prior, rounds, self.likelihood, engine=as_engine(engine), start=self.weights)
+        found = fit_weights(self.prior, rounds, self.likelihood, engine=as_engine(engine), start=self.weights)
         posterior = replace(
             self,
             weights=found.weights,

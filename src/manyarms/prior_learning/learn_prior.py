@@ -62,7 +62,7 @@ def learn_prior(
 ) -> LearnedPrior:
     """Noise, spreads and means of a prior by type-II maximum likelihood: those under which the logs are most likely.
 
-    The log evidence and its exact gradient (posterior moments of seen actions, `inference.moments`) come from
+    The log evidence and its exact gradient (posterior moments of seen actions, `inference.evidence_gradient`) come from
     Statistics alone, so after one pass over the logs a step costs a solve, whatever the number of rounds. L-BFGS on log
     standard deviations; an accepted step never lowers the objective.
 
