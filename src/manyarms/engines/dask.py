@@ -223,7 +223,8 @@ def _send(client: Client, work: Any) -> Any:
         except UNSENT as lost:
             if attempt == ATTEMPTS - 1:
                 raise EngineError(
-                    f"the Dask cluster lost workers {ATTEMPTS} times while work was sent to them: {without_full_stop(lost)}.",
+                    f"the Dask cluster lost workers {ATTEMPTS} times while work was sent to them: "
+                    f"{without_full_stop(lost)}.",
                     "Check that the scheduler and its workers run, and why workers die; usually they lack memory.",
                 ) from lost
             time.sleep(PAUSE)
