@@ -1,4 +1,4 @@
-"""Words that arguments and flags may be: plain, so that the command line knows them without loading what they name."""
+"""Values that arguments and flags may take, as plain words: the command line knows them without loading anything."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ Unknown = Literal["refuse", "drop", "other"]
 """What to do with an action that the catalog does not list."""
 PriorKind = Literal["categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "independent"]
 """What actions share."""
+LikelihoodKind = Literal["gaussian", "bernoulli", "poisson", "student-t", "log-normal"]
+"""How rewards arise."""
 
 FLOOR = "clip, a floor on the propensity, none by default"
 
