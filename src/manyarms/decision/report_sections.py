@@ -87,6 +87,10 @@ def _notes(lines: Iterable[str]) -> str:
     return f'<ul class="notes">{items}</ul>' if items else ""
 
 
+def _explain(term: str, meaning: str) -> str:
+    return f"<p><strong>{term}</strong>: {meaning}.</p>"
+
+
 def _name_cell(decision: Decision, name: str) -> TableCell:
     return TableCell(CURRENT if name == decision.evaluation.baseline.name else name)
 
@@ -96,8 +100,8 @@ def _policies(decision: Decision, charts: Charts) -> str:
     if evaluation.baseline.value is None:
         return ""
     headers = [
-        "Policy", "Value per round [95 %]", "Gain per round [95 %]", "Relative gain in % [95 %]", "Probability of a gain",
-        "Never logged", "Prior share",
+        "Policy", "Value per round [95 %]", "Gain per round [95 %]", "Relative gain in % [95 %]",
+        "Probability of a gain", "Never logged", "Prior share",
     ]  # fmt: skip
     rows = list[list[TableCell]]()
     for row in evaluation.rows:
@@ -117,17 +121,17 @@ def _policies(decision: Decision, charts: Charts) -> str:
     truth = decision.calibration is not None and decision.calibration.truth
     diamonds = " Diamonds mark the true values." if truth else ""
     caption = f"Value per round according to the model. The dashed line marks the mean logged reward.{diamonds}"
+    lines = "Thick lines are 50 % intervals and thin lines 95 % intervals."
     return (
-        _figure(
-            "gains",
-            charts,
-            "Thick lines are 50 % intervals and thin lines 95 % intervals. Right of zero, the policy is better.",
-        )
+        _figure("gains", charts, f"{lines} Right of zero, the policy is better.")
         + _figure("values", charts, caption)
         + table(headers, rows, caption="Policies")
-        + "<p><b>Never logged</b>: the share of the policy's choices on actions without a logged round. <b>Prior share"
-        "</b>: the share of the prior variance that remains after the logs. Near 100 %, the value rests on the prior "
-        "and not on the data.</p>"
+        + _explain("Never logged", "the share of the policy's choices on actions without a logged round")
+        + _explain(
+            "Prior share",
+            "the share of the prior variance that remains after the logs. Near 100 %, the value "
+            "rests on the prior and not on the data",
+        )
     )
 
 
@@ -159,8 +163,11 @@ def _estimators(decision: Decision, charts: Charts) -> str:
             "agreement", charts, "Value per round according to the model and each estimator, with 95 % intervals."
         )
         + table(headers, rows, caption="Estimates")
-        + "<p><b>Effective sample size</b>: this many equally weighted rounds would be as informative. When it is small, the "
-        "estimate is unreliable.</p>" + _notes(failures)
+        + _explain(
+            "Effective sample size",
+            "this many equally weighted rounds would be as informative. When it is small, the estimate is unreliable",
+        )
+        + _notes(failures)
     )
 
 
