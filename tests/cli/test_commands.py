@@ -313,7 +313,7 @@ def test_categories_of_a_report_go_by_id(tmp_path):
     done("fit", *roles, "--context", "x", "--out", tmp_path / "model.arrow")
     told = ["--catalog", tmp_path / "items.parquet", "--id", "item", "--category", "kind"]
     done("report", *roles, "--model", tmp_path / "model.arrow", *told, "--out", tmp_path / "report.json")
-    found = json.loads((tmp_path / "report.json").read_text())["movers"]["rows"]
+    found = json.loads((tmp_path / "report.json").read_text())["traffic_changes"]["rows"]
     assert {row["action"]: row["category"] for row in found}["i9"] == "high"
     assert all(row["category"] == kinds[int(row["action"][1:])] for row in found)
 

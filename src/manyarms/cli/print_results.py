@@ -13,7 +13,7 @@ from rich.text import Text
 from manyarms.cli.error_words import in_flags
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import any_shared
-from manyarms.decision.verdict import percent
+from manyarms.decision.format_figures import percent
 from manyarms.jobs.evaluate import BASELINE, Evaluation, PolicyResult
 from manyarms.logs.row_reader import DroppedRows
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from hashlib import blake2b
+from pathlib import Path
 
 from manyarms._base.checks import as_count, rows_from
 from manyarms.core.catalog import Catalog
@@ -12,7 +14,7 @@ from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.logged_data import LoggedData
 from manyarms.errors import InputError
-from manyarms.logs.row_reader import DroppedRows, RowReader
+from manyarms.logs.row_reader import AgeRule, DroppedRows, RowReader
 from manyarms.logs.sources import Source, give_back_memory
 
 BATCH = 1 << 15
@@ -76,6 +78,20 @@ class LogStream:
             first += batch.num_rows
         self.note_dropped(dropped)
         give_back_memory()
+
+    def part(self, files: Sequence[Path], after: datetime | None) -> LogStream:
+        """The rounds of some of the files, those later than a time where one is given."""
+        reader, source = self.reader, self.source.only(files)
+        if after is None:
+            return LogStream(source, reader)
+        if reader.roles.time is None:
+            raise InputError(
+                f"the model has the rounds of {files[0]} up to {after}, and only times tell which ones are later.",
+                'Name the column of times, as in read_logs(..., time="at").',
+                flag_remedy="Name the column of times with --time.",
+            )
+        age = reader.age or AgeRule(datetime.now().astimezone(), by_clock=True)
+        return LogStream(source, replace(reader, age=replace(age, after=after)))
 
     def ageless(self) -> LogStream:
         """The same rounds, all at full weight whatever their age."""
