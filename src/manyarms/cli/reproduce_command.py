@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from manyarms.cli.flag_values import figure_names
-from manyarms.cli.terminal import INTERRUPTED, fail, one_line_errors, cell_bar
+from manyarms.cli.terminal import INTERRUPTED, cell_bar, fail, one_line_errors
 from manyarms.errors import DataFileError, InputError
 
 if TYPE_CHECKING:
