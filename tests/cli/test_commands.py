@@ -637,7 +637,7 @@ def test_what_is_true_of_several_policies_or_judges_is_said_once(shop):
     # The same policy twice, so that all is true of both.
     told = figures(*judge, "--policies", "softmax:0.01,softmax:0.010,uniform")
     by_policy = {row["policy"]: row["warnings"] for row in told["policies"]}
-    weak = [one for one in by_policy["softmax:0.01"] if one.startswith("ips, snips: the weights are worth")]
+    weak = [one for one in by_policy["softmax:0.01"] if one.startswith("ips, snips: the effective sample size is only")]
     assert len(weak) == 1 and weak[0] in by_policy["softmax:0.010"] and weak[0] not in by_policy["uniform"]
     assert [one for one in told["warnings"] if weak[0] in one] == [f"softmax:0.01, softmax:0.010: {weak[0]}"]
     assert weak[0] in figures(*judge, "--policies", "softmax:0.01,softmax:0.010")["warnings"]

@@ -113,7 +113,7 @@ _WORTH_THREADS = 512
 
 def absorb_groups(
     prior: HierarchicalGaussian, observed: ObservedRows, evidence: LatentEvidence
-) -> tuple[tuple[Array, ...], float]:
+) -> tuple[tuple[Array, "..."], float]:
     """Add all seen actions to the evidence on ψ; returns their gains N_a L_a, group by group, and Σ_a log |K_a|."""
     absorbed = [_absorb(prior, group, evidence) for group in observed.groups]
     return tuple(gain for gain, _ in absorbed), sum((log_det for _, log_det in absorbed), 0.0)

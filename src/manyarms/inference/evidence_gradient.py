@@ -38,7 +38,7 @@ class EvidenceGradient:
     posterior: HierarchicalGaussian
     residual_sq: float
     action_excess: Float[Array, "d d"]
-    effect_excess: tuple[Array, ...]
+    effect_excess: tuple[Array, "..."]
     latent_pull: Float[Array, " p"]
     offset_pull: Float[Array, " d"]
 
@@ -73,7 +73,7 @@ def evidence_gradient(
         )
 
 
-def _effect_excess(latent: LatentPosterior, groups: tuple[EffectGroup, ...]) -> tuple[Array, ...]:
+def _effect_excess(latent: LatentPosterior, groups: tuple[EffectGroup, ...]) -> tuple[Array, "..."]:
     if not groups:
         return ()
     factor, start, found = latent.white_factor(), 0, list[Array]()

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_instance, numbered_row, rows_from
-from manyarms._base.files import not_written, replacing
+from manyarms._base.files import replacing, write_failure
 from manyarms._base.option_values import Missing
 from manyarms._base.progress import Progress, reporter
 from manyarms.core.arrow_columns import codes_of
@@ -226,7 +226,7 @@ def _naming(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as problem:
-        raise DataFileError(not_written(path, problem)) from problem
+        raise DataFileError(*write_failure(path, problem)) from problem
 
 
 class _Scoring:

@@ -109,7 +109,7 @@ def _towards(rewards: Float[Array, " n"], predictor: Float[Array, " n"]) -> Floa
 
 
 Numbers = Float[Array, "..."]
-Formula = Callable[[Array, Array], tuple[Array, ...]]
+Formula = Callable[[Array, Array], tuple[Array, "..."]]
 
 
 def expected_logistic(mean: Numbers, spread: Numbers) -> Numbers:
