@@ -58,7 +58,7 @@ def theme(*, dark: bool = False) -> dict[str, Any]:
         "line": {"color": look["faint"]},
         "text": {"color": look["ink"], "fontSize": 12},
         # Reference lines: zero, or the current policy.
-        "style": {"reference": {"stroke": look["faint"], "strokeDash": [4, 3], "strokeWidth": 1}},
+        "style": {"reference": {"color": look["faint"], "strokeDash": [4, 3], "strokeWidth": 1}},
     }  # fmt: skip
 
 

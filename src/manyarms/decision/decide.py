@@ -237,8 +237,8 @@ def _cautions(changes: TrafficChanges | None, calibrated: Calibration | None, ch
     cautions = list[str]()
     top = None if changes is None else max(changes.rows, key=lambda row: row.chosen, default=None)
     if top is not None and top.chosen > 0.5:
-        rounds = f"{top.n_rounds:,.6g} round{'' if top.n_rounds == 1 else 's'}"
-        cautions.append(f"{percent(top.chosen)} of its choices are {top.action}, which has {rounds} in these logs")
+        rounds = f"{top.n_rounds:,.6g} logged round{'' if top.n_rounds == 1 else 's'}"
+        cautions.append(f"{percent(top.chosen)} of its choices fall on action {top.action}, which has {rounds}")
     if calibrated is not None and not calibrated.held_out:
         cautions.append("the model was trained on the rounds that it is evaluated on")
     return cautions + ([] if check is None else [text.rstrip(".") for text in check.warnings])

@@ -40,12 +40,6 @@ def share(value: float) -> str:
     return f"{100 * value:.0f} %" if value in (0.0, 1.0) else percent(value)
 
 
-def interval(estimate: Estimate, written: Callable[[float], str] = number) -> str:
-    """An estimate followed by its 95 % interval in brackets."""
-    low, high = estimate.interval()
-    return f"{written(estimate.value)} [{written(low)}, {written(high)}]"
-
-
 @dataclass(frozen=True)
 class TableCell:
     """One cell of an HTML table.
@@ -85,7 +79,9 @@ def estimate_cell(estimate: Estimate | None, written: Callable[[float], str] = n
     """A cell with an estimate and its 95 % interval, or a dash where there is none."""
     if estimate is None:
         return number_cell(None)
-    return TableCell(interval(estimate, written), estimate.value, is_number=True)
+    low, high = estimate.interval()
+    text = f"{written(estimate.value)} [{written(low)}, {written(high)}]"
+    return TableCell(text, estimate.value, is_number=True)
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[TableCell]], *, caption: str) -> str:

@@ -112,7 +112,7 @@ def probability_better(evaluation: Evaluation) -> alt.LayerChart:
         )
     names = list(shown.values())
     base = chart(rows).encode(
-        x=alt.X("column:N", sort=names, title="than this policy", axis=alt.Axis(orient="top", labelAngle=-30)),
+        x=alt.X("column:N", sort=names, title="than this policy", axis=alt.Axis(orient="top", labelAngle=-45)),
         y=alt.Y("row:N", sort=names, title="This policy is better"),
         tooltip=[
             alt.Tooltip("row:N", title="policy"),

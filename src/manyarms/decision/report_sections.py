@@ -19,7 +19,6 @@ from manyarms.decision.format_figures import (
     percent,
     share,
     signed_number,
-    signed_percent,
     table,
 )
 from manyarms.errors import InputError
@@ -88,6 +87,10 @@ def _notes(lines: Iterable[str]) -> str:
     return f'<ul class="notes">{items}</ul>' if items else ""
 
 
+def _explain(term: str, meaning: str) -> str:
+    return f"<p><strong>{term}</strong>: {meaning}.</p>"
+
+
 def _name_cell(decision: Decision, name: str) -> TableCell:
     return TableCell(CURRENT if name == decision.evaluation.baseline.name else name)
 
@@ -97,8 +100,8 @@ def _policies(decision: Decision, charts: Charts) -> str:
     if evaluation.baseline.value is None:
         return ""
     headers = [
-        "Policy", "Value per round [95 %]", "Gain per round [95 %]", "Relative gain [95 %]", "Probability of a gain",
-        "Never logged", "Prior share",
+        "Policy", "Value per round [95 %]", "Gain per round [95 %]", "Relative gain in % [95 %]",
+        "Probability of a gain", "Never logged", "Prior share",
     ]  # fmt: skip
     rows = list[list[TableCell]]()
     for row in evaluation.rows:
@@ -109,7 +112,7 @@ def _policies(decision: Decision, charts: Charts) -> str:
                 _name_cell(decision, row.name),
                 estimate_cell(row.value),
                 estimate_cell(row.difference, signed_number),
-                estimate_cell(row.lift, signed_percent),
+                estimate_cell(row.lift, lambda lift: signed_number(100 * lift)),
                 number_cell(probability, percent),
                 number_cell(figures.get("unsupported_mass"), share),
                 number_cell(figures.get("prior_share"), share),
@@ -118,13 +121,17 @@ def _policies(decision: Decision, charts: Charts) -> str:
     truth = decision.calibration is not None and decision.calibration.truth
     diamonds = " Diamonds mark the true values." if truth else ""
     caption = f"Value per round according to the model. The dashed line marks the mean logged reward.{diamonds}"
+    lines = "Thick lines are 50 % intervals and thin lines 95 % intervals."
     return (
-        _figure("gains", charts, f"Gain per round over the {CURRENT}. Thick lines: 50 % intervals. Thin: 95 %.")
+        _figure("gains", charts, f"{lines} Right of zero, the policy is better.")
         + _figure("values", charts, caption)
         + table(headers, rows, caption="Policies")
-        + "<p><b>Never logged</b>: the share of the policy's choices on actions without a logged round. <b>Prior share"
-        "</b>: the share of the prior variance that remains after the logs. Near 100 %, the value rests on the prior "
-        "and not on the data.</p>"
+        + _explain("Never logged", "the share of the policy's choices on actions without a logged round")
+        + _explain(
+            "Prior share",
+            "the share of the prior variance that remains after the logs. Near 100 %, the value "
+            "rests on the prior and not on the data",
+        )
     )
 
 
@@ -148,7 +155,7 @@ def _estimators(decision: Decision, charts: Charts) -> str:
         for name, estimate in row.estimates.items()
     ]
     failures = [f"{name} could not evaluate {row.name}: {why}" for row in results for name, why in row.left_out.items()]
-    headers = ["Policy", "Estimator", "Value per round [95 %]", "Effective rounds"]
+    headers = ["Policy", "Estimator", "Value per round [95 %]", "Effective sample size"]
     return (
         "<p>The estimators use logged rewards and propensities. They do not use the prior. If an estimator without "
         "problems in its diagnostics excludes the model's value, find out why before you trust either.</p>"
@@ -156,8 +163,11 @@ def _estimators(decision: Decision, charts: Charts) -> str:
             "agreement", charts, "Value per round according to the model and each estimator, with 95 % intervals."
         )
         + table(headers, rows, caption="Estimates")
-        + "<p><b>Effective rounds</b>: the effective sample size. This many equally weighted rounds would be as "
-        "informative. With few of them, the estimate is unreliable.</p>" + _notes(failures)
+        + _explain(
+            "Effective sample size",
+            "this many equally weighted rounds would be as informative. When it is small, the estimate is unreliable",
+        )
+        + _notes(failures)
     )
 
 
@@ -188,7 +198,12 @@ def _diagnostic_row(entry: Diagnostic) -> list[TableCell]:
         is_share = entry.figure.endswith(("_mass", "_share"))
         value = number_cell(entry.value, share) if is_share else number_cell(entry.value)
     status = TableCell(STATUS[entry.colour], css=f"light {entry.colour}")
-    return [status, *map(TableCell, (entry.policy, entry.estimator, name)), value, TableCell(entry.meaning)]
+    return [
+        status,
+        *map(TableCell, (entry.policy, entry.estimator, name)),
+        value,
+        TableCell(entry.meaning, css="prose"),
+    ]
 
 
 def _category_checks(decision: Decision) -> str:

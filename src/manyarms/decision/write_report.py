@@ -82,7 +82,7 @@ script-src 'unsafe-inline' 'unsafe-eval'; img-src data:; base-uri 'none'; form-a
 <header><span>{escape(title)}</span><button id="theme" type="button" aria-label="Switch between light and dark">Dark\
 </button></header>
 <main>
-<div class="verdict {decision.verdict}"><h1>{escape(decision.sentence)}</h1><p>{escape(decision.reason)}</p></div>
+<div class="verdict {decision.verdict}"><h1>{_unbroken(decision.sentence)}</h1><p>{escape(decision.reason)}</p></div>
 {_cards(decision)}
 <nav aria-label="Sections">{links}</nav>
 <noscript><p class="note">The charts need JavaScript. The tables show the main figures too.</p></noscript>
@@ -96,6 +96,11 @@ script-src 'unsafe-inline' 'unsafe-eval'; img-src data:; base-uri 'none'; form-a
 </body>
 </html>
 """
+
+
+def _unbroken(text: str) -> str:
+    """Escaped text in which no line ends between a number and its percent sign."""
+    return escape(text).replace(" %", "&nbsp;%")
 
 
 def _chart_specs(decision: Decision) -> dict[str, dict[str, Any]]:
