@@ -107,7 +107,7 @@ def frozen(array: Array) -> Array:
     return view
 
 
-def as_floats(name: str, value: Any, *, ndim: int | tuple[int, ...]) -> Float[Array, ...]:
+def as_floats(name: str, value: Any, *, ndim: int | tuple[int, ...]) -> Float[Array, "..."]:
     """`value` as a finite float64 array whose number of axes is in `ndim`."""
     array = as_numbers(name, value)
     allowed = (ndim,) if isinstance(ndim, int) else ndim
@@ -120,7 +120,7 @@ def as_floats(name: str, value: Any, *, ndim: int | tuple[int, ...]) -> Float[Ar
     return frozen(array)
 
 
-def all_finite(array: Float[Array, ...]) -> bool:
+def all_finite(array: Float[Array, "..."]) -> bool:
     """True if no number is NaN or infinite; their sum is tried first, which takes half the time."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())

@@ -60,7 +60,7 @@ class StatisticsTally(Tally[CollectedStatistics]):
         self.statistics.add(found.statistics)
         self.numbers += found.numbers
 
-    def found(self) -> CollectedStatistics:
+    def answer(self) -> CollectedStatistics:
         return CollectedStatistics(self.statistics.total(), self.numbers)
 
 
