@@ -414,7 +414,7 @@ def test_python_blocks_on_scale_run_on_clusters(dask_client, spark_session, tmp_
     Path("logs").mkdir()
     pq.write_table(pa.table({**rounds, "bought": bought}), "logs/day.parquet", row_group_size=50)
     shown = run(DOCS / "scale.md", names={"session": spark_session})
-    assert shown["found"].n_seen == len(names)
+    assert shown["sharded"].n_seen == len(names)
 
 
 def test_the_page_on_dask_runs(tmp_path, monkeypatch):
