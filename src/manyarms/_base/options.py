@@ -121,7 +121,7 @@ class PriorOptions(TypedDict, total=False):
     learn_prior: Annotated[
         bool,
         Option(
-            True, "Learn standard deviations, means and noise from the logs, or take them as they are given.", "learn"
+            True, "Learn standard deviations, means and noise from the logs (default), or take them as given.", "learn"
         ),
     ]
     prior_std: Annotated[

@@ -145,7 +145,7 @@ def _flag(name: str, hint: Any, option: Option, panel: str | None) -> inspect.Pa
     info = typer.Option(
         *names,
         help=_help(option),
-        metavar=option.metavar or "|".join(words) or None,
+        metavar=option.metavar or "|".join(words) or ("NAME,..." if kind == Names else None),
         min=option.minimum,
         autocompletion=COMPLETERS.get(name) or (one_of(words) if words else None),
         rich_help_panel=panel,
@@ -158,11 +158,7 @@ def _flag(name: str, hint: Any, option: Option, panel: str | None) -> inspect.Pa
 
 def _help(option: Option) -> str:
     """The help of an option, with its default where that says something."""
-    if option.default in (None, (), NEEDED):
+    if option.default in (None, (), NEEDED) or isinstance(option.default, bool):
         return option.help
-    if isinstance(option.default, bool):
-        default = "yes" if option.default else "no"
-    else:
-        default = ",".join(option.default) if isinstance(option.default, tuple) else f"{option.default}"
-        default = default.removesuffix(".0")
+    default = ",".join(option.default) if isinstance(option.default, tuple) else str(option.default).removesuffix(".0")
     return f"{option.help.removesuffix('.')} (default {default})."

@@ -12,9 +12,7 @@ from manyarms.cli.engine import check_engine, open_engine
 from manyarms.cli.terminal import check_output, print_json, row_bar, warn
 
 
-@f.with_options(
-    LogColumns, LogOptions, CatalogFile, CatalogOptions, without=("context", "categorical", "max_levels")
-)
+@f.with_options(LogColumns, LogOptions, CatalogFile, CatalogOptions, without=("context", "categorical", "max_levels"))
 def update(
     model: f.Model,
     out: f.NewModel,

@@ -171,7 +171,7 @@ def read_evaluation_inputs(
     if estimators and propensity is None and set(estimators) != {"replay"}:
         raise InputError(
             "need the logging policy's probabilities.",
-            "Name their column, as in propensity=\"p\".",
+            'Name their column, as in propensity="p".',
             argument="estimators",
             flag_remedy="Name their column with --propensity.",
         )

@@ -325,8 +325,8 @@ def _age_warnings(has_half_life: bool, as_of: str | None) -> list[str]:
     """Warnings about rounds in a model whose age is not known, or no longer counts."""
     if has_half_life and as_of is None:
         return [
-            "the model was fitted without a half-life, so the ages of its rounds are not known: they keep their weight, "
-            "and only new rounds are weighted by age"
+            "the model was fitted without a half-life, so the ages of its rounds are not known: they keep their "
+            "weight, and only new rounds are weighted by age"
         ]
     if not has_half_life and as_of is not None:
         return [

@@ -57,6 +57,11 @@ class ScoreResult(Tabular):
     n_rows: int
     n_dropped: int
 
+    def record(self) -> dict[str, Any]:
+        """The counts as plain values, for JSON."""
+        counts = {"contexts": self.n_contexts, "rows": self.n_rows, "dropped": {"missing": self.n_dropped}}
+        return {"out": str(self.path), **counts}
+
     def records(self) -> list[dict[str, Any]]:
         """The rows that were written, read back."""
         return self.to_arrow().to_pylist()
