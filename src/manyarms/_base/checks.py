@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from manyarms.errors import (
     ActionError,
     DataTypeError,
+    InputError,
     ManyarmsError,
     MissingLibraryError,
     NonFiniteError,
@@ -219,6 +220,12 @@ def as_instance(name: str, value: Any, kind: type[Kind], expected: str) -> Kind:
         remedy = f"Pass its .{inside[0]}." if inside else ""
         raise DataTypeError(f"must be {expected}; got {type(value).__name__}.", remedy, argument=name)
     return value
+
+
+def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """Refuse a word that is not one of those allowed."""
+    if not isinstance(value, str) or value not in allowed:
+        raise InputError(f"must be one of {', '.join(map(repr, allowed))}; got {value!r}.", argument=name)
 
 
 def check_rows(

@@ -28,7 +28,7 @@ class Rewards(NamedTuple):
     """Expected rewards, and how each moves with the predictor of every part of the posterior."""
 
     expected: Array
-    slopes: tuple[Array, "..."]
+    slopes: tuple[Array, ...]
     curve: Array | None = None
     """The second derivative by the predictors of both parts, where there are two."""
 
