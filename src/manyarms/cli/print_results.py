@@ -31,7 +31,7 @@ def evaluation_figures(
     evaluation: Evaluation,
     drawn: Sample,
     stream: ma.LogStream,
-    posterior: ma.RewardPosterior | ma.HurdlePosterior | None,
+    posterior: ma.Posterior | None,
 ) -> dict[str, Any]:
     """An evaluation as plain values, in full precision."""
     warnings = list[str]()

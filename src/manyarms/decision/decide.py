@@ -226,8 +226,7 @@ def _ever_logged(posterior: Posterior | None) -> Any:
     """(K,) which actions the model has rounds of."""
     if posterior is None:
         return None
-    weights = posterior.parts[0].weights
-    return np.isin(np.arange(weights.n_actions), weights.observed.actions)
+    return np.isin(np.arange(posterior.n_actions), posterior.seen_actions[0])
 
 
 def _categories(given: Any, logs: LoggedData) -> Any:

@@ -13,7 +13,7 @@ from manyarms.learners.weighted_learners import (
     PolicyConvolutionLearner,
     SNIPSLearner,
 )
-from manyarms.policies.linear_softmax import LinearSoftmax
+from manyarms.policies.softmax import LinearSoftmax
 
 __all__ = [
     "LBFGS",

@@ -17,8 +17,8 @@ from manyarms.core.logged_data import LoggedData
 from manyarms.errors import DataTypeError, InputError
 from manyarms.estimators.reward_model import CrossFit, FittedModel, RewardModel, check_model_size
 from manyarms.linalg.indexing import pair_rows
-from manyarms.posterior import HurdlePosterior
 from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.reward_function import LinearScores
 
 
 @dataclass(frozen=True)
@@ -199,6 +199,7 @@ class PredictedRewards:
 
 def _linear_means(posterior: Posterior) -> Float[Array, "K d"]:
     """θ̂ of a model whose rewards are xᵀ θ_a."""
-    if isinstance(posterior, HurdlePosterior) or not posterior.is_linear:
+    rewards = posterior.expected_rewards
+    if not isinstance(rewards, LinearScores):
         raise DataTypeError("a learner needs a model with r̂(x, a) = xᵀ θ̂_a: fit it with Gaussian or StudentT rewards.")
-    return posterior.weights.action_mean()
+    return rewards.means

@@ -20,7 +20,7 @@ MODELS = {
     "epsilon-greedy": "policies.epsilon_greedy:EpsilonGreedy",
     "uniform": "policies.table:Uniform",
     "table": "policies.table:TablePolicy",
-    "linear softmax": "policies.linear_softmax:LinearSoftmax",
+    "linear softmax": "policies.softmax:LinearSoftmax",
 }
 """What a file may hold as a whole: posteriors and policies."""
 
