@@ -25,7 +25,7 @@ def main() -> None:
         (Path(folder) / "logs.parquet").write_bytes(parquet_bytes(log.logs_table))
         (Path(folder) / "catalog.parquet").write_bytes(parquet_bytes(log.catalog_table))
         found = compare(Path(folder), log.environment)
-    for path in ma.write_report(found.briefing, parser.parse_args().folder, format="svg"):
+    for path in ma.write_report(found.decision, parser.parse_args().folder, format="svg"):
         print(path)
 
 

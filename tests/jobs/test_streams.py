@@ -33,7 +33,7 @@ class Pieces(Engine):
 
     def total(self, logs, task):
         self.passes += 1
-        sent = [pickle.dumps((task, LogStream(piece, logs.reading))) for piece in logs.source.pieces(3)]
+        sent = [pickle.dumps((task, LogStream(piece, logs.reader))) for piece in logs.source.pieces(3)]
         assert len(sent) > 1
         found = []
         for one in sent:
@@ -42,9 +42,9 @@ class Pieces(Engine):
         tally = task.begin()
         for i in self.order.permutation(len(found)):
             tally.merge(pickle.loads(found[i]))
-        return tally.found()
+        return tally.answer()
 
-    def spread(self, logs, task):
+    def sharded(self, logs, task):
         raise NotImplementedError
 
     def each(self, source, work):
@@ -219,7 +219,7 @@ def test_what_a_pass_has_found_travels_without_pickle_and_holds_no_row(folder):
     for _ in range(100):
         tally.merge(found)
     assert len(tally._parts) < 100
-    many = tally.found()
+    many = tally.answer()
     assert_allclose(many.rows.mean, found.rows.mean, rtol=1e-12)
     assert many.size == found.size and many.rows.weight == 100 * found.rows.weight
 

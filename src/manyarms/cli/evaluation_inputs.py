@@ -38,7 +38,7 @@ class Bench:
 
     posterior: ma.Posterior | None
     stream: ma.LogStream
-    drawn: jobs.Sample
+    drawn: jobs.RoundSample
     chosen: tuple[str, ...]
     files: dict[str, ma.Policy]
     judges: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, no_type_check
 
 import typer
 
@@ -62,6 +62,7 @@ def _print_version(asked: bool) -> bool:
 
 
 @app.callback()
+@no_type_check  # what Typer passes is of the class that its Context derives from
 def main(
     context: typer.Context,
     version: Annotated[

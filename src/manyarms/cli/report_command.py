@@ -83,22 +83,23 @@ def report(
             check_output(out)
         chosen = names("--policies", policies or ["greedy", "pessimistic", "uniform"])
         judges = names("--estimators", estimators or (ASKED if told.logs.propensity and model is not None else []))
-        briefing = _brief(told, model, chosen, judges, sample, seed, sure)
+        decision = _decide(told, model, chosen, judges, sample, seed, sure)
         from manyarms.decision.write_report import write_report  # noqa: PLC0415
 
         with spinner("Writing"):
-            written = [str(path) for path in write_report(briefing, out, format=kind, title=title)]
-        for one in briefing.missing:
+            written = [str(path) for path in write_report(decision, out, format=kind, title=title)]
+        for one in decision.omitted:
             warn(in_flags(one))
         if as_json:
-            figures = {"answer": vars(briefing.answer), "written": written, "warnings": list(briefing.warnings)}
+            figures = {name: getattr(decision, name) for name in ("verdict", "policy", "sentence", "reason")}
+            figures |= {"probability": decision.probability, "written": written, "warnings": list(decision.warnings)}
             typer.echo(json.dumps(figures, indent=2))
             return
-        typer.echo(in_flags(str(briefing)))
+        typer.echo(in_flags(str(decision)))
         typer.echo(f"Report: {out}" if len(written) == 1 else f"Charts: {len(written)} in {out}")
 
 
-def _brief(
+def _decide(
     spec: Spec,
     model: Path | None,
     chosen: tuple[str, ...],

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array
 from manyarms._base.files import replace_files
-from manyarms.decision.plots.chart_style import plain
+from manyarms.decision.chart_style import printable
 from manyarms.experiments.cell import LEVEL, Outcome, score
 from manyarms.experiments.figure import Figure, Measure, Panel
 from manyarms.experiments.method_style import LITERAL, WIDTH, Style, in_order, legend, legend_width, look, styles
@@ -264,7 +264,7 @@ def _panel_chart(
         .mark_point(size=46, strokeWidth=1.5, opacity=1)
         .encode(y, stroke, alt.Shape("shape:N", **LITERAL), alt.Fill("fill:N", **LITERAL))
     )
-    words = [_words(plain(plot.title), width / 2, -14.0, 13)] if plot.title else []
+    words = [_words(printable(plot.title), width / 2, -14.0, 13)] if plot.title else []
     words += [] if rows else [_words("not run", width / 2, height / 2, 14)]
     return alt.layer(lines, *_rule(figure), bars, marks, *words).properties(width=width, height=height)
 
@@ -349,7 +349,7 @@ def _describe(figure: Figure, plots: Sequence[_Plot], looks: dict[str, Style]) -
     words = (
         f"{figure.title}. {upward} against the {across}, with standard errors. Methods: {', '.join(looks) or 'none'}."
     )
-    return plain(f"{words} Panels: {panels}." if panels else words)
+    return printable(f"{words} Panels: {panels}." if panels else words)
 
 
 _UPWARD: dict[Kind, str] = {"ope": "Mean squared error", "opl": "Mean relative reward"}

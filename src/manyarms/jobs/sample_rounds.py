@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sample:
+class RoundSample:
     """Rounds drawn from a stream.
 
     Attributes:
@@ -46,7 +46,7 @@ class Sample:
         return PolicyWithOwnFeatures(policy, self.features.part(self.contexts, policy.features))
 
 
-def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Sample:
+def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> RoundSample:
     """At most n rounds, drawn without replacement in one pass and kept in their order.
 
     Every round gets a random key, and the n smallest stay: about 2 n rounds are held, however many there are.
@@ -70,7 +70,7 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Sam
             part, key = _smallest(parts, keys, n, stream)
             parts, keys, held, worst = [part], [key], n, float(key.max())
     logs = _smallest(parts, keys, n, stream)[0] if parts else joined([], stream)
-    return Sample(_with_first_map(logs), total, logs.contexts, logs.features)
+    return RoundSample(_with_first_map(logs), total, logs.contexts, logs.features)
 
 
 def _with_first_map(logs: LoggedData) -> LoggedData:

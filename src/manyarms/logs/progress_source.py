@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from manyarms.core.fingerprint import Fingerprint
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Watched(Source):
+class ProgressSource(Source):
     """The rows of another source; after each batch of a pass `report(rows so far, rows in all)` is called.
 
     Args:
@@ -22,7 +23,7 @@ class Watched(Source):
 
     def __init__(self, source: Source, report: Callable[[int, int | None], None]):
         self.source, self._report = source, report
-        self._n_rows = source.n_rows
+        self.files, self._n_rows = source.files, source.n_rows
 
     @property
     def columns(self) -> list[str]:
@@ -47,6 +48,9 @@ class Watched(Source):
             yield batch
             done += batch.num_rows
             self._report(done, self._n_rows)
+
+    def only(self, files: Sequence[Path]) -> Source:
+        return ProgressSource(self.source.only(files), self._report)
 
     def place_of(self, row: int) -> str:
         return self.source.place_of(row)

@@ -34,9 +34,11 @@ class Source(ABC):
 
     Attributes:
         first_row: The number of its first row, when it is a piece of something longer.
+        files: The files that hold the rows, in order; none where the rows are in memory.
     """
 
     first_row: int = 0
+    files: Sequence[Path] = ()
 
     @property
     @abstractmethod
@@ -72,6 +74,10 @@ class Source(ABC):
             "these rows are in this process alone, and cannot be spread over others. Write them to Parquet files and "
             'pass their folder, or leave engine="local".'
         )
+
+    def only(self, files: Sequence[Path]) -> Source:
+        """Some of the files, with the same columns."""
+        raise NotImplementedError
 
     def need(self, columns: Iterable[str]) -> None:
         """Refuse when a column is missing, and say which there are."""
@@ -198,7 +204,6 @@ class FileSource(Source):
         return repr([(str(file.resolve()), stat.st_size, stat.st_mtime_ns) for file, stat in stats])
 
     def only(self, files: Sequence[Path]) -> FileSource:
-        """Some of the files, with the same columns."""
         part = copy(self)
         part.files = [file for file in self.files if file in set(files)]
         return part

@@ -54,7 +54,7 @@ def convergence_warnings(quantity: str, chains: Float[Array, "c n q"]) -> tuple[
     warnings = list[str]()
     if not apart <= HIGHEST_R_HAT:
         warnings.append(
-            f"chains disagree about {quantity} (R-hat {apart:.3g}): more warmup, or modes between which they do not move"
+            f"chains disagree about {quantity} (R-hat {apart:.3g}): they need more warmup, or do not move between modes"
         )
     if not worth >= FEWEST_DRAWS:
         warnings.append(f"draws of {quantity} are worth only {worth:.3g} independent ones; raise n_draws or thin")

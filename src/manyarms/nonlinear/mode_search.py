@@ -17,12 +17,11 @@ from manyarms._base.checks import Array
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.observed_rows import ObservedRows
 from manyarms.errors import NonFiniteError
-from manyarms.inference.condition import solve
+from manyarms.inference.condition import observe, solve
 from manyarms.inference.latent_posterior import LatentPosterior
-from manyarms.inference.square_root import observe
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.likelihood import Site
-from manyarms.likelihoods.variational import absorb, approximate
+from manyarms.likelihoods.variational import approximate, fit_weights
 from manyarms.nonlinear.seen_actions import Seen, WhiteRows, whiten
 
 SUFFICIENT = 1e-4
@@ -140,7 +139,7 @@ def ascent_for(seen: Seen, likelihood: Likelihood, tolerance: float) -> Ascent:
     if likelihood.treatment == "paper":
         # Each action's own maximum of the likelihood: no prior enters, so these rows never change.
         independent = seen.given(np.zeros((seen.n_actions, seen.hierarchy.dim)))
-        return ByRows(seen, observe(absorb(independent, seen.logs, likelihood).statistics, 1.0))
+        return ByRows(seen, observe(fit_weights(independent, seen.logs, likelihood).statistics, 1.0))
     # The inner loop must be far more exact than the rises that are compared.
     return ByRounds(seen, likelihood, 1e-2 * tolerance)
 

@@ -17,8 +17,7 @@ from manyarms.core.logged_data import LoggedData
 from manyarms.core.mixing import DenseMixing
 from manyarms.core.observed_rows import ObservedRows, RankGroup
 from manyarms.core.statistics import Statistics
-from manyarms.inference.condition import _row_cholesky
-from manyarms.inference.square_root import observe
+from manyarms.inference.condition import _row_cholesky, observe
 from manyarms.likelihoods.likelihood import Site
 from manyarms.linalg.factor import gram, solve_lower, solve_lower_t
 from manyarms.linalg.indexing import cache_chunks

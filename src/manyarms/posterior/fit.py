@@ -14,10 +14,11 @@ from manyarms.errors import InputError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Gaussian, Hurdle, Likelihood
 from manyarms.likelihoods.gaussian import as_likelihood
-from manyarms.likelihoods.variational import MAX_ITERATIONS, Absorbed, absorb
+from manyarms.likelihoods.variational import MAX_ITERATIONS, FittedWeights, fit_weights
 from manyarms.posterior.hurdle_posterior import HurdlePosterior, check_amounts, split_rounds
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_posterior import RewardPosterior, as_logs
+from manyarms.posterior.seen_files import in_memory_if_small, remember_files
 
 
 @overload
@@ -58,7 +59,8 @@ def fit(
     """The posterior of all action weights given the logs.
 
     With Gaussian rewards: one pass over the rounds, then one solve over seen actions. With others: a few passes and
-    solves, until the approximation no longer improves.
+    solves, until the approximation no longer improves; a stream of at most half a gigabyte is then read once and held.
+    The posterior remembers the files of a stream, so that none is counted twice.
 
     Args:
         logs: Logged rounds, in memory or a `LogStream`; an empty log gives the prior back. For Gaussian rewards also
@@ -90,18 +92,14 @@ def fit(
             )
         return RewardPosterior(condition(prior, logs, likelihood.noise_std), prior, logs, likelihood)
     logs = as_logs(logs, prior)
-    found = absorb(
-        prior,
-        logs,
-        likelihood,
-        engine=as_engine(engine),
-        start=_as_start(start, prior),
-        **options,
-    )
-    return posterior_of(found, logs, prior, likelihood)
+    rounds = in_memory_if_small(logs, likelihood, engine)
+    found = fit_weights(prior, rounds, likelihood, engine=as_engine(engine), start=_as_start(start, prior), **options)
+    return remember_files(posterior_of(found, rounds, prior, likelihood), logs)
 
 
-def posterior_of(found: Absorbed, logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood) -> RewardPosterior:
+def posterior_of(
+    found: FittedWeights, logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood
+) -> RewardPosterior:
     """The posterior of rounds that were absorbed."""
     return RewardPosterior(
         found.weights,

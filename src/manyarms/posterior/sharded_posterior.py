@@ -23,11 +23,10 @@ from manyarms.core.observed_rows import Observed, group_rows
 from manyarms.core.policy import Policy
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError
-from manyarms.inference.condition import absorb_groups, small_products
+from manyarms.inference.condition import absorb_groups, observe, small_products
 from manyarms.inference.latent_posterior import sums_for
-from manyarms.inference.square_root import observe
 from manyarms.likelihoods import Likelihood
-from manyarms.likelihoods.collect_statistics import Count, Counted
+from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.linalg.indexing import chunks
 from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
@@ -238,6 +237,7 @@ def fit_sharded(
     logs, folder = as_logs(logs, prior), Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
+<<<<<<< HEAD
         raise InputError(
             f"{folder} is not empty: files of another fit would be read together with those of this one.",
             "Pass an empty or a new folder.",
@@ -245,6 +245,11 @@ def fit_sharded(
         )
     with as_engine(engine).spread(logs, Count(likelihood, prior.n_actions, logs.dim)) as shards:
         parts = shards.map(_LatentEvidence(prior, likelihood.noise_std))
+=======
+        raise InputError(f"{folder} is not empty: files of another fit beside those of this one would be read with it.")
+    with as_engine(engine).sharded(logs, CollectStatistics(likelihood, prior.n_actions, logs.dim)) as shards:
+        found = shards.map(_Latent(prior, likelihood.noise_std))
+>>>>>>> main
         total = sums_for(prior)
         for part in parts:
             total.add_sums(part.gram, part.score, part.misfit)
@@ -290,7 +295,11 @@ class _LatentEvidence:
     prior: HierarchicalGaussian
     noise_std: float
 
+<<<<<<< HEAD
     def __call__(self, counted: Counted) -> _ShardEvidence:
+=======
+    def __call__(self, counted: CollectedStatistics) -> _Said:
+>>>>>>> main
         observed = observe(counted.statistics, self.noise_std)
         evidence = sums_for(self.prior)
         with np.errstate(over="ignore", invalid="ignore"), small_products(self.prior):
@@ -309,7 +318,7 @@ class _Write:
     latent_factor: LatentFactor
     folder: Path
 
-    def __call__(self, counted: Counted) -> int:
+    def __call__(self, counted: CollectedStatistics) -> int:
         observed = observe(counted.statistics, self.noise_std)
         if observed.groups:
             self._write(_conditioned(self.prior, self.latent_mean, self.latent_factor, observed))

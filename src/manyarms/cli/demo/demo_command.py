@@ -57,7 +57,7 @@ def _run(output: Path, seed: int, items: int, categories: int, rounds: int, forc
     from manyarms.cli.demo.results import compare  # noqa: PLC0415
     from manyarms.cli.demo.script import script_file, spec_file  # noqa: PLC0415
     from manyarms.datasets.shop import Shop  # noqa: PLC0415
-    from manyarms.decision.write_report import page  # noqa: PLC0415
+    from manyarms.decision.write_report import html_page  # noqa: PLC0415
 
     if not force:
         refuse_foreign(output, [*FILES, REPORT])
@@ -70,5 +70,5 @@ def _run(output: Path, seed: int, items: int, categories: int, rounds: int, forc
     with spinner("Reading the log, fitting, comparing policies"):
         comparison = compare(output, log.environment)
     with spinner("Writing the report"):
-        write_ours(output, {REPORT: page(comparison.briefing, "The demo's shop").encode()})
+        write_ours(output, {REPORT: html_page(comparison.decision, "The demo's shop").encode()})
     return comparison

@@ -24,8 +24,9 @@ from manyarms.cli.demo.script import commands
 from manyarms.core.estimate import Estimate
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.datasets.shop import read_tables
-from manyarms.decision.verdict import SURE, percent
-from manyarms.jobs.evaluate import Judged
+from manyarms.decision.format_figures import percent
+from manyarms.decision.recommendation import SURE
+from manyarms.jobs.evaluate import PolicyResult
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Comparison:
         learned: What was learned of the prior, by name: standard deviations, and means coordinate by coordinate.
         now: What runs now; its gain is zero.
         candidates: What could run instead.
-        briefing: All of it, for the report.
+        decision: All of it, for the report.
     """
 
     n_rounds: int
@@ -69,17 +70,17 @@ class Comparison:
     learned: Mapping[str, float]
     now: Candidate
     candidates: tuple[Candidate, ...]
-    briefing: ma.Decision
+    decision: ma.Decision
 
     @property
     def best(self) -> Candidate:
         """The candidate that the answer is about."""
-        return next(one for one in self.candidates if one.name == self.briefing.answer.policy)
+        return next(one for one in self.candidates if one.name == self.decision.policy)
 
     @property
     def ships(self) -> bool:
         """Whether the answer is to ship it."""
-        return self.briefing.answer.verdict == "ship"
+        return self.decision.verdict == "ship"
 
 
 def compare(folder: Path, truth: LinearEnvironment) -> Comparison:
@@ -99,7 +100,7 @@ def compare(folder: Path, truth: LinearEnvironment) -> Comparison:
     unseen = np.bincount(logs.actions, minlength=logs.n_actions) == 0
     policies, now = _policies(posterior, logs.contexts), ma.Logged(logs)
     true_values = {name: truth.value(policy, logs.contexts) for name, policy in {"logged": now, **policies}.items()}
-    briefing = ma.decide(
+    decision = ma.decide(
         policies,
         logs,
         posterior,
@@ -110,7 +111,7 @@ def compare(folder: Path, truth: LinearEnvironment) -> Comparison:
         sure=SURE,
         notes={"command": "manyarms demo", "data": "a made-up shop, so the truth is known"},
     )
-    now_row, *others = (_judged(row, true_values[row.name]) for row in briefing.evaluation.rows)
+    now_row, *others = (_judged(row, true_values[row.name]) for row in decision.evaluation.rows)
     return Comparison(
         n_rounds=len(logs),
         n_items=logs.n_actions,
@@ -119,11 +120,11 @@ def compare(folder: Path, truth: LinearEnvironment) -> Comparison:
         learned={parameter.name: parameter.value for parameter in learned.parameters},
         now=now_row,
         candidates=tuple(others),
-        briefing=briefing,
+        decision=decision,
     )
 
 
-def _judged(row: Judged, true_value: float) -> Candidate:
+def _judged(row: PolicyResult, true_value: float) -> Candidate:
     assert row.value is not None
     is_now = row.difference is None
     gain = ma.Estimate(0.0, 0.0) if row.difference is None else row.difference
@@ -253,9 +254,9 @@ def _table(comparison: Comparison) -> Table:
 
 def _decision(comparison: Comparison) -> Text:
     """What the report says too."""
-    answer = comparison.briefing.answer
-    if answer.verdict != "ship":
-        return Text(f"{answer.sentence}\n{answer.reason}", style="bold")
+    decision = comparison.decision
+    if decision.verdict != "ship":
+        return Text(f"{decision.sentence}\n{decision.reason}", style="bold")
     gain = comparison.best.gain
     low, high = gain.interval()
     size = f"{gain.value:+.3f} euros per round, 95 % interval {low:+.3f} to {high:+.3f}"

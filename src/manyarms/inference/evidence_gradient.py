@@ -23,7 +23,7 @@ from manyarms.linalg.indexing import cache_chunks
 
 
 @dataclass(frozen=True)
-class Moments:
+class EvidenceGradient:
     """Gradients of the log evidence, each by what it is the excess of.
 
     Attributes:
@@ -48,7 +48,9 @@ class Moments:
         return self.posterior.log_evidence
 
 
-def expect(prior: HierarchicalGaussian, observed: ObservedRows, groups: tuple[EffectGroup, ...]) -> Moments:
+def evidence_gradient(
+    prior: HierarchicalGaussian, observed: ObservedRows, groups: tuple[EffectGroup, ...]
+) -> EvidenceGradient:
     """Condition on the rows and take the expected moments: about twice the cost of conditioning alone.
 
     Args:
@@ -58,10 +60,10 @@ def expect(prior: HierarchicalGaussian, observed: ObservedRows, groups: tuple[Ef
     """
     with small_products(prior):
         posterior, latent = solve(prior, observed)
-        total = _Sums(posterior)
+        total = _GradientSums(posterior)
         for number, group in enumerate(observed.groups):
             total.add(group, posterior.gains[number])
-        return Moments(
+        return EvidenceGradient(
             posterior,
             observed.residual + total.residual_sq,
             total.excess,
@@ -83,7 +85,7 @@ def _effect_excess(latent: LatentPosterior, groups: tuple[EffectGroup, ...]) -> 
     return tuple(found)
 
 
-class _Sums:
+class _GradientSums:
     """Adds up over seen actions.
 
     With K_a = I + Z_a Z_aᵀ, Z_a = R_a L_a, and gains Q_a = K_a⁻¹ Z_a: E[z_a | ψ] = Q_aᵀ (ρ_a - R_a m_a),
