@@ -248,11 +248,7 @@ def _seen_actions(posterior: Posterior | None) -> Any:
     """(K,) True for the actions that the model has logged rounds of."""
     if posterior is None:
         return None
-<<<<<<< HEAD
     return np.isin(np.arange(posterior.n_actions), posterior.seen_actions[0])
-=======
-    return np.isin(np.arange(posterior.n_actions), posterior.parts[0].weights.observed.actions)
->>>>>>> main
 
 
 def _category_column(categories: Any, logs: LoggedData) -> Any:

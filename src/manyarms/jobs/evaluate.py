@@ -266,36 +266,20 @@ def _by_posterior(
 ) -> tuple[PolicyResult, Any]:
     if posterior is None:
         mass = policy.feature_mass(logs.contexts, weights=logs.weights)
-<<<<<<< HEAD
-        return Judged(name, choices=Choices(mass.actions, mass.probability)), None
+        return PolicyResult(name, choices=ChoiceShares(mass.actions, mass.probability)), None
     profile = posterior.profile(policy, logs.contexts, None, logs.weights, name)
-    choices = Choices(profile.masses[0].actions, profile.masses[0].probability)
+    choices = ChoiceShares(profile.masses[0].actions, profile.masses[0].probability)
     if base is None:
         profiles = PolicyProfiles.of([profile], POLICY_ALONE, logs.weights, logs.groups)
-        return Judged(name, posterior.estimate(profiles), choices=choices), profile
+        return PolicyResult(name, posterior.estimate(profiles), choices=choices), profile
     # The policy minus its baseline, and the baseline itself: their sum is the policy.
     profiles = PolicyProfiles.of([profile, base], POLICY_AND_BASELINE, logs.weights, logs.groups)
-=======
-        return PolicyResult(name, choices=ChoiceShares(mass.actions, mass.probability)), None
-    with np.errstate(over="ignore", invalid="ignore"):
-        masses, rows = profile = posterior.profile_parts(policy, logs.contexts, None, logs.weights, name)
-    choices = ChoiceShares(masses[0].actions, masses[0].probability)
-    if base is None:
-        found = Profiles.of_rows((masses,), [rows], ALONE, logs.weights, logs.groups)
-        return PolicyResult(name, posterior.judged(found), choices=choices), profile
-    # Less its baseline, and the baseline itself: their sum is the policy.
-    found = Profiles.of_rows((masses, base[0]), [rows, base[1]], PAIR, logs.weights, logs.groups)
->>>>>>> main
     try:
         lift = posterior.estimate_lift(profiles)
     except UndefinedLiftError:
         lift = None
-<<<<<<< HEAD
     value, difference = posterior.estimate(profiles, (1.0, 1.0)), posterior.estimate(profiles)
-    return Judged(name, value, difference, lift, choices), profile
-=======
-    return PolicyResult(name, posterior.judged(found, (1.0, 1.0)), posterior.judged(found), lift, choices), profile
->>>>>>> main
+    return PolicyResult(name, value, difference, lift, choices), profile
 
 
 def _free(name: str, taken: Mapping[str, Any]) -> str:

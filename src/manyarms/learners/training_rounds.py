@@ -18,10 +18,6 @@ from manyarms.core.policy import row_weights
 from manyarms.errors import DataTypeError, InputError
 from manyarms.estimators.reward_model import CrossFit, FittedModel, RewardModel, check_model_size
 from manyarms.linalg.indexing import pair_rows
-<<<<<<< HEAD
-=======
-from manyarms.posterior import RewardPosterior
->>>>>>> main
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_function import LinearScores
 
@@ -211,17 +207,10 @@ class PredictedRewards:
 
 
 def _linear_means(posterior: Posterior) -> Float[Array, "K d"]:
-<<<<<<< HEAD
-    """θ̂ of a model whose rewards are xᵀ θ_a."""
+    """θ̂ of a model whose expected rewards are xᵀ θ_a."""
     rewards = posterior.expected_rewards
     if not isinstance(rewards, LinearScores):
-        raise DataTypeError("a learner needs a model with r̂(x, a) = xᵀ θ̂_a: fit it with Gaussian or StudentT rewards.")
-    return rewards.means
-=======
-    """θ̂ of a model whose expected rewards are xᵀ θ_a."""
-    if not isinstance(posterior, RewardPosterior) or not posterior.is_linear:
         raise DataTypeError(
             "must have r̂(x, a) = xᵀ θ̂_a.", "Fit it with Gaussian or StudentT rewards.", argument="model"
         )
-    return posterior.weights.action_mean()
->>>>>>> main
+    return rewards.means

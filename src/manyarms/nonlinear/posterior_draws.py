@@ -103,7 +103,7 @@ class PosteriorDraws(Posterior):
         """The number of independent draws that the draws of each coordinate of ψ are worth."""
         return effective_draws(self.chains)
 
-    @cached_property
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Everything that is wrong with the draws of ψ, in plain words. A value may be fine where ψ is not.
 
@@ -122,7 +122,7 @@ class PosteriorDraws(Posterior):
         distinct, where = np.unique(ids, return_inverse=True)
         return np.concatenate([theta for _, theta in self._blocks(distinct)])[:, where]
 
-    @cached_property
+    @property
     def expected_rewards(self) -> Scores:
         if self.likelihood.is_linear:
             return LinearScores(lambda: self.mean_weights, self.n_actions)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
@@ -37,7 +35,7 @@ class Pessimistic(ScoredPolicy):
         self.radius = confidence_radius(posterior.dim * posterior.n_factors, delta)
         self.delta = delta
 
-    @cached_property
+    @property
     def scores(self) -> Scores:
         """Lower bounds."""
         weights = self.posterior.predictor_weights

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -123,7 +122,7 @@ class HurdlePosterior(GaussianPosterior):
     def factors_for(self, actions: Int[Array, " m"]) -> tuple[RewardFactor, ...]:
         return self.factors
 
-    @cached_property
+    @property
     def expected_rewards(self) -> ProductPredictor:
         return ProductPredictor(self.occurs.predictor, self.amount.predictor)
 

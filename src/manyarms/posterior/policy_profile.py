@@ -271,21 +271,12 @@ class _ProfileTally(Tally[PolicyProfiles]):
     def merge(self, found: PolicyProfiles) -> None:
         self._parts.append(found)
         self._held += found.size
-<<<<<<< HEAD
         if self._held > self._limit or len(self._parts) > _MAX_PARTS:
-            self._parts = [self.found()]
-=======
-        if self._held > self._limit or len(self._parts) > _MOST:
             self._parts = [self.answer()]
->>>>>>> main
             self._held = self._parts[0].size
             self._limit = max(_MIN_NUMBERS, 2 * self._held)
 
-<<<<<<< HEAD
-    def found(self) -> PolicyProfiles:
-=======
-    def answer(self) -> Profiles:
->>>>>>> main
+    def answer(self) -> PolicyProfiles:
         if any(part.rows.weight > 0 for part in self._parts):
             return PolicyProfiles.merged(self._parts)
         return PolicyProfiles((), self._task.forms, RowMoments.of_none(len(self._task.forms)))

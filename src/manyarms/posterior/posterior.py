@@ -1,4 +1,4 @@
-"""The posterior interface: expected rewards, values of policies and their differences, whatever the kind of posterior."""
+"""The posterior interface: expected rewards, and the values of policies, for every kind of posterior."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Scores of (context, action) pairs: expected rewards as a function of context and action.
 
-Also the widths of intervals on a reward that hold for all contexts at once (paper, App. "Frequentist vs. Bayesian ...").
+Also widths of intervals on a reward that hold for all contexts at once (paper, App. "Frequentist vs. Bayesian ...").
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -16,11 +16,10 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_scalar, check_overflow, check_rows
 from manyarms.core.choices import Choices
-from manyarms.core.observed_rows import action_chunks
 from manyarms.core.policy import FeatureMass, Policy, row_weights
 from manyarms.errors import CovarianceError, InputError, ShapeError
 from manyarms.likelihoods import Likelihood
-from manyarms.linalg.indexing import chunks, pair_rows
+from manyarms.linalg.indexing import cache_chunks, chunks, pair_rows
 from manyarms.linalg.top_k import COLUMNS, ROWS, best_columns, best_scores, pack_forms, pack_squares, row_norms
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ MAX_FORMS = 1 << 27
 Actions = Int[Array, " m"] | slice
 
 
+@runtime_checkable
 class ActionWeights(Protocol):
     """Gaussian weights of every action, marginally: θ_a ~ N(action_mean, action_cov)."""
 
@@ -259,7 +259,8 @@ class Predictor(RewardFunction):
     n_factors = 1
 
     def __init__(self, weights: ActionWeights, likelihood: Likelihood):
-        self.weights, self.likelihood = weights, likelihood
+        self.weights: Any = weights
+        self.likelihood = likelihood
         self.n_actions, self.dim = weights.n_actions, weights.dim
 
     def pairs(
@@ -295,7 +296,7 @@ class Predictor(RewardFunction):
     @cached_property
     def _all_forms(self) -> Float[Array, "K q"]:
         out = np.empty((self.n_actions, self.dim * (self.dim + 1) // 2))
-        for part in action_chunks(self.n_actions, self.dim**2):
+        for part in cache_chunks(self.n_actions, self.dim**2):
             out[part] = pack_forms(self.weights.action_cov(np.arange(part.start, part.stop)))
         return out
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 from dataclasses import dataclass, fields, replace
-=======
-from dataclasses import dataclass, replace
 from datetime import datetime
->>>>>>> main
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -28,27 +24,18 @@ from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
-<<<<<<< HEAD
-from manyarms.likelihoods.variational import absorb
+from manyarms.likelihoods.variational import fit_weights
+from manyarms.linalg.indexing import cache_chunks
+from manyarms.logs.log_stream import LogStream
+from manyarms.logs.row_reader import AgeRule, DroppedRows, seconds_between
 from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
 from manyarms.posterior.policy_profile import PolicyProfile, check_maps
 from manyarms.posterior.prior_check import PriorCheck, check_mean, check_misfit
 from manyarms.posterior.reward_function import LinearScores, Predictor, Scores, predictor_std
+from manyarms.posterior.seen_files import in_memory_if_small, new_rounds, remember_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
-=======
-from manyarms.likelihoods.variational import fit_weights
-from manyarms.linalg.top_k import row_norms
-from manyarms.logs.log_stream import LogStream
-from manyarms.logs.row_reader import AgeRule, DroppedRows, seconds_between
-from manyarms.posterior.action_summary import ActionSummary, summarise
-from manyarms.posterior.policy_profile import Masses, check_maps
-from manyarms.posterior.posterior import Part, Posterior
-from manyarms.posterior.prior_check import PriorCheck, check_mean, check_misfit
-from manyarms.posterior.reward_predictor import Predictor
-from manyarms.posterior.seen_files import in_memory_if_small, new_rounds, remember_files
->>>>>>> main
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +158,7 @@ class RewardPosterior(GaussianPosterior):
         """Rewards that are not linear in the weights."""
         return Predictor(self.weights, self.likelihood)
 
-    @cached_property
+    @property
     def expected_rewards(self) -> Scores:
         return LinearScores(self.weights.action_mean, self.n_actions) if self.likelihood.is_linear else self.predictor
 
@@ -281,13 +268,8 @@ class RewardPosterior(GaussianPosterior):
             self,
             weights=found.weights,
             statistics=found.statistics,
-<<<<<<< HEAD
-            learned_from=(logs.fingerprint,),
-            fit_warnings=found.warnings,
-=======
             learned_from=(rounds.fingerprint,),
-            warnings=found.warnings,
->>>>>>> main
+            fit_warnings=found.warnings,
             evidence_offset=found.evidence_offset,
             trace=found.trace,
             converged=found.converged,

@@ -19,7 +19,7 @@ from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.latent_covariance import LatentFactor
 from manyarms.core.logged_data import Logs
-from manyarms.core.observed_rows import Observed, group_rows
+from manyarms.core.observed_rows import ObservedRows, group_rows
 from manyarms.core.policy import Policy
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError
@@ -100,19 +100,25 @@ class ShardedPosterior(GaussianPosterior):
     def method(self) -> Method:
         return "exact" if self.likelihood.is_linear else "delta"
 
-    @cached_property
+    @property
     def expected_rewards(self) -> Scores:
-        if self.likelihood.is_linear:
-            return LinearScores(self.action_mean, self.n_actions)
+        return LinearScores(self.action_mean, self.n_actions) if self.likelihood.is_linear else self._predictor
+
+    @cached_property
+    def _predictor(self) -> Predictor:
         return Predictor(self, self.likelihood)
 
     @property
     def predictor_weights(self) -> ShardedPosterior:
         return self
 
-    @cached_property
+    @property
     def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
-        return (np.sort(self._read(["action"])["action"].to_numpy()),)
+        return (self._all_seen,)
+
+    @cached_property
+    def _all_seen(self) -> Int[Array, " m"]:
+        return np.sort(self._read(["action"])["action"].to_numpy())
 
     def action_mean(self) -> Float[Array, "K d"]:
         """E θ_a of all actions."""
@@ -120,7 +126,7 @@ class ShardedPosterior(GaussianPosterior):
 
     @cached_property
     def _all_means(self) -> Float[Array, "K d"]:
-        means = np.array(self._conditioned(Observed.empty()).action_mean())
+        means = np.array(self._conditioned(ObservedRows.empty()).action_mean())
         table = self._read(["action", "mean"])
         means[table["action"].to_numpy()] = _numbers(table, "mean").reshape(-1, self.dim)
         return means
@@ -137,26 +143,25 @@ class ShardedPosterior(GaussianPosterior):
         return predictor_std(self, self.likelihood, contexts, actions)
 
     def collect(self, policy: Policy, contexts: Float[Array, "n d"], eligible: Any, weights: Any) -> PolicyProfile:
-        rewards = self.expected_rewards
-        if isinstance(rewards, Predictor):
-            return PolicyProfile(*rewards.profile(policy, contexts, eligible, weights))
+        if not self.likelihood.is_linear:
+            return PolicyProfile(*self._predictor.profile(policy, contexts, eligible, weights))
         mass, rows = policy.profile(contexts, self.action_mean(), eligible=eligible, weights=weights)
         return PolicyProfile((mass,), rows)
 
-    def _conditioned(self, observed: Observed) -> HierarchicalGaussian:
+    def _conditioned(self, observed: ObservedRows) -> HierarchicalGaussian:
         return _conditioned(self.prior, self.latent_mean, self.latent_factor, observed)
 
-    def _observed(self, actions: Int[Array, " m"]) -> Observed:
+    def _observed(self, actions: Int[Array, " m"]) -> ObservedRows:
         """The rows of those of the actions, which ascend, that were logged."""
         if len(actions) == 0 or self.n_seen == 0:
-            return Observed.empty()
+            return ObservedRows.empty()
         table = self._read(["action", "rows", "responses"], actions)
         if len(table) == 0:
-            return Observed.empty()
+            return ObservedRows.empty()
         ranks = np.diff(table["responses"].combine_chunks().offsets.to_numpy())
         root = _numbers(table, "rows").reshape(-1, self.dim)
         groups, _ = group_rows(np.repeat(table["action"].to_numpy(), ranks), root, _numbers(table, "responses"))
-        return Observed(groups, 0.0, 0.0)
+        return ObservedRows(groups, 0.0, 0.0)
 
     def _read(self, columns: list[str], actions: Int[Array, " m"] | None = None) -> Any:
         """Columns of the files, of all logged actions or of some that ascend."""
@@ -197,7 +202,7 @@ def _schema(dim: int) -> Any:
 
 
 def _conditioned(
-    prior: HierarchicalGaussian, latent_mean: Float[Array, " p"], latent_factor: LatentFactor, observed: Observed
+    prior: HierarchicalGaussian, latent_mean: Float[Array, " p"], latent_factor: LatentFactor, observed: ObservedRows
 ) -> HierarchicalGaussian:
     """The posterior of the actions with these rows, around the ψ of all rounds."""
     with small_products(prior):
@@ -237,19 +242,13 @@ def fit_sharded(
     logs, folder = as_logs(logs, prior), Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-<<<<<<< HEAD
         raise InputError(
             f"{folder} is not empty: files of another fit would be read together with those of this one.",
             "Pass an empty or a new folder.",
             argument="out",
         )
-    with as_engine(engine).spread(logs, Count(likelihood, prior.n_actions, logs.dim)) as shards:
-        parts = shards.map(_LatentEvidence(prior, likelihood.noise_std))
-=======
-        raise InputError(f"{folder} is not empty: files of another fit beside those of this one would be read with it.")
     with as_engine(engine).sharded(logs, CollectStatistics(likelihood, prior.n_actions, logs.dim)) as shards:
-        found = shards.map(_Latent(prior, likelihood.noise_std))
->>>>>>> main
+        parts = shards.map(_LatentEvidence(prior, likelihood.noise_std))
         total = sums_for(prior)
         for part in parts:
             total.add_sums(part.gram, part.score, part.misfit)
@@ -295,11 +294,7 @@ class _LatentEvidence:
     prior: HierarchicalGaussian
     noise_std: float
 
-<<<<<<< HEAD
-    def __call__(self, counted: Counted) -> _ShardEvidence:
-=======
-    def __call__(self, counted: CollectedStatistics) -> _Said:
->>>>>>> main
+    def __call__(self, counted: CollectedStatistics) -> _ShardEvidence:
         observed = observe(counted.statistics, self.noise_std)
         evidence = sums_for(self.prior)
         with np.errstate(over="ignore", invalid="ignore"), small_products(self.prior):

@@ -82,8 +82,8 @@ class PosteriorsByPrior:
 class AveragedPosterior(Posterior):
     """Posteriors under several priors, each with a share: what `LearnedPrior.averaged` returns.
 
-    Every value is a mixture of the exact posteriors under each prior, so `posterior_std` includes the uncertainty of the
-    prior. Where rewards are not linear, they move with the weights along their derivative at `posterior`.
+    Every value is a mixture of the exact posteriors under each prior, so `posterior_std` includes the uncertainty of
+    the prior. Where rewards are not linear, they move with the weights along their derivative at `posterior`.
 
     Attributes:
         posterior: The posterior under the best prior.
@@ -155,7 +155,7 @@ class AveragedPosterior(Posterior):
             means += share * weights.action_mean()
         return means
 
-    @cached_property
+    @property
     def expected_rewards(self) -> Scores:
         if self.posterior.is_linear:
             return LinearScores(lambda: self.mean_weights, self.n_actions)
