@@ -15,11 +15,10 @@ from jaxtyping import Float
 from manyarms._base.checks import Array
 from manyarms._base.files import replace_files
 from manyarms.decision.plots.chart_style import plain
-from manyarms.experiments.cell import LEVEL, Outcome, score
+from manyarms.experiments.cell import INTERVAL_LEVEL, Outcome, Table, covered, score
 from manyarms.experiments.figure import Figure, Measure, Panel
 from manyarms.experiments.method_style import LITERAL, WIDTH, Style, in_order, legend, legend_width, look, styles
 from manyarms.experiments.problem import Kind
-from manyarms.experiments.result_table import Table, covered
 
 if TYPE_CHECKING:
     import altair as alt
@@ -31,7 +30,7 @@ COLUMNS = 3
 
 
 @dataclass(frozen=True)
-class Point:
+class MeanPoint:
     """A mean over instances.
 
     Attributes:
@@ -57,7 +56,7 @@ class Point:
         return self.mean - bar, self.mean + bar
 
 
-def aggregate(figure: Figure, table: Table) -> list[Point]:
+def mean_points(figure: Figure, table: Table) -> list[MeanPoint]:
     """The numbers of a figure: a point for each panel, method and place on the axis that has rows.
 
     Args:
@@ -67,7 +66,7 @@ def aggregate(figure: Figure, table: Table) -> list[Point]:
     return [point for panel in figure.panels for point in _points(figure, panel, table)]
 
 
-def draw(figure: Figure, table: Table) -> Drawing:
+def draw_chart(figure: Figure, table: Table) -> Drawing:
     """Lines through means over instances, one for each method: a plot for each panel, or one plot over all K.
 
     A log axis has no place for zero: a point at zero lies on the lower edge, an error bar across zero ends there. A
@@ -96,11 +95,11 @@ def draw(figure: Figure, table: Table) -> Drawing:
     return _configured(whole.properties(description=_describe(figure, plots, looks)))
 
 
-def save(chart: Drawing, path: Path) -> None:
+def save_chart(chart: Drawing, path: Path) -> None:
     """The chart as `path`.svg and `path`.png, twice as fine; each file is the old one or the new one, whole.
 
     Args:
-        chart: What `draw` returned.
+        chart: The result of `draw_chart`.
         path: Where, without a suffix; the folder is there.
     """
     import vl_convert  # noqa: PLC0415  slow to import
@@ -118,21 +117,21 @@ class _Plot:
 
     title: str
     kind: Kind
-    points: list[Point]
+    points: list[MeanPoint]
 
 
 def _plots(figure: Figure, table: Table) -> list[_Plot]:
     if figure.axis == "n":
         return [_Plot(panel.title, panel.kind, _points(figure, panel, table)) for panel in figure.panels]
-    return [_Plot("", figure.panels[0].kind, aggregate(figure, table))]
+    return [_Plot("", figure.panels[0].kind, mean_points(figure, table))]
 
 
-def _points(figure: Figure, panel: Panel, table: Table) -> list[Point]:
+def _points(figure: Figure, panel: Panel, table: Table) -> list[MeanPoint]:
     methods = in_order(panel.methods)
     label, kind = panel.problem.label, panel.kind
     run = {n for method in methods for n in table.rounds(label, kind, method)}
     rounds = sorted(run if panel.rounds is None else run & set(panel.rounds))
-    found: list[Point] = []
+    found: list[MeanPoint] = []
     for method in methods:
         for n in rounds if figure.axis == "n" else rounds[-1:]:
             outcomes = list(table.outcomes(label, kind, method, n).values())
@@ -153,13 +152,13 @@ def _values(measure: Measure, kind: Kind, outcomes: Iterable[Outcome]) -> Float[
     return np.array([score(kind, outcome) for outcome in outcomes], dtype=float)
 
 
-def _point(measure: Measure, panel: str, method: str, x: int, values: Float[Array, " m"]) -> Point:
+def _point(measure: Measure, panel: str, method: str, x: int, values: Float[Array, " m"]) -> MeanPoint:
     count, mean, error = len(values), float(values.mean()), float("nan")
     if count > 1:
         with np.errstate(over="ignore", invalid="ignore"):  # an infinite score has no error, and is not drawn
             variance = mean * (1 - mean) if measure == "coverage" else float(values.var(ddof=1))
         error = math.sqrt(variance / count)
-    return Point(panel, method, x, mean, error, count)
+    return MeanPoint(panel, method, x, mean, error, count)
 
 
 @dataclass(frozen=True)
@@ -180,7 +179,7 @@ class _Vertical:
     high: float
     ticks: list[float] | None = None
 
-    def span(self, point: Point) -> tuple[float, float, float]:
+    def span(self, point: MeanPoint) -> tuple[float, float, float]:
         """Where the mark is, and the ends of its error bar."""
         mean, low, high = (min(max(y, self.low), self.high) for y in (point.mean, *point.ends))
         return mean, low, high
@@ -197,7 +196,7 @@ def _vertical(figure: Figure, kind: Kind, plots: Sequence[_Plot]) -> _Vertical:
     return _log("MSE", points) if kind == "ope" else _linear("relative reward", points)
 
 
-def _linear(title: str, points: Iterable[Point]) -> _Vertical:
+def _linear(title: str, points: Iterable[MeanPoint]) -> _Vertical:
     ends = [end for point in points for end in point.ends]
     lowest, top = min(ends, default=0.0), max(1.0, math.ceil(max(ends, default=1.0) * 10 - 0.5) / 10)
     # Zero is worth showing when there is something near it; else it only takes room.
@@ -205,7 +204,7 @@ def _linear(title: str, points: Iterable[Point]) -> _Vertical:
     return _Vertical(title, False, low, top, None if ends else [])
 
 
-def _log(title: str, points: Iterable[Point]) -> _Vertical:
+def _log(title: str, points: Iterable[MeanPoint]) -> _Vertical:
     positive = [point for point in points if point.mean > 0]
     # A bar that nearly reaches zero would take decades of the axis: below a third of the mean it is cut at the edge.
     low = min((max(point.ends[0], point.mean / 3) for point in positive), default=0.1) / 1.25
@@ -327,7 +326,7 @@ def _rule(figure: Figure) -> list[alt.Chart]:
     if figure.measure != "coverage":
         return []
     rule = alt.Chart(alt.Data(values=[{}])).mark_rule(strokeDash=[5, 4], color="#444", strokeWidth=1.25)
-    return [rule.encode(y=alt.datum(LEVEL, type="quantitative"))]
+    return [rule.encode(y=alt.datum(INTERVAL_LEVEL, type="quantitative"))]
 
 
 def _configured(chart: Any) -> Any:

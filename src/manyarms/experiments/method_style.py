@@ -13,7 +13,7 @@ from typing import Any
 from zlib import crc32
 
 from manyarms.decision.plots.chart_style import plain
-from manyarms.experiments.methods import METHODS, WRONG
+from manyarms.experiments.methods import METHODS, MISSPECIFIED
 
 WIDTH = 860
 """Of a figure, in pixels: at 900 px of a page, type is shown at its own size."""
@@ -77,7 +77,7 @@ KNOWN = (
     | {
         method.name: Style(shade, shape)
         for part, (shape, shades) in _WRONG.items()
-        for method, shade in zip(WRONG[part], shades, strict=True)
+        for method, shade in zip(MISSPECIFIED[part], shades, strict=True)
     }
 )
 """Styles of the methods that come with the package."""
@@ -145,7 +145,7 @@ def legend_width(looks: dict[str, Style]) -> int:
 def _columns(looks: dict[str, Style]) -> list[list[str]]:
     """Names in columns, as many as there is room for; families of wrong priors begin columns of their own."""
     names, columns = list(looks), max(1, min((WIDTH + 20) // legend_width(looks), 5))
-    families = [family for methods in WRONG.values() if (family := [m.name for m in methods if m.name in looks])]
+    families = [family for methods in MISSPECIFIED.values() if (family := [m.name for m in methods if m.name in looks])]
     others = [name for name in names if not any(name in family for family in families)]
     if families and len(others) <= len(families[0]) and len(families) < columns:
         return [others, *families]

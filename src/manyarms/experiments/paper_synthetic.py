@@ -5,8 +5,9 @@ The figures on well-specified synthetic problems.
 
 from __future__ import annotations
 
-from manyarms.experiments.claim_parts import Agrees, Ahead, BestAhead, MoreAt, Reference, Widens
-from manyarms.experiments.figure import ROUNDS, Claim, Figure, Panel
+from manyarms.experiments.claim_requirements import MatchesReferences, BetterThanEach, BestIsBetter, GainLargerAt, Reference, GainGrows
+from manyarms.experiments.claim import Claim
+from manyarms.experiments.figure import ROUNDS, Figure, Panel
 from manyarms.experiments.methods import (
     BEYOND,
     DIRECT,
@@ -23,7 +24,7 @@ from manyarms.experiments.methods import (
     Method,
 )
 from manyarms.experiments.problem import Kind
-from manyarms.experiments.synthetic_world import Synthetic
+from manyarms.experiments.synthetic_problem import Synthetic
 
 SETTING_ONE = Synthetic()
 """K = 1000, d = d' = 10, uniform logging."""
@@ -101,20 +102,20 @@ SYNTHETIC_OPL = Figure(
     "synthetic-opl",
     "Learning a policy, synthetic problems",
     "Figure 2, synthetic, OPL",
-    (Panel("K = 1000", SETTING_ONE, "opl", names(*PAPER, PESSIMISTIC, LEARNED, DR_SDM), many=6.0),),
+    (Panel("K = 1000", SETTING_ONE, "opl", names(*PAPER, PESSIMISTIC, LEARNED, DR_SDM), factor=6.0),),
     (
-        Claim("sDM learns a better policy than every baseline.", (Ahead(ONE, "opl", "sDM", RIVALS, ROUNDS),)),
+        Claim("sDM learns a better policy than every baseline.", (BetterThanEach(ONE, "opl", "sDM", RIVALS, ROUNDS),)),
         Claim(
             "The gain over the direct methods is larger at small n: at 100 than at 10,000 for DM (Bayes).",
-            (MoreAt(ONE, "opl", "sDM", "DM (Bayes)", 100, 10_000),),
+            (GainLargerAt(ONE, "opl", "sDM", "DM (Bayes)", 100, 10_000),),
         ),
         Claim(
             "MIPS and PC do not lead the IPS family in learning: one of IPS, snIPS and DR is better.",
-            (BestAhead(ONE, "opl", IPS_FAMILY, CLUSTERED, ROUNDS),),
+            (BestIsBetter(ONE, "opl", IPS_FAMILY, CLUSTERED, ROUNDS),),
         ),
         Claim(
             "snIPS, DR and MIPS do not beat the direct methods in learning: DM (Bayes) and DM (Freq) are better.",
-            tuple(Ahead(ONE, "opl", dm, names(SNIPS_, DR_, MIPS_), ROUNDS) for dm in DIRECT_RIVALS),
+            tuple(BetterThanEach(ONE, "opl", dm, names(SNIPS_, DR_, MIPS_), ROUNDS) for dm in DIRECT_RIVALS),
             remark=(
                 "DM (Bayes) is better everywhere. DM (Freq) is not at n = 10,000, where snIPS and DR pass it: with "
                 "about as many rounds an action as features, a regression with next to no penalty (λ = 0.001) fits "
@@ -124,7 +125,7 @@ SYNTHETIC_OPL = Figure(
         ),
         Claim(
             "Relative rewards are those of an independent implementation, within two joint standard errors.",
-            (Agrees(_references("opl", _REWARDS)),),
+            (MatchesReferences(_references("opl", _REWARDS)),),
         ),
     ),
     note=f"{SETTING} {BASELINES}",
@@ -134,12 +135,12 @@ SYNTHETIC_OPE = Figure(
     "synthetic-ope",
     "Judging a policy, synthetic problems",
     "Figure 2, synthetic, OPE",
-    (Panel("K = 1000", SETTING_ONE, "ope", names(*PAPER, *BEYOND), many=6.0),),
+    (Panel("K = 1000", SETTING_ONE, "ope", names(*PAPER, *BEYOND), factor=6.0),),
     (
-        Claim("sDM has a smaller squared error than every baseline.", (Ahead(ONE, "ope", "sDM", RIVALS, ROUNDS),)),
+        Claim("sDM has a smaller squared error than every baseline.", (BetterThanEach(ONE, "ope", "sDM", RIVALS, ROUNDS),)),
         Claim(
             "MIPS and PC lead the IPS family at K = 1000: both are better than IPS, snIPS and DR.",
-            tuple(Ahead(ONE, "ope", ours, IPS_FAMILY, ROUNDS) for ours in CLUSTERED),
+            tuple(BetterThanEach(ONE, "ope", ours, IPS_FAMILY, ROUNDS) for ours in CLUSTERED),
             remark=(
                 "They lead IPS and DR up to n = 500, when hardly any weight is not zero, and fall behind from n = "
                 "2,000 on; snIPS is ahead of both from n = 1,000. Their squared error does not shrink with n: it is "
@@ -149,7 +150,7 @@ SYNTHETIC_OPE = Figure(
         ),
         Claim(
             "snIPS, DR and MIPS beat DM (Bayes) and DM (Freq) in evaluation.",
-            tuple(Ahead(ONE, "ope", ours, DIRECT_RIVALS, ROUNDS) for ours in names(SNIPS_, DR_, MIPS_)),
+            tuple(BetterThanEach(ONE, "ope", ours, DIRECT_RIVALS, ROUNDS) for ours in names(SNIPS_, DR_, MIPS_)),
             remark=(
                 "Only in the middle: snIPS is ahead of both direct methods from n = 1,000 to 5,000, DR at 5,000, "
                 "MIPS never of DM (Bayes). At n = 100 weights are zero or huge; at n = 10,000 both direct methods "
@@ -158,7 +159,7 @@ SYNTHETIC_OPE = Figure(
         ),
         Claim(
             "Squared errors are those of an independent implementation, within two joint standard errors.",
-            (Agrees(_references("ope", _ERRORS)),),
+            (MatchesReferences(_references("ope", _ERRORS)),),
         ),
     ),
     note=f"{SETTING} {BASELINES}",
@@ -168,16 +169,16 @@ GRID_OPL = Figure(
     "grid-opl",
     "Learning a policy, by number of actions and latent dimension",
     'Appendix, "relative reward ... on synthetic problems with varying n, K and d\'"',
-    tuple(Panel(at, problem, "opl", names(*DIRECT), many=4.0) for at, problem in NAMED_GRID.items()),
+    tuple(Panel(at, problem, "opl", names(*DIRECT), factor=4.0) for at, problem in NAMED_GRID.items()),
     (
         Claim(
             "sDM is ahead of DM (Bayes) and DM (Freq) for every K and d'.",
-            tuple(Ahead(p.label, "opl", "sDM", DIRECT_RIVALS, ROUNDS, f"{at}: ") for at, p in NAMED_GRID.items()),
+            tuple(BetterThanEach(p.label, "opl", "sDM", DIRECT_RIVALS, ROUNDS, f"{at}: ") for at, p in NAMED_GRID.items()),
         ),
         Claim(
             "The gap to DM (Bayes) and DM (Freq) widens from K = 100 to K = 1000, at every n and d'.",
             tuple(
-                Widens(tuple((f"K = {K}", GRID[K, p].label) for K in (100, 1000)), "opl", "sDM", dm, n, f"d' = {p}: ")
+                GainGrows(tuple((f"K = {K}", GRID[K, p].label) for K in (100, 1000)), "opl", "sDM", dm, n, f"d' = {p}: ")
                 for dm in DIRECT_RIVALS
                 for p in LATENT_DIMS
                 for n in ROUNDS
@@ -190,7 +191,7 @@ GRID_OPL = Figure(
         Claim(
             "It widens with d' too, from 5 to 10 to 20, at every n and K.",
             tuple(
-                Widens(tuple((f"d' = {p}", GRID[K, p].label) for p in LATENT_DIMS), "opl", "sDM", dm, n, f"K = {K}: ")
+                GainGrows(tuple((f"d' = {p}", GRID[K, p].label) for p in LATENT_DIMS), "opl", "sDM", dm, n, f"K = {K}: ")
                 for dm in DIRECT_RIVALS
                 for K in (100, 1000)
                 for n in ROUNDS
@@ -204,7 +205,7 @@ GRID_OPL = Figure(
         ),
         Claim(
             "At K = 100, n = 1000 relative rewards are those of an independent implementation, within two errors.",
-            (Agrees(SMALL_REWARDS),),
+            (MatchesReferences(SMALL_REWARDS),),
         ),
     ),
     note=f"{SETTING} Direct methods only: the gradient learners are run on the main grid.",
@@ -218,7 +219,7 @@ GRID_OPE = Figure(
     (
         Claim(
             "sDM is ahead of every baseline for every K and d'.",
-            tuple(Ahead(p.label, "ope", "sDM", RIVALS, ROUNDS, f"{at}: ") for at, p in NAMED_GRID.items()),
+            tuple(BetterThanEach(p.label, "ope", "sDM", RIVALS, ROUNDS, f"{at}: ") for at, p in NAMED_GRID.items()),
             remark=(
                 "At K = 1000 it is, wherever the comparison is decided. At K = 100 it is up to n = 1,000; from n = "
                 "2,000 on, with twenty rounds an action or more, DM (Freq) and, at d' = 5, DM (Bayes) have the "
@@ -232,11 +233,11 @@ GRID_OPE = Figure(
         ),
         Claim(
             "At K = 100 MIPS and PC do not lead the IPS family: one of IPS, snIPS and DR is better.",
-            (BestAhead(SMALL, "ope", IPS_FAMILY, CLUSTERED, ROUNDS),),
+            (BestIsBetter(SMALL, "ope", IPS_FAMILY, CLUSTERED, ROUNDS),),
         ),
         Claim(
             "At K = 100, n = 1000 squared errors are those of an independent implementation, within two errors.",
-            (Agrees(SMALL_ERRORS),),
+            (MatchesReferences(SMALL_ERRORS),),
         ),
     ),
     note=f"{SETTING} {BASELINES}",
@@ -248,17 +249,17 @@ SCALING_K = Figure(
     "sDM and DM (Bayes) as the catalog grows, n = 1000",
     "Figure 3",
     tuple(
-        Panel(f"K = {K:,}", problem, "opl", names(*DIRECT[:2]), rounds=(1000,), many=1.0 if K < 100_000 else 0.4)
+        Panel(f"K = {K:,}", problem, "opl", names(*DIRECT[:2]), rounds=(1000,), factor=1.0 if K < 100_000 else 0.4)
         for K, problem in SCALING.items()
     ),
     (
         Claim(
             "sDM is ahead of DM (Bayes) for every K from 10 to 100,000.",
-            tuple(Ahead(p.label, "opl", "sDM", ("DM (Bayes)",), (1000,), f"K = {K:,}: ") for K, p in SCALING.items()),
+            tuple(BetterThanEach(p.label, "opl", "sDM", ("DM (Bayes)",), (1000,), f"K = {K:,}: ") for K, p in SCALING.items()),
         ),
         Claim(
             "The gap widens with every step of K.",
-            (Widens(tuple((f"K = {K:,}", p.label) for K, p in SCALING.items()), "opl", "sDM", "DM (Bayes)", 1000),),
+            (GainGrows(tuple((f"K = {K:,}", p.label) for K, p in SCALING.items()), "opl", "sDM", "DM (Bayes)", 1000),),
         ),
     ),
     axis="n_actions",
@@ -273,7 +274,7 @@ GREEDY_OR_PESSIMISTIC = Figure(
     (
         Claim(
             "On average over instances drawn from the prior, the greedy policy is better, for every n, K and d'.",
-            tuple(Ahead(p.label, "opl", "sDM", names(PESSIMISTIC), ROUNDS, f"{at}: ") for at, p in NAMED_GRID.items()),
+            tuple(BetterThanEach(p.label, "opl", "sDM", names(PESSIMISTIC), ROUNDS, f"{at}: ") for at, p in NAMED_GRID.items()),
         ),
     ),
     note=f"{SETTING} Pessimistic: lower confidence bound with the paper's α(d, δ), δ = 0.05.",
@@ -285,20 +286,20 @@ LOGGING_EPSILON_GREEDY = Figure(
     "A log by a good policy: the truly best action half the time",
     'Appendix, "Different Logging Policy: ε-Greedy"',
     (
-        Panel("Learning", GREEDY_LOGGED, "opl", names(*PAPER, LEARNED, DR_SDM), many=2.0),
-        Panel("Judging", GREEDY_LOGGED, "ope", names(*PAPER, *BEYOND), many=2.0),
+        Panel("Learning", GREEDY_LOGGED, "opl", names(*PAPER, LEARNED, DR_SDM), factor=2.0),
+        Panel("Judging", GREEDY_LOGGED, "ope", names(*PAPER, *BEYOND), factor=2.0),
     ),
     (
-        Claim("sDM learns a better policy than every baseline.", (Ahead(EPSILON, "opl", "sDM", RIVALS, ROUNDS),)),
+        Claim("sDM learns a better policy than every baseline.", (BetterThanEach(EPSILON, "opl", "sDM", RIVALS, ROUNDS),)),
         Claim(
             "IPS learns a better policy than DR and snIPS.",
-            (Ahead(EPSILON, "opl", "IPS", names(DR_, SNIPS_), ROUNDS),),
+            (BetterThanEach(EPSILON, "opl", "IPS", names(DR_, SNIPS_), ROUNDS),),
             remark=(
                 "At n = 5,000 and 10,000 it does. At n = 100 DR is better, and in between they cannot all be told "
                 "apart with 10 instances."
             ),
         ),
-        Claim("sDM has a smaller squared error than every baseline.", (Ahead(EPSILON, "ope", "sDM", RIVALS, ROUNDS),)),
+        Claim("sDM has a smaller squared error than every baseline.", (BetterThanEach(EPSILON, "ope", "sDM", RIVALS, ROUNDS),)),
     ),
     note=f"{SETTING} {BASELINES} Here the target is the logging policy itself.",
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from manyarms.datasets.data_files import KUAIREC, cache_folder
 from manyarms.datasets.kuairec import PART, SMALL
-from manyarms.experiments.claim_parts import AboveLogged, Ahead, BestAhead, NearTruth
-from manyarms.experiments.figure import Claim, Figure, Panel
+from manyarms.experiments.claim_requirements import AboveLogged, BetterThanEach, BestIsBetter, NearTruth
+from manyarms.experiments.claim import Claim
+from manyarms.experiments.figure import ROUNDS, Figure, Panel
 from manyarms.experiments.methods import (
     BEYOND,
     DIRECT,
@@ -18,13 +19,13 @@ from manyarms.experiments.methods import (
     MIPS_,
     OWN_VARIANCES,
     PAPER,
-    PRIOR_ALONE,
+    PRIOR_ONLY,
     SDM,
     SNIPS_,
 )
-from manyarms.experiments.open_bandit_problem import OpenBanditProblem
-from manyarms.experiments.paper.figures_synthetic import IPS_FAMILY, RIVALS, ROUNDS, names
-from manyarms.experiments.rating_problems import (
+from manyarms.experiments.real_data_problems import OpenBanditProblem
+from manyarms.experiments.paper_synthetic import IPS_FAMILY, RIVALS, ROUNDS, names
+from manyarms.experiments.real_data_problems import (
     DigitsProblem,
     JesterProblem,
     KuaiRecProblem,
@@ -80,7 +81,7 @@ def movielens_halves(data: str | None) -> Figure:
 
 
 def _judged(problem: MovieLensProblem, remark: str = "") -> Claim:
-    part = Ahead(problem.label, "ope", "sDM", RIVALS, ROUNDS)
+    part = BetterThanEach(problem.label, "ope", "sDM", RIVALS, ROUNDS)
     return Claim("sDM has a smaller squared error than every baseline.", (part,), remark)
 
 
@@ -94,16 +95,16 @@ def _on_movielens(
     many: float,
 ) -> Figure:
     learners = PAPER if where else DIRECT
-    shown = (*learners, OWN_VARIANCES, PRIOR_ALONE, LEARNED, *((DR_SDM,) if where else ()))
-    best = Ahead(problem.label, "opl", "sDM", names(*learners[1:]), ROUNDS)
+    shown = (*learners, OWN_VARIANCES, PRIOR_ONLY, LEARNED, *((DR_SDM,) if where else ()))
+    best = BetterThanEach(problem.label, "opl", "sDM", names(*learners[1:]), ROUNDS)
     learned = "every baseline" if where else "DM (Bayes) and DM (Freq)"
     return Figure(
         name,
         title,
         where,
         (
-            Panel("Learning", problem, "opl", names(*shown), many=many),
-            Panel("Judging", problem, "ope", names(*PAPER, OWN_VARIANCES, *BEYOND), many=max(1.0, many / 2)),
+            Panel("Learning", problem, "opl", names(*shown), factor=many),
+            Panel("Judging", problem, "ope", names(*PAPER, OWN_VARIANCES, *BEYOND), factor=max(1.0, many / 2)),
         ),
         (
             Claim(f"sDM learns a better policy than {learned}.", (best,)),
@@ -129,14 +130,14 @@ def kuairec(data: str | None) -> Figure:
         "KuaiRec" + (", on part of its data" if partial else ""),
         "Figure 5; Appendix, KuaiRec",
         (
-            Panel("Learning", problem, "opl", names(*PAPER, PRIOR_ALONE, LEARNED, DR_SDM)),
+            Panel("Learning", problem, "opl", names(*PAPER, PRIOR_ONLY, LEARNED, DR_SDM)),
             Panel("Judging a target by hindsight", problem, "ope", names(*PAPER, *BEYOND)),
             Panel("Judging a target by context", by_context, "ope", names(*PAPER, *BEYOND)),
         ),
         (
             Claim(
                 "sDM learns the best policy among the direct methods.",
-                (Ahead(problem.label, "opl", "sDM", DIRECT_RIVALS, ROUNDS),),
+                (BetterThanEach(problem.label, "opl", "sDM", DIRECT_RIVALS, ROUNDS),),
                 remark=(
                     "On this part of the data it is ahead of DM (Freq) throughout, and cannot be told from DM "
                     "(Bayes): a mixture of vectors made of some forty cells a user adds next to nothing to their "
@@ -146,16 +147,16 @@ def kuairec(data: str | None) -> Figure:
             ),
             Claim(
                 "sDM learns a better policy than IPS, snIPS, DR and PC.",
-                (Ahead(problem.label, "opl", "sDM", (*IPS_FAMILY, "PC"), ROUNDS),),
+                (BetterThanEach(problem.label, "opl", "sDM", (*IPS_FAMILY, "PC"), ROUNDS),),
                 remark="Against snIPS at n = 5,000 and 10,000 ten instances do not decide; elsewhere it does.",
             ),
             Claim(
                 "At n = 100 to 1,000 sDM learns a better policy than MIPS.",
-                (Ahead(problem.label, "opl", "sDM", ("MIPS",), ROUNDS[:3]),),
+                (BetterThanEach(problem.label, "opl", "sDM", ("MIPS",), ROUNDS[:3]),),
             ),
             Claim(
                 "At n = 5,000 and above MIPS learns a better policy than sDM.",
-                (Ahead(problem.label, "opl", "MIPS", names(SDM), ROUNDS[4:]),),
+                (BetterThanEach(problem.label, "opl", "MIPS", names(SDM), ROUNDS[4:]),),
                 remark=(
                     "Not on this part of the data, where MIPS stays behind at every n. Its clusters are the topmost "
                     "categories that came with it, and not the owners' tags, which the paper had."
@@ -163,7 +164,7 @@ def kuairec(data: str | None) -> Figure:
             ),
             Claim(
                 "sDM has a smaller squared error than every baseline, for the target by hindsight.",
-                (Ahead(problem.label, "ope", "sDM", RIVALS, ROUNDS),),
+                (BetterThanEach(problem.label, "ope", "sDM", RIVALS, ROUNDS),),
                 remark=(
                     "No model of rewards given contexts can know what a user really watched most, and all direct "
                     "methods put the target too low. Importance weights need not know: snIPS is best at every n."
@@ -171,7 +172,7 @@ def kuairec(data: str | None) -> Figure:
             ),
             Claim(
                 "So it has for the target by context.",
-                (Ahead(by_context.label, "ope", "sDM", RIVALS, ROUNDS),),
+                (BetterThanEach(by_context.label, "ope", "sDM", RIVALS, ROUNDS),),
                 remark=(
                     "The target picks by the very vectors that the prior of sDM is made of, so that what it picks "
                     "is what they overestimate most. DM (Bayes), which believes none of them singly, is better up "
@@ -198,16 +199,16 @@ def jester(data: str | None) -> Figure:
         "Jester: a fully observed matrix of ratings",
         "",
         (
-            Panel("Learning", problem, "opl", names(*PAPER, PRIOR_ALONE, LEARNED, DR_SDM)),
+            Panel("Learning", problem, "opl", names(*PAPER, PRIOR_ONLY, LEARNED, DR_SDM)),
             Panel("Judging a target by hindsight", problem, "ope", names(*PAPER, *BEYOND)),
         ),
         (
             Claim(
-                "sDM learns a better policy than every baseline.", (Ahead(problem.label, "opl", "sDM", RIVALS, ROUNDS),)
+                "sDM learns a better policy than every baseline.", (BetterThanEach(problem.label, "opl", "sDM", RIVALS, ROUNDS),)
             ),
             Claim(
                 "With a target by hindsight, reward models are far off: snIPS has a smaller squared error than sDM.",
-                (Ahead(problem.label, "ope", "snIPS", names(SDM), (1000, 2000, 5000, 10_000)),),
+                (BetterThanEach(problem.label, "ope", "snIPS", names(SDM), (1000, 2000, 5000, 10_000)),),
             ),
         ),
         note=(
@@ -226,7 +227,7 @@ def open_bandit(data: str | None) -> Figure:
         "open-bandit",
         "Open Bandit Dataset: the value of bts from the log of random",
         "",
-        (Panel("Campaign all", problem, "ope", (*methods, LOGGED.name), rounds=(2000, 5000, 10_000), many=0.4),),
+        (Panel("Campaign all", problem, "ope", (*methods, LOGGED.name), rounds=(2000, 5000, 10_000), factor=0.4),),
         (
             Claim(
                 "The log of random shows that bts earns more clicks.", (AboveLogged(problem.label, methods, 10_000),)
@@ -259,11 +260,11 @@ def digits() -> Figure:
         (
             Claim(
                 "With a learned prior, sDM learns a better policy than DM (Freq), IPS, snIPS and DR.",
-                (Ahead(problem.label, "opl", LEARNED.name, names(DM_FREQ, IPS_, SNIPS_, DR_), ROUNDS),),
+                (BetterThanEach(problem.label, "opl", LEARNED.name, names(DM_FREQ, IPS_, SNIPS_, DR_), ROUNDS),),
             ),
             Claim(
                 "snIPS or DR has a smaller squared error than sDM: the linear model is wrong, the weights are small.",
-                (BestAhead(problem.label, "ope", names(SNIPS_, DR_), names(LEARNED), ROUNDS),),
+                (BestIsBetter(problem.label, "ope", names(SNIPS_, DR_), names(LEARNED), ROUNDS),),
             ),
         ),
         note="1,797 images of 64 pixels, K = 10, uniform logging, reward 1 for the right digit; σ starts at 0.3.",
