@@ -17,11 +17,12 @@ from out_of_core import CATEGORIES, stream_of
 
 import manyarms as ma
 from manyarms.engines.base import Finding, PieceWork
-from manyarms.likelihoods.collect_statistics import Count
+from manyarms.likelihoods.collect_statistics import CollectStatistics
 from manyarms.linalg.threads import stay_on_one_core
-from manyarms.logs.row_reader import Dropped
-from manyarms.model_file.container import from_bytes, to_bytes
-from manyarms.model_file.saved import describe, rebuild
+from manyarms.logs.row_reader import DroppedRows
+from manyarms.model_file.arrow_file import from_bytes, to_bytes
+from manyarms.model_file.load import rebuild
+from manyarms.model_file.save import describe
 from manyarms.posterior.sharded_posterior import _Latent
 
 
@@ -39,9 +40,9 @@ def main() -> None:
     args = parser.parse_args()
     stay_on_one_core()
     stream = stream_of(args.folder, args.actions)
-    task = Count(ma.Gaussian(1.0), args.actions, stream.dim)
-    work = PieceWork(task, stream.reading)
-    kinds = {kind.saved_as: kind for kind in (Finding, Dropped, *task.kinds)}
+    task = CollectStatistics(ma.Gaussian(1.0), args.actions, stream.dim)
+    work = PieceWork(task, stream.reader)
+    kinds = {kind.saved_as: kind for kind in (Finding, DroppedRows, *task.kinds)}
     for pieces in (40, 5):
         some = stream.source.pieces(pieces)[:3]
         found, look = timed(lambda: [work(piece) for piece in some])  # noqa: B023  called at once

@@ -49,7 +49,7 @@ def scan(folder: Path, n_actions: int) -> None:
 def stream_of(folder: Path, n_actions: int) -> Any:
     """The logs as they are on disk: no intercept, no scaling, so that one pass is all there is."""
     import manyarms as ma  # noqa: PLC0415  so that reading alone is not charged with the import
-    from manyarms.core.features import Numeric  # noqa: PLC0415
+    from manyarms.core.feature_map import Numeric  # noqa: PLC0415
 
     columns = columns_of(folder)
     features = ma.FeatureMap([Numeric(name) for name in columns], intercept=False)

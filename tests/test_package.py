@@ -59,7 +59,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 def test_docstring_example_runs():
     for module in (
         ma,
-        ma.core.hierarchy,
+        ma.core.hierarchical_gaussian,
         ma.prior_checks.compare_priors,
         ma.prior_checks.check_categories,
         ma.sklearn,

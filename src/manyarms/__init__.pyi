@@ -7,11 +7,11 @@ from manyarms import errors as errors
 from manyarms import priors as priors
 from manyarms._version import __version__ as __version__
 from manyarms.core.catalog import Catalog as Catalog
-from manyarms.core.effect_group import EffectGroup as EffectGroup
 from manyarms.core.estimate import Estimate as Estimate
-from manyarms.core.features import FeatureMap as FeatureMap
-from manyarms.core.hierarchy import HierarchicalGaussian as HierarchicalGaussian
+from manyarms.core.feature_map import FeatureMap as FeatureMap
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian as HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData as LoggedData
+from manyarms.core.mixing import EffectGroup as EffectGroup
 from manyarms.core.mixing import MixedEffects as MixedEffects
 from manyarms.core.policy import Policy as Policy
 from manyarms.core.statistics import Statistics as Statistics

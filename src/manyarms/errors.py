@@ -2,7 +2,7 @@
 
 ```
 ManyarmsError
-├── InputError (also a ValueError)     an argument is wrong; the message names it, the first bad row and a way out
+├── InputError (also a ValueError)     an argument is wrong; the message names it, the first bad row and a remedy
 │   ├── ShapeError                     sizes that disagree
 │   ├── RangeError                     a number outside its range
 │   ├── DataTypeError                  not numbers, or not integers where ids are meant
@@ -10,13 +10,13 @@ ManyarmsError
 │   ├── ActionError                    an action outside 0 ... n_actions - 1
 │   ├── PropensityError                a probability outside its range, or rows that do not sum to 1
 │   ├── CovarianceError                not symmetric, or not positive semi-definite
-│   ├── EligibilityError               a row with nothing to choose from, or ids that are not actions
+│   ├── EligibilityError               a row without eligible actions, or ids that are not actions
 │   └── DataFileError                  a data file is missing, damaged or not what its owner published
 │       └── ModelFileError             a model file is missing, damaged, too new, or could not be written
-├── NumericalError                     finite input, yet the arithmetic overflowed; says where
-├── EngineError                        a cluster is not there, or gave up
-├── MissingLibraryError (an ImportError) a library that only some need is not installed
-├── TooLargeError                      an array was asked for that is larger than this library will form
+├── NumericalError                     finite input led to an overflow; the message says where
+├── EngineError                        a cluster cannot be reached, or failed
+├── MissingLibraryError (an ImportError) a library that only some calls need is not installed
+├── TooLargeError                      the requested array is larger than this library will form
 └── UndefinedLiftError                 a relative change against a baseline that may be zero
 ```
 """
@@ -86,7 +86,7 @@ class CovarianceError(InputError):
 
 
 class EligibilityError(InputError):
-    """An eligible set is empty, or names what is not an action."""
+    """An eligible set is empty, or holds ids that are not actions."""
 
 
 class DataFileError(InputError):
@@ -102,21 +102,21 @@ class NumericalError(ManyarmsError, ArithmeticError):
 
 
 class EngineError(ManyarmsError):
-    """A cluster is not there, is not installed, or gave up."""
+    """A cluster cannot be reached, is not installed, or failed."""
 
 
 class MissingLibraryError(ManyarmsError, ImportError):
-    """A library that this call needs, and others do not, is not installed."""
+    """A library that this call needs is not installed."""
 
 
 class TooLargeError(ManyarmsError):
-    """The array asked for is larger than this library will form."""
+    """The requested array is larger than this library will form."""
 
 
 class UndefinedLiftError(ManyarmsError):
     """A relative change was asked for against a baseline whose interval contains zero."""
 
 
-def said(error: object) -> str:
-    """The words of somebody else's error, without their full stop, to go on from in a sentence of our own."""
+def without_full_stop(error: object) -> str:
+    """Message of another library's error without its full stop, so that it can end a sentence of ours."""
     return str(error).rstrip().removesuffix(".")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import manyarms as ma
 from manyarms.cli import app
 from manyarms.cli.spec import CatalogSpec, LikelihoodSpec, LogsSpec, PriorSpec
-from manyarms.jobs.by_name import ESTIMATORS, POLICIES
+from manyarms.jobs.parse_names import ESTIMATORS, POLICIES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
 REAL = os.environ.get("MANYARMS_DATA")

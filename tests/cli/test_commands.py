@@ -23,7 +23,7 @@ from manyarms.cli import app
 from manyarms.cli.spec import LogsSpec, PriorSpec, read_spec
 from manyarms.errors import InputError
 from manyarms.jobs import StackedMap, estimator_named, policy_named, rewards_are_binary, sample_rounds
-from manyarms.logs.progress_source import Watched
+from manyarms.logs.progress_source import ProgressSource
 from manyarms.logs.sources import FileSource
 
 ITEMS = [f"i{k:02d}" for k in range(20)]
@@ -903,7 +903,7 @@ def test_arithmetic_that_fails_is_exit_code_1(shop, tmp_path):
 
 def test_progress_counts_the_rows_of_every_pass(shop):
     seen = []
-    source = Watched(FileSource(shop / "old"), lambda done, total: seen.append((done, total)))
+    source = ProgressSource(FileSource(shop / "old"), lambda done, total: seen.append((done, total)))
     stream = ma.read_logs(source, ["age"], "item", "spend")
     stream.collect()
     assert source.n_rows == 600 and {total for _, total in seen} == {600}

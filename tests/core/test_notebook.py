@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import manyarms as ma
-from manyarms.core.tables import SHOWN, html_table
+from manyarms.core.result_tables import SHOWN, html_table
 
 EVIL = "<script>alert(1)</script>"
 

@@ -9,8 +9,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import manyarms as ma
-from manyarms._base.optional import imported
-from manyarms.core.tables import Records, Tabular
+from manyarms._base.checks import import_optional
+from manyarms.core.result_tables import Records, Tabular
 from manyarms.errors import MissingLibraryError
 
 
@@ -113,10 +113,10 @@ def test_a_library_that_is_there_but_broken_says_so_itself(tmp_path, monkeypatch
     (tmp_path / "half_installed.py").write_text("import what_it_needs")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="No module named 'what_it_needs'"):
-        imported("half_installed", "to_half")
+        import_optional("half_installed", "to_half")
 
 
 def test_a_library_that_is_not_there_is_named_with_a_way_out(monkeypatch):
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(MissingLibraryError, match='to_polars needs polars: pip install "polars"'):
+    with pytest.raises(MissingLibraryError, match=r'to_polars needs polars\. Install it: pip install "polars"'):
         Records([{"a": 1}]).to_polars()

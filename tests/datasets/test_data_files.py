@@ -35,7 +35,7 @@ from manyarms.datasets import (
     load_kuairec,
     load_movielens,
     load_open_bandit,
-    merged_levels,
+    merge_levels,
     read_columns,
 )
 from manyarms.datasets.data_files import Archive
@@ -337,7 +337,7 @@ def test_a_full_disk_is_a_typed_error_and_leaves_nothing(server, cache, monkeypa
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGKILL")
 def test_a_killed_download_is_never_taken_for_a_file_and_is_swept_up_later(server, cache):
     source = source_at(server, "/stalls")
-    code = f"from manyarms.datasets import Source, download; download({source!r})"
+    code = f"from manyarms.datasets import DataSource, download; download({source!r})"
     with subprocess.Popen([sys.executable, "-c", code]) as process:
         until = time.monotonic() + 60
         while not (drafts := list(cache.glob(".*"))) and time.monotonic() < until:
@@ -720,13 +720,13 @@ def test_two_logs_share_columns_when_levels_are_merged(tmp_path):
     one = load_open_bandit(open_bandit_at(tmp_path))
     texts = (*"czpq",)
     other = load_open_bandit(open_bandit_at(tmp_path / "other", log=log_text((*ROUNDS[0][:5], *texts), ROUNDS[1])))
-    levels = merged_levels(one, other)
+    levels = merge_levels(one, other)
     assert levels == (("a", "b", "c"), ("x", "y", "z"), ("p",), ("", "q", "r"))
     columns = [(k, text) for k in range(4) for text in levels[k]]
     for log in (one, other):
         contexts = log.logged_data("position+user", levels=levels).contexts
         assert_array_equal(contexts[:, 3:], [[row[k] == text for k, text in columns] for row in log.user_features])
-    with pytest.raises(InputError, match=r"user_feature_0 must have 'c' too.*merged_levels"):
+    with pytest.raises(InputError, match=r"user_feature_0 must have 'c' too.*merge_levels"):
         other.logged_data("position+user", levels=one.user_levels)
     with pytest.raises(ShapeError, match="4 lists"):
         one.logged_data("position+user", levels=levels[:2])
@@ -803,7 +803,7 @@ def test_real_logs_have_the_published_counts(campaign, n_items):
     for name in ("item_feature_1", "item_feature_2", "item_feature_3"):
         assert not set(random[name]) & set(bts[name])
         assert len(set(random[name])) == len(set(bts[name])) == len(set(zip(random[name], bts[name], strict=True)))
-    shared = merged_levels(*logs.values())
+    shared = merge_levels(*logs.values())
     sizes = {log.logged_data("position+user", levels=shared).dim for log in logs.values()}
     assert len(sizes) == 1
 

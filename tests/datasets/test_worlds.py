@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 import manyarms as ma
 from manyarms.core.choices import Choices
-from manyarms.datasets import ClassificationEnvironment, MatrixEnvironment, split_cells, watched_world
+from manyarms.datasets import ClassificationEnvironment, MatrixEnvironment, kuairec_world, split_cells
 from manyarms.errors import DataTypeError, EligibilityError, InputError, RangeError, ShapeError
 
 N, K, D = 40, 9, 3
@@ -361,7 +361,7 @@ def test_a_watched_world_is_made_of_real_scores_and_factors_of_the_others(scores
     prior = sparse.csr_array(prior @ keep)
     prior = sparse.csr_array((prior.data[prior.data > 0], np.array(prior.nonzero())), shape=prior.shape)
     categories = [(video % 4, 7) for video in range(30)]
-    world = watched_world(rewards, prior, categories, rank=4, test_share=0.4, rng=rng(34))
+    world = kuairec_world(rewards, prior, categories, rank=4, test_share=0.4, rng=rng(34))
     environment = world.environment
     assert_array_equal(world.items, np.arange(1, 30))  # video 0 is not known beforehand
     assert world.categories == [(video % 4, 7) for video in world.items]
@@ -389,7 +389,7 @@ def test_users_without_a_reward_only_help_the_factorisation(scores):
     seen = np.flatnonzero(np.arange(50) % 3)
     of_seen = sparse.csr_array(sparse.diags_array((np.arange(50) % 3 > 0).astype(float)) @ rewards)
     of_seen = sparse.csr_array((of_seen.data[of_seen.data > 0], np.array(of_seen.nonzero())), shape=of_seen.shape)
-    world = watched_world(of_seen, prior, [()] * 30, rank=3, rng=rng(39))
+    world = kuairec_world(of_seen, prior, [()] * 30, rank=3, rng=rng(39))
     assert_array_equal(world.users, seen)
     x = world.environment.features
     assert_allclose(np.square(x).mean(axis=0), 1.0, rtol=1e-10)
@@ -401,7 +401,7 @@ def test_users_without_a_reward_only_help_the_factorisation(scores):
 
 def test_watched_worlds_are_given_by_their_generator_and_travel_to_processes(scores):
     prior, rewards = split_cells(scores, rng(36))
-    worlds = [watched_world(rewards, prior, [()] * 30, rank=2, rng=rng(seed)) for seed in (1, 1, 2)]
+    worlds = [kuairec_world(rewards, prior, [()] * 30, rank=2, rng=rng(seed)) for seed in (1, 1, 2)]
     users = [world.environment.test_users for world in worlds]
     assert_array_equal(users[0], users[1])
     assert not np.array_equal(users[0], users[2])
@@ -429,7 +429,7 @@ def test_a_wrong_watched_world_is_refused(scores):
     for change, error, message in wrong:
         arguments = dict(log_matrix=rewards, prior_matrix=prior, categories=categories) | change
         with pytest.raises(error, match=message):
-            watched_world(**arguments, rank=2, rng=rng())
+            kuairec_world(**arguments, rank=2, rng=rng())
 
 
 # --- Classification

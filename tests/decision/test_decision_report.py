@@ -115,8 +115,8 @@ def test_calibration_is_shown_on_unseen_rounds_or_against_the_truth_only(known):
 
 
 def judged(**differences):
-    rows = [ma.jobs.Judged(name, ma.Estimate(1.0, 0.1), one) for name, one in differences.items()]
-    return ma.Evaluation(100, 1.0, ma.jobs.Judged("logged", ma.Estimate(1.0, 0.1)), tuple(rows))
+    rows = [ma.jobs.PolicyResult(name, ma.Estimate(1.0, 0.1), one) for name, one in differences.items()]
+    return ma.Evaluation(100, 1.0, ma.jobs.PolicyResult("logged", ma.Estimate(1.0, 0.1)), tuple(rows))
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_a_gain_that_the_rewards_contradict_is_not_shipped():
     def found(value, size):
         check = ma.Estimate(value, 0.05, kind="sampling", diagnostics={"effective_sample_size": size})
         gain = ma.Estimate(0.3, 0.05, diagnostics={})
-        row = ma.jobs.Judged("new", ma.Estimate(1.3, 0.05), gain, estimates={"snips": check})
-        return answer(ma.Evaluation(100, 1.0, ma.jobs.Judged("logged", ma.Estimate(1.0, 0.05)), (row,)))
+        row = ma.jobs.PolicyResult("new", ma.Estimate(1.3, 0.05), gain, estimates={"snips": check})
+        return answer(ma.Evaluation(100, 1.0, ma.jobs.PolicyResult("logged", ma.Estimate(1.0, 0.05)), (row,)))
 
     assert found(1.25, 1000.0).verdict == found(1.6, 1000.0).verdict == "ship"
     refuted = found(1.05, 1000.0)

@@ -22,7 +22,7 @@ import manyarms as ma
 from manyarms.engines import Engine
 from manyarms.engines.dask import Dask
 from manyarms.errors import EngineError, InputError, NonFiniteError, RangeError
-from manyarms.likelihoods.collect_statistics import Count
+from manyarms.likelihoods.collect_statistics import CollectStatistics
 
 # One process of the test run, so that every cluster is started once.
 pytestmark = [pytest.mark.xdist_group("engines"), pytest.mark.filterwarnings("ignore:PySpark does not yet")]
@@ -240,7 +240,7 @@ def test_dropped_rows_are_counted_over_all_pieces(engine, stream, prior):
 
 def test_the_sums_are_those_of_a_database(engine, stream):
     # DuckDB reads the same files and adds up the same products, and shares no code with us.
-    task = Count(ma.Gaussian(), K, stream.dim)
+    task = CollectStatistics(ma.Gaussian(), K, stream.dim)
     from manyarms.engines import as_engine
 
     statistics = as_engine(engine).total(stream, task).statistics
@@ -311,7 +311,7 @@ def test_a_dask_worker_that_dies_while_it_is_sent_the_work_changes_nothing(
 
 
 def test_what_a_dead_dask_worker_held_of_a_spread_is_found_again(dask_client, stream):
-    task, rounds = Count(ma.Gaussian(), K, stream.dim), attrgetter("statistics.n_rounds")
+    task, rounds = CollectStatistics(ma.Gaussian(), K, stream.dim), attrgetter("statistics.n_rounds")
     with Dask(dask_client, pieces=7).spread(stream, task) as spread:
         assert sum(spread.map(rounds)) == N
         for pid in dask_client.run(os.getpid).values():

@@ -33,28 +33,34 @@ from manyarms.experiments import (
     compute,
     run,
 )
-from manyarms.experiments.cell import generator, log_of, score, world_of
-from manyarms.experiments.claim_parts import (
-    Agrees,
-    Ahead,
-    BestAhead,
+from manyarms.experiments.cell import Table, covered, draw_log, draw_world, generator, score
+from manyarms.experiments.claim import Claim, above_zero
+from manyarms.experiments.claim_requirements import (
+    BestIsBetter,
+    BetterThanEach,
     Covers,
-    MoreAt,
+    GainGrows,
+    GainLargerAt,
+    MatchesReferences,
     NearTruth,
     Reference,
-    Widens,
-    above_zero,
 )
-from manyarms.experiments.figure import PAPER_SIZE, QUICK, Claim, Figure, Panel, Size
-from manyarms.experiments.head_to_head import standings
-from manyarms.experiments.method_files import as_places, check_names, load_method, methods_by_name
-from manyarms.experiments.paper import figures
-from manyarms.experiments.paper.figures_synthetic import SMALL_ERRORS, SMALL_REWARDS
+from manyarms.experiments.figure import PAPER_SIZE, QUICK, Figure, Panel, Size, head_to_heads
+from manyarms.experiments.methods import check_names, check_specs, load_method, methods_by_name
+from manyarms.experiments.paper_synthetic import SMALL_ERRORS, SMALL_REWARDS
 from manyarms.experiments.problem import digest_of, shortfall
-from manyarms.experiments.provenance import FILE, Ledger, StaleMethodError, StaleRowsError
-from manyarms.experiments.result_store import COSTS, ROWS, BusyError, Journal
-from manyarms.experiments.result_table import Table, covered
-from manyarms.experiments.run import CellError, WorkerError, outstanding
+from manyarms.experiments.reproduction import figures
+from manyarms.experiments.result_store import (
+    COSTS,
+    MADE_OF,
+    ROWS,
+    BusyError,
+    Journal,
+    Provenance,
+    StaleMethodError,
+    StaleRowsError,
+)
+from manyarms.experiments.run import CellError, WorkerError, missing_cells
 
 SMALL = Synthetic(n_actions=20, latent_dim=3, dim=4)
 GRID = Grid(SMALL, "ope", ("sDM", "DM (Bayes)", "IPS", "DR"), (30, 60), 3)
@@ -71,8 +77,8 @@ def outcome(value, truth=1.0, low=None, high=None, seconds=0.01):
 def test_a_cell_computed_alone_is_the_cell_of_the_run(tmp_path):
     results = run([GRID, LEARN], Store(tmp_path), workers=2)
     assert set(results) == {*GRID.cells(), *LEARN.cells()}
-    world_of.cache_clear()
-    log_of.cache_clear()
+    draw_world.cache_clear()
+    draw_log.cache_clear()
     for cell in (Cell(SMALL.label, "ope", "DR", 60, 2), Cell(SMALL.label, "opl", "snIPS", 30, 1)):
         alone = compute(SMALL, METHODS[cell.method], cell.kind, cell.n, cell.instance)
         assert replace(alone, seconds=0.0) == replace(results[cell], seconds=0.0)
@@ -94,19 +100,19 @@ def test_what_is_done_is_not_done_again(tmp_path):
     run([GRID, LEARN], store, workers=1, progress=lambda done, total: counts.append((done, total)))
     n_new = len(list(LEARN.cells()))
     assert counts[0] == (0, n_new) and counts[-1] == (n_new, n_new)
-    assert outstanding([GRID, LEARN], store.read()) == []
+    assert missing_cells([GRID, LEARN], store.read()) == []
 
 
 def test_methods_share_instances_and_logs_and_instances_differ():
-    first, second = (log_of(SMALL, 0, 30) for _ in range(2))
+    first, second = (draw_log(SMALL, 0, 30) for _ in range(2))
     assert first is second
     other = SMALL.draw(generator("world", SMALL.label, 0)).log(30, generator("log", SMALL.label, 0, 30))
     assert np.array_equal(first.rewards, other.rewards) and np.array_equal(first.actions, other.actions)
-    assert not np.array_equal(first.contexts, log_of(SMALL, 1, 30).contexts)
+    assert not np.array_equal(first.contexts, draw_log(SMALL, 1, 30).contexts)
 
 
 def test_the_log_is_that_of_the_world_and_the_truth_that_of_enumeration():
-    world = world_of(SMALL, 3)
+    world = draw_world(SMALL, 3)
     probabilities = world.target.probabilities(world.contexts)
     expected = world.contexts @ world.environment.weights.T
     assert_allclose(world.target_value, (probabilities * expected).sum(axis=1).mean())
@@ -118,7 +124,7 @@ def test_the_log_is_that_of_the_world_and_the_truth_that_of_enumeration():
 
 
 def test_the_epsilon_greedy_log_picks_the_best_action_half_the_time():
-    world = world_of(replace(SMALL, logging="epsilon-greedy"), 0)
+    world = draw_world(replace(SMALL, logging="epsilon-greedy"), 0)
     logs = world.log(4000, np.random.default_rng(1))
     best = (logs.contexts @ world.environment.weights.T).argmax(axis=1)
     share = 0.5 + 0.5 / 20
@@ -127,7 +133,7 @@ def test_the_epsilon_greedy_log_picks_the_best_action_half_the_time():
 
 
 def test_binary_worlds_have_clicks_and_their_truth_is_that_of_enumeration():
-    world = world_of(replace(SMALL, binary=True), 0)
+    world = draw_world(replace(SMALL, binary=True), 0)
     chance = 1 / (1 + np.exp(-(world.contexts @ world.environment.weights.T)))
     assert_allclose(world.best_value, chance.max(axis=1).mean())
     assert_allclose(world.target_value, 0.5 * chance.max(axis=1).mean() + 0.5 * chance.mean())
@@ -323,8 +329,8 @@ def weighed(tmp_path):
 
     def write(text):
         path.write_text(text)
-        world_of.cache_clear()
-        log_of.cache_clear()
+        draw_world.cache_clear()
+        draw_log.cache_clear()
         return Grid(Weighed(str(path)), "ope", ("sDM",), (20,), 2)
 
     return write
@@ -346,7 +352,7 @@ def test_rows_of_other_data_are_refused_and_can_be_made_anew(weighed, tmp_path):
 def test_rows_without_a_digest_are_taken_on_only_if_their_truth_is_that_of_the_data(weighed, tmp_path):
     store = Store(tmp_path / "out")
     run([weighed("1 2")], store, workers=1)
-    path = tmp_path / "out" / FILE
+    path = tmp_path / "out" / MADE_OF
     kept = path.read_bytes()
     path.unlink()
     with pytest.raises(StaleRowsError, match=r"truth of instance 0 is 1 there and 1\.5 here"):
@@ -364,13 +370,13 @@ def test_finished_rows_can_be_read_where_the_data_is_not(weighed, tmp_path):
     assert run([grid], store, workers=1) == before
     with pytest.raises(DataFileError, match="no data"):
         run([replace(grid, instances=3)], store, workers=1)
-    assert Ledger.read(tmp_path / "out").problems["weighed"].caveat == "not the full data: 2 actions instead of 3"
+    assert Provenance.read(tmp_path / "out").problems["weighed"].caveat == "not the full data: 2 actions instead of 3"
 
 
 def test_a_damaged_ledger_is_refused_with_the_way_out(tmp_path):
-    (tmp_path / FILE).write_text("{")
+    (tmp_path / MADE_OF).write_text("{")
     with pytest.raises(DataFileError, match="Delete it"):
-        Ledger.read(tmp_path)
+        Provenance.read(tmp_path)
 
 
 def test_digests_tell_values_types_shapes_and_texts_apart():
@@ -444,7 +450,7 @@ def test_a_method_of_ones_own_is_one_class_and_one_flag(own, tmp_path):
     for instance in range(2):
         mine, ips = (results[Cell(SMALL.label, "ope", name, 40, instance)] for name in ("mine", "IPS"))
         assert (mine.value, mine.low) == (ips.value, ips.low)
-        world = world_of(SMALL, instance)
+        world = draw_world(SMALL, instance)
         assert results[Cell(SMALL.label, "opl", "mine", 40, instance)].value == world.value(ma.Uniform(20))
 
 
@@ -566,7 +572,7 @@ def test_what_cannot_be_run_is_refused_before_workers_start(methods, extra, word
     assert list(tmp_path.glob("*")) == []
     # The hook that checks annotations would be first to refuse this one.
     with pytest.raises(InputError, match=r"extra_methods must be texts.*got Direct\. Name it as file\.py:Class"):
-        as_places([METHODS["sDM"]])
+        check_specs([METHODS["sDM"]])
 
 
 def test_a_script_without_a_guard_is_told_so(tmp_path):
@@ -585,7 +591,7 @@ def test_ones_own_is_compared_with_each_other_pair_by_pair():
     base = rng.normal(0.5, 0.1, 12)
     scores = {"mine": base, "worse": base - 0.1 + rng.normal(0, 0.01, 12), "better": base + 0.1, "same": base}
     figure = Figure("f", "", "", (Panel("p", replace(Coin(), label="p"), "opl", tuple(scores)),))
-    (standing,) = standings(figure, ["mine", "absent"], Table(results_of(scores)), Size("quick", (10, 20), 12, 2))
+    (standing,) = head_to_heads(figure, ["mine", "absent"], Table(results_of(scores)), Size("quick", (10, 20), 12, 2))
     found = {match.rival: match for match in standing.matches}
     assert {name: match.decision for name, match in found.items()} == {
         "worse": "for", "better": "against", "same": "tie",
@@ -628,16 +634,16 @@ def results_of(scores, kind="opl", problem="p", n=10):
 
 
 def verdict(part, results, rounds=(10,)):
-    return Claim("", (part,)).find(Table(results), {label: set(rounds) for label in part.labels}).verdict
+    return Claim("", (part,)).test(Table(results), {label: set(rounds) for label in part.labels}).verdict
 
 
 def test_p_values_are_those_of_a_paired_t_test():
     rng = np.random.default_rng(0)
     a, b = rng.normal(0.6, 0.1, 12), rng.normal(0.5, 0.1, 12)
-    (comparison,) = Ahead("p", "opl", "a", ("b",), (10,)).comparisons(Table(results_of({"a": a, "b": b})))
+    (comparison,) = BetterThanEach("p", "opl", "a", ("b",), (10,)).comparisons(Table(results_of({"a": a, "b": b})))
     assert_allclose(comparison.p_for, stats.ttest_rel(a, b, alternative="greater").pvalue)
     assert_allclose(comparison.p_against, stats.ttest_rel(a, b, alternative="less").pvalue)
-    (squared,) = Ahead("p", "ope", "a", ("b",), (10,)).comparisons(Table(results_of({"a": a, "b": b}, "ope")))
+    (squared,) = BetterThanEach("p", "ope", "a", ("b",), (10,)).comparisons(Table(results_of({"a": a, "b": b}, "ope")))
     assert_allclose(squared.p_for, stats.ttest_rel(a, b, alternative="less").pvalue)
 
 
@@ -654,7 +660,7 @@ def test_verdicts():
     results = results_of(scores)
 
     def against(*rivals):
-        return verdict(Ahead("p", "opl", "ours", rivals, (10,)), results)
+        return verdict(BetterThanEach("p", "opl", "ours", rivals, (10,)), results)
 
     assert against("worse") == "holds"
     assert against("worse", "better") == "does not hold"
@@ -668,7 +674,7 @@ def test_a_claim_that_is_true_by_chance_only_is_seldom_called_decided():
     for _ in range(400):
         draws = rng.normal(size=(6, 10))
         results = results_of({name: 0.5 + 0.01 * row for name, row in zip("abcdef", draws, strict=True)})
-        called.append(verdict(Ahead("p", "opl", "a", tuple("bcdef"), (10,)), results))
+        called.append(verdict(BetterThanEach("p", "opl", "a", tuple("bcdef"), (10,)), results))
     # Each at most 5 % by construction; rivals share method a, so that the two are far from independent.
     assert called.count("holds") < 400 * 0.05 + 4 * np.sqrt(400 * 0.05)
     assert called.count("does not hold") < 400 * 0.05 + 4 * np.sqrt(400 * 0.05)
@@ -676,7 +682,7 @@ def test_a_claim_that_is_true_by_chance_only_is_seldom_called_decided():
 
 def test_only_rounds_that_were_to_be_run_count():
     results = results_of({"a": [0.9, 0.8, 0.9], "b": [0.1, 0.2, 0.1]})
-    part = Ahead("p", "opl", "a", ("b",), (10, 20))
+    part = BetterThanEach("p", "opl", "a", ("b",), (10, 20))
     assert verdict(part, results, (10,)) == "holds"
     assert verdict(part, results, (10, 20)) == "not run"
     assert verdict(part, results, (20,)) == "not run"
@@ -690,11 +696,11 @@ def test_a_growing_gap_is_told_from_a_steady_one():
         return results_of({"a": base + size + rng.normal(0, 0.01, 15), "b": base}, problem=problem)
 
     problems = (("small", "s"), ("large", "l"))
-    part = Widens(problems, "opl", "a", "b", 10)
+    part = GainGrows(problems, "opl", "a", "b", 10)
     assert verdict(part, gap(0.1, "s") | gap(0.3, "l")) == "holds"
     assert verdict(part, gap(0.3, "s") | gap(0.1, "l")) == "does not hold"
     assert verdict(part, gap(0.2, "s")) == "not run"
-    more = MoreAt("p", "opl", "a", "b", 10, 20)
+    more = GainLargerAt("p", "opl", "a", "b", 10, 20)
     here = results_of({"a": 0.9 + rng.normal(0, 0.01, 9), "b": np.full(9, 0.1)})
     there = results_of({"a": 0.5 + rng.normal(0, 0.01, 9), "b": np.full(9, 0.1)}, n=20)
     assert verdict(more, here | there, (10, 20)) == "holds"
@@ -702,8 +708,8 @@ def test_a_growing_gap_is_told_from_a_steady_one():
 
 def test_the_best_of_some_is_what_counts():
     results = results_of({"good": [0.9, 0.91, 0.9], "bad": [0.1, 0.1, 0.12], "other": [0.5, 0.5, 0.51]})
-    assert verdict(BestAhead("p", "opl", ("bad", "good"), ("other",), (10,)), results) == "holds"
-    assert verdict(BestAhead("p", "opl", ("bad",), ("other",), (10,)), results) == "does not hold"
+    assert verdict(BestIsBetter("p", "opl", ("bad", "good"), ("other",), (10,)), results) == "holds"
+    assert verdict(BestIsBetter("p", "opl", ("bad",), ("other",), (10,)), results) == "does not hold"
 
 
 def test_agreement_with_references_is_within_two_joint_standard_errors():
@@ -712,7 +718,7 @@ def test_agreement_with_references_is_within_two_joint_standard_errors():
     joint = np.hypot(values.std(ddof=1) / np.sqrt(20), 0.03)
 
     def agrees(distance, of=results):
-        return verdict(Agrees((Reference("p", "opl", "m", 10, 0.5 + distance * joint, 0.03),)), of)
+        return verdict(MatchesReferences((Reference("p", "opl", "m", 10, 0.5 + distance * joint, 0.03),)), of)
 
     assert agrees(1.99) == agrees(-1.99) == "holds"
     assert agrees(2.01) == "does not hold"  # 4.4 % two-sided, of one comparison
@@ -724,7 +730,7 @@ def test_of_many_references_one_may_be_beyond_two_standard_errors_without_refuti
     for _ in range(200):
         results = results_of({str(m): rng.normal(0.5, 0.1, 25) for m in range(16)})
         references = tuple(Reference("p", "opl", str(m), 10, 0.5, 0.0) for m in range(16))
-        called.append(verdict(Agrees(references), results))
+        called.append(verdict(MatchesReferences(references), results))
     assert called.count("does not hold") < 200 * 0.05 + 4 * np.sqrt(200 * 0.05)
     assert called.count("undecided") > 20
 
@@ -751,7 +757,7 @@ def test_a_truth_that_is_itself_a_sample_may_miss_by_its_own_error():
 
 def test_the_error_of_the_truth_is_that_of_its_contexts():
     for binary in (False, True):
-        world = world_of(replace(SMALL, binary=binary), 0)
+        world = draw_world(replace(SMALL, binary=binary), 0)
         expected = world.contexts @ world.environment.weights.T
         expected = 1 / (1 + np.exp(-expected)) if binary else expected
         by_context = (world.target.probabilities(world.contexts) * expected).sum(axis=1)
@@ -776,31 +782,35 @@ def test_a_difference_too_small_to_matter_is_a_tie_and_not_a_finding():
     base = rng.normal(0.5, 0.1, 30)
     scores = {"ours": base, "worse": base - 0.1 + noise, "same": base + 2 * noise, "hair": base + 4e-4 + noise}
     results = results_of(scores)
-    assert verdict(Ahead("p", "opl", "ours", ("worse", "same", "hair"), (10,)), results) == "holds"
-    assert verdict(Ahead("p", "opl", "ours", ("hair",), (10,)), results) == "undecided", "ties alone show nothing"
-    assert verdict(Ahead("p", "ope", "ours", ("hair",), (10,)), results_of(scores, "ope")) == "holds", "no ties there"
+    assert verdict(BetterThanEach("p", "opl", "ours", ("worse", "same", "hair"), (10,)), results) == "holds"
+    assert verdict(BetterThanEach("p", "opl", "ours", ("hair",), (10,)), results) == "undecided", (
+        "ties alone show nothing"
+    )
+    assert verdict(BetterThanEach("p", "ope", "ours", ("hair",), (10,)), results_of(scores, "ope")) == "holds", (
+        "no ties there"
+    )
 
 
 def test_the_best_of_several_equals_is_not_called_better():
     rng, called = np.random.default_rng(7), []
     for _ in range(300):
         results = results_of({name: rng.normal(0.5, 0.1, 10) for name in "abcd"})
-        called.append(verdict(BestAhead("p", "opl", ("a", "b", "c"), ("d",), (10,)), results))
+        called.append(verdict(BestIsBetter("p", "opl", ("a", "b", "c"), ("d",), (10,)), results))
     assert called.count("holds") < 300 * 0.05 + 4 * np.sqrt(300 * 0.05)
 
 
 def test_gains_at_two_numbers_of_rounds_are_paired_by_instance():
     here = {Cell("p", "opl", m, 10, i): outcome(0.5 + 0.1 * i * (m == "a")) for m in "ab" for i in range(1, 10)}
     there = {Cell("p", "opl", m, 20, i): outcome(0.5 + 0.1 * i * (m == "a")) for m in "ab" for i in range(9)}
-    (comparison,) = MoreAt("p", "opl", "a", "b", 10, 20).comparisons(Table(here | there))
+    (comparison,) = GainLargerAt("p", "opl", "a", "b", 10, 20).comparisons(Table(here | there))
     assert comparison.count == 8 and comparison.p_for == comparison.p_against == 1.0
 
 
 def test_only_the_cells_of_a_figure_count_in_its_verdict():
     results = results_of({"a": [0.9] * 6, "b": [0.1, 0.1, 0.1, 0.95, 0.99, 0.99]})
-    part = Ahead("p", "opl", "a", ("b",), (10,))
+    part = BetterThanEach("p", "opl", "a", ("b",), (10,))
     first = [cell for cell in results if cell.instance < 3]
-    assert Claim("", (part,)).find(Table(results, first), {"p": {10}}).comparisons[0].count == 3
+    assert Claim("", (part,)).test(Table(results, first), {"p": {10}}).comparisons[0].count == 3
 
 
 def test_the_smaller_catalog_agrees_with_an_independent_implementation():
@@ -824,7 +834,7 @@ def test_figures_have_distinct_names_known_methods_and_claims_on_what_they_run()
             cells = {cell for grid in figure.grids(size) for cell in grid.cells()}
             assert cells and {cell.method for cell in cells} <= set(METHODS)
             everything = {cell: outcome(0.1, 1.0, 0.0, 1.0) for cell in cells}
-            for claim, finding in figure.findings(Table(everything), size):
+            for claim, finding in figure.test_claims(Table(everything), size):
                 assert finding.comparisons, f"{name}: {claim.text} rests on nothing at size {size.name}"
                 assert finding.verdict != "not run", f"{name}: {claim.text} needs what is not run at {size.name}"
 

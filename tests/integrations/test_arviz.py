@@ -94,5 +94,7 @@ def test_what_cannot_be_drawn_is_refused_in_one_line(fitted, monkeypatch):
     with pytest.raises(ShapeError, match=r"actions must name one action at least; leave it out for all of them\."):
         ma.arviz.inference_data(posterior, rng=np.random.default_rng(0), actions=[])
     monkeypatch.setitem(sys.modules, "arviz_base", None)
-    with pytest.raises(MissingLibraryError, match=r'ma.arviz needs arviz_base: pip install "manyarms\[arviz\]"'):
+    with pytest.raises(
+        MissingLibraryError, match=r'ma.arviz needs arviz_base\. Install it: pip install "manyarms\[arviz\]"'
+    ):
         ma.arviz.inference_data(posterior, rng=np.random.default_rng(0))

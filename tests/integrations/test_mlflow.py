@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import manyarms as ma
-from manyarms.core.tables import Records
+from manyarms.core.result_tables import Records
 from manyarms.errors import InputError, MissingLibraryError, TooLargeError
 
 
@@ -180,5 +180,7 @@ def test_what_cannot_be_logged_is_refused_in_one_line_and_leaves_no_run(mlflow, 
             ma.mlflow.log(**given)
     assert mlflow.search_runs().empty
     monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(MissingLibraryError, match=r'ma.mlflow needs mlflow: pip install "manyarms\[mlflow\]"'):
+    with pytest.raises(
+        MissingLibraryError, match=r'ma.mlflow needs mlflow\. Install it: pip install "manyarms\[mlflow\]"'
+    ):
         ma.mlflow.log(evaluated[0])

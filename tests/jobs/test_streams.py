@@ -11,12 +11,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import manyarms as ma
-from manyarms.core.feature_mass import FeatureMass
+from manyarms.core.policy import FeatureMass
 from manyarms.engines import LOCAL, Engine
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, NumericalError, ShapeError, UndefinedLiftError
 from manyarms.jobs import evaluate, fit_stream, score, update_stream
 from manyarms.logs.log_stream import LogStream
-from manyarms.model_file.saved import describe, rebuild
+from manyarms.model_file.load import rebuild
+from manyarms.model_file.save import describe
 from manyarms.posterior.policy_profile import PAIR, Judging, Profiles, RowMoments
 
 N, K = 400, 12
@@ -32,7 +33,7 @@ class Pieces(Engine):
 
     def total(self, logs, task):
         self.passes += 1
-        sent = [pickle.dumps((task, LogStream(piece, logs.reading))) for piece in logs.source.pieces(3)]
+        sent = [pickle.dumps((task, LogStream(piece, logs.reader))) for piece in logs.source.pieces(3)]
         assert len(sent) > 1
         found = []
         for one in sent:

@@ -288,7 +288,7 @@ def test_a_policy_learned_from_clicks_is_told_when_judged_on_the_spend_of_the_sa
     for rounds, reused in ((x, True), (rng.normal(size=(200, 2)), False)):
         spend = ma.LoggedData(rounds, actions, clicks * rng.lognormal(size=200), **columns)
         found = ma.IPS().estimate(ma.Greedy(learned), spend)
-        assert found.diagnostics["judged_on_training_rounds"] == reused
+        assert found.diagnostics["evaluated_on_training_rounds"] == reused
 
 
 def test_sums_of_rewards_are_not_read_as_sums_of_logarithms():

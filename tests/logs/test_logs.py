@@ -14,10 +14,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import manyarms as ma
-from manyarms.core.features import Categorical, Embedding, FeatureMap, Numeric
+from manyarms.core.feature_map import Categorical, Embedding, FeatureMap, Numeric
 from manyarms.errors import ActionError, DataFileError, DataTypeError, InputError, NonFiniteError
 from manyarms.logs.learn_features import learn_features
-from manyarms.logs.row_reader import Dropped
+from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import as_source
 
 N = 300
@@ -198,7 +198,7 @@ def test_rows_that_lack_a_value_are_refused_by_their_number_in_the_whole_or_drop
     with pytest.raises(NonFiniteError, match="column age is missing in row 20"):
         ma.read_logs(tmp_path, **ROLES)
     stream = ma.read_logs(tmp_path, **ROLES, missing="drop")
-    assert len(stream.collect()) == N - 3 and stream.dropped == Dropped(missing=3)
+    assert len(stream.collect()) == N - 3 and stream.dropped == DroppedRows(missing=3)
     keep = np.setdiff1d(np.arange(N), [20, 150, 222])
     assert_same(stream.collect(), ma.read_logs(whole.take(keep), **ROLES))
 
@@ -211,7 +211,7 @@ def test_an_unknown_action_is_refused_by_its_number_in_the_whole_or_dropped_and_
         stream.collect()
     stream = ma.read_logs(folder, **ROLES, catalog=catalog, unknown="drop")
     logs = stream.collect()
-    assert logs.n_actions == 12 and stream.dropped == Dropped(unknown=items.count("i07"))
+    assert logs.n_actions == 12 and stream.dropped == DroppedRows(unknown=items.count("i07"))
     assert [catalog.ids[a] for a in logs.actions] == [item for item in items if item != "i07"]
 
 
@@ -377,7 +377,7 @@ def test_an_unknown_action_counts_as_other_where_the_catalog_lists_it(tmp_path):
     stream = ma.read_logs(folder, **ROLES, catalog=ma.Catalog([*ids, "(other)"]), unknown="other")
     logs = stream.collect()
     assert [([*ids, "(other)"])[a] for a in logs.actions] == [i if i != "i07" else "(other)" for i in items]
-    assert stream.dropped == Dropped(mapped=items.count("i07")) and stream.dropped.total == 0
+    assert stream.dropped == DroppedRows(mapped=items.count("i07")) and stream.dropped.total == 0
     with pytest.raises(InputError, match=r"needs an action '\(other\)'"):
         ma.read_logs(folder, **ROLES, catalog=ma.Catalog(ids), unknown="other")
 

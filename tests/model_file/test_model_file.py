@@ -24,11 +24,11 @@ import manyarms as ma
 from manyarms import errors
 from manyarms._base import files as _files
 from manyarms.core.action_covariance import ActionCovariance
-from manyarms.core.features import Categorical, FeatureMap, Numeric
+from manyarms.core.feature_map import Categorical, FeatureMap, Numeric
 from manyarms.core.latent_covariance import EliminatedFactor
-from manyarms.model_file import container as _container
+from manyarms.model_file import arrow_file
 from manyarms.model_file.load import KINDS
-from manyarms.model_file.saved import describe
+from manyarms.model_file.save import describe
 
 K, D, N = 24, 3, 90
 
@@ -471,10 +471,10 @@ def test_arrays_lie_in_the_file_as_they_did_in_memory(tmp_path):
         np.broadcast_to(np.float64(3.0), (5, 1, 1)), np.broadcast_to(numbers[:, None], (2, 7, 3, 4)),
         np.array(2.5), np.empty((3, 0, 2)), np.array([True, False]), np.array(["a", "bcd"]), np.array(["", ""])[:0],
         np.array(["2020-01-01", "NaT"], "datetime64[s]"), np.arange(3, dtype=np.uint64), np.array([np.nan, -0.0]),
-        np.zeros(_container.PIECE // 4), np.array([b"ab"]),
+        np.zeros(arrow_file.PIECE // 4), np.array([b"ab"]),
     ]  # fmt: skip
-    _container.write(tmp_path / "file", {"any": 1}, arrays)
-    said, found = _container.read(tmp_path / "file")
+    arrow_file.write(tmp_path / "file", {"any": 1}, arrays)
+    said, found = arrow_file.read(tmp_path / "file")
     assert said == {"any": 1}
     for array, got in zip(arrays, found, strict=True):
         assert bits(got) == bits(array)
@@ -585,7 +585,7 @@ def test_a_file_of_a_newer_version_says_so(tmp_path, model, monkeypatch):
 
 def test_a_kind_that_is_not_known_is_not_made(tmp_path):
     objects = [{"kind": "os.system", "parts": {"command": "true"}}]
-    _container.write(tmp_path / "model", {"objects": objects}, [])
+    arrow_file.write(tmp_path / "model", {"objects": objects}, [])
     with pytest.raises(errors.ModelFileError, match=r"holds a 'os\.system', which this manyarms does not know"):
         ma.load(tmp_path / "model")
     assert all(kind.__module__.startswith("manyarms.") for kind in KINDS.values())
@@ -597,7 +597,7 @@ def test_a_part_that_only_a_newer_manyarms_writes_is_told_and_not_called_damage(
     entry = next(entry for entry in described["objects"] if entry["kind"] == kind)
     # What a newer one refers to may be of a form that is not known here.
     entry["parts"]["added"] = {"table": 3}
-    _container.write(tmp_path / "model", described, arrays)
+    arrow_file.write(tmp_path / "model", described, arrays)
     with pytest.raises(
         errors.ModelFileError,
         match=rf"newer manyarms: it holds a '{kind}' with 'added', which this one does not know. Update manyarms: pip",
@@ -620,7 +620,7 @@ def test_so_are_features_of_a_newer_manyarms(change, words, tmp_path, model):
     data = json.loads(entry["parts"]["json"])
     change(data)
     entry["parts"]["json"] = json.dumps(data)
-    _container.write(tmp_path / "model", described, arrays)
+    arrow_file.write(tmp_path / "model", described, arrays)
     with pytest.raises(errors.ModelFileError, match=f"newer manyarms: it holds {words}, which this one does not know"):
         ma.load(tmp_path / "model")
 
@@ -631,7 +631,7 @@ def test_a_file_from_before_a_part_was_added_opens_with_its_default(tmp_path, mo
     for entry in described["objects"]:
         for name in later.get(entry["kind"], ()):
             del entry["parts"][name]
-    _container.write(tmp_path / "model", described, arrays)
+    arrow_file.write(tmp_path / "model", described, arrays)
     got = ma.load(tmp_path / "model")
     assert brief(got) == brief(model)
     posterior = got.policy.posterior
@@ -660,7 +660,7 @@ def test_a_description_without_sense_is_refused_though_its_checksum_is_right(tmp
             del entry["parts"][name]
         else:
             entry["parts"][name] = strange[i % len(strange)]
-        _container.write(tmp_path / str(i), described, arrays)
+        arrow_file.write(tmp_path / str(i), described, arrays)
         try:
             ma.load(tmp_path / str(i))
         except errors.ModelFileError as error:
@@ -670,7 +670,7 @@ def test_a_description_without_sense_is_refused_though_its_checksum_is_right(tmp
 def test_objects_are_never_made_from_bytes(tmp_path, monkeypatch):
     address = {"dtype": "|O", "shape": [1], "batch": 2, "repeated": [], "order": [0], "crc32": [zlib.crc32(b"8" * 8)]}
     monkeypatch.setattr(_container, "_entries", lambda arrays: [address])
-    _container.write(tmp_path / "model", {"objects": []}, [np.frombuffer(b"8" * 8, np.uint8)])
+    arrow_file.write(tmp_path / "model", {"objects": []}, [np.frombuffer(b"8" * 8, np.uint8)])
     with pytest.raises(errors.ModelFileError, match="is damaged"):
         ma.load(tmp_path / "model")
 

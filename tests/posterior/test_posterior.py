@@ -9,8 +9,8 @@ from problems import make_problem, recipes
 from sklearn.linear_model import Ridge
 
 import manyarms as ma
-from manyarms.core import observed_rows as observed
 from manyarms.inference import latent_posterior as latent
+from manyarms.linalg import indexing
 
 
 def error(got, exact):
@@ -206,7 +206,7 @@ def test_rotating_features_with_the_prior_changes_no_reward():
 def test_results_do_not_depend_on_the_size_of_chunks(monkeypatch):
     problem = big_problem(7)
     expected = summary(problem.fit())
-    monkeypatch.setattr(observed, "CHUNK_NUMBERS", 40)
+    monkeypatch.setattr(indexing, "CHUNK_NUMBERS", 40)
     assert error(summary(problem.fit()), expected) < 1e-12
 
 

@@ -16,7 +16,7 @@ from manyarms.cli.spec import Spec
 from manyarms.cli.terminal import row_bar, warn
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import InputError
-from manyarms.estimators.compare import Judge
+from manyarms.estimators.estimator import Estimator
 
 DRAWS = 100
 """Of thompson, where nothing is said: on up to 100,000 rounds, each draw costs as much as a greedy policy."""
@@ -38,7 +38,7 @@ class Bench:
 
     posterior: ma.RewardPosterior | ma.HurdlePosterior | None
     stream: ma.LogStream
-    drawn: jobs.Sample
+    drawn: jobs.RoundSample
     chosen: tuple[str, ...]
     files: dict[str, ma.Policy]
     judges: tuple[str, ...]
@@ -52,7 +52,7 @@ class Bench:
         }
         return {name: self.drawn.bound(policy) for name, policy in found.items()}
 
-    def estimators(self) -> list[Judge]:
+    def estimators(self) -> list[Estimator]:
         """Those that were named."""
         return [jobs.estimator_named(one, self.posterior) for one in self.judges]
 

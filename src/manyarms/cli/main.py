@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from manyarms.cli.learn_command import learn
 from manyarms.cli.report_command import report
 from manyarms.cli.reproduce_command import reproduce
 from manyarms.cli.score_command import score
+from manyarms.cli.terminal import running_flags
 from manyarms.cli.update_command import update
 
 app = typer.Typer(
@@ -62,8 +63,13 @@ def _print_version(asked: bool) -> bool:
 
 @app.callback()
 def main(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Bayesian off-policy evaluation and learning when there are many actions."""
+    commands: Any = context.command
+    command = commands.get_command(context, context.invoked_subcommand or "")
+    if command is not None:
+        running_flags.set({parameter.name: parameter.opts[0] for parameter in command.params})

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import manyarms as ma
 from manyarms.cli.spec import Spec, needed
-from manyarms.core.features import FeatureMap
+from manyarms.core.feature_map import FeatureMap
 from manyarms.errors import InputError
 from manyarms.likelihoods import Likelihood
-from manyarms.logs.progress_source import Watched
-from manyarms.logs.row_reader import Dropped
+from manyarms.logs.progress_source import ProgressSource
+from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import FileSource, Source
 
 Report = Callable[[int, int | None], None]
@@ -63,7 +63,7 @@ def open_logs(
         after: Rounds up to this time are left out.
     """
     told = spec.logs
-    source = Watched(source_of(spec) if source is None else source, report)
+    source = ProgressSource(source_of(spec) if source is None else source, report)
     options: dict[str, Any] = {
         name: getattr(told, name)
         for name in (
@@ -97,7 +97,7 @@ def check_catalog(spec: Spec) -> None:
         )
 
 
-def reading_warnings(dropped: Dropped) -> list[str]:
+def reading_warnings(dropped: DroppedRows) -> list[str]:
     """What is odd about rounds that were read, though none of it is an error."""
     ahead = dropped.ahead
     if not ahead:
@@ -116,7 +116,7 @@ def copy_warnings(source: Source) -> list[str]:
     return [f"{files} of others among the logs, and rounds count twice. Leave copies out"]
 
 
-def catalog_warnings(dropped: Dropped, n_rounds: int) -> list[str]:
+def catalog_warnings(dropped: DroppedRows, n_rounds: int) -> list[str]:
     """Whether so many rounds have an unknown action that the catalog is likely to be out of date.
 
     Args:

@@ -14,12 +14,12 @@ from manyarms.cli.error_words import in_flags
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import any_shared
 from manyarms.decision.verdict import percent
-from manyarms.jobs.evaluate import BASELINE, Evaluation, Judged
-from manyarms.logs.row_reader import Dropped
+from manyarms.jobs.evaluate import BASELINE, Evaluation, PolicyResult
+from manyarms.logs.row_reader import DroppedRows
 
 if TYPE_CHECKING:
     import manyarms as ma
-    from manyarms.jobs import Sample
+    from manyarms.jobs import RoundSample
 
 SAME_ROWS = (
     "the model was fitted on these logs, or on some of them: policies made from it look better here than they are. "
@@ -29,7 +29,7 @@ SAME_ROWS = (
 
 def evaluation_figures(
     evaluation: Evaluation,
-    drawn: Sample,
+    drawn: RoundSample,
     stream: ma.LogStream,
     posterior: ma.RewardPosterior | ma.HurdlePosterior | None,
 ) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def evaluation_figures(
     }
 
 
-def dropped_rows(dropped: Dropped) -> dict[str, Any]:
+def dropped_rows(dropped: DroppedRows) -> dict[str, Any]:
     """What was left out and why, and what counts as something else."""
     reasons = ("missing", "unknown", "immature", "counted")
     return {"dropped": {name: getattr(dropped, name) for name in reasons}, "counted_as_other": dropped.mapped}
@@ -177,7 +177,7 @@ def _by_estimators(evaluation: Evaluation) -> Table:
     return table
 
 
-def _record(row: Judged) -> dict[str, Any]:
+def _record(row: PolicyResult) -> dict[str, Any]:
     return {
         "policy": row.name,
         "model": None if row.value is None else _estimate(row.value),

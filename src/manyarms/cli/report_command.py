@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manyarms._base.vocabulary import REPORT_FORMATS as FORMATS
+from manyarms._base.option_values import REPORT_FORMATS as FORMATS
 from manyarms.cli import options as o
 from manyarms.cli.error_words import in_flags
 from manyarms.cli.spec import Spec, names, read_spec

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from manyarms._base.vocabulary import Missing, PriorKind, Unknown
+from manyarms._base.option_values import Missing, PriorKind, Unknown
 from manyarms.errors import InputError
 
 Texts = tuple[str, ...]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import typer
@@ -34,15 +37,36 @@ def one_line_errors() -> Generator[None]:
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
             yield
     except NumericalError as error:
-        fail(in_flags(str(error)), UNEXPECTED)
+        fail(error_line(error), UNEXPECTED)
     except ManyarmsError as error:
-        fail(in_flags(str(error)))
+        fail(error_line(error))
     except OSError as error:
         fail(f"cannot use {error.filename}: {error.strerror}." if error.filename else str(error.strerror or error))
     except KeyboardInterrupt:
         fail("stopped.", INTERRUPTED)
     except _TerminatedError:
         fail("stopped.", TERMINATED)
+
+
+def error_line(error: ManyarmsError) -> str:
+    """An error in the words of the command line: the flag of its argument, the problem, and the remedy by flags.
+
+    An argument that no flag of the running command sets keeps its name: "rewards must be 0 or 1".
+    """
+    argument = re.sub(r"\w+", lambda name: _flag_of(name[0]), error.argument)
+    parts = (argument, error.problem, error.flag_remedy or error.remedy)
+    return in_flags(" ".join(part for part in parts if part))
+
+
+FLAGS_OF_ARGUMENTS = {"effect_std": "prior_std", "n_components": "components"}
+"""Arguments in Python whose flag has another name."""
+
+running_flags = ContextVar[Mapping[str, str]]("running_flags", default=MappingProxyType({}))
+"""The flags of the running command, by the names of its parameters."""
+
+
+def _flag_of(argument: str) -> str:
+    return running_flags.get().get(FLAGS_OF_ARGUMENTS.get(argument, argument), argument)
 
 
 class _TerminatedError(BaseException):

@@ -87,12 +87,12 @@ def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.R
     )
     from manyarms.cli.print_results import dropped_rows  # noqa: PLC0415
     from manyarms.jobs import Unseen, aged, unseen, update_stream  # noqa: PLC0415
-    from manyarms.logs.row_reader import Dropped  # noqa: PLC0415
+    from manyarms.logs.row_reader import DroppedRows  # noqa: PLC0415
 
     before = open_plain_model(path)
     if before.features is None:
         raise InputError(f"{path} has no feature map, so columns cannot be read: update it in Python.")
-    after, dropped = _grown(before, open_catalog(spec)), Dropped()
+    after, dropped = _grown(before, open_catalog(spec)), DroppedRows()
     source = source_of(spec)
     parts = [Unseen(source, None)] if allow_repeats else list(unseen(after, source))
     warnings = _ageing(spec, before, parts)
@@ -102,7 +102,7 @@ def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.R
                 spec, report, features=after.features, catalog=after.catalog, n_actions=after.n_actions,
                 source=part.source, after=part.after,
             )  # fmt: skip
-            after = update_stream(aged(after, stream.reading.age), stream, engine=open_engine(engine))
+            after = update_stream(aged(after, stream.reader.age), stream, engine=open_engine(engine))
             dropped += stream.dropped
     new_rounds = after.statistics.n_rounds - before.statistics.n_rounds
     read = [*reading_warnings(dropped), *catalog_warnings(dropped, new_rounds), *copy_warnings(source)]

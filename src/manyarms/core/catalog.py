@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, _numeric, check_rows, frozen
+from manyarms._base.checks import Array, as_numbers, check_rows, frozen
 from manyarms.core.labels import Labels, Ragged, TagRow, is_missing, pack_labels, pack_rows, unpack_labels
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError, RangeError, ShapeError
-from manyarms.linalg.pairs import csr_from_parts, csr_parts, pair_rows
-from manyarms.model_file.saved import Saved
+from manyarms.linalg.indexing import csr_from_parts, csr_parts, pair_rows
+from manyarms.model_file.save import Saved
 
 
 class Catalog(Saved):
@@ -229,7 +229,7 @@ def as_embeddings(name: str, value: Any, *, length: int | None = None) -> Float[
         value = value.to_pylist()
     if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1):
         value = _with_nan_rows(list(value))
-    array = np.asarray(_numeric(name, value), dtype=np.float64)
+    array = np.asarray(as_numbers(name, value), dtype=np.float64)
     if array.ndim != 2 or array.shape[1] == 0:
         raise ShapeError(f"{name} must have 2 axes and a column at least; got shape {array.shape}.")
     _check_length(name, array, length)

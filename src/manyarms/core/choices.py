@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array
-from manyarms.linalg.groups import chunks
-from manyarms.linalg.pairs import pair_rows, shared_set
+from manyarms.linalg.indexing import chunks, pair_rows, shared_set
 from manyarms.linalg.top_k import best_of_pairs
 
 

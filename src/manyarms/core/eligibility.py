@@ -10,8 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from manyarms.errors import ActionError, DataTypeError, EligibilityError, NonFiniteError, ShapeError
-from manyarms.linalg.groups import chunks
-from manyarms.linalg.pairs import shape_of
+from manyarms.linalg.indexing import chunks, shape_of
 
 
 class Eligibility(ABC):

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from scipy.special import ndtr, ndtri
 
 from manyarms._base.checks import as_scalar
-from manyarms.core.tables import Tabular, html_facts
+from manyarms.core.result_tables import Tabular, html_facts
 from manyarms.errors import InputError
 
 Kind = Literal["posterior", "sampling"]

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 
 from manyarms._base.checks import Array
-from manyarms.model_file.saved import Saved
+from manyarms.model_file.save import Saved
 
 
 @dataclass(frozen=True)

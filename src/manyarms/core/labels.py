@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int, UInt8
 
 from manyarms._base.checks import Array
 from manyarms.errors import DataTypeError
-from manyarms.model_file.saved import Saved
+from manyarms.model_file.save import Saved
 
 MISSING = "(missing)"
 """What an effect is called that stands in for metadata an action lacks. As a label it means the same as None."""

@@ -15,9 +15,8 @@ from manyarms.core.action_covariance import as_covariances
 from manyarms.errors import CovarianceError, ShapeError, TooLargeError
 from manyarms.linalg.block_cholesky import BlockCholesky
 from manyarms.linalg.factor import psd_root
-from manyarms.linalg.groups import chunks
-from manyarms.linalg.pairs import pair_rows, shape_of
-from manyarms.model_file.saved import Saved
+from manyarms.linalg.indexing import chunks, pair_rows, shape_of
+from manyarms.model_file.save import Saved
 
 MAX_DENSE_LATENT = 8192
 """Largest latent dimension whose full covariance is formed (half a gigabyte)."""

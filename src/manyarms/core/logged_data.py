@@ -24,11 +24,11 @@ from manyarms._base.checks import (
 )
 from manyarms._base.rng import as_generator
 from manyarms.core.catalog import Catalog
-from manyarms.core.features import FeatureMap
+from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint, digest
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, PropensityError, ShapeError
-from manyarms.linalg.groups import chunks
+from manyarms.linalg.indexing import chunks
 
 
 @runtime_checkable

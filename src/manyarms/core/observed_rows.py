@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, frozen
 from manyarms.linalg.factor import triangular
-from manyarms.linalg.groups import chunks, group_by
-from manyarms.model_file.saved import Saved
+from manyarms.linalg.indexing import group_by
+from manyarms.model_file.save import Saved
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class RankGroup(Saved):
         return self.root.shape[1]
 
 
-class Observed(Saved):
+class ObservedRows(Saved):
     """The rows of every seen action.
 
     Attributes:
@@ -72,7 +72,7 @@ class Observed(Saved):
         return frozen(ids[order]), owner[order], place[order]
 
     @classmethod
-    def empty(cls) -> Observed:
+    def empty(cls) -> ObservedRows:
         """Nothing seen."""
         return cls((), 0.0, 0.0)
 
@@ -88,7 +88,7 @@ class Observed(Saved):
             inside = owner == number
             yield int(number), seen[inside], place[inside]
 
-    def rescaled(self, noise_std: float, log_normaliser: float) -> Observed:
+    def rescaled(self, noise_std: float, log_normaliser: float) -> ObservedRows:
         """The same rows in units of a noise that is `noise_std` times as large."""
         out = copy(self)
         out.groups = tuple(
@@ -104,14 +104,16 @@ class Observed(Saved):
         root = np.concatenate([g.root.reshape(-1, dim) for g in self.groups])
         return actions, root, np.concatenate([g.response.reshape(-1) for g in self.groups])
 
-    def joined(self, other: Observed) -> Observed:
+    def joined(self, other: ObservedRows) -> ObservedRows:
         """What both saw together. Rounds of an action beyond d are folded by QR, which loses no digits."""
         if not self.groups or not other.groups:
             groups = self.groups or other.groups
-            return Observed(groups, self.residual + other.residual, self.log_normaliser + other.log_normaliser)
+            return ObservedRows(groups, self.residual + other.residual, self.log_normaliser + other.log_normaliser)
         actions, root, response = (np.concatenate(parts) for parts in zip(self.rows(), other.rows(), strict=True))
         groups, residual = group_rows(actions, root, response)
-        return Observed(groups, self.residual + other.residual + residual, self.log_normaliser + other.log_normaliser)
+        return ObservedRows(
+            groups, self.residual + other.residual + residual, self.log_normaliser + other.log_normaliser
+        )
 
 
 def group_rows(
@@ -149,12 +151,3 @@ def _rank_group(parts: list[tuple[Array, Array, Array]]) -> RankGroup:
         order = np.argsort(actions, kind="stable")
         actions, root, response = actions[order], root[order], response[order]
     return RankGroup(frozen(actions), frozen(root), frozen(response))
-
-
-def action_chunks(n: int, numbers_each: int) -> Iterator[slice]:
-    """Slices over n actions such that a chunk holds about CHUNK_NUMBERS numbers."""
-    return chunks(n, max(1, CHUNK_NUMBERS // max(1, numbers_each)))
-
-
-CHUNK_NUMBERS = 1 << 17
-"""How many float64 a chunk of a batched product holds (1 MB): large enough for BLAS, small enough for the cache."""

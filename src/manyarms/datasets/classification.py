@@ -12,7 +12,7 @@ from manyarms._base.rng import split
 from manyarms.datasets.observed_ratings import as_sparse, check_cells
 from manyarms.datasets.rating_matrix import MatrixEnvironment, draw_test_users
 from manyarms.errors import RangeError, ShapeError
-from manyarms.linalg.pairs import shape_of
+from manyarms.linalg.indexing import shape_of
 
 
 class ClassificationEnvironment(MatrixEnvironment):

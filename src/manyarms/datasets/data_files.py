@@ -18,7 +18,7 @@ from typing import IO, Any
 
 from manyarms._base.files import replacing
 from manyarms._base.progress import Progress
-from manyarms.errors import DataFileError, InputError, said
+from manyarms.errors import DataFileError, InputError, without_full_stop
 
 TIMEOUT_S = 30.0
 """A server that sends nothing for so long is given up."""
@@ -33,7 +33,7 @@ DAMAGE = (OSError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error, lzma.
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """A data set as its owners publish it: one zip at one address.
 
     Attributes:
@@ -69,7 +69,7 @@ class Source:
         return f"{self.size_mb} MB from {self.url} ({self.licence})"
 
 
-MOVIELENS_1M = Source(
+MOVIELENS_1M = DataSource(
     name="MovieLens 1M",
     archive="ml-1m.zip",
     url="https://files.grouplens.org/datasets/movielens/ml-1m.zip",
@@ -80,7 +80,7 @@ MOVIELENS_1M = Source(
     folders=("ml-1m",),
 )
 
-KUAIREC = Source(
+KUAIREC = DataSource(
     name="KuaiRec",
     archive="KuaiRec.zip",
     url="https://zenodo.org/records/18164998/files/KuaiRec.zip",
@@ -91,7 +91,7 @@ KUAIREC = Source(
     folders=("KuaiRec 2.0/data", "KuaiRec/data", "data"),
 )
 
-OPEN_BANDIT = Source(
+OPEN_BANDIT = DataSource(
     name="Open Bandit Dataset",
     archive="open_bandit_dataset.zip",
     url="https://research.zozo.com/data_release/open_bandit_dataset.zip",
@@ -120,7 +120,7 @@ class Archive:
         path: The zip; or a folder that holds the files, itself or in one of `source.folders`, or the zip.
     """
 
-    source: Source
+    source: DataSource
     path: Path
 
     def has(self, name: str) -> bool:
@@ -170,8 +170,8 @@ class Archive:
             yield
         except DAMAGE as damage:
             raise DataFileError(
-                f"{name} cannot be read from {self._place(name)}: {said(damage)}. Delete the file there and get it "
-                "again.",
+                f"{name} cannot be read from {self._place(name)}: {without_full_stop(damage)}. "
+                "Delete the file there and get it again.",
                 self.source.way_out,
             ) from damage
 
@@ -198,7 +198,7 @@ class Archive:
         return DataFileError(problem, source.way_out)
 
 
-def locate(source: Source, path: str | os.PathLike[str] | None, needs: str, *, fetch: bool) -> Archive:
+def locate(source: DataSource, path: str | os.PathLike[str] | None, needs: str, *, fetch: bool) -> Archive:
     """The files of a source at `path`, or in the cache folder, fetched when asked for and `needs` is not there."""
     if path is not None:
         if fetch:
@@ -212,7 +212,7 @@ def locate(source: Source, path: str | os.PathLike[str] | None, needs: str, *, f
     return archive
 
 
-def download(source: Source, folder: str | os.PathLike[str] | None = None, *, progress: Progress = True) -> Path:
+def download(source: DataSource, folder: str | os.PathLike[str] | None = None, *, progress: Progress = True) -> Path:
     """Fetch the zip of a source from its owners, unless it is there already with the owners' checksum.
 
     The file appears under its name when it is whole and its checksum is right, and not before. A file of that name
@@ -244,12 +244,13 @@ def download(source: Source, folder: str | os.PathLike[str] | None = None, *, pr
                 )
     except OSError as problem:
         raise DataFileError(
-            f"{target} cannot be written: {said(problem)}. Make room, or choose another folder by MANYARMS_CACHE."
+            f"{target} cannot be written: {without_full_stop(problem)}.",
+            "Make room, or choose another folder by MANYARMS_CACHE.",
         ) from problem
     return target
 
 
-def _fetch(source: Source, target: Path, file: IO[bytes], progress: Progress) -> str:
+def _fetch(source: DataSource, target: Path, file: IO[bytes], progress: Progress) -> str:
     """Write what the server sends to the file; returns its checksum."""
     digest, done = _digest(source), 0
     with _reporter(progress, source) as report, contextlib.closing(_pieces(source, target)) as pieces:
@@ -261,7 +262,7 @@ def _fetch(source: Source, target: Path, file: IO[bytes], progress: Progress) ->
     return f"{digest.name}:{digest.hexdigest()}"
 
 
-def _pieces(source: Source, target: Path) -> Generator[tuple[bytes, int]]:
+def _pieces(source: DataSource, target: Path) -> Generator[tuple[bytes, int]]:
     """What the server sends, piece by piece, each with the size of the whole; zero when it does not say."""
     import http.client  # noqa: PLC0415  these take long to import, and few runs download
     import urllib.request  # noqa: PLC0415
@@ -280,7 +281,7 @@ def _pieces(source: Source, target: Path) -> Generator[tuple[bytes, int]]:
         raise _not_fetched(source, target, _reason(problem)) from problem
 
 
-def _not_fetched(source: Source, target: Path, reason: str) -> DataFileError:
+def _not_fetched(source: DataSource, target: Path, reason: str) -> DataFileError:
     return DataFileError(
         f"{source.name} was not fetched from {source.url}: {reason}. Try again later; or get {source.archive} by other "
         f"means and put it at {target}."
@@ -303,7 +304,7 @@ def _reason(problem: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _reporter(progress: Progress, source: Source) -> Generator[Callable[[int, int], None]]:
+def _reporter(progress: Progress, source: DataSource) -> Generator[Callable[[int, int], None]]:
     """What to call after each piece. Not `_progress.reporter`: bytes and speed matter here, and stdout is not ours."""
     if callable(progress):
         yield progress
@@ -327,12 +328,12 @@ def _drop_stale_drafts(target: Path) -> None:
                 draft.unlink()
 
 
-def _checksum_of(path: Path, source: Source) -> str:
+def _checksum_of(path: Path, source: DataSource) -> str:
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, lambda: _digest(source))
     return f"{digest.name}:{digest.hexdigest()}"
 
 
-def _digest(source: Source) -> Any:
+def _digest(source: DataSource) -> Any:
     # Against accidents, not attackers: owners publish MD5, which some systems refuse for anything else.
     return hashlib.new(source.checksum.partition(":")[0], usedforsecurity=False)

@@ -16,7 +16,7 @@ from manyarms.core.choices import Choices
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.errors import ShapeError
-from manyarms.linalg.pairs import pair_rows
+from manyarms.linalg.indexing import pair_rows
 from manyarms.linalg.top_k import best_columns, best_of_pairs
 
 DrawContexts = Callable[[np.random.Generator, int], Float[Array, "n d"]]

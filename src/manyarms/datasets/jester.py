@@ -14,7 +14,7 @@ from manyarms._base.checks import Array, as_count, as_floats, as_scalar, check_r
 from manyarms._base.rng import split
 from manyarms.datasets.data_files import cache_folder
 from manyarms.datasets.rating_matrix import MatrixEnvironment, factorise
-from manyarms.errors import DataFileError, DataTypeError, InputError, RangeError, ShapeError, said
+from manyarms.errors import DataFileError, DataTypeError, InputError, RangeError, ShapeError, without_full_stop
 
 NAME = "jester_data_1.parquet"
 
@@ -150,7 +150,7 @@ def _read_columns(path: Path) -> dict[str, Array]:
     try:
         table = pq.read_table(path)
     except (OSError, pa.ArrowException) as damage:
-        raise DataFileError(f"{path} cannot be read as Parquet: {said(damage)}.", WHERE) from damage
+        raise DataFileError(f"{path} cannot be read as Parquet: {without_full_stop(damage)}.", WHERE) from damage
     kinds = {"user": pa.types.is_integer, "joke": pa.types.is_integer, "rating": pa.types.is_floating}
     for name, fits in kinds.items():
         if name not in table.column_names:

@@ -22,7 +22,7 @@ from manyarms.datasets.observed_ratings import as_sparse, check_cells
 from manyarms.datasets.rating_matrix import MatrixEnvironment, draw_test_users, factorise
 from manyarms.datasets.read_columns import Columns, Kind, read_columns
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
-from manyarms.linalg.pairs import pair_rows, shape_of
+from manyarms.linalg.indexing import pair_rows, shape_of
 
 SMALL, BIG, CATEGORIES = "small_matrix.csv", "big_matrix.csv", "item_categories.csv"
 
@@ -172,7 +172,7 @@ def _by_video(columns: Columns, categories: list[tuple[int, ...]]) -> dict[int, 
 
 
 @dataclass(frozen=True)
-class WatchedWorld:
+class KuaiRecWorld:
     """A user comes by, drawn at random; a video that the user really saw is worth the score it really got, in [0, 1].
 
     Two matrices of scores share users and videos. One is known beforehand, and its factorisation x_uᵀ θ_a of low rank
@@ -200,7 +200,7 @@ class WatchedWorld:
         return self.item_vectors
 
 
-def watched_world(
+def kuairec_world(
     log_matrix: Any,
     prior_matrix: Any,
     categories: Sequence[Sequence[int]],
@@ -208,8 +208,8 @@ def watched_world(
     rank: int = 10,
     test_share: float = 0.5,
     rng: np.random.Generator,
-) -> WatchedWorld:
-    """A world on scores of which some are missing: see `WatchedWorld`.
+) -> KuaiRecWorld:
+    """A world on scores of which some are missing: see `KuaiRecWorld`.
 
     A cell in both matrices gives its reward away; `split_cells` makes two without any in common of one. A cell that
     `prior_matrix` does not store counts as zero in the factorisation, so `item_vectors` are as much smaller than the
@@ -240,7 +240,7 @@ def watched_world(
     test = draw_test_users(len(users), test_share, users_rng)
     environment = MatrixEnvironment(kept[users], features, test, observed=kept[users])
     groups = [tuple(int(category) for category in categories[video]) for video in items]
-    return WatchedWorld(environment, frozen(users), frozen(items), frozen(vectors[items]), groups)
+    return KuaiRecWorld(environment, frozen(users), frozen(items), frozen(vectors[items]), groups)
 
 
 def split_cells(matrix: Any, rng: np.random.Generator) -> tuple[sparse.csr_array, sparse.csr_array]:

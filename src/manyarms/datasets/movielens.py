@@ -17,7 +17,7 @@ from manyarms._base.rng import split
 from manyarms.datasets.data_files import MOVIELENS_1M, locate
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.datasets.rating_matrix import alignment, factorise
-from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError, said
+from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError, without_full_stop
 
 WHERE = MOVIELENS_1M.where
 
@@ -248,7 +248,7 @@ def _refuse_line(data: bytes, name: str, problem: str) -> NoReturn:
             )
         if not all(NUMBER.fullmatch(field) for field in fields):
             raise DataTypeError(f"{name} must hold whole numbers; line {line} is {shown!r}. {WHERE}")
-    raise InputError(f"{name} cannot be read: {said(problem)}. {WHERE}")
+    raise InputError(f"{name} cannot be read: {without_full_stop(problem)}. {WHERE}")
 
 
 def _parse_movies(data: bytes, name: str) -> dict[int, tuple[str, tuple[str, ...]]]:

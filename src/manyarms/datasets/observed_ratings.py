@@ -13,7 +13,7 @@ from manyarms.core.choices import Choices, RowError
 from manyarms.core.eligibility import PAIRS_PER_BLOCK, Eligibility
 from manyarms.core.policy import Policy
 from manyarms.errors import DataTypeError, EligibilityError, InputError, NonFiniteError, ShapeError
-from manyarms.linalg.pairs import pair_rows, shape_of
+from manyarms.linalg.indexing import pair_rows, shape_of
 
 
 class ObservedActions(Eligibility):

@@ -82,7 +82,7 @@ class OpenBanditLog:
         Args:
             features: What contexts tell, "position" or "position+user".
             levels: The levels that have columns; those of this log by default. Two logs that are to share a model need
-                the same ones, and a small log may miss some: pass `merged_levels(one, other)` to both.
+                the same ones, and a small log may miss some: pass `merge_levels(one, other)` to both.
         """
         if features not in ("position", "position+user"):
             raise InputError(f'features must be "position" or "position+user"; got {features!r}.')
@@ -97,7 +97,7 @@ class OpenBanditLog:
         return LoggedData(np.hstack(blocks), self.actions, self.clicks, self.propensities, len(self.items))
 
 
-def merged_levels(*logs: OpenBanditLog) -> tuple[tuple[str, ...], ...]:
+def merge_levels(*logs: OpenBanditLog) -> tuple[tuple[str, ...], ...]:
     """For each feature of users the texts that occur in any of the logs, ascending."""
     return tuple(
         tuple(sorted({text for log in logs for text in log.user_levels[k]})) for k in range(len(USER_FEATURES))
@@ -172,7 +172,7 @@ def _column_of(feature: str, levels: Sequence[str], known: Sequence[str]) -> Int
     column = {text: k for k, text in enumerate(known)}
     unknown = [text for text in levels if text not in column]
     if unknown:
-        raise InputError(f"levels of {feature} must have {unknown[0]!r} too. Pass merged_levels of all logs.")
+        raise InputError(f"levels of {feature} must have {unknown[0]!r} too. Pass merge_levels of all logs.")
     return np.array([column[text] for text in levels])
 
 

@@ -25,7 +25,7 @@ from manyarms.datasets.observed_ratings import (
     shape_of_ratings,
 )
 from manyarms.errors import InputError, RangeError, ShapeError
-from manyarms.linalg.pairs import pair_rows, shape_of
+from manyarms.linalg.indexing import pair_rows, shape_of
 from manyarms.linalg.top_k import best_of_pairs
 
 DENSE_CELLS = 1 << 21

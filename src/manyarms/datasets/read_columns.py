@@ -15,7 +15,7 @@ from jaxtyping import Int
 
 from manyarms._base.checks import Array
 from manyarms.datasets.data_files import Archive
-from manyarms.errors import DataFileError, DataTypeError, InputError, NonFiniteError, ShapeError, said
+from manyarms.errors import DataFileError, DataTypeError, InputError, NonFiniteError, ShapeError, without_full_stop
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -129,7 +129,7 @@ def _read_parquet(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> pa.
         _check_names(full, pq.read_schema(content).names, kinds, where)
         table = pq.read_table(content, columns=list(kinds))
     except (OSError, pa.ArrowException) as damage:
-        raise DataFileError(f"{full} cannot be read as Parquet: {said(damage)}. {where}") from damage
+        raise DataFileError(f"{full} cannot be read as Parquet: {without_full_stop(damage)}. {where}") from damage
     for place, (column, wanted) in enumerate(_arrow_types(kinds).items()):
         found = table.schema.field(column).type
         whole, real = pa.types.is_integer(found), pa.types.is_floating(found)
@@ -141,7 +141,7 @@ def _read_parquet(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> pa.
             table = table.set_column(place, column, table[column].cast(wanted))
         except pa.ArrowInvalid as problem:
             raise DataTypeError(
-                f"column {column} of {full} must be {kinds[column]}: {said(problem)}. {where}"
+                f"column {column} of {full} must be {kinds[column]}: {without_full_stop(problem)}. {where}"
             ) from problem
     return table
 
@@ -181,7 +181,7 @@ def _refuse_line(archive: Archive, name: str, kinds: Mapping[str, Kind], problem
                     raise DataTypeError(
                         f"column {column} of {full} must be {kind}; line {line} has {value[:60]!r}. {where}"
                     )
-    raise DataFileError(f"{full} cannot be read: {said(problem)}. {where}") from problem
+    raise DataFileError(f"{full} cannot be read: {without_full_stop(problem)}. {where}") from problem
 
 
 def _readable(lines: Iterator[list[str]]) -> Iterator[list[str]]:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_count, as_scalar, frozen
 from manyarms._base.rng import split
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.errors import ActionError, ShapeError

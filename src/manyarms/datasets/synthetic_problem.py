@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count, as_instance, as_scalar
 from manyarms._base.rng import split
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.mixing import DenseMixing
 from manyarms.datasets.environment import LinearEnvironment, LogisticEnvironment, ScoredEnvironment
 

@@ -12,8 +12,8 @@ from manyarms._base.checks import Array
 from manyarms.core.catalog import Catalog
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import row_weights
-from manyarms.jobs.evaluate import Choices
-from manyarms.linalg.groups import sum_by
+from manyarms.jobs.evaluate import ChoiceShares
+from manyarms.linalg.indexing import sum_by
 from manyarms.linalg.top_k import row_norms
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
@@ -158,7 +158,7 @@ class Movers:
 
 def movers(
     name: str,
-    choices: Choices,
+    choices: ChoiceShares,
     logs: LoggedData,
     *,
     catalog: Catalog | None = None,

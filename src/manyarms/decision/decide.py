@@ -20,14 +20,14 @@ from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
-from manyarms.core.tables import html_table
+from manyarms.core.result_tables import html_table
 from manyarms.decision.action_changes import Movers, Shrinkage, movers, shrinkage
 from manyarms.decision.calibration import Calibration, calibration
 from manyarms.decision.support import Support, category_codes, support
 from manyarms.decision.traffic_lights import Light, lights
 from manyarms.decision.verdict import SURE, Answer, answer, percent
 from manyarms.errors import InputError
-from manyarms.estimators.compare import Judge
+from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
@@ -104,7 +104,7 @@ def decide(
     logs: LoggedData,
     posterior: Posterior | None = None,
     *,
-    estimators: Sequence[Judge] = (),
+    estimators: Sequence[Estimator] = (),
     categories: Any = None,
     truth: Mapping[str, float] | None = None,
     true_rewards: Any = None,

@@ -12,7 +12,7 @@ from manyarms.core.catalog import encode
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import row_weights
 from manyarms.jobs import Evaluation
-from manyarms.jobs.evaluate import Choices
+from manyarms.jobs.evaluate import ChoiceShares
 
 SHOWN = 20
 """Categories that are told apart; the others are summed up."""
@@ -106,7 +106,9 @@ def category_codes(categories: Array) -> tuple[Int[Array, " K"], list[str]]:
     return found.codes, labels
 
 
-def _shares(choices: Choices | None, codes: Int[Array, " K"], n: int, only: Array | None = None) -> Float[Array, " n"]:
+def _shares(
+    choices: ChoiceShares | None, codes: Int[Array, " K"], n: int, only: Array | None = None
+) -> Float[Array, " n"]:
     assert choices is not None
     weights = choices.shares if only is None else choices.shares * only[choices.actions]
     return np.bincount(codes[choices.actions], weights=weights, minlength=n)

@@ -46,7 +46,7 @@ _MEANINGS = {
     "max_weight_share": "share of all weight on a single round",
     "mean_weight": "mean importance weight: 1 when propensities and support are right",
     "rounded_propensities": "propensities look rounded: small ones have lost their digits",
-    "judged_on_training_rounds": "policy or model was learned from these very rounds",
+    "evaluated_on_training_rounds": "policy or model was learned from these very rounds",
 }
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from manyarms.estimators.weight_diagnostics import Thresholds
 from manyarms.jobs import Evaluation
-from manyarms.jobs.evaluate import Judged
+from manyarms.jobs.evaluate import PolicyResult
 
 SURE = 0.975
 """How probable it must be that a policy beats what runs now before the answer is: ship it.
@@ -105,7 +105,7 @@ def answer(
     )
 
 
-def _ship(best: Judged, evaluation: Evaluation, worries: Sequence[str]) -> Answer:
+def _ship(best: PolicyResult, evaluation: Evaluation, worries: Sequence[str]) -> Answer:
     said = [*_caveats(best), *worries]
     if evaluation.n_rounds == 1:
         said.append("it was judged on a single context")
@@ -126,7 +126,7 @@ def _off_the_mark(evaluation: Evaluation) -> list[str]:
     return [f"it puts what runs now at {number(model.value)}, which brought {number(mean)}"]
 
 
-def contradicting(row: Judged, evaluation: Evaluation, thresholds: Thresholds | None = None) -> list[str]:
+def contradicting(row: PolicyResult, evaluation: Evaluation, thresholds: Thresholds | None = None) -> list[str]:
     """Estimators, with weights that are worth rounds, that refute the gain that the model sees.
 
     They put the policy clearly below what runs now; or far below where the model has it, without a clear gain of their
@@ -178,15 +178,15 @@ def _without_model(evaluation: Evaluation) -> Answer:
     )
 
 
-def _gain(row: Judged) -> float:
+def _gain(row: PolicyResult) -> float:
     return -float("inf") if row.difference is None else row.difference.value
 
 
-def _probability(row: Judged) -> float:
+def _probability(row: PolicyResult) -> float:
     return 0.0 if row.difference is None else row.difference.probability_positive
 
 
-def _change(row: Judged, *, sign: bool = True) -> str:
+def _change(row: PolicyResult, *, sign: bool = True) -> str:
     """+12 % [+8 %, +16 %] where a share means something, else in units of the reward."""
     if row.lift is not None:
         low, high = row.lift.interval()
@@ -200,7 +200,7 @@ def _change(row: Judged, *, sign: bool = True) -> str:
     return f"{row.difference.value:+.3g} [{low:+.3g}, {high:+.3g}] a round"
 
 
-def _caveats(row: Judged) -> list[str]:
+def _caveats(row: PolicyResult) -> list[str]:
     """What must be said in the same breath."""
     assert row.value is not None and row.difference is not None
     found = list[str]()

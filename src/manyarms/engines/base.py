@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 from manyarms.core.logged_data import LoggedData, Logs
 from manyarms.linalg.threads import on_one_core
 from manyarms.logs.log_stream import LogStream
-from manyarms.logs.row_reader import Dropped, Reading
+from manyarms.logs.row_reader import DroppedRows, RowReader
 from manyarms.logs.sources import Source
-from manyarms.model_file.saved import Saved
+from manyarms.model_file.save import Saved
 
 Found = TypeVar("Found")
 Result = TypeVar("Result")
@@ -117,7 +117,7 @@ class Finding(Saved, Generic[Found]):
 
     saved_as = "finding"
     found: Found
-    dropped: Dropped
+    dropped: DroppedRows
 
 
 @dataclass(frozen=True)
@@ -136,14 +136,14 @@ class PieceWork(Generic[Found]):
 
     Attributes:
         task: What to find.
-        reading: How rows become rounds.
+        reader: How rows become rounds.
     """
 
     task: Task[Found]
-    reading: Reading
+    reader: RowReader
 
     def __call__(self, piece: Source) -> Finding[Found]:
-        stream = LogStream(piece, self.reading)
+        stream = LogStream(piece, self.reader)
         with on_one_core():
             found = LOCAL.total(stream, self.task)
         return Finding(found, stream.dropped)
@@ -151,11 +151,11 @@ class PieceWork(Generic[Found]):
     def shards(self, finding: Finding[Found], count: int) -> list[Finding[Found]]:
         """A finding in parts that are merged apart; the first tells of dropped rows."""
         parts = self.task.shards(finding.found, count)
-        return [Finding(part, finding.dropped if i == 0 else Dropped()) for i, part in enumerate(parts)]
+        return [Finding(part, finding.dropped if i == 0 else DroppedRows()) for i, part in enumerate(parts)]
 
     def merged(self, parts: Iterable[Finding[Found]]) -> Finding[Found]:
         """Several of them as one."""
-        tally, dropped = self.task.begin(), Dropped()
+        tally, dropped = self.task.begin(), DroppedRows()
         with on_one_core():
             for part in parts:
                 tally.merge(part.found)

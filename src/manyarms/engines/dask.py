@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from manyarms._base.checks import as_count
 from manyarms.core.logged_data import Logs
 from manyarms.engines.base import LOCAL, Engine, Finding, Found, OnFound, PieceWork, Result, Spread, Task, Work
-from manyarms.errors import EngineError, said
-from manyarms.linalg.groups import chunks
+from manyarms.errors import EngineError, without_full_stop
+from manyarms.linalg.indexing import chunks
 from manyarms.linalg.threads import n_cores
 from manyarms.logs.log_stream import LogStream
-from manyarms.logs.row_reader import Dropped
+from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import Source
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Dask(Engine):
     def total(self, logs: Logs, task: Task[Found]) -> Found:
         if not isinstance(logs, LogStream):
             return LOCAL.total(logs, task)
-        work = PieceWork(task, logs.reading)
+        work = PieceWork(task, logs.reader)
 
         def answer(client: Client) -> Finding[Found]:
             sent = _everywhere(client, work)
@@ -95,8 +95,8 @@ class Dask(Engine):
             with LOCAL.spread(logs, task) as held:
                 yield held
             return
-        shards = _OnWorkers(self, logs.source, PieceWork(task, logs.reading))
-        logs.note_dropped(sum(shards.of_findings(_dropped), Dropped()))
+        shards = _OnWorkers(self, logs.source, PieceWork(task, logs.reader))
+        logs.note_dropped(sum(shards.of_findings(_dropped), DroppedRows()))
         yield shards
 
     def ask(self, answer: Callable[[Client], Answer]) -> Answer:
@@ -125,7 +125,9 @@ class Dask(Engine):
             try:
                 self._client = Client(self._address, timeout=TIMEOUT)
             except (OSError, ValueError) as failed:
-                raise EngineError(f"no Dask scheduler answers at {self._address}: {said(failed)}.") from failed
+                raise EngineError(
+                    f"no Dask scheduler answers at {self._address}: {without_full_stop(failed)}."
+                ) from failed
             weakref.finalize(self, self._client.close)
         if self._client is None:
             try:
@@ -141,7 +143,7 @@ class Dask(Engine):
                     )
                 except RuntimeError as failed:
                     raise EngineError(
-                        f"Dask could not start processes on this machine: {said(failed)}. {UNGUARDED}"
+                        f"Dask could not start processes on this machine: {without_full_stop(failed)}. {UNGUARDED}"
                     ) from failed
                 self._client = Client(cluster)
                 weakref.finalize(self, _close, self._client, cluster)
@@ -211,8 +213,9 @@ def _everywhere(client: Client, work: Any) -> Any:
         except UNSENT as lost:
             if attempt == ATTEMPTS - 1:
                 raise EngineError(
-                    f"the Dask cluster lost workers {ATTEMPTS} times while they were sent the work: {said(lost)}. See "
-                    "whether workers and scheduler run, and why workers die; want of memory is the usual reason."
+                    f"the Dask cluster lost workers {ATTEMPTS} times while they were sent the work: "
+                    f"{without_full_stop(lost)}.",
+                    "See whether workers and scheduler run, and why workers die; want of memory is the usual reason.",
                 ) from lost
             time.sleep(PAUSE)
     raise AssertionError("not reached")
@@ -237,7 +240,7 @@ def _shard(work: PieceWork[Any], finding: Finding[Any], number: int, count: int)
     return parts[number] if number < len(parts) else work.merged([])
 
 
-def _dropped(finding: Finding[Any]) -> Dropped:
+def _dropped(finding: Finding[Any]) -> DroppedRows:
     return finding.dropped
 
 

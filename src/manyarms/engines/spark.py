@@ -17,12 +17,13 @@ from manyarms import errors
 from manyarms._base.checks import as_count
 from manyarms.core.logged_data import Logs
 from manyarms.engines.base import LOCAL, Engine, Finding, Found, OnFound, PieceWork, Result, Spread, Task, Work
-from manyarms.errors import EngineError, ManyarmsError, said
+from manyarms.errors import EngineError, ManyarmsError, without_full_stop
 from manyarms.logs.log_stream import LogStream
-from manyarms.logs.row_reader import Dropped
+from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import Source
-from manyarms.model_file.container import from_bytes, to_bytes
-from manyarms.model_file.saved import describe, rebuild
+from manyarms.model_file.arrow_file import from_bytes, to_bytes
+from manyarms.model_file.load import rebuild
+from manyarms.model_file.save import describe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +63,7 @@ class Spark(Engine):
     def total(self, logs: Logs, task: Task[Found]) -> Found:
         if not isinstance(logs, LogStream):
             return LOCAL.total(logs, task)
-        work = PieceWork(task, logs.reading)
+        work = PieceWork(task, logs.reader)
         with self._merged(logs, work) as table, _told_of_python():
             rows = table.collect()
         _raise_refusal(row.payload for row in rows if row.shard == REFUSED)
@@ -76,14 +77,14 @@ class Spark(Engine):
             with LOCAL.spread(logs, task) as held:
                 yield held
             return
-        with self._merged(logs, PieceWork(task, logs.reading)) as table:
+        with self._merged(logs, PieceWork(task, logs.reader)) as table:
             kept = table.persist()
             try:
                 with _told_of_python():
                     refused = kept.where(f"shard = {REFUSED}").collect()
                 _raise_refusal(row.payload for row in refused)
                 shards = _OnExecutors(kept, task)
-                logs.note_dropped(sum(shards.of_findings(attrgetter("dropped")), Dropped()))
+                logs.note_dropped(sum(shards.of_findings(attrgetter("dropped")), DroppedRows()))
                 yield shards
             finally:
                 kept.unpersist()
@@ -124,7 +125,9 @@ class Spark(Engine):
                 active = None if self._master is not None else SparkSession.getActiveSession()
                 self._session = active or builder.config(map=settings).getOrCreate()
             except PySparkException as failed:
-                raise EngineError(f"Spark could not be started; it needs Java 17: {said(failed)}.") from failed
+                raise EngineError(
+                    f"Spark could not be started; it needs Java 17: {without_full_stop(failed)}."
+                ) from failed
         return self._session
 
     @property
@@ -294,7 +297,7 @@ def _sent(finding: Finding[Any]) -> bytes:
 
 def _received(payload: Any, task: Task[Found]) -> Finding[Found]:
     data = payload.as_buffer() if hasattr(payload, "as_buffer") else payload
-    kinds = {kind.saved_as: kind for kind in (Finding, Dropped, *task.kinds)}
+    kinds = {kind.saved_as: kind for kind in (Finding, DroppedRows, *task.kinds)}
     found = rebuild(*from_bytes(data), kinds)
     assert isinstance(found, Finding)
     return found

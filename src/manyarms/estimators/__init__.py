@@ -1,7 +1,7 @@
 """Other judges of a policy, on one interface: `estimator.estimate(policy, logs)`."""
 
 from manyarms.estimators.compare import Comparison, compare, slope
-from manyarms.estimators.estimator import Estimator, Rounds
+from manyarms.estimators.estimator import Estimator, Rounds, SamplingEstimator
 from manyarms.estimators.importance_weighted import (
     DR,
     IPS,
@@ -44,6 +44,7 @@ __all__ = [
     "PolicyConvolution",
     "Replay",
     "Rounds",
+    "SamplingEstimator",
     "SubGaussianDR",
     "SubGaussianIPS",
     "SwitchDR",

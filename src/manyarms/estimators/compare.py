@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,24 +16,13 @@ from manyarms._base.progress import Progress, reporter
 from manyarms.core.estimate import Estimate
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
-from manyarms.core.tables import Tabular
+from manyarms.core.result_tables import Tabular
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 
 
-@runtime_checkable
-class Judge(Protocol):
-    """Anything that estimates the value of a policy from logs."""
-
-    name: str
-
-    def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
-        """The value of a policy."""
-        ...
-
-
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One policy under one estimator."""
 
     policy: str
@@ -50,7 +39,7 @@ class Comparison(Tabular):
         left_out: The pairs that were not reported, with the reason.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
     left_out: tuple[tuple[str, str, str], ...] = ()
 
     def records(self, level: float = 0.95) -> list[dict[str, Any]]:
@@ -61,7 +50,7 @@ class Comparison(Tabular):
         """
         return [{"policy": row.policy, "estimator": row.estimator, **row.estimate.record(level)} for row in self.rows]
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ComparisonRow]:
         return iter(self.rows)
 
     def __len__(self) -> int:
@@ -83,7 +72,7 @@ class Comparison(Tabular):
 def compare(
     policies: Mapping[str, Policy] | Sequence[Policy],
     logs: LoggedData,
-    estimators: Sequence[Judge],
+    estimators: Sequence[Estimator],
     *,
     eligible: Any = None,
     allow_training_rounds: bool = False,
@@ -106,7 +95,7 @@ def compare(
         raise InputError("compare needs at least one policy and one estimator.")
     if not isinstance(policies, Mapping):
         policies = {f"{type(policy).__name__} {i}": policy for i, policy in enumerate(policies)}
-    rows: list[Row] = []
+    rows: list[ComparisonRow] = []
     left_out: list[tuple[str, str, str]] = []
     pairs = [(name, policy, judge) for name, policy in policies.items() for judge in estimators]
     with reporter(progress, len(pairs), "estimates") as report:
@@ -117,15 +106,15 @@ def compare(
                 # One estimator that cannot judge one policy must not cost the others their answer.
                 left_out.append((name, judge.name, str(cause)))
             else:
-                if estimate.diagnostics.get("judged_on_training_rounds") and not allow_training_rounds:
+                if estimate.diagnostics.get("evaluated_on_training_rounds") and not allow_training_rounds:
                     left_out.append((name, judge.name, "learned from these rounds"))
                 else:
-                    rows.append(Row(name, judge.name, estimate))
+                    rows.append(ComparisonRow(name, judge.name, estimate))
             report(done, len(pairs))
     return Comparison(tuple(rows), tuple(left_out))
 
 
-class Chosen(NamedTuple):
+class SlopeChoice(NamedTuple):
     """The estimator that SLOPE++ settles on, and what it says."""
 
     estimator: Estimator
@@ -134,7 +123,7 @@ class Chosen(NamedTuple):
 
 def slope(
     estimators: Sequence[Estimator], policy: Policy, logs: LoggedData, *, level: float = 0.95, eligible: Any = None
-) -> Chosen:
+) -> SlopeChoice:
     """The narrowest estimator whose interval is still at peace with all wider ones.
 
     Estimators are put in order of the width of their intervals, widest (least biased) first. One is accepted as long as
@@ -151,7 +140,7 @@ def slope(
     if not estimators:
         raise InputError("slope needs at least one estimator to choose from.")
     level = as_scalar("level", level, above=0.0, below=1.0)
-    found = [Chosen(e, e.estimate(policy, logs, eligible=eligible)) for e in estimators]
+    found = [SlopeChoice(e, e.estimate(policy, logs, eligible=eligible)) for e in estimators]
     found.sort(key=lambda c: -_half_width(c.estimate, level))
     widths = np.array([_half_width(c.estimate, level) for c in found])
     values = np.array([c.estimate.value for c in found])

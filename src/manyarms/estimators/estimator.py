@@ -13,12 +13,12 @@ from manyarms._base.checks import Array, as_instance, check_overflow
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, readable, row_weights
+from manyarms.core.policy import Policy, row_weights, with_own_features
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.intervals import Interval, Normal, as_units
 from manyarms.estimators.weight_diagnostics import (
     Thresholds,
-    judge,
+    diagnostic_warnings,
     propensity_figures,
     unsupported_mass,
     weight_figures,
@@ -51,7 +51,7 @@ class Rounds:
     used: Float[Array, " n"] | None = None
 
 
-class Options(TypedDict, total=False):
+class EstimatorOptions(TypedDict, total=False):
     """What every estimator can be told.
 
     Attributes:
@@ -66,17 +66,35 @@ class Options(TypedDict, total=False):
 
 
 class Estimator(ABC):
-    """Judges a policy from logged rounds.
+    """Estimates the value of a policy from logged rounds.
 
-    A new estimator implements `rounds`, and `name` says what it is called in a table.
-
-    Args:
-        options: See `Options`.
+    Attributes:
+        name: The name that tables and reports use.
     """
 
     name: str
 
-    def __init__(self, **options: Unpack[Options]):
+    @abstractmethod
+    def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
+        """The value of a policy.
+
+        Args:
+            policy: The target policy, on the same actions as the logs.
+            logs: Logged rounds, best those that the policy was not learned from.
+            eligible: The actions that the target may choose in each round; None for all.
+        """
+
+
+class SamplingEstimator(Estimator):
+    """An estimate that is a mean over rounds, with the error of that mean.
+
+    A new estimator of this kind implements `rounds` and sets `name`.
+
+    Args:
+        options: See `EstimatorOptions`.
+    """
+
+    def __init__(self, **options: Unpack[EstimatorOptions]):
         self.interval = as_instance("interval", options.get("interval", Normal()), Interval, "an interval, as Normal()")
         self.thresholds = as_instance("thresholds", options.get("thresholds", Thresholds()), Thresholds, "Thresholds()")
         self.name = options.get("name", getattr(type(self), "name", type(self).__name__))
@@ -122,7 +140,7 @@ class Estimator(ABC):
             kind="sampling",
             method=self.interval.method,
             diagnostics=figures,
-            warnings=judge(figures, self.thresholds),
+            warnings=diagnostic_warnings(figures, self.thresholds),
             shape=self.interval.shape(units),
         )
 
@@ -157,7 +175,7 @@ class Estimator(ABC):
         mass = policy.feature_mass(logs.contexts, eligible=eligible, weights=logs.weights)
         figures["unsupported_mass"] = unsupported_mass(mass, logs)
         reused = any_shared((*policy.learned_from, *self.learned_from), (logs.fingerprint,))
-        return figures | {"judged_on_training_rounds": float(reused)} | rounds.figures
+        return figures | {"evaluated_on_training_rounds": float(reused)} | rounds.figures
 
 
 def check_target(policy: Policy, logs: LoggedData) -> None:
@@ -168,7 +186,7 @@ def check_target(policy: Policy, logs: LoggedData) -> None:
         raise ShapeError(
             f"policy has {policy.n_actions} actions; the logs have {logs.n_actions}. Pass n_actions= to LoggedData."
         )
-    readable(policy, logs.contexts, logs.features)
+    with_own_features(policy, logs.contexts, logs.features)
     if len(logs) < 2 or row_weights(logs.weights, len(logs)).sum() < 2:
         raise InputError(
             "an estimate needs at least 2 rounds, and weights count rounds: weight 2 is the row twice. "

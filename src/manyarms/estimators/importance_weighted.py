@@ -15,7 +15,7 @@ from manyarms._base.checks import Array, as_scalar
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, RangeError
-from manyarms.estimators.estimator import Estimator, Options, Rounds
+from manyarms.estimators.estimator import EstimatorOptions, Rounds, SamplingEstimator
 from manyarms.estimators.logging_policy import propensities_of
 from manyarms.estimators.reward_model import ModelEstimator
 
@@ -30,7 +30,7 @@ class WeightedEstimator(ModelEstimator):
 
     self_normalised = False
 
-    def __init__(self, model: Any = None, **options: Unpack[Options]):
+    def __init__(self, model: Any = None, **options: Unpack[EstimatorOptions]):
         super().__init__(model, **options)
 
     @abstractmethod
@@ -57,7 +57,11 @@ class _Clipped(WeightedEstimator):
     """w with a floor on the propensity and a ceiling on the weight."""
 
     def __init__(
-        self, model: Any = None, clip: float | None = None, cap: float | None = None, **options: Unpack[Options]
+        self,
+        model: Any = None,
+        clip: float | None = None,
+        cap: float | None = None,
+        **options: Unpack[EstimatorOptions],
     ):
         super().__init__(model, **options)
         self.clip = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
@@ -83,7 +87,7 @@ class IPS(_Clipped):
 
     name = "IPS"
 
-    def __init__(self, clip: float | None = None, cap: float | None = None, **options: Unpack[Options]):
+    def __init__(self, clip: float | None = None, cap: float | None = None, **options: Unpack[EstimatorOptions]):
         super().__init__(None, clip, cap, **options)
 
 
@@ -107,7 +111,9 @@ class DR(_Clipped):
 
     name = "DR"
 
-    def __init__(self, model: Any, clip: float | None = None, cap: float | None = None, **options: Unpack[Options]):
+    def __init__(
+        self, model: Any, clip: float | None = None, cap: float | None = None, **options: Unpack[EstimatorOptions]
+    ):
         super().__init__(model, clip=clip, cap=cap, **options)
 
 
@@ -121,7 +127,7 @@ class SNDR(DR):
 class _Tuned(WeightedEstimator):
     """An estimator with a model and one number."""
 
-    def __init__(self, model: Any, parameter: float, **options: Unpack[Options]):
+    def __init__(self, model: Any, parameter: float, **options: Unpack[EstimatorOptions]):
         super().__init__(model, **options)
         self.parameter = parameter
 
@@ -137,7 +143,7 @@ class SwitchDR(_Tuned):
 
     name = "Switch-DR"
 
-    def __init__(self, model: Any, threshold: float, **options: Unpack[Options]):
+    def __init__(self, model: Any, threshold: float, **options: Unpack[EstimatorOptions]):
         super().__init__(model, _non_negative("threshold", threshold), **options)
 
     def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -156,7 +162,7 @@ class DRos(_Tuned):
 
     name = "DRos"
 
-    def __init__(self, model: Any, shrinkage: float, **options: Unpack[Options]):
+    def __init__(self, model: Any, shrinkage: float, **options: Unpack[EstimatorOptions]):
         super().__init__(model, _non_negative("shrinkage", shrinkage), **options)
 
     def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -176,7 +182,7 @@ class SubGaussianIPS(WeightedEstimator):
 
     name = "SG-IPS"
 
-    def __init__(self, parameter: float, **options: Unpack[Options]):
+    def __init__(self, parameter: float, **options: Unpack[EstimatorOptions]):
         super().__init__(**options)
         self.parameter = _share("parameter", parameter)
 
@@ -195,7 +201,7 @@ class SubGaussianDR(_Tuned):
 
     name = "SG-DR"
 
-    def __init__(self, model: Any, parameter: float, **options: Unpack[Options]):
+    def __init__(self, model: Any, parameter: float, **options: Unpack[EstimatorOptions]):
         super().__init__(model, _share("parameter", parameter), **options)
 
     def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -212,7 +218,7 @@ class ExponentialSmoothing(WeightedEstimator):
 
     name = "ES"
 
-    def __init__(self, alpha: float, **options: Unpack[Options]):
+    def __init__(self, alpha: float, **options: Unpack[EstimatorOptions]):
         super().__init__(**options)
         self.alpha = _share("alpha", alpha)
 
@@ -220,7 +226,7 @@ class ExponentialSmoothing(WeightedEstimator):
         return target / propensities**self.alpha
 
 
-class LogarithmicSmoothing(Estimator):
+class LogarithmicSmoothing(SamplingEstimator):
     """mean of log(1 + λ w r) / λ, for rewards not below zero: large weights count by their logarithm (Sakhi et al.).
 
     Args:
@@ -230,7 +236,7 @@ class LogarithmicSmoothing(Estimator):
 
     name = "LS"
 
-    def __init__(self, parameter: float, **options: Unpack[Options]):
+    def __init__(self, parameter: float, **options: Unpack[EstimatorOptions]):
         super().__init__(**options)
         self.parameter = as_scalar("parameter", parameter, at_least=0.0)
 
@@ -249,7 +255,7 @@ class LogarithmicSmoothing(Estimator):
         return Rounds(np.zeros(len(logs)), smoothed, None, weights, propensities, figures)
 
 
-class Replay(Estimator):
+class Replay(SamplingEstimator):
     """The mean reward of the rounds whose logged action is the policy's: right when logging was uniform (Li et al.).
 
     Args:

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_count, as_scalar
 from manyarms._base.rng import as_generator
 from manyarms.core.estimate import Method, Shape
-from manyarms.linalg.groups import chunks, sum_by
+from manyarms.linalg.indexing import chunks, sum_by
 
 
 @dataclass(frozen=True)

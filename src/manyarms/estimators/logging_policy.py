@@ -14,7 +14,7 @@ from manyarms.core.choices import Choices
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy, row_weights
 from manyarms.errors import InputError, PropensityError, ShapeError
-from manyarms.linalg.groups import chunks
+from manyarms.linalg.indexing import chunks
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline

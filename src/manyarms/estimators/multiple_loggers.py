@@ -12,7 +12,7 @@ from manyarms._base.checks import Array, as_actions
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy, row_weights
 from manyarms.errors import InputError, ShapeError
-from manyarms.estimators.estimator import Options, Rounds, check_target
+from manyarms.estimators.estimator import EstimatorOptions, Rounds, check_target
 from manyarms.estimators.logging_policy import propensities_of
 from manyarms.estimators.reward_model import ModelEstimator
 
@@ -20,7 +20,7 @@ from manyarms.estimators.reward_model import ModelEstimator
 class _Stratified(ModelEstimator):
     """What both share: rounds that know which policy logged them, and perhaps a reward model."""
 
-    def __init__(self, strata: Any, model: Any, **options: Unpack[Options]):
+    def __init__(self, strata: Any, model: Any, **options: Unpack[EstimatorOptions]):
         super().__init__(model, **options)
         self.strata: Int[Array, " n"] = as_actions("strata", strata)
 
@@ -50,7 +50,9 @@ class BalancedIPS(_Stratified):
 
     name = "balanced IPS"
 
-    def __init__(self, logging_policies: Sequence[Policy], strata: Any, model: Any = None, **options: Unpack[Options]):
+    def __init__(
+        self, logging_policies: Sequence[Policy], strata: Any, model: Any = None, **options: Unpack[EstimatorOptions]
+    ):
         super().__init__(strata, model, **options)
         self.logging_policies = tuple(logging_policies)
         if int(self.strata.max(initial=-1)) >= len(self.logging_policies):
@@ -87,7 +89,7 @@ class WeightedIPS(_Stratified):
 
     name = "weighted IPS"
 
-    def __init__(self, strata: Any, model: Any = None, **options: Unpack[Options]):
+    def __init__(self, strata: Any, model: Any = None, **options: Unpack[EstimatorOptions]):
         super().__init__(strata, model, **options)
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:

@@ -17,12 +17,12 @@ from manyarms._base.checks import Array, as_count, as_instance, as_matrix
 from manyarms._base.rng import as_generator
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.errors import DataTypeError, InputError, ShapeError
-from manyarms.estimators.estimator import Estimator, Options, check_target
-from manyarms.estimators.weight_diagnostics import Thresholds, judge
+from manyarms.estimators.estimator import Estimator, EstimatorOptions, SamplingEstimator, check_target
+from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
 from manyarms.likelihoods import Hurdle, Likelihood
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.posterior import fit
@@ -131,7 +131,7 @@ class CrossFit(RewardModel):
         return (rng.permutation(int(keys.max()) + 1) % self.n_folds)[keys]
 
 
-class ModelEstimator(Estimator):
+class ModelEstimator(SamplingEstimator):
     """An estimator that may have a reward model: weights then multiply r - r̂ instead of r, and Σ_a π r̂ is added.
 
     Args:
@@ -139,7 +139,7 @@ class ModelEstimator(Estimator):
         options: `interval`, how the error is told; `thresholds`, when to warn.
     """
 
-    def __init__(self, model: Any, **options: Unpack[Options]):
+    def __init__(self, model: Any, **options: Unpack[EstimatorOptions]):
         super().__init__(**options)
         self.model = None if model is None else as_model(model)
 
@@ -191,7 +191,7 @@ def _rows_of(eligible: Any, rows: Array) -> Any:
     return eligible if shared else eligible[rows]
 
 
-class DM:
+class DM(Estimator):
     """V(π) under a posterior: sDM, DM (Bayes) or DM (Freq), according to the prior it was fitted with.
 
     It needs no propensities, and it may be judged on the logs it was fitted to: a posterior already counts them.
@@ -211,4 +211,4 @@ class DM:
         """The posterior of the policy's value on the logged contexts."""
         check_target(policy, logs)
         found = self.posterior.value(policy, logs.contexts, eligible=eligible, weights=logs.weights, groups=logs.groups)
-        return replace(found, warnings=(*found.warnings, *judge(found.diagnostics, self.thresholds)))
+        return replace(found, warnings=(*found.warnings, *diagnostic_warnings(found.diagnostics, self.thresholds)))

@@ -12,10 +12,10 @@ from manyarms._base.checks import Array, as_count, as_floats, as_scalar
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy, row_weights
 from manyarms.errors import InputError, ShapeError
-from manyarms.estimators.estimator import Options, Rounds
+from manyarms.estimators.estimator import EstimatorOptions, Rounds
 from manyarms.estimators.logging_policy import as_labels, logging_of
 from manyarms.estimators.reward_model import ModelEstimator
-from manyarms.linalg.pairs import shape_of
+from manyarms.linalg.indexing import shape_of
 
 
 class SetWeighted(ModelEstimator):
@@ -30,7 +30,7 @@ class SetWeighted(ModelEstimator):
         set_of_action: Int[Array, " K"],
         model: Any,
         floor: float,
-        **options: Unpack[Options],
+        **options: Unpack[EstimatorOptions],
     ):
         super().__init__(model, **options)
         self._sets, self._set_of_action = sets, set_of_action
@@ -74,7 +74,7 @@ class MIPS(SetWeighted):
 
     name = "MIPS"
 
-    def __init__(self, clusters: Any, clip: float | None = None, **options: Unpack[Options]):
+    def __init__(self, clusters: Any, clip: float | None = None, **options: Unpack[EstimatorOptions]):
         labels = as_labels("clusters", clusters)
         floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
         super().__init__(cluster_sets(labels), labels, None, floor=floor, **options)
@@ -92,7 +92,7 @@ class OffCEM(SetWeighted):
 
     name = "OffCEM"
 
-    def __init__(self, clusters: Any, model: Any, clip: float | None = None, **options: Unpack[Options]):
+    def __init__(self, clusters: Any, model: Any, clip: float | None = None, **options: Unpack[EstimatorOptions]):
         labels = as_labels("clusters", clusters)
         floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
         super().__init__(cluster_sets(labels), labels, model, floor=floor, **options)
@@ -112,7 +112,7 @@ class PolicyConvolution(SetWeighted):
 
     name = "PC"
 
-    def __init__(self, embeddings: Any, k: int, clip: float | None = None, **options: Unpack[Options]):
+    def __init__(self, embeddings: Any, k: int, clip: float | None = None, **options: Unpack[EstimatorOptions]):
         sets = neighbourhoods(embeddings, k)
         floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
         everyone = np.arange(shape_of(sets)[0])

@@ -11,10 +11,9 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array
 from manyarms.core.catalog import as_column, encode
-from manyarms.core.feature_mass import FeatureMass
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, row_weights
-from manyarms.core.tables import Records
+from manyarms.core.policy import FeatureMass, Policy, row_weights
+from manyarms.core.result_tables import Records
 from manyarms.priors.prior_builder import metadata, with_missing
 
 
@@ -100,7 +99,7 @@ def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, el
     )
 
 
-def judge(figures: Mapping[str, float], limits: Thresholds) -> tuple[str, ...]:
+def diagnostic_warnings(figures: Mapping[str, float], limits: Thresholds) -> tuple[str, ...]:
     """The figures in plain words, where they are bad."""
     found: list[str] = []
     size = figures.get("effective_sample_size")
@@ -122,6 +121,6 @@ def judge(figures: Mapping[str, float], limits: Thresholds) -> tuple[str, ...]:
     prior = figures.get("prior_share", 0.0)
     if prior > limits.max_prior_share:
         found.append(f"{prior:.0%} of the prior's variance is left: the answer is more the prior's than the data's")
-    if figures.get("judged_on_training_rounds"):
+    if figures.get("evaluated_on_training_rounds"):
         found.append("policy or reward model was learned from these very rounds; judge it on others (logs.split)")
     return tuple(found)

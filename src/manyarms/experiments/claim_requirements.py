@@ -90,9 +90,7 @@ class BestIsBetter(_OnOneProblem):
         return [self._over(table, rival, n) for rival in self.rivals for n in self.rounds]
 
     def _over(self, table: Table, rival: str, n: int) -> MethodComparison:
-        gains = {
-            name: list(table.gains(self.problem, self.kind, name, rival, n).values()) for name in self.candidates
-        }
+        gains = {name: list(table.gains(self.problem, self.kind, name, rival, n).values()) for name in self.candidates}
         best = max(gains, key=lambda name: np.mean(gains[name]) if gains[name] else -np.inf)
         comparison = above_zero(f"the best of {', '.join(self.candidates)} over {rival}", n, gains[best])
         p_for = min(1.0, comparison.p_for * len(self.candidates))

@@ -1,4 +1,4 @@
-"""A figure: panels of methods on problems, the claims about them, and the comparison of user methods with the others."""
+"""A figure: panels of methods on problems, claims about them, and user methods compared with the others."""
 
 from __future__ import annotations
 
@@ -205,6 +205,9 @@ def _head_to_head(figure: Figure, panel: Panel, name: str, table: Table, size: S
 
 def _compare(panel: Panel, name: str, rival: str, n: int, table: Table, *, timed: bool) -> MethodComparison:
     label, kind = panel.problem.label, panel.kind
-    faster, better = Faster(label, kind, name, rival, n, f"n = {n:,}"), BetterThanEach(label, kind, name, (rival,), (n,))
+    faster, better = (
+        Faster(label, kind, name, rival, n, f"n = {n:,}"),
+        BetterThanEach(label, kind, name, (rival,), (n,)),
+    )
     (comparison,) = (faster if timed else better).comparisons(table)
     return comparison

@@ -21,9 +21,9 @@ import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
 from manyarms.core.estimate import Estimate
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.policy import Policy
-from manyarms.errors import InputError, said
+from manyarms.errors import InputError, without_full_stop
 from manyarms.estimators import DR, IPS, MIPS, SNIPS, CrossFit, Estimator, OffCEM, PolicyConvolution
 from manyarms.experiments.problem import Kind, Known, MethodTask
 from manyarms.learners import (
@@ -106,7 +106,11 @@ class DirectMethod(Method):
 
     def _fit(self, task: MethodTask) -> RewardPosterior:
         prior, likelihood = self.prior(task.known), self.likelihood(task.known)
-        return learn_prior(task.logs, prior, likelihood).posterior if self.learns_prior else fit(task.logs, prior, likelihood)
+        return (
+            learn_prior(task.logs, prior, likelihood).posterior
+            if self.learns_prior
+            else fit(task.logs, prior, likelihood)
+        )
 
 
 class JointPosteriorMethod(Method):
@@ -233,9 +237,7 @@ PC = WeightingMethod(
     lambda task: PolicyConvolution(task.known.vectors, N_NEIGHBOURS),
     lambda task, training: PolicyConvolutionLearner(task.known.vectors, N_NEIGHBOURS, training=training),
 )
-PESSIMISTIC = DirectMethod(
-    "sDM, pessimistic", _structured, policy=lambda posterior: Pessimistic(posterior, delta=0.05)
-)
+PESSIMISTIC = DirectMethod("sDM, pessimistic", _structured, policy=lambda posterior: Pessimistic(posterior, delta=0.05))
 CLICKS = DirectMethod("sDM (Bernoulli)", _structured, lambda known: Bernoulli())
 LEARNED = DirectMethod("sDM (learned prior)", lambda known: known.learnable, learns_prior=True)
 DR_SDM = _doubly_robust("DR (sDM)", _structured)
@@ -323,19 +325,23 @@ def load_method(spec: str) -> Method:
     source, colon, name = spec.rpartition(":")
     if not colon or not source or not name:
         raise InputError(f"{spec!r} does not say which class is meant.", FORM)
-    module = _load_file(Path(source)) if source.endswith(".py") else _import(source, importlib.import_module, source, FORM)
+    module = (
+        _load_file(Path(source)) if source.endswith(".py") else _import(source, importlib.import_module, source, FORM)
+    )
     method_class = getattr(module, name, None)
     if not isinstance(method_class, type) or not issubclass(method_class, Method):
         raise InputError(f"{source} has no class {name} that is a Method.", FORM)
     try:
         method = method_class()
     except (Exception, SystemExit) as error:
-        problem = f"{name}() failed: {type(error).__name__}: {said(error)}."
+        problem = f"{name}() failed: {type(error).__name__}: {without_full_stop(error)}."
         raise InputError(problem, "It must need no arguments.") from error
     if not isinstance(getattr(method, "name", None), str) or not method.name:
         raise InputError(f"{name} has no name.", 'Write `name = "..."` in the class.')
     if not method.offers("ope") and not method.offers("opl"):
-        raise InputError(f"{name} has neither `estimate` nor `learn`, so there is nothing to run.", "Write one of them.")
+        raise InputError(
+            f"{name} has neither `estimate` nor `learn`, so there is nothing to run.", "Write one of them."
+        )
     return method
 
 
@@ -367,5 +373,5 @@ def _import(source: str | Path, load: Callable[[Any], Any], argument: Any, remed
     try:
         return load(argument)
     except (Exception, SystemExit) as error:
-        problem = f"{source} cannot be imported: {type(error).__name__}: {said(error)}."
+        problem = f"{source} cannot be imported: {type(error).__name__}: {without_full_stop(error)}."
         raise InputError(problem, remedy) from error

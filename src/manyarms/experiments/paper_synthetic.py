@@ -1,12 +1,16 @@
-"""What several figures share: problems, names, the words for their settings.
-
-The figures on well-specified synthetic problems.
-"""
+"""The figures on well-specified synthetic problems, and what all figures on synthetic problems share."""
 
 from __future__ import annotations
 
-from manyarms.experiments.claim_requirements import MatchesReferences, BetterThanEach, BestIsBetter, GainLargerAt, Reference, GainGrows
 from manyarms.experiments.claim import Claim
+from manyarms.experiments.claim_requirements import (
+    BestIsBetter,
+    BetterThanEach,
+    GainGrows,
+    GainLargerAt,
+    MatchesReferences,
+    Reference,
+)
 from manyarms.experiments.figure import ROUNDS, Figure, Panel
 from manyarms.experiments.methods import (
     BEYOND,
@@ -30,9 +34,9 @@ SETTING_ONE = Synthetic()
 """K = 1000, d = d' = 10, uniform logging."""
 
 SETTING = (
-    "Contexts uniform on [-1, 1]^d, d = 10; W_a and μ uniform on [-1, 1]; Σ = 3 I, Σ_a = I, σ = 1. Truth and relative "
-    "reward on 2,000 fresh contexts of the instance; estimators average over the logged contexts. The target picks the "
-    "truly best action half the time and a random one otherwise."
+    "Contexts uniform on [-1, 1]^d, d = 10; W_a and μ uniform on [-1, 1]; Σ = 3 I, Σ_a = I, σ = 1. The truth and the "
+    "relative reward are computed on 2,000 fresh contexts of the instance; estimators average over logged contexts. "
+    "The target takes the truly best action half the time and a random one otherwise."
 )
 
 BASELINES = (
@@ -43,18 +47,16 @@ BASELINES = (
 
 
 def names(*methods: Method) -> tuple[str, ...]:
-    """Of these methods."""
+    """The names of these methods."""
     return tuple(method.name for method in methods)
 
 
 RIVALS = names(*PAPER[1:])
 """The baselines of the paper."""
 
+DIRECT_RIVALS = names(*DIRECT[1:])
 IPS_FAMILY = names(IPS_, SNIPS_, DR_)
 CLUSTERED = names(MIPS_, PC)
-
-__all__ = ["BASELINES", "CLUSTERED", "IPS_FAMILY", "RIVALS", "ROUNDS", "SETTING", "SETTING_ONE", "names"]
-
 
 ONE = SETTING_ONE.label
 LATENT_DIMS = (5, 10, 20)
@@ -62,7 +64,6 @@ GRID = {(K, latent): Synthetic(n_actions=K, latent_dim=latent) for K in (100, 10
 NAMED_GRID = {f"K = {K}, d' = {latent}": problem for (K, latent), problem in GRID.items()}
 CATALOGS = (10, 100, 1000, 10_000, 100_000)
 GREEDY_LOGGED = Synthetic(logging="epsilon-greedy")
-DIRECT_RIVALS = names(*DIRECT[1:])
 
 # Mean and standard error over 50 instances, from an independent implementation that is not public.
 _REWARDS = {
@@ -106,7 +107,7 @@ SYNTHETIC_OPL = Figure(
     (
         Claim("sDM learns a better policy than every baseline.", (BetterThanEach(ONE, "opl", "sDM", RIVALS, ROUNDS),)),
         Claim(
-            "The gain over the direct methods is larger at small n: at 100 than at 10,000 for DM (Bayes).",
+            "The gain over DM (Bayes) is larger at small n: at n = 100 than at n = 10,000.",
             (GainLargerAt(ONE, "opl", "sDM", "DM (Bayes)", 100, 10_000),),
         ),
         Claim(
@@ -117,14 +118,14 @@ SYNTHETIC_OPL = Figure(
             "snIPS, DR and MIPS do not beat the direct methods in learning: DM (Bayes) and DM (Freq) are better.",
             tuple(BetterThanEach(ONE, "opl", dm, names(SNIPS_, DR_, MIPS_), ROUNDS) for dm in DIRECT_RIVALS),
             remark=(
-                "DM (Bayes) is better everywhere. DM (Freq) is not at n = 10,000, where snIPS and DR pass it: with "
-                "about as many rounds an action as features, a regression with next to no penalty (λ = 0.001) fits "
-                "the noise, and the greedy policy then picks what is overestimated most. Its own curve falls from n "
-                "= 2,000 on."
+                "DM (Bayes) is better everywhere. DM (Freq) is not better at n = 10,000, where snIPS and DR overtake "
+                "it. With about as many rounds per action as features, a regression with almost no penalty (λ = 0.001) "
+                "fits the noise, and the greedy policy then takes what is overestimated most. Its own curve falls from "
+                "n = 2,000 on."
             ),
         ),
         Claim(
-            "Relative rewards are those of an independent implementation, within two joint standard errors.",
+            "Relative rewards agree with an independent implementation, within two joint standard errors.",
             (MatchesReferences(_references("opl", _REWARDS)),),
         ),
     ),
@@ -133,17 +134,19 @@ SYNTHETIC_OPL = Figure(
 
 SYNTHETIC_OPE = Figure(
     "synthetic-ope",
-    "Judging a policy, synthetic problems",
+    "Evaluating a policy, synthetic problems",
     "Figure 2, synthetic, OPE",
     (Panel("K = 1000", SETTING_ONE, "ope", names(*PAPER, *BEYOND), factor=6.0),),
     (
-        Claim("sDM has a smaller squared error than every baseline.", (BetterThanEach(ONE, "ope", "sDM", RIVALS, ROUNDS),)),
+        Claim(
+            "sDM has a smaller squared error than every baseline.", (BetterThanEach(ONE, "ope", "sDM", RIVALS, ROUNDS),)
+        ),
         Claim(
             "MIPS and PC lead the IPS family at K = 1000: both are better than IPS, snIPS and DR.",
             tuple(BetterThanEach(ONE, "ope", ours, IPS_FAMILY, ROUNDS) for ours in CLUSTERED),
             remark=(
-                "They lead IPS and DR up to n = 500, when hardly any weight is not zero, and fall behind from n = "
-                "2,000 on; snIPS is ahead of both from n = 1,000. Their squared error does not shrink with n: it is "
+                "They lead IPS and DR up to n = 500, when almost all weights are zero, and fall behind from n = 2,000 "
+                "on; snIPS is better than both from n = 1,000 on. Their squared error does not shrink with n: it is "
                 "bias, since actions with similar W_a μ do not have similar rewards in this model. The paper does "
                 "not say what its clusters and neighbours were made of."
             ),
@@ -152,13 +155,13 @@ SYNTHETIC_OPE = Figure(
             "snIPS, DR and MIPS beat DM (Bayes) and DM (Freq) in evaluation.",
             tuple(BetterThanEach(ONE, "ope", ours, DIRECT_RIVALS, ROUNDS) for ours in names(SNIPS_, DR_, MIPS_)),
             remark=(
-                "Only in the middle: snIPS is ahead of both direct methods from n = 1,000 to 5,000, DR at 5,000, "
-                "MIPS never of DM (Bayes). At n = 100 weights are zero or huge; at n = 10,000 both direct methods "
-                "are better."
+                "Only in the middle: snIPS is better than both direct methods from n = 1,000 to 5,000, DR at 5,000, "
+                "and MIPS is never better than DM (Bayes). At n = 100 weights are zero or huge; at n = 10,000 both "
+                "direct methods are better."
             ),
         ),
         Claim(
-            "Squared errors are those of an independent implementation, within two joint standard errors.",
+            "Squared errors agree with an independent implementation, within two joint standard errors.",
             (MatchesReferences(_references("ope", _ERRORS)),),
         ),
     ),
@@ -172,63 +175,70 @@ GRID_OPL = Figure(
     tuple(Panel(at, problem, "opl", names(*DIRECT), factor=4.0) for at, problem in NAMED_GRID.items()),
     (
         Claim(
-            "sDM is ahead of DM (Bayes) and DM (Freq) for every K and d'.",
-            tuple(BetterThanEach(p.label, "opl", "sDM", DIRECT_RIVALS, ROUNDS, f"{at}: ") for at, p in NAMED_GRID.items()),
+            "sDM learns a better policy than DM (Bayes) and DM (Freq) for every K and d'.",
+            tuple(
+                BetterThanEach(p.label, "opl", "sDM", DIRECT_RIVALS, ROUNDS, f"{at}: ") for at, p in NAMED_GRID.items()
+            ),
         ),
         Claim(
             "The gap to DM (Bayes) and DM (Freq) widens from K = 100 to K = 1000, at every n and d'.",
             tuple(
-                GainGrows(tuple((f"K = {K}", GRID[K, p].label) for K in (100, 1000)), "opl", "sDM", dm, n, f"d' = {p}: ")
+                GainGrows(
+                    tuple((f"K = {K}", GRID[K, p].label) for K in (100, 1000)), "opl", "sDM", dm, n, f"d' = {p}: "
+                )
                 for dm in DIRECT_RIVALS
                 for p in LATENT_DIMS
                 for n in ROUNDS
             ),
             remark=(
-                "To DM (Bayes) it widens everywhere. To DM (Freq) it does but once: at K = 100, n = 1,000 an action "
-                "has as many rounds as there are features, where a regression without a penalty is at its worst."
+                "The gap to DM (Bayes) widens everywhere. The gap to DM (Freq) widens with one exception: at K = 100, "
+                "n = 1,000 an action has as many rounds as there are features, where a regression without a penalty "
+                "is at its worst."
             ),
         ),
         Claim(
-            "It widens with d' too, from 5 to 10 to 20, at every n and K.",
+            "The gap widens with d' too, from 5 to 10 to 20, at every n and K.",
             tuple(
-                GainGrows(tuple((f"d' = {p}", GRID[K, p].label) for p in LATENT_DIMS), "opl", "sDM", dm, n, f"K = {K}: ")
+                GainGrows(
+                    tuple((f"d' = {p}", GRID[K, p].label) for p in LATENT_DIMS), "opl", "sDM", dm, n, f"K = {K}: "
+                )
                 for dm in DIRECT_RIVALS
                 for K in (100, 1000)
                 for n in ROUNDS
             ),
             remark=(
-                "To DM (Bayes) it widens at K = 1000 up to n = 5,000, and at K = 100 up to n = 1,000; with more "
-                "rounds an action there is next to no gap left to widen. To DM (Freq) it widens while most actions "
-                "are unseen and shrinks after: a larger d' makes rewards larger against the noise that this "
-                "regression fits."
+                "The gap to DM (Bayes) widens at K = 1000 up to n = 5,000, and at K = 100 up to n = 1,000. With more "
+                "rounds per action there is almost no gap left to widen. The gap to DM (Freq) widens while most "
+                "actions are unseen and shrinks afterwards: a larger d' makes rewards larger relative to the noise "
+                "that this regression fits."
             ),
         ),
         Claim(
-            "At K = 100, n = 1000 relative rewards are those of an independent implementation, within two errors.",
+            "At K = 100, n = 1000, relative rewards agree with an independent implementation, within two errors.",
             (MatchesReferences(SMALL_REWARDS),),
         ),
     ),
-    note=f"{SETTING} Direct methods only: the gradient learners are run on the main grid.",
+    note=f"{SETTING} Direct methods only: the gradient learners are run in synthetic-opl.",
 )
 
 GRID_OPE = Figure(
     "grid-ope",
-    "Judging a policy, by number of actions and latent dimension",
+    "Evaluating a policy, by number of actions and latent dimension",
     'Appendix, "MSE of an ε-greedy target policy on synthetic problems with varying n, K and d\'"',
     tuple(Panel(at, problem, "ope", names(*PAPER, *BEYOND)) for at, problem in NAMED_GRID.items()),
     (
         Claim(
-            "sDM is ahead of every baseline for every K and d'.",
+            "sDM has a smaller squared error than every baseline for every K and d'.",
             tuple(BetterThanEach(p.label, "ope", "sDM", RIVALS, ROUNDS, f"{at}: ") for at, p in NAMED_GRID.items()),
             remark=(
-                "At K = 1000 it is, wherever the comparison is decided. At K = 100 it is up to n = 1,000; from n = "
-                "2,000 on, with twenty rounds an action or more, DM (Freq) and, at d' = 5, DM (Bayes) have the "
-                "smaller squared error. All these errors are small, and they are bias: the target picks the truly "
+                "At K = 1000 it does, wherever the comparison is decided. At K = 100 it does up to n = 1,000. From n = "
+                "2,000 on, with twenty rounds per action or more, DM (Freq) and, at d' = 5, DM (Bayes) have the "
+                "smaller squared error. All these errors are small, and they are bias: the target takes the truly "
                 "best action, a posterior shrinks exactly this one towards the others, and a regression without a "
-                "penalty does not. There the truth, taken on 2,000 contexts, has an error that is not small beside "
-                "these: its square is 0.0009, 0.0016 and 0.0032 at d' = 5, 10 and 20, against squared errors of sDM of "
-                "0.0070, 0.0042 and 0.0061 at n = 5,000 and 0.0021, 0.0025 and 0.0043 at n = 10,000. It adds as "
-                "much to all methods, and blurs their differences."
+                "penalty does not. Here the error of the truth, computed on 2,000 contexts, is not negligible: its "
+                "square is 0.0009, 0.0016 and 0.0032 at d' = 5, 10 and 20, against squared errors of sDM of 0.0070, "
+                "0.0042 and 0.0061 at n = 5,000 and 0.0021, 0.0025 and 0.0043 at n = 10,000. It adds the same amount "
+                "to all methods, and blurs their differences."
             ),
         ),
         Claim(
@@ -236,7 +246,7 @@ GRID_OPE = Figure(
             (BestIsBetter(SMALL, "ope", IPS_FAMILY, CLUSTERED, ROUNDS),),
         ),
         Claim(
-            "At K = 100, n = 1000 squared errors are those of an independent implementation, within two errors.",
+            "At K = 100, n = 1000, squared errors agree with an independent implementation, within two errors.",
             (MatchesReferences(SMALL_ERRORS),),
         ),
     ),
@@ -254,8 +264,11 @@ SCALING_K = Figure(
     ),
     (
         Claim(
-            "sDM is ahead of DM (Bayes) for every K from 10 to 100,000.",
-            tuple(BetterThanEach(p.label, "opl", "sDM", ("DM (Bayes)",), (1000,), f"K = {K:,}: ") for K, p in SCALING.items()),
+            "sDM learns a better policy than DM (Bayes) for every K from 10 to 100,000.",
+            tuple(
+                BetterThanEach(p.label, "opl", "sDM", ("DM (Bayes)",), (1000,), f"K = {K:,}: ")
+                for K, p in SCALING.items()
+            ),
         ),
         Claim(
             "The gap widens with every step of K.",
@@ -268,13 +281,16 @@ SCALING_K = Figure(
 
 GREEDY_OR_PESSIMISTIC = Figure(
     "greedy-vs-pessimistic",
-    "Greedy and pessimistic policies of the same posterior",
+    "Greedy and pessimistic policies from the same posterior",
     'Appendix, "Comparison of Greedy and Pessimistic Policies"',
     tuple(Panel(at, problem, "opl", names(SDM, PESSIMISTIC)) for at, problem in NAMED_GRID.items()),
     (
         Claim(
             "On average over instances drawn from the prior, the greedy policy is better, for every n, K and d'.",
-            tuple(BetterThanEach(p.label, "opl", "sDM", names(PESSIMISTIC), ROUNDS, f"{at}: ") for at, p in NAMED_GRID.items()),
+            tuple(
+                BetterThanEach(p.label, "opl", "sDM", names(PESSIMISTIC), ROUNDS, f"{at}: ")
+                for at, p in NAMED_GRID.items()
+            ),
         ),
     ),
     note=f"{SETTING} Pessimistic: lower confidence bound with the paper's α(d, δ), δ = 0.05.",
@@ -283,23 +299,28 @@ GREEDY_OR_PESSIMISTIC = Figure(
 EPSILON = GREEDY_LOGGED.label
 LOGGING_EPSILON_GREEDY = Figure(
     "logging-epsilon-greedy",
-    "A log by a good policy: the truly best action half the time",
+    "A log from a good policy: the truly best action half the time",
     'Appendix, "Different Logging Policy: ε-Greedy"',
     (
         Panel("Learning", GREEDY_LOGGED, "opl", names(*PAPER, LEARNED, DR_SDM), factor=2.0),
-        Panel("Judging", GREEDY_LOGGED, "ope", names(*PAPER, *BEYOND), factor=2.0),
+        Panel("Evaluation", GREEDY_LOGGED, "ope", names(*PAPER, *BEYOND), factor=2.0),
     ),
     (
-        Claim("sDM learns a better policy than every baseline.", (BetterThanEach(EPSILON, "opl", "sDM", RIVALS, ROUNDS),)),
+        Claim(
+            "sDM learns a better policy than every baseline.", (BetterThanEach(EPSILON, "opl", "sDM", RIVALS, ROUNDS),)
+        ),
         Claim(
             "IPS learns a better policy than DR and snIPS.",
             (BetterThanEach(EPSILON, "opl", "IPS", names(DR_, SNIPS_), ROUNDS),),
             remark=(
-                "At n = 5,000 and 10,000 it does. At n = 100 DR is better, and in between they cannot all be told "
-                "apart with 10 instances."
+                "At n = 5,000 and 10,000 it does. At n = 100, DR is better. In between, 10 instances are too few to "
+                "tell them all apart."
             ),
         ),
-        Claim("sDM has a smaller squared error than every baseline.", (BetterThanEach(EPSILON, "ope", "sDM", RIVALS, ROUNDS),)),
+        Claim(
+            "sDM has a smaller squared error than every baseline.",
+            (BetterThanEach(EPSILON, "ope", "sDM", RIVALS, ROUNDS),),
+        ),
     ),
     note=f"{SETTING} {BASELINES} Here the target is the logging policy itself.",
 )

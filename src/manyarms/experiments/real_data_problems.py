@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
+
 import numpy as np
 from jaxtyping import Float
 from scipy import sparse
+
 from manyarms._base.checks import Array
 from manyarms._base.rng import split
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.datasets import (
@@ -20,23 +22,23 @@ from manyarms.datasets import (
     MatrixEnvironment,
     MovieLens,
     MovieLensFactors,
+    OpenBanditLog,
     jester_world,
+    kuairec_world,
     load_jester,
     load_kuairec,
     load_movielens,
+    load_open_bandit,
     movielens_factors,
     split_cells,
-    watched_world,
-    OpenBanditLog, load_open_bandit,
 )
 from manyarms.errors import DataFileError, InputError
 from manyarms.experiments.cell import generator
 from manyarms.experiments.problem import Known, Origin, Problem, World, digest_of, shortfall
 from manyarms.experiments.synthetic_problem import Logging, ScoredWorld, clusters_of, greedy_by
-from manyarms.linalg.pairs import shape_of
+from manyarms.linalg.indexing import shape_of
 from manyarms.policies import EpsilonGreedy, TablePolicy, Uniform
 from manyarms.priors import from_categories, from_embeddings, from_tags, independent
-
 
 Target = Literal["hindsight", "context"]
 
@@ -148,8 +150,8 @@ class KuaiRecProblem(Problem):
     """Watch ratios of real users: nothing is well specified for anyone.
 
     With all of KuaiRec, contexts and vectors come from the big matrix, rewards from the small one. With the published
-    part of the small matrix alone, half of its cells, drawn anew for each instance, replace the big matrix and the other
-    half the small one; a user's eligible videos are those with a cell in the second half. Half of the users are
+    part of the small matrix alone, half of its cells, drawn anew for each instance, replace the big matrix and the
+    other half the small one; a user's eligible videos are those with a cell in the second half. Half of the users are
     logged; policies are evaluated on the others.
 
     Args:
@@ -174,7 +176,7 @@ class KuaiRecProblem(Problem):
         data = _kuairec(self.data)
         small = data.matrix(data.small)
         prior, rewards = split_cells(small, cells_rng) if data.partial else (_big(data), small)
-        world = watched_world(rewards, prior, data.categories, rank=self.rank, rng=world_rng)
+        world = kuairec_world(rewards, prior, data.categories, rank=self.rank, rng=world_rng)
         topics = np.array([categories[0] if categories else -1 for categories in world.categories])
         learnable = from_categories(topics, dim=world.environment.dim, shared_std=1.0)
         # The factorisation counts missing cells as zero: bring its products to the scale of rewards.

@@ -37,7 +37,7 @@ DECIDED_AFTER = """\
 The following was decided after results had been seen:
 
 - the margin of a tie, and the rules for agreement and coverage;
-- that coverage allows for the error of a truth computed on 2,000 contexts (without this, sDM covers 74 % at n = 10,000);
+- that coverage allows for the error of a truth computed on 2,000 contexts (without it, sDM covers 74 % at n = 10,000);
 - more instances for grid-opl (50 to 200) and for the gradient learners of misspecified-likelihood (10 to 30), because
   one comparison was still open in each;
 - fewer instances for coverage, movielens-epsilon-greedy and movielens-halves, and only three log sizes for clicks in
@@ -83,7 +83,7 @@ def reproduction_page(
     lines = [
         "# The paper, reproduced",
         "",
-        f"Written by `{command}` (manyarms {__version__}) from the rows beside the figures: edits to this page are lost. "
+        f"Written by `{command}` (manyarms {__version__}) from the rows beside the figures: edits here are lost. "
         "The paper is Aouali, Brunel, Rohde and Korba, *Bayesian Off-Policy Evaluation and Learning for Large Action "
         "Spaces*, AISTATS 2025. We know its figures by what its text says about them. Each such claim is tested below.",
         "",

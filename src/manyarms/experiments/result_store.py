@@ -2,8 +2,8 @@
 
 A cell is in a journal, synced, the moment it is finished. `compact` moves all journals into the Parquet files, each the
 old one or the new one and never half of one. Wherever a run is killed, no finished cell is lost and none is computed
-twice. Rows are sorted by their key, so the same cells give the same bytes in whatever order they were finished. Time and
-memory differ from run to run and have a file of their own.
+twice. Rows are sorted by their key, so the same cells give the same bytes in whatever order they were finished. Time
+and memory differ from run to run and have a file of their own.
 
 The record, `made-of.json`, holds a digest of the data behind each problem and of the file of each user method. It is
 written before the first of their rows is computed. Rows of other data, or of a method that has changed since, are
@@ -26,7 +26,7 @@ from uuid import uuid4
 import numpy as np
 
 from manyarms._base.files import parquet_bytes, replace_files
-from manyarms.errors import DataFileError, InputError, ManyarmsError, said
+from manyarms.errors import DataFileError, InputError, ManyarmsError, without_full_stop
 from manyarms.experiments.cell import RECIPE, Cell, Outcome, Results, draw_world, score
 from manyarms.experiments.methods import MethodFile
 from manyarms.experiments.problem import Origin, Problem
@@ -173,7 +173,7 @@ class Store:
         try:
             table = pq.read_table(path)
         except (OSError, pa.ArrowException) as damage:
-            raise DataFileError(f"{path} cannot be read as Parquet: {said(damage)}.", remedy) from damage
+            raise DataFileError(f"{path} cannot be read as Parquet: {without_full_stop(damage)}.", remedy) from damage
         recipe = (table.schema.metadata or {}).get(RECIPE_KEY.encode())
         if recipe != str(RECIPE).encode():
             raise DataFileError(f"{path} is of another version: its rows mean something else.", remedy)

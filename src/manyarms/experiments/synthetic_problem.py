@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 
 from manyarms._base.checks import Array
 from manyarms._base.rng import split
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.datasets import SyntheticProblem

@@ -8,14 +8,14 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_instance, as_scalar, frozen
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.latent_covariance import MAX_DENSE_LATENT
-from manyarms.core.observed_rows import Observed, RankGroup, action_chunks
-from manyarms.core.statistics import Statistics
+from manyarms.core.observed_rows import ObservedRows, RankGroup, group_rows, merge_groups
+from manyarms.core.statistics import ActionSums, Statistics
 from manyarms.errors import NumericalError, ShapeError
 from manyarms.inference.latent_posterior import LatentEvidence, LatentPosterior, gather
-from manyarms.inference.square_root import observe
-from manyarms.linalg.factor import gram, lower_factor, solve_lower, solve_lower_t
+from manyarms.linalg.factor import gram, gram_root, lower_factor, solve_lower, solve_lower_t
+from manyarms.linalg.indexing import cache_chunks, chunks
 from manyarms.linalg.threads import one_blas_thread
 
 
@@ -47,6 +47,33 @@ def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: fl
     return condition_on(prior.base, observed)
 
 
+def observe(statistics: Statistics, noise_std: float) -> ObservedRows:
+    """R_a = Φ_a / σ and ρ_a = r_a / σ, or d rows that say the same where only sums were kept."""
+    rows = statistics.rows
+    few, _ = group_rows(rows.actions, rows.features / noise_std, rows.rewards / noise_std)
+    many, residual = _from_sums(statistics.sums, noise_std)
+    log_normaliser = -0.5 * statistics.total_weight * np.log(2 * np.pi * noise_std**2)
+    return ObservedRows(merge_groups(few, many), residual, float(log_normaliser))
+
+
+def _from_sums(sums: ActionSums, noise_std: float) -> tuple[tuple[RankGroup, ...], float]:
+    if len(sums.actions) == 0:
+        return (), 0.0
+    root, response = np.empty_like(sums.gram), np.empty_like(sums.moment)
+    for part in chunks(len(sums.actions), 1024):
+        finite = np.isfinite(sums.gram[part]).all(axis=(1, 2)) & np.isfinite(sums.moment[part]).all(axis=1)
+        finite &= np.isfinite(sums.reward_sq[part])
+        if not finite.all():
+            action = int(sums.actions[part][np.argmin(finite)])
+            raise NumericalError(f"sums over the rounds of action {action} overflow. Rescale contexts or rewards.")
+        root[part], response[part] = gram_root(sums.gram[part], sums.moment[part])
+    root /= noise_std
+    response /= noise_std
+    explained = np.einsum("mr,mr->m", response, response)
+    residual = float(np.sum(np.maximum(sums.reward_sq / noise_std**2 - explained, 0.0)))
+    return (RankGroup(sums.actions, frozen(root), frozen(response)),), residual
+
+
 def check_sizes(prior: HierarchicalGaussian, statistics: Statistics) -> None:
     """Refuse statistics of other actions or dimensions."""
     if (statistics.n_actions, statistics.dim) != (prior.n_actions, prior.dim):
@@ -56,12 +83,12 @@ def check_sizes(prior: HierarchicalGaussian, statistics: Statistics) -> None:
         )
 
 
-def condition_on(prior: HierarchicalGaussian, observed: Observed) -> HierarchicalGaussian:
+def condition_on(prior: HierarchicalGaussian, observed: ObservedRows) -> HierarchicalGaussian:
     """The posterior of an unconditioned prior given rows."""
     return solve(prior, observed)[0]
 
 
-def solve(prior: HierarchicalGaussian, observed: Observed) -> tuple[HierarchicalGaussian, LatentPosterior]:
+def solve(prior: HierarchicalGaussian, observed: ObservedRows) -> tuple[HierarchicalGaussian, LatentPosterior]:
     """The posterior of an unconditioned prior given rows, and that of ψ alone in units of its prior."""
     # An overflow becomes an error with a name: here below, or where rows are factored.
     with np.errstate(over="ignore", invalid="ignore"), small_products(prior):
@@ -85,7 +112,7 @@ _WORTH_THREADS = 512
 
 
 def absorb_groups(
-    prior: HierarchicalGaussian, observed: Observed, evidence: LatentEvidence
+    prior: HierarchicalGaussian, observed: ObservedRows, evidence: LatentEvidence
 ) -> tuple[tuple[Array, ...], float]:
     """Add all seen actions to the evidence on ψ; returns their gains N_a L_a, group by group, and Σ_a log |K_a|."""
     absorbed = [_absorb(prior, group, evidence) for group in observed.groups]
@@ -97,7 +124,7 @@ def _absorb(
 ) -> tuple[Float[Array, "m r d"], float]:
     """Add one group of actions to the evidence on ψ; returns their gains N_a L_a and Σ_a log |K_a|."""
     gains, log_det = np.empty_like(group.root), 0.0
-    for part in action_chunks(len(group.actions), max(prior.dim**2, group.rank * evidence.row_size)):
+    for part in cache_chunks(len(group.actions), max(prior.dim**2, group.rank * evidence.row_size)):
         actions, R, rho = group.actions[part], group.root[part], group.response[part]
         Z = prior.action_covariance.times_root(R, actions)
         C = _row_cholesky(Z, actions)

@@ -17,14 +17,14 @@ from jaxtyping import Float, Int
 from scipy.linalg import solve_triangular
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.latent_covariance import BlockFactor, EliminatedFactor, LatentFactor, check_dense_size
 from manyarms.core.mixing import MixedEffects
-from manyarms.core.observed_rows import Observed
+from manyarms.core.observed_rows import ObservedRows
 from manyarms.errors import NumericalError
 from manyarms.linalg.block_cholesky import BlockCholesky, Plan
 from manyarms.linalg.factor import lower_factor, solve_lower, solve_lower_t
-from manyarms.linalg.groups import chunks, group_by
+from manyarms.linalg.indexing import chunks, group_by
 
 QR_BUDGET = 1 << 23
 """Rows times squared block size up to which rows are folded by QR (some hundredths of a second)."""
@@ -209,7 +209,7 @@ class EvidenceByElimination(LatentEvidence):
             raise NumericalError(_TOO_UNEVEN) from None
 
 
-def gather(prior: HierarchicalGaussian, observed: Observed) -> LatentEvidence:
+def gather(prior: HierarchicalGaussian, observed: ObservedRows) -> LatentEvidence:
     """An empty collection that suits the rows of the actions seen."""
     mixing = prior.mixing
     size = mixing.gram_blocks(prior.prior_factor)
@@ -230,7 +230,7 @@ def sums_for(prior: HierarchicalGaussian) -> EvidenceBySums:
 
 
 def _by_structure(
-    prior: HierarchicalGaussian, mixing: MixedEffects, observed: Observed
+    prior: HierarchicalGaussian, mixing: MixedEffects, observed: ObservedRows
 ) -> EvidenceByElimination | None:
     """Evidence for elimination, where effects are independent in the prior and most pairs of them never meet."""
     factor = prior.prior_factor.with_block_size(mixing.dim)

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_actions, as_count, as_instance
-from manyarms._base.optional import imported
+from manyarms._base.checks import Array, as_actions, as_count, as_instance, import_optional
 from manyarms._base.rng import as_generator, split
 from manyarms._version import __version__
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.errors import ShapeError, TooLargeError
-from manyarms.linalg.groups import chunks
+from manyarms.linalg.indexing import chunks
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.reward_posterior import check_logs
 
@@ -56,7 +55,7 @@ def inference_data(
         ShapeError: When `actions` names none.
         TooLargeError: When draws of all these actions, or rounds, would take more than a gigabyte.
     """
-    arviz: Any = imported("arviz_base", "ma.arviz", "manyarms[arviz]")
+    arviz: Any = import_optional("arviz_base", "ma.arviz", "manyarms[arviz]")
     posterior = as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
     n_draws, weights = as_count("n_draws", n_draws), posterior.weights
     K = weights.n_actions

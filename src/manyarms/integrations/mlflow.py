@@ -11,13 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from manyarms._base.checks import as_instance
-from manyarms._base.optional import imported
+from manyarms._base.checks import as_instance, import_optional
 from manyarms._version import __version__
-from manyarms.core.tables import Tabular
+from manyarms.core.result_tables import Tabular
 from manyarms.errors import DataTypeError, InputError, TooLargeError
-from manyarms.learners.training import Progress
-from manyarms.model_file.saved import SavedModel
+from manyarms.learners.training import TrainingStep
+from manyarms.model_file.save import SavedModel
 from manyarms.posterior import HurdlePosterior, RewardPosterior
 from manyarms.posterior.posterior import Posterior
 
@@ -54,7 +53,7 @@ def log(
         TooLargeError: When the table has more than 1,000 figures.
         InputError: When two models would be one file, or anything is not what it should be.
     """
-    mlflow: Any = imported("mlflow", "ma.mlflow", "manyarms[mlflow]")
+    mlflow: Any = import_optional("mlflow", "ma.mlflow", "manyarms[mlflow]")
     records = [] if result is None else as_instance("result", result, Tabular, "a result with records()").records()
     metrics = _metrics(records)
     if posterior is not None and not isinstance(posterior, HurdlePosterior):
@@ -93,9 +92,9 @@ def _write(
         return run.info.run_id
 
 
-def log_step(progress: Progress) -> None:
+def log_step(progress: TrainingStep) -> None:
     """Training of a policy step by step: `ma.Training(progress=ma.mlflow.log_step)` inside a run."""
-    mlflow: Any = imported("mlflow", "ma.mlflow", "manyarms[mlflow]")
+    mlflow: Any = import_optional("mlflow", "ma.mlflow", "manyarms[mlflow]")
     found = {"objective": progress.objective, "held_out": progress.held_out}
     mlflow.log_metrics({name: value for name, value in found.items() if value is not None}, step=progress.step)
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from manyarms._base.checks import Array, as_actions, as_count, as_instance
 from manyarms.core.catalog import Catalog
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.errors import InputError, ShapeError
 from manyarms.likelihoods.gaussian import as_likelihood

@@ -15,10 +15,10 @@ from manyarms._base.progress import Progress, reporter
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, readable
-from manyarms.core.tables import Tabular, html_table
+from manyarms.core.policy import Policy, with_own_features
+from manyarms.core.result_tables import Tabular, html_table
 from manyarms.errors import DataTypeError, InputError, UndefinedLiftError
-from manyarms.estimators.compare import Judge
+from manyarms.estimators.estimator import Estimator
 from manyarms.policies import Logged
 from manyarms.posterior.policy_profile import ALONE, PAIR, Profiles
 from manyarms.posterior.posterior import Posterior
@@ -34,7 +34,7 @@ TRAINED = "learned from these rounds: an estimate on them flatters it"
 
 
 @dataclass(frozen=True, eq=False)
-class Choices:
+class ChoiceShares:
     """How often a policy chooses which action.
 
     Attributes:
@@ -47,7 +47,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Judged:
+class PolicyResult:
     """One policy under all judges.
 
     Attributes:
@@ -65,7 +65,7 @@ class Judged:
     value: Estimate | None = None
     difference: Estimate | None = None
     lift: Estimate | None = None
-    choices: Choices | None = None
+    choices: ChoiceShares | None = None
     estimates: Mapping[str, Estimate] = field(default_factory=dict[str, Estimate])
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     warnings: tuple[str, ...] = ()
@@ -98,13 +98,13 @@ class Evaluation(Tabular):
 
     n_rounds: int
     mean_reward: float
-    baseline: Judged
-    policies: tuple[Judged, ...]
+    baseline: PolicyResult
+    policies: tuple[PolicyResult, ...]
     pairs: Mapping[tuple[str, str], Estimate] = field(default_factory=dict[tuple[str, str], Estimate])
     mean_reward_error: float = 0.0
 
     @property
-    def rows(self) -> tuple[Judged, ...]:
+    def rows(self) -> tuple[PolicyResult, ...]:
         """The baseline, then the candidates."""
         return (self.baseline, *self.policies)
 
@@ -161,7 +161,7 @@ def evaluate(
     logs: LoggedData,
     posterior: Posterior | None = None,
     *,
-    estimators: Sequence[Judge] = (),
+    estimators: Sequence[Estimator] = (),
     contexts: Any = None,
     fingerprints: tuple[Fingerprint, ...] = (),
     pairs: bool = False,
@@ -202,9 +202,9 @@ def evaluate(
         raise InputError(f"{BASELINE!r} is what runs now: call the policy something else.")
     for name, policy in policies.items():
         _check_catalogs(name, policy, logs)
-    own = {name: readable(policy, raw, logs.features, name) for name, policy in policies.items()}
+    own = {name: with_own_features(policy, raw, logs.features, name) for name, policy in policies.items()}
     everyone: dict[str, Policy] = {BASELINE: Logged(logs), **own}
-    rows = list[Judged]()
+    rows = list[PolicyResult]()
     profiles = dict[str, Any]()
     with reporter(progress, len(everyone), "policies") as report:
         for name, policy in everyone.items():
@@ -240,7 +240,7 @@ def _pairs(
     return found
 
 
-def _gained(row: Judged, level: float) -> dict[str, Any]:
+def _gained(row: PolicyResult, level: float) -> dict[str, Any]:
     """How a policy differs from the baseline; the baseline itself has nothing to differ from."""
     if row.difference is None:
         return {}
@@ -263,23 +263,23 @@ def _check_catalogs(name: str, policy: Policy, logs: LoggedData) -> None:
 
 def _by_posterior(
     name: str, policy: Policy, logs: LoggedData, posterior: Posterior | None, base: Any
-) -> tuple[Judged, Any]:
+) -> tuple[PolicyResult, Any]:
     if posterior is None:
         mass = policy.feature_mass(logs.contexts, weights=logs.weights)
-        return Judged(name, choices=Choices(mass.actions, mass.probability)), None
+        return PolicyResult(name, choices=ChoiceShares(mass.actions, mass.probability)), None
     with np.errstate(over="ignore", invalid="ignore"):
         masses, rows = profile = posterior.profile_parts(policy, logs.contexts, None, logs.weights, name)
-    choices = Choices(masses[0].actions, masses[0].probability)
+    choices = ChoiceShares(masses[0].actions, masses[0].probability)
     if base is None:
         found = Profiles.of_rows((masses,), [rows], ALONE, logs.weights, logs.groups)
-        return Judged(name, posterior.judged(found), choices=choices), profile
+        return PolicyResult(name, posterior.judged(found), choices=choices), profile
     # Less its baseline, and the baseline itself: their sum is the policy.
     found = Profiles.of_rows((masses, base[0]), [rows, base[1]], PAIR, logs.weights, logs.groups)
     try:
         lift = posterior.lifted(found)[0]
     except UndefinedLiftError:
         lift = None
-    return Judged(name, posterior.judged(found, (1.0, 1.0)), posterior.judged(found), lift, choices), profile
+    return PolicyResult(name, posterior.judged(found, (1.0, 1.0)), posterior.judged(found), lift, choices), profile
 
 
 def _free(name: str, taken: Mapping[str, Any]) -> str:
@@ -289,8 +289,12 @@ def _free(name: str, taken: Mapping[str, Any]) -> str:
 
 
 def _by_estimators(
-    judged: Judged, policy: Policy, logs: LoggedData, estimators: Sequence[Judge], known: tuple[Fingerprint, ...]
-) -> Judged:
+    judged: PolicyResult,
+    policy: Policy,
+    logs: LoggedData,
+    estimators: Sequence[Estimator],
+    known: tuple[Fingerprint, ...],
+) -> PolicyResult:
     found, left_out = dict[str, Estimate](), dict[str, str]()
     for estimator in estimators:
         try:
@@ -299,6 +303,6 @@ def _by_estimators(
             # One estimator that cannot judge one policy must not cost the others their answer.
             left_out[_free(estimator.name, left_out)] = str(cause)
     trained = any_shared(policy.learned_from, known)
-    said = any(one.diagnostics.get("judged_on_training_rounds") for one in found.values())
+    said = any(one.diagnostics.get("evaluated_on_training_rounds") for one in found.values())
     warnings = (TRAINED,) if trained and not said else ()
     return replace(judged, estimates=found, left_out=left_out, warnings=warnings)

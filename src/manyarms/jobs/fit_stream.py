@@ -10,13 +10,13 @@ import numpy as np
 
 from manyarms._base.progress import Progress
 from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
 from manyarms.engines import LOCAL, Engine, as_engine
 from manyarms.errors import InputError
 from manyarms.likelihoods import Likelihood
 from manyarms.logs.log_stream import LogStream, joined
-from manyarms.logs.row_reader import Age, seconds_between
+from manyarms.logs.row_reader import AgeRule, seconds_between
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.prior_learning import LearnedPrior, learn_prior
 
@@ -76,7 +76,7 @@ def update_stream(
     return remember(posterior.update(logs, engine=engine), stream)
 
 
-def aged(posterior: RewardPosterior, age: Age | None) -> RewardPosterior:
+def aged(posterior: RewardPosterior, age: AgeRule | None) -> RewardPosterior:
     """The posterior with all that it has seen as old as it is at `age.now`, by the half-life there.
 
     A fit over all rounds at that time would weigh them alike.
@@ -122,7 +122,7 @@ HELD = 1 << 26
 
 def remember(posterior: RewardPosterior, stream: LogStream) -> RewardPosterior:
     """The posterior with the files of a stream among what it was learned from, and the time of it."""
-    age = stream.reading.age
+    age = stream.reader.age
     left = None if age is None or not stream.dropped.immature else age.until
     until = None if left is None else left.isoformat()
     known = {key: one for one in posterior.learned_from for key in (one.origin, one.path) if key is not None}

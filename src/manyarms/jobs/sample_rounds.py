@@ -11,9 +11,9 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count
 from manyarms._base.rng import as_generator
-from manyarms.core.features import FeatureMap
+from manyarms.core.feature_map import FeatureMap
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Bound, Policy
+from manyarms.core.policy import Policy, PolicyWithOwnFeatures
 from manyarms.errors import InputError
 from manyarms.logs.log_stream import LogStream, joined
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sample:
+class RoundSample:
     """Rounds drawn from a stream.
 
     Attributes:
@@ -43,10 +43,10 @@ class Sample:
             return policy
         if not isinstance(self.features, StackedMap) or policy.features not in self.features.maps:
             raise InputError("these rounds were not read through the feature map of the policy.")
-        return Bound(policy, self.features.part(self.contexts, policy.features))
+        return PolicyWithOwnFeatures(policy, self.features.part(self.contexts, policy.features))
 
 
-def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Sample:
+def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> RoundSample:
     """At most n rounds, drawn without replacement in one pass and kept in their order.
 
     Every round gets a random key, and the n smallest stay: about 2 n rounds are held, however many there are.
@@ -70,7 +70,7 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Sam
             part, key = _smallest(parts, keys, n, stream)
             parts, keys, held, worst = [part], [key], n, float(key.max())
     logs = _smallest(parts, keys, n, stream)[0] if parts else joined([], stream)
-    return Sample(_with_first_map(logs), total, logs.contexts, logs.features)
+    return RoundSample(_with_first_map(logs), total, logs.contexts, logs.features)
 
 
 def _with_first_map(logs: LoggedData) -> LoggedData:

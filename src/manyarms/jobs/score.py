@@ -16,13 +16,13 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_instance, numbered_row, rows_from
 from manyarms._base.files import not_written, replacing
+from manyarms._base.option_values import Missing
 from manyarms._base.progress import Progress, reporter
-from manyarms._base.vocabulary import Missing
 from manyarms.core.arrow_columns import codes_of
 from manyarms.core.catalog import Catalog
-from manyarms.core.features import FeatureMap
+from manyarms.core.feature_map import FeatureMap
 from manyarms.core.policy import Policy
-from manyarms.core.tables import Tabular, as_arrow, html_facts
+from manyarms.core.result_tables import Tabular, as_arrow, html_facts
 from manyarms.engines import Engine, Local, as_engine
 from manyarms.errors import ActionError, DataFileError, DataTypeError, EligibilityError, InputError
 from manyarms.logs.row_reader import complete
@@ -41,7 +41,7 @@ ROWS = 1 << 15
 
 
 @dataclass(frozen=True)
-class Scored(Tabular):
+class ScoreResult(Tabular):
     """What `score` did.
 
     Attributes:
@@ -83,7 +83,7 @@ def score(
     missing: Missing = "refuse",
     progress: Progress = False,
     engine: Engine | str | None = None,
-) -> Scored:
+) -> ScoreResult:
     """Write the k best actions of every context to a Parquet file, in a memory that does not grow with the rows.
 
     The file has a row for each context and rank: the columns kept, `row` (the number of the context, from 0), `rank`
@@ -135,13 +135,13 @@ def score(
     return _some(found)
 
 
-def _some(found: Scored) -> Scored:
+def _some(found: ScoreResult) -> ScoreResult:
     if not found.n_contexts:
         raise InputError("there are no rows to score.")
     return found
 
 
-def _in_parts(work: _Scoring, source: Source, folder: Path, engine: Engine) -> Scored:
+def _in_parts(work: _Scoring, source: Source, folder: Path, engine: Engine) -> ScoreResult:
     """A file for each piece of the contexts."""
     if folder.is_file():
         raise InputError(
@@ -151,7 +151,7 @@ def _in_parts(work: _Scoring, source: Source, folder: Path, engine: Engine) -> S
         # Other processes may be in other folders.
         found = engine.each(source, _ScorePiece(work, folder.absolute()))
         sums = (sum(getattr(part, name) for part in found) for name in ("n_contexts", "n_rows", "n_dropped"))
-        total = _some(Scored(folder, *sums))
+        total = _some(ScoreResult(folder, *sums))
     written = {part.path.name for part in found if part.n_contexts}
     for old in folder.glob("part-*.parquet"):
         if old.name not in written and _PART.fullmatch(old.name):
@@ -185,7 +185,7 @@ class _ScorePiece:
     work: _Scoring
     folder: Path
 
-    def __call__(self, piece: Source) -> Scored:
+    def __call__(self, piece: Source) -> ScoreResult:
         return _write(self.folder / f"part-{piece.first_row:015d}.parquet", self.work.batches(piece))
 
 
@@ -201,7 +201,7 @@ class _Batch(NamedTuple):
     table: pa.Table | None
 
 
-def _write(path: Path, batches: Iterator[_Batch], report: Callable[[int], None] = lambda done: None) -> Scored:
+def _write(path: Path, batches: Iterator[_Batch], report: Callable[[int], None] = lambda done: None) -> ScoreResult:
     """All batches into one file, which is there when all of them are; there is none when no context is left."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -217,7 +217,7 @@ def _write(path: Path, batches: Iterator[_Batch], report: Callable[[int], None] 
                 n_rows += batch.table.num_rows
             n_read, n_dropped = n_read + batch.n_read, n_dropped + batch.n_dropped
             report(n_read)
-    return Scored(path, n_read - n_dropped, n_rows, n_dropped)
+    return ScoreResult(path, n_read - n_dropped, n_rows, n_dropped)
 
 
 @contextmanager

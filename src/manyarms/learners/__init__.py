@@ -4,7 +4,7 @@ Those of softmax policies maximise an estimate of the value (`Training` says how
 """
 
 from manyarms.learners.learner import DMLearner, Learner, SoftmaxLearner
-from manyarms.learners.training import LBFGS, Adam, Optimiser, Progress, Training
+from manyarms.learners.training import LBFGS, Adam, Optimiser, Training, TrainingStep
 from manyarms.learners.weighted_learners import (
     DRLearner,
     IPSLearner,
@@ -27,8 +27,8 @@ __all__ = [
     "MIPSLearner",
     "Optimiser",
     "PolicyConvolutionLearner",
-    "Progress",
     "SNIPSLearner",
     "SoftmaxLearner",
     "Training",
+    "TrainingStep",
 ]

@@ -15,14 +15,14 @@ from jaxtyping import Bool
 from manyarms._base.checks import Array, as_instance
 from manyarms.core.eligibility import Eligibility, as_eligibility
 from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.errors import EligibilityError, InputError, ShapeError
 from manyarms.estimators.reward_model import RewardModel
 from manyarms.learners.objective import Criterion, Mean, Objective
 from manyarms.learners.training import Training
-from manyarms.learners.training_rounds import Problem, counted_rows
+from manyarms.learners.training_rounds import TrainingRounds, counted_rows
 from manyarms.likelihoods import Gaussian
 from manyarms.policies import Greedy
 from manyarms.policies.linear_softmax import LinearSoftmax
@@ -68,7 +68,7 @@ class SoftmaxLearner(Learner):
         self.training = as_instance("training", training or Training(), Training, "a Training")
 
     @abstractmethod
-    def problem(self, logs: LoggedData, eligible: Eligibility | None) -> Problem:
+    def problem(self, logs: LoggedData, eligible: Eligibility | None) -> TrainingRounds:
         """The rounds with what their weights divide by; arguments are checked already."""
 
     def learn(self, logs: LoggedData, *, eligible: Any = None) -> LinearSoftmax:
@@ -99,7 +99,7 @@ class SoftmaxLearner(Learner):
             )
         return Objective(self._checked_problem(logs, eligible), self.criterion).value(policy.weights)
 
-    def _checked_problem(self, logs: LoggedData, eligible: Any) -> Problem:
+    def _checked_problem(self, logs: LoggedData, eligible: Any) -> TrainingRounds:
         if len(logs) == 0:
             raise InputError("nothing can be learned from an empty log.")
         problem = self.problem(logs, as_eligibility(eligible, len(logs), logs.n_actions))
@@ -108,7 +108,7 @@ class SoftmaxLearner(Learner):
             self._check_logged(np.asarray(allowed).reshape(-1) > 0, problem, logs)
         return problem
 
-    def _check_logged(self, fine: Bool[Array, " m"], problem: Problem, logs: LoggedData) -> None:
+    def _check_logged(self, fine: Bool[Array, " m"], problem: TrainingRounds, logs: LoggedData) -> None:
         """Refuse eligible sets that leave the objective flat, or without a bound below.
 
         Args:

@@ -14,8 +14,8 @@ from scipy import sparse
 
 from manyarms._base.checks import Array
 from manyarms.errors import NumericalError
-from manyarms.learners.training_rounds import Problem
-from manyarms.linalg.groups import chunks
+from manyarms.learners.training_rounds import TrainingRounds
+from manyarms.linalg.indexing import chunks
 from manyarms.linalg.threads import for_each
 
 
@@ -119,7 +119,7 @@ class Objective:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: TrainingRounds,
         criterion: Criterion,
         *,
         imitation: float = 0.0,
@@ -159,7 +159,7 @@ class Objective:
         shares = np.append(slopes, 1.0)[: len(sums.gradient)] / self.problem.row_weights.sum()
         return value, np.tensordot(shares, sums.gradient, axes=1) - self.ridge * weights
 
-    def _finish(self, sums: _Sums, weights: Float[Array, "K d"]) -> tuple[float, Float[Array, " p"]]:
+    def _finish(self, sums: _ObjectiveSums, weights: Float[Array, "K d"]) -> tuple[float, Float[Array, " p"]]:
         """J(β), and the slopes of F in the means that it is made of."""
         total = self.problem.row_weights.sum()
         found, slopes = self.criterion.combined(sums.parts / total)
@@ -168,11 +168,11 @@ class Objective:
             raise NumericalError(f"the objective became {value}: rewards or weights are too large. Rescale rewards.")
         return value, slopes
 
-    def _summed(self, weights: Float[Array, "K d"], *, gradient: bool) -> _Sums:
+    def _summed(self, weights: Float[Array, "K d"], *, gradient: bool) -> _ObjectiveSums:
         n_actions, _ = self.shape
         size = max(MIN_ROWS, self.block_numbers // n_actions)
         blocks = list(chunks(len(self), size))
-        lanes = [_Sums(self, weights, gradient) for _ in range(min(LANES, len(blocks)))]
+        lanes = [_ObjectiveSums(self, weights, gradient) for _ in range(min(LANES, len(blocks)))]
 
         def work(lane: int) -> None:
             space = np.empty((min(size, len(self)), n_actions))
@@ -185,7 +185,7 @@ class Objective:
         return lanes[0]
 
 
-class _Sums:
+class _ObjectiveSums:
     """Weighted sums over rounds: of the parts of F, of the rest of J, and of their gradients."""
 
     def __init__(self, objective: Objective, weights: Float[Array, "K d"], gradient: bool):
@@ -197,13 +197,13 @@ class _Sums:
         n_gradients = (objective.criterion.n_parts + self._has_rest) if gradient else 0
         self.gradient: Float[Array, "g K d"] = np.zeros((n_gradients, *weights.shape))
 
-    def merge(self, other: _Sums) -> None:
+    def merge(self, other: _ObjectiveSums) -> None:
         self.parts += other.parts
         self.rest += other.rest
         self.gradient += other.gradient
 
     @np.errstate(over="ignore", invalid="ignore")  # an overflow is reported once, when the sums are used
-    def add(self, block: Problem, space: Float[Array, "b K"]) -> None:
+    def add(self, block: TrainingRounds, space: Float[Array, "b K"]) -> None:
         """One more block of rounds; `space` is overwritten with its probabilities."""
         x, omega = block.contexts, block.row_weights
         p, log_logged = _probabilities(block, self._weights, space[: len(block)])
@@ -231,7 +231,7 @@ class _Sums:
 
 
 def _probabilities(
-    block: Problem, weights: Float[Array, "K d"], space: Float[Array, "b K"]
+    block: TrainingRounds, weights: Float[Array, "K d"], space: Float[Array, "b K"]
 ) -> tuple[Float[Array, "b K"], Float[Array, " b"]]:
     """π(· | x_i), written into `space`, and log π(a_i | x_i), which does not underflow where π does."""
     z = np.matmul(block.contexts, weights.T, out=space)

@@ -17,12 +17,12 @@ from manyarms._base.checks import Array, as_count, as_instance, as_scalar
 from manyarms._base.rng import as_generator, split
 from manyarms.errors import InputError
 from manyarms.learners.objective import Criterion, Objective
-from manyarms.learners.training_rounds import Problem
-from manyarms.linalg.groups import chunks
+from manyarms.learners.training_rounds import TrainingRounds
+from manyarms.linalg.indexing import chunks
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingStep:
     """Where training stands.
 
     Attributes:
@@ -49,7 +49,7 @@ class Training:
         ridge: λ of a penalty λ/2 ‖β‖²; 0 for none.
         rng: A NumPy generator; needed to hold out rounds and to draw minibatches. It is read once, here, so that the
             same learner learns the same from the same logs.
-        progress: Called with a `Progress` after every step.
+        progress: Called with a `TrainingStep` after every step.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Training:
         imitation: float = 0.0,
         ridge: float = 1e-4,
         rng: np.random.Generator | None = None,
-        progress: Callable[[Progress], None] | None = None,
+        progress: Callable[[TrainingStep], None] | None = None,
     ):
         self.optimiser = as_instance("optimiser", optimiser or LBFGS(), Optimiser, "LBFGS() or Adam(...)")
         self.holdout = as_scalar("holdout", holdout, at_least=0.0, below=1.0)
@@ -73,11 +73,13 @@ class Training:
         self._seed = 0 if rng is None else int(as_generator(rng).integers(0, 1 << 63))
         self.progress = progress
 
-    def objective(self, problem: Problem, criterion: Criterion) -> Objective:
+    def objective(self, problem: TrainingRounds, criterion: Criterion) -> Objective:
         """What is maximised on these rounds, penalties included."""
         return Objective(problem, criterion, imitation=self.imitation, ridge=self.ridge)
 
-    def weights_for(self, problem: Problem, criterion: Criterion, units: Array | None = None) -> Float[Array, "K d"]:
+    def weights_for(
+        self, problem: TrainingRounds, criterion: Criterion, units: Array | None = None
+    ) -> Float[Array, "K d"]:
         """The weights that training ends with.
 
         Args:
@@ -122,7 +124,7 @@ class _Watch:
     def report(self, step: int, value: float, weights: Float[Array, "K d"]) -> bool:
         held = None if self._held is None else self._held.value(weights)
         if self._progress is not None:
-            self._progress(Progress(step, value, held))
+            self._progress(TrainingStep(step, value, held))
         if held is None or held > self._best_value:
             self.best, self._best_step = weights, step
             self._best_value = self._best_value if held is None else held
@@ -195,7 +197,7 @@ class Adam(Optimiser):
 
     def maximise(self, objective: Objective, report: Report, rng: np.random.Generator) -> None:
         weights, n = np.zeros(objective.shape), len(objective)
-        moments = _Moments(objective.shape)
+        moments = _GradientMoments(objective.shape)
         for epoch in range(1, self.n_epochs + 1):
             order, value = rng.permutation(n), 0.0
             for batch in chunks(n, self.batch_size):
@@ -206,7 +208,7 @@ class Adam(Optimiser):
                 return
 
 
-class _Moments:
+class _GradientMoments:
     """Running means of the gradient and of its square."""
 
     def __init__(self, shape: tuple[int, int]):

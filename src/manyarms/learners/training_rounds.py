@@ -16,13 +16,13 @@ from manyarms.core.eligibility import Eligibility, SharedSet, eligible_blocks
 from manyarms.core.logged_data import LoggedData
 from manyarms.errors import DataTypeError, InputError
 from manyarms.estimators.reward_model import CrossFit, FittedModel, RewardModel, check_model_size
-from manyarms.linalg.pairs import pair_rows
+from manyarms.linalg.indexing import pair_rows
 from manyarms.posterior import HurdlePosterior
 from manyarms.posterior.posterior import Posterior
 
 
 @dataclass(frozen=True)
-class Sets:
+class ActionSets:
     """Sets of actions, and the one that each round has: clusters, neighbourhoods, what is eligible. None is empty.
 
     Attributes:
@@ -33,9 +33,9 @@ class Sets:
     members: sparse.csr_array
     which: Int[Array, " n"]
 
-    def take(self, rows: slice | Int[Array, " m"]) -> Sets:
+    def take(self, rows: slice | Int[Array, " m"]) -> ActionSets:
         """For these rounds only."""
-        return Sets(self.members, self.which[rows])
+        return ActionSets(self.members, self.which[rows])
 
     @property
     def by_round(self) -> sparse.csr_array:
@@ -44,7 +44,7 @@ class Sets:
 
 
 @dataclass(frozen=True)
-class Problem:
+class TrainingRounds:
     """Rounds with importance weights w_i = π(A_i | x_i) / p_i, A_i being the logged action or its set.
 
     Attributes:
@@ -65,16 +65,16 @@ class Problem:
     propensities: Float[Array, " n"]
     row_weights: Float[Array, " n"]
     n_actions: int
-    sets: Sets | None = None
-    eligible: Sets | None = None
-    predicted: Predicted | None = None
+    sets: ActionSets | None = None
+    eligible: ActionSets | None = None
+    predicted: PredictedRewards | None = None
 
     def __len__(self) -> int:
         return len(self.actions)
 
-    def take(self, rows: slice | Int[Array, " m"]) -> Problem:
+    def take(self, rows: slice | Int[Array, " m"]) -> TrainingRounds:
         """These rounds only."""
-        return Problem(
+        return TrainingRounds(
             self.contexts[rows],
             self.actions[rows],
             self.rewards[rows],
@@ -97,15 +97,15 @@ class Problem:
         return sparse.csr_array((data, columns, starts), shape=(n, self.n_actions))
 
 
-def make_problem(
+def make_training_rounds(
     logs: LoggedData,
     propensities: Float[Array, " n"],
     *,
     clip: float = 0.0,
-    sets: Sets | None = None,
+    sets: ActionSets | None = None,
     eligible: Eligibility | None = None,
-    predicted: Predicted | None = None,
-) -> Problem:
+    predicted: PredictedRewards | None = None,
+) -> TrainingRounds:
     """The rounds of a log that count, refused when they cannot be weighted.
 
     Args:
@@ -129,7 +129,9 @@ def make_problem(
     if predicted is not None:
         rewards = rewards - predicted.of_logged(logs.contexts, logs.actions)
     allowed = None if eligible is None else eligible_sets(eligible)
-    whole = Problem(logs.contexts, logs.actions, rewards, below, weights, logs.n_actions, sets, allowed, predicted)
+    whole = TrainingRounds(
+        logs.contexts, logs.actions, rewards, below, weights, logs.n_actions, sets, allowed, predicted
+    )
     return whole if len(kept) == len(logs) else whole.take(kept)
 
 
@@ -141,16 +143,16 @@ def counted_rows(logs: LoggedData) -> Int[Array, " m"]:
     return kept
 
 
-def eligible_sets(eligible: Eligibility) -> Sets:
+def eligible_sets(eligible: Eligibility) -> ActionSets:
     """The eligible sets of all rounds, held together as training takes rounds in any order; a shared one only once."""
     if isinstance(eligible, SharedSet):
-        return Sets(eligible.block(slice(0, 1)), np.zeros(eligible.n_rows, dtype=np.int64))
+        return ActionSets(eligible.block(slice(0, 1)), np.zeros(eligible.n_rows, dtype=np.int64))
     found = [block for _, block in eligible_blocks(eligible, eligible.n_rows, 1 << 12)]
-    return Sets(sparse.csr_array(sparse.vstack(found, format="csr")), np.arange(eligible.n_rows))
+    return ActionSets(sparse.csr_array(sparse.vstack(found, format="csr")), np.arange(eligible.n_rows))
 
 
 @dataclass(frozen=True)
-class Predicted:
+class PredictedRewards:
     """r̂(x_i, a) = x_iᵀ θ̂_a, with a θ̂ of its own for each fold of rounds.
 
     Attributes:
@@ -162,7 +164,7 @@ class Predicted:
     folds: Int[Array, " n"]
 
     @classmethod
-    def by(cls, model: RewardModel, logs: LoggedData) -> Predicted:
+    def by(cls, model: RewardModel, logs: LoggedData) -> PredictedRewards:
         """What a model predicts for these rounds; a `CrossFit` is fitted here, once, and not at every step."""
         if isinstance(model, FittedModel):
             check_model_size(model.posterior, logs)
@@ -176,9 +178,9 @@ class Predicted:
             f"a learner needs r̂ for every action: pass what ma.fit returned or a CrossFit; got {type(model).__name__}."
         )
 
-    def take(self, rows: slice | Int[Array, " m"]) -> Predicted:
+    def take(self, rows: slice | Int[Array, " m"]) -> PredictedRewards:
         """For these rounds only."""
-        return Predicted(self.means, self.folds[rows])
+        return PredictedRewards(self.means, self.folds[rows])
 
     def of_all(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
         """r̂(x_i, a) for all actions; one context a round."""

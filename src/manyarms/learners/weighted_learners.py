@@ -21,8 +21,8 @@ from manyarms.estimators.set_weighted import cluster_sets, neighbourhoods
 from manyarms.learners.learner import SoftmaxLearner
 from manyarms.learners.objective import Criterion, Logarithm, Ratio
 from manyarms.learners.training import Training
-from manyarms.learners.training_rounds import Predicted, Problem, Sets, make_problem
-from manyarms.linalg.pairs import shape_of
+from manyarms.learners.training_rounds import ActionSets, PredictedRewards, TrainingRounds, make_training_rounds
+from manyarms.linalg.indexing import shape_of
 
 
 class _Weighted(SoftmaxLearner):
@@ -39,10 +39,10 @@ class _Weighted(SoftmaxLearner):
         super().__init__(criterion=criterion, model=model, training=training)
         self.clip = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
 
-    def problem(self, logs: LoggedData, eligible: Eligibility | None) -> Problem:
+    def problem(self, logs: LoggedData, eligible: Eligibility | None) -> TrainingRounds:
         propensities, _ = propensities_of(logs)
-        predicted = None if self.model is None else Predicted.by(self.model, logs)
-        return make_problem(logs, propensities, clip=self.clip, eligible=eligible, predicted=predicted)
+        predicted = None if self.model is None else PredictedRewards.by(self.model, logs)
+        return make_training_rounds(logs, propensities, clip=self.clip, eligible=eligible, predicted=predicted)
 
 
 class IPSLearner(_Weighted):
@@ -103,7 +103,7 @@ class LogarithmicSmoothingLearner(_Weighted):
         self.parameter = as_scalar("parameter", parameter, at_least=0.0)
         super().__init__(None, criterion=Logarithm(self.parameter), training=training)
 
-    def problem(self, logs: LoggedData, eligible: Eligibility | None) -> Problem:
+    def problem(self, logs: LoggedData, eligible: Eligibility | None) -> TrainingRounds:
         check_rows(
             "rewards", logs.rewards, lambda r: r >= 0, InputError, "must not be negative for logarithmic smoothing",
             "Shift the rewards, or use IPSLearner.",
@@ -125,16 +125,16 @@ class _SetWeighted(SoftmaxLearner):
         self._members, self._set_of_action = members, set_of_action
         self.clip = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
 
-    def problem(self, logs: LoggedData, eligible: Eligibility | None) -> Problem:
+    def problem(self, logs: LoggedData, eligible: Eligibility | None) -> TrainingRounds:
         if len(self._set_of_action) != logs.n_actions:
             raise ShapeError(
                 f"{self.name} was built for {len(self._set_of_action)} actions; the logs have {logs.n_actions}."
             )
-        sets = Sets(self._members, self._set_of_action[logs.actions])
+        sets = ActionSets(self._members, self._set_of_action[logs.actions])
         partition = shape_of(self._members)[0] < logs.n_actions
         logging, _ = logging_of(logs, self._set_of_action if partition else None)
         below = logging.probability_of_sets(logs.contexts, self._members, sets.which)
-        return make_problem(logs, below, clip=self.clip, sets=sets, eligible=eligible)
+        return make_training_rounds(logs, below, clip=self.clip, sets=sets, eligible=eligible)
 
 
 class MIPSLearner(_SetWeighted):

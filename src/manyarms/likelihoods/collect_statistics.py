@@ -9,18 +9,17 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array
-from manyarms.core.action_sums import Rows, Sums
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.statistics import Statistics, StatisticsSum
+from manyarms.core.statistics import ActionRows, ActionSums, Statistics, StatisticsSum
 from manyarms.engines import Tally, Task
-from manyarms.model_file.saved import Saved
+from manyarms.model_file.save import Saved
 
 if TYPE_CHECKING:
     from manyarms.likelihoods.likelihood import Likelihood
 
 
 @dataclass(frozen=True)
-class Counted(Saved):
+class CollectedStatistics(Saved):
     """What a pass finds.
 
     Attributes:
@@ -33,18 +32,18 @@ class Counted(Saved):
     numbers: Float[Array, " q"]
 
 
-class CountingTask(Task[Counted]):
+class StatisticsTask(Task[CollectedStatistics]):
     """A task that finds statistics, which are merged action by action."""
 
-    kinds = (Counted, Statistics, Rows, Sums)
+    kinds = (CollectedStatistics, Statistics, ActionRows, ActionSums)
 
-    def shards(self, found: Counted, count: int) -> list[Counted]:
+    def shards(self, found: CollectedStatistics, count: int) -> list[CollectedStatistics]:
         parts = found.statistics.shards(count)
         numbers = [found.numbers, *[np.zeros_like(found.numbers)] * (count - 1)]
-        return [Counted(part, own) for part, own in zip(parts, numbers, strict=True)]
+        return [CollectedStatistics(part, own) for part, own in zip(parts, numbers, strict=True)]
 
 
-class CountingTally(Tally[Counted]):
+class StatisticsTally(Tally[CollectedStatistics]):
     """Statistics and numbers that are added up; a subclass says what a batch adds.
 
     Args:
@@ -57,16 +56,16 @@ class CountingTally(Tally[Counted]):
         self.statistics = StatisticsSum(n_actions, dim)
         self.numbers: Float[Array, " q"] = np.zeros(size)
 
-    def merge(self, found: Counted) -> None:
+    def merge(self, found: CollectedStatistics) -> None:
         self.statistics.add(found.statistics)
         self.numbers += found.numbers
 
-    def found(self) -> Counted:
-        return Counted(self.statistics.total(), self.numbers)
+    def found(self) -> CollectedStatistics:
+        return CollectedStatistics(self.statistics.total(), self.numbers)
 
 
 @dataclass(frozen=True)
-class Count(CountingTask):
+class CollectStatistics(StatisticsTask):
     """The sufficient statistics under a likelihood for which one pass is enough; its number is the log Jacobian.
 
     Attributes:
@@ -79,12 +78,12 @@ class Count(CountingTask):
     n_actions: int
     dim: int
 
-    def begin(self) -> _Count:
-        return _Count(self)
+    def begin(self) -> _CollectTally:
+        return _CollectTally(self)
 
 
-class _Count(CountingTally):
-    def __init__(self, task: Count):
+class _CollectTally(StatisticsTally):
+    def __init__(self, task: CollectStatistics):
         super().__init__(task.n_actions, task.dim, 1)
         self._likelihood = task.likelihood
 

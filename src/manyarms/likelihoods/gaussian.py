@@ -85,8 +85,8 @@ class LogNormal(Likelihood):
     noise_std: float = 1.0
     treatment = "exact"
     dispersion_name = "noise_std"
-    must = "must be above zero under LogNormal"
-    way_out = "Use Hurdle(Bernoulli(), LogNormal()) for amounts that may be zero, Gaussian for other numbers."
+    requirement = "must be above zero under LogNormal"
+    remedy = "Use Hurdle(Bernoulli(), LogNormal()) for amounts that may be zero, Gaussian for other numbers."
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "noise_std", as_scalar("noise_std", self.noise_std, above=0.0, below=1e150))

@@ -15,8 +15,8 @@ from manyarms.core.logged_data import Logs
 from manyarms.core.statistics import Statistics
 from manyarms.engines import Local
 from manyarms.errors import RangeError
-from manyarms.likelihoods.collect_statistics import Count
-from manyarms.model_file.saved import Saved
+from manyarms.likelihoods.collect_statistics import CollectStatistics
+from manyarms.model_file.save import Saved
 
 Treatment = Literal["exact", "variational", "laplace", "paper"]
 
@@ -37,16 +37,16 @@ class Likelihood(Saved, ABC):
         is_linear: Whether g(η) = η.
         noise_std: Of the rewards around η where that is Gaussian; 1 for others, whose sites carry their own weights.
         dispersion_name: Which argument says how far rewards lie from their expectation; None when none does.
-        must: What holds of the rewards it allows, as in "must be 0 or 1".
-        way_out: What to use for others.
+        requirement: What holds of the rewards it allows, as in "must be 0 or 1".
+        remedy: What to use for others.
     """
 
     treatment: Treatment
     is_linear: bool = False
     noise_std: float = 1.0
     dispersion_name: str | None = None
-    must: str = "must be numbers"
-    way_out: str = ""
+    requirement: str = "must be numbers"
+    remedy: str = ""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -93,18 +93,18 @@ class Likelihood(Saved, ABC):
         return np.ones(len(rewards), dtype=bool)
 
     def check(
-        self, rewards: Float[Array, " n"], weights: Float[Array, " n"] | None = None, way_out: str | None = None
+        self, rewards: Float[Array, " n"], weights: Float[Array, " n"] | None = None, remedy: str | None = None
     ) -> None:
         """Refuse rewards that this likelihood cannot produce, naming the first row.
 
         Args:
             rewards: As they were logged.
             weights: How often each counts; those of weight zero may be anything.
-            way_out: What the caller can do about it, where that is not what `self.way_out` says.
+            remedy: What the caller can do about it, where that is not what `self.remedy` says.
         """
         check_rows(
             "rewards", rewards, lambda r: self.allows(r) if weights is None else self.allows(r) | (weights == 0),
-            RangeError, self.must, self.way_out if way_out is None else way_out,
+            RangeError, self.requirement, self.remedy if remedy is None else remedy,
         )  # fmt: skip
 
     def log_density(self, rewards: Float[Array, " n"], predictor: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -164,7 +164,7 @@ class Likelihood(Saved, ABC):
 
     def statistics(self, logs: Logs, n_actions: int) -> Statistics:
         """The sufficient statistics of logged rounds, one pass over their batches; for exact likelihoods."""
-        return Local().total(logs, Count(self, n_actions, logs.dim)).statistics
+        return Local().total(logs, CollectStatistics(self, n_actions, logs.dim)).statistics
 
     def site(self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]) -> Site:
         """The Gaussian factor that stands in for p(r | η) around N(m, v)."""

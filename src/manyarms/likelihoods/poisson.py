@@ -28,8 +28,8 @@ class Poisson(Likelihood):
 
     saved_as = "poisson"
     treatment: Treatment = "variational"
-    must = "must be counts 0, 1, 2, ... up to 2^53 under Poisson"
-    way_out = "Use LogNormal for positive amounts, Hurdle for amounts with many zeros, Gaussian for other numbers."
+    requirement = "must be counts 0, 1, 2, ... up to 2^53 under Poisson"
+    remedy = "Use LogNormal for positive amounts, Hurdle for amounts with many zeros, Gaussian for other numbers."
 
     def __post_init__(self) -> None:
         if self.treatment not in ("variational", "laplace"):

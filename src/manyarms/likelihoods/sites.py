@@ -20,14 +20,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
 from manyarms.core.statistics import Statistics
 from manyarms.engines import Engine
 from manyarms.inference import condition
-from manyarms.likelihoods.collect_statistics import Counted, CountingTally, CountingTask
+from manyarms.likelihoods.collect_statistics import CollectedStatistics, StatisticsTally, StatisticsTask
 from manyarms.likelihoods.likelihood import Likelihood, Site
-from manyarms.linalg.groups import chunks
+from manyarms.linalg.indexing import chunks
 from manyarms.linalg.top_k import row_norms
 
 Sites = TypeVar("Sites")
@@ -36,7 +36,7 @@ WIDE = 1.0
 
 
 @dataclass(frozen=True)
-class Sited(Generic[Sites]):
+class SiteState(Generic[Sites]):
     """A posterior, and the sites it was solved for.
 
     Attributes:
@@ -56,7 +56,7 @@ class Sited(Generic[Sites]):
     rounding: float
 
 
-class SitedRounds(ABC, Generic[Sites]):
+class SiteSolver(ABC, Generic[Sites]):
     """All that the loop asks of rounds."""
 
     @abstractmethod
@@ -64,23 +64,23 @@ class SitedRounds(ABC, Generic[Sites]):
         """The sites to begin with, given some weights."""
 
     @abstractmethod
-    def state(self, sites: Sites) -> Sited[Sites]:
+    def state(self, sites: Sites) -> SiteState[Sites]:
         """Solve for given sites and look at what follows."""
 
     @abstractmethod
-    def target(self, state: Sited[Sites]) -> Sites:
+    def target(self, state: SiteState[Sites]) -> Sites:
         """The sites that a posterior asks for."""
 
     @abstractmethod
-    def settled(self, state: Sited[Sites]) -> Sites | None:
+    def settled(self, state: SiteState[Sites]) -> Sites | None:
         """More careful sites, for when all at once overshoot; None when these rounds know none."""
 
     @abstractmethod
-    def between(self, state: Sited[Sites], target: Sites, share: float) -> Sites:
+    def between(self, state: SiteState[Sites], target: Sites, share: float) -> Sites:
         """Sites on the way to the target."""
 
     @abstractmethod
-    def dispersion_slope(self, state: Sited[Sites]) -> float:
+    def dispersion_slope(self, state: SiteState[Sites]) -> float:
         """The derivative of the objective by the logarithm of the likelihood's dispersion."""
 
 
@@ -99,14 +99,14 @@ OWN_STEPS = 3
 
 
 @dataclass(frozen=True)
-class _Held(Sited[Site]):
+class _MemoryState(SiteState[Site]):
     """With mean and variance of the predictor of each round."""
 
     mean: Float[Array, " n"]
     variance: Float[Array, " n"]
 
 
-class HeldRounds(SitedRounds[Site]):
+class MemorySiteSolver(SiteSolver[Site]):
     """Rounds in memory.
 
     Args:
@@ -129,17 +129,17 @@ class HeldRounds(SitedRounds[Site]):
         fresh = (weights is self.prior) | (variance > WIDE)
         return self._site(np.where(fresh, first[0], mean), np.where(fresh, first[1], variance))
 
-    def target(self, state: Sited[Site]) -> Site:
-        assert isinstance(state, _Held)
+    def target(self, state: SiteState[Site]) -> Site:
+        assert isinstance(state, _MemoryState)
         return self._site(state.mean, state.variance)
 
-    def settled(self, state: Sited[Site]) -> Site | None:
+    def settled(self, state: SiteState[Site]) -> Site | None:
         """A few steps of every round on its own, the others as they are.
 
         Where few rounds share a weight, the variance of a predictor hangs on its own site most, and all sites at once
         would overshoot: each has a step length of its own, the best of 1, 1/2, 1/4, ... for what `_own` says.
         """
-        assert isinstance(state, _Held)
+        assert isinstance(state, _MemoryState)
         if not self.variational:
             return None
         c, m, v = self.counts, state.mean, np.maximum(state.variance, 1e-100)
@@ -165,7 +165,7 @@ class HeldRounds(SitedRounds[Site]):
         fit = self.likelihood.expected_log_density(self.logs.rewards[rounds], m, v)
         return self.counts[rounds] * fit - 0.5 * (rest.weight * (m**2 + v) - 2 * rest.linear * m - np.log(v))
 
-    def state(self, sites: Site) -> Sited[Site]:
+    def state(self, sites: Site) -> SiteState[Site]:
         """KL = ½ (Σ (l - w m) (m - m₀) + log |S₀| / |S| - Σ w v): no squares of pseudo-rewards, which cancel.
 
         Σ (l - w m) (m - m₀) is ‖θ̂ - θ₀‖² in units of S₀, by the solve.
@@ -183,13 +183,13 @@ class HeldRounds(SitedRounds[Site]):
         log_evidence = joint - 0.5 * gained
         rounding = 1e-13 * float(np.sum(np.abs(fit)) + np.sum(np.abs(moved)))
         objective = log_evidence if self.variational else joint
-        return _Held(sites, statistics, weights, objective, log_evidence, rounding, m, v)
+        return _MemoryState(sites, statistics, weights, objective, log_evidence, rounding, m, v)
 
-    def between(self, state: Sited[Site], target: Site, share: float) -> Site:
+    def between(self, state: SiteState[Site], target: Site, share: float) -> Site:
         return _between(state.sites, target, share)
 
-    def dispersion_slope(self, state: Sited[Site]) -> float:
-        assert isinstance(state, _Held)
+    def dispersion_slope(self, state: SiteState[Site]) -> float:
+        assert isinstance(state, _MemoryState)
         slope = self.likelihood.dispersion_slope(self.logs.rewards, state.mean, state.variance)
         return float(self.counts @ slope)
 
@@ -211,7 +211,7 @@ def _posterior(rest: Site, sites: Site, counts: Float[Array, " n"]) -> tuple[Flo
 
 
 @dataclass(frozen=True)
-class Look(CountingTask):
+class UpdateSites(StatisticsTask):
     """Where the sites of all rounds should be, given weights; numbers: Σ E log p, its absolute terms, and the slope.
 
     Attributes:
@@ -224,12 +224,12 @@ class Look(CountingTask):
     weights: HierarchicalGaussian
     first: str | None = None
 
-    def begin(self) -> _Look:
-        return _Look(self)
+    def begin(self) -> _UpdateTally:
+        return _UpdateTally(self)
 
 
-class _Look(CountingTally):
-    def __init__(self, task: Look):
+class _UpdateTally(StatisticsTally):
+    def __init__(self, task: UpdateSites):
         super().__init__(task.weights.n_actions, task.weights.dim, 3)
         self._task = task
 
@@ -251,14 +251,14 @@ class _Look(CountingTally):
 
 
 @dataclass(frozen=True)
-class _Passed(Sited[Statistics]):
+class _StreamState(SiteState[Statistics]):
     """With where the sites should be next, and the slope by the dispersion."""
 
     next_sites: Statistics
     slope: float
 
 
-class PassedRounds(SitedRounds[Statistics]):
+class StreamSiteSolver(SiteSolver[Statistics]):
     """Rounds that are gone through again for every step.
 
     Args:
@@ -276,7 +276,7 @@ class PassedRounds(SitedRounds[Statistics]):
         first = "prior" if weights is self._prior else "posterior"
         return self._look(weights, first).statistics
 
-    def state(self, sites: Statistics) -> Sited[Statistics]:
+    def state(self, sites: Statistics) -> SiteState[Statistics]:
         weights = condition(self._prior, sites, 1.0)
         seen = self._look(weights, None)
         fit, size, slope = (float(number) for number in seen.numbers)
@@ -285,24 +285,24 @@ class PassedRounds(SitedRounds[Statistics]):
         log_evidence = joint - 0.5 * (weights.log_det - self._prior.log_det - known)
         objective = log_evidence if self._variational else joint
         rounding = 1e-13 * (size + moved_size)
-        return _Passed(sites, sites, weights, objective, log_evidence, rounding, seen.statistics, slope)
+        return _StreamState(sites, sites, weights, objective, log_evidence, rounding, seen.statistics, slope)
 
-    def target(self, state: Sited[Statistics]) -> Statistics:
-        assert isinstance(state, _Passed)
+    def target(self, state: SiteState[Statistics]) -> Statistics:
+        assert isinstance(state, _StreamState)
         return state.next_sites
 
-    def settled(self, state: Sited[Statistics]) -> Statistics | None:
+    def settled(self, state: SiteState[Statistics]) -> Statistics | None:
         return None
 
-    def between(self, state: Sited[Statistics], target: Statistics, share: float) -> Statistics:
+    def between(self, state: SiteState[Statistics], target: Statistics, share: float) -> Statistics:
         return state.sites.scaled(1 - share) + target.scaled(share)
 
-    def dispersion_slope(self, state: Sited[Statistics]) -> float:
-        assert isinstance(state, _Passed)
+    def dispersion_slope(self, state: SiteState[Statistics]) -> float:
+        assert isinstance(state, _StreamState)
         return state.slope
 
-    def _look(self, weights: HierarchicalGaussian, first: str | None) -> Counted:
-        return self._engine.total(self._logs, Look(self._likelihood, weights, first))
+    def _look(self, weights: HierarchicalGaussian, first: str | None) -> CollectedStatistics:
+        return self._engine.total(self._logs, UpdateSites(self._likelihood, weights, first))
 
 
 def _distance(

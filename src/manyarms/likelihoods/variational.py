@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.progress import Progress, reporter
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
 from manyarms.core.mixing import DenseMixing
 from manyarms.core.statistics import Statistics
 from manyarms.engines import LOCAL, Engine
 from manyarms.errors import InputError
 from manyarms.inference import condition
-from manyarms.likelihoods.collect_statistics import Count, Counted
+from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
 from manyarms.likelihoods.likelihood import Likelihood, Site
-from manyarms.likelihoods.sites import HeldRounds, PassedRounds, SitedRounds
+from manyarms.likelihoods.sites import MemorySiteSolver, SiteSolver, StreamSiteSolver
 
 MAX_ITERATIONS = 100
 SMALLEST_STEP = 1.0 / 1024
@@ -123,10 +123,10 @@ def approximate(
     )
 
 
-def _rounds(prior: HierarchicalGaussian, logs: Logs, likelihood: Likelihood, engine: Engine) -> SitedRounds[Any]:
+def _rounds(prior: HierarchicalGaussian, logs: Logs, likelihood: Likelihood, engine: Engine) -> SiteSolver[Any]:
     if isinstance(logs, LoggedData):
-        return HeldRounds(prior, logs, likelihood)
-    return PassedRounds(prior, logs, likelihood, engine)
+        return MemorySiteSolver(prior, logs, likelihood)
+    return StreamSiteSolver(prior, logs, likelihood, engine)
 
 
 RIDGE = 1e-3
@@ -134,7 +134,7 @@ RIDGE = 1e-3
 
 
 @dataclass(frozen=True)
-class Absorbed:
+class FittedWeights:
     """A posterior, and how it was come by.
 
     Attributes:
@@ -154,7 +154,7 @@ class Absorbed:
     warnings: tuple[str, ...] = ()
 
 
-def absorb(
+def fit_weights(
     prior: HierarchicalGaussian,
     logs: Logs,
     likelihood: Likelihood,
@@ -164,10 +164,12 @@ def absorb(
     max_iterations: int = MAX_ITERATIONS,
     tolerance: float = 1e-6,
     progress: Progress = False,
-) -> Absorbed:
+) -> FittedWeights:
     """The posterior of a prior (an earlier posterior is allowed) given logged rounds."""
     if likelihood.treatment == "exact":
-        return absorb_counted(prior, engine.total(logs, Count(likelihood, prior.n_actions, logs.dim)), likelihood)
+        return fit_statistics(
+            prior, engine.total(logs, CollectStatistics(likelihood, prior.n_actions, logs.dim)), likelihood
+        )
     options: dict[str, Any] = {"max_iterations": max_iterations, "tolerance": tolerance, "progress": progress}
     if isinstance(logs, LoggedData):
         likelihood.check(logs.rewards, logs.weights)
@@ -179,18 +181,18 @@ def absorb(
     found = approximate(prior, logs, likelihood, engine=engine, start=start, **options)
     offset = found.log_evidence - (found.weights.log_evidence - prior.log_evidence)
     warnings = (*_warnings(found), *likelihood.warnings)
-    return Absorbed(found.weights, found.statistics, offset, found.trace, found.converged, warnings)
+    return FittedWeights(found.weights, found.statistics, offset, found.trace, found.converged, warnings)
 
 
-def absorb_counted(prior: HierarchicalGaussian, counted: Counted, likelihood: Likelihood) -> Absorbed:
+def fit_statistics(prior: HierarchicalGaussian, counted: CollectedStatistics, likelihood: Likelihood) -> FittedWeights:
     """The same where one pass over the rounds was enough, and is done."""
     weights = condition(prior, counted.statistics, likelihood.noise_std)
-    return Absorbed(weights, counted.statistics, float(counted.numbers[0]), warnings=likelihood.warnings)
+    return FittedWeights(weights, counted.statistics, float(counted.numbers[0]), warnings=likelihood.warnings)
 
 
 def _by_action(
     prior: HierarchicalGaussian, logs: LoggedData, likelihood: Likelihood, options: dict[str, Any]
-) -> Absorbed:
+) -> FittedWeights:
     """The paper's approximation: N(μ̆_a, Ğ_a⁻¹) for the rounds of each action, from its own maximum of the likelihood.
 
     The maximum is found as the mode under a flat prior, N(0, I / RIDGE) for every action by itself.
@@ -205,7 +207,7 @@ def _by_action(
     statistics = Statistics.of_rounds(logs.contexts, logs.actions, peak, prior.n_actions, found.sites.weight * counts)
     warnings = (*_warnings(found), _PAPER)
     weights = condition(prior, statistics, 1.0)
-    return Absorbed(weights, statistics, 0.0, found.trace, found.converged, warnings)
+    return FittedWeights(weights, statistics, 0.0, found.trace, found.converged, warnings)
 
 
 def _warnings(found: Approximation) -> tuple[str, ...]:

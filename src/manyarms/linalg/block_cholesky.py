@@ -19,9 +19,8 @@ from scipy.linalg import solve_triangular
 
 from manyarms._base.checks import Array
 from manyarms.linalg.factor import solve_lower, solve_lower_t
-from manyarms.linalg.groups import chunks, sum_by
-from manyarms.linalg.pairs import all_pairs, pair_rows
-from manyarms.model_file.saved import Saved
+from manyarms.linalg.indexing import all_pairs, chunks, pair_rows, sum_by
+from manyarms.model_file.save import Saved
 
 MAX_DEGREE = 64
 """A node that touches more nodes than this is left to the core: eliminating it would fill in their square."""
@@ -30,7 +29,7 @@ THIN = 8
 
 
 @dataclass(frozen=True)
-class Layer(Saved):
+class EliminationLayer(Saved):
     """Nodes that are eliminated together."""
 
     saved_as = "layer"
@@ -46,7 +45,7 @@ class Layer(Saved):
         return super().saved() | {"entries": (self.entries.start, self.entries.stop)}
 
     @classmethod
-    def from_saved(cls, parts: dict[str, Any]) -> Layer:
+    def from_saved(cls, parts: dict[str, Any]) -> EliminationLayer:
         parts["entries"] = slice(*parts["entries"])
         return cls(**parts)
 
@@ -98,14 +97,14 @@ class Plan(Saved):
             setattr(out, name, parts[name])
         return out
 
-    def _layer(self, nodes: Int[Array, " m"], entries: slice) -> Layer:
+    def _layer(self, nodes: Int[Array, " m"], entries: slice) -> EliminationLayer:
         left, right = all_pairs(self.columns[entries])
         left, right = left + entries.start, right + entries.start
         later = self.rank[self.rows[left]] >= self.rank[self.rows[right]]
         left, right = left[later], right[later]
         target = self.places(self.rows[left], self.rows[right])
         order = np.argsort(target, kind="stable")
-        return Layer(nodes, entries, left[order], right[order], target[order])
+        return EliminationLayer(nodes, entries, left[order], right[order], target[order])
 
     @property
     def n_blocks(self) -> int:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
 from manyarms.errors import NumericalError
-from manyarms.linalg.groups import chunks
+from manyarms.linalg.indexing import chunks
 from manyarms.linalg.threads import for_each
 
 ROWS, COLUMNS = 256, 1024

@@ -11,7 +11,7 @@ import numpy as np
 
 from manyarms._base.checks import as_count
 from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of
-from manyarms.core.features import Categorical, Embedding, Feature, FeatureMap, Numeric
+from manyarms.core.feature_map import Categorical, Embedding, Feature, FeatureMap, Numeric
 from manyarms.errors import DataTypeError, InputError, ShapeError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _begin(name: str, column: pa.ChunkedArray, categorical: bool, max_levels: in
     if lists:
         return _Lists(name)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _Moments(name, standardise)
+        return _ColumnMoments(name, standardise)
     if pa.types.is_null(kind):
         raise InputError(
             f"column {name} has no values: there are no rows to learn features from, or it is always empty."
@@ -91,7 +91,7 @@ def _begin(name: str, column: pa.ChunkedArray, categorical: bool, max_levels: in
     )
 
 
-class _Moments(_Pass):
+class _ColumnMoments(_Pass):
     """Mean and variance, merged batch by batch (Chan et al.): no cancellation when numbers are far from zero."""
 
     def __init__(self, name: str, standardise: bool):

@@ -8,11 +8,11 @@ from hashlib import blake2b
 
 from manyarms._base.checks import as_count, rows_from
 from manyarms.core.catalog import Catalog
-from manyarms.core.features import FeatureMap
+from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.logged_data import LoggedData
 from manyarms.errors import InputError
-from manyarms.logs.row_reader import Dropped, Reading
+from manyarms.logs.row_reader import DroppedRows, RowReader
 from manyarms.logs.sources import Source, give_back_memory
 
 BATCH = 1 << 15
@@ -24,38 +24,38 @@ class LogStream:
 
     Args:
         source: Where rows come from.
-        reading: How they become rounds.
+        reader: How they become rounds.
     """
 
-    def __init__(self, source: Source, reading: Reading):
-        self.source, self.reading = source, reading
-        self.n_actions = reading.n_actions
-        self._dropped: Dropped | None = None
+    def __init__(self, source: Source, reader: RowReader):
+        self.source, self.reader = source, reader
+        self.n_actions = reader.n_actions
+        self._dropped: DroppedRows | None = None
 
     @property
     def fingerprint(self) -> Fingerprint:
         """Which rounds these are: all of these files as they are now, or those in them after some time."""
-        after = None if self.reading.age is None else self.reading.age.after
+        after = None if self.reader.age is None else self.reader.age.after
         known = self.source.identity if after is None else f"{self.source.identity} after {after.isoformat()}"
         return Fingerprint(blake2b(known.encode(), digest_size=16).hexdigest(), 1)
 
     @property
     def dim(self) -> int:
         """d."""
-        return self.reading.features.dim
+        return self.reader.features.dim
 
     @property
     def features(self) -> FeatureMap:
         """From context columns to φ(x)."""
-        return self.reading.features
+        return self.reader.features
 
     @property
     def catalog(self) -> Catalog | None:
         """From ids to action numbers."""
-        return self.reading.catalog
+        return self.reader.catalog
 
     @property
-    def dropped(self) -> Dropped:
+    def dropped(self) -> DroppedRows:
         """How many rows were left out, and why; known after a pass over all of them."""
         if self._dropped is None:
             raise InputError("rows that are left out are counted while reading: go through batches() to the end first.")
@@ -66,10 +66,10 @@ class LogStream:
 
     def batches(self, size: int = BATCH) -> Iterator[LoggedData]:
         """The rounds in order, at most `size` at a time. Errors raised on the way count rows from the first of all."""
-        first, dropped = self.source.first_row, Dropped()
-        for batch in self.source.batches(self.reading.roles.columns, as_count("size", size)):
+        first, dropped = self.source.first_row, DroppedRows()
+        for batch in self.source.batches(self.reader.roles.columns, as_count("size", size)):
             with rows_from(first, self.source.place_of):
-                rounds, left_out = self.reading.rounds(batch)
+                rounds, left_out = self.reader.rounds(batch)
                 dropped += left_out
                 if len(rounds):
                     yield rounds
@@ -79,12 +79,12 @@ class LogStream:
 
     def ageless(self) -> LogStream:
         """The same rounds, all at full weight whatever their age."""
-        age = self.reading.age
+        age = self.reader.age
         if age is None or age.half_life is None:
             return self
-        return LogStream(self.source, replace(self.reading, age=replace(age, half_life=None)))
+        return LogStream(self.source, replace(self.reader, age=replace(age, half_life=None)))
 
-    def note_dropped(self, dropped: Dropped) -> None:
+    def note_dropped(self, dropped: DroppedRows) -> None:
         """What a pass over all rows, here or elsewhere, has left out."""
         self._dropped = dropped
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Watched(Source):
+class ProgressSource(Source):
     """The rows of another source; after each batch of a pass `report(rows so far, rows in all)` is called.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from manyarms.core.catalog import Catalog
-from manyarms.core.features import OTHER
+from manyarms.core.feature_map import OTHER
 from manyarms.errors import DataTypeError
 from manyarms.logs.log_stream import BATCH
 from manyarms.logs.sources import as_source

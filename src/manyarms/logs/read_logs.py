@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
 from manyarms._base.checks import as_count, as_instance, rows_from
-from manyarms._base.vocabulary import Missing, Unknown
+from manyarms._base.option_values import Missing, Unknown
 from manyarms.core.arrow_columns import codes_of, column_of, whole_numbers_of
 from manyarms.core.catalog import Catalog
-from manyarms.core.features import OTHER, FeatureMap
+from manyarms.core.feature_map import OTHER, FeatureMap
 from manyarms.core.logged_data import LoggedData
 from manyarms.errors import ActionError, DataTypeError, InputError
 from manyarms.logs.learn_features import learn_features
 from manyarms.logs.log_stream import BATCH, LogStream
-from manyarms.logs.row_reader import Age, Reading, Roles, complete
+from manyarms.logs.row_reader import AgeRule, ColumnRoles, RowReader, complete
 from manyarms.logs.sources import Source, TableSource, as_source
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def read_logs(
     source = as_source(logs)
     # A text is a sequence of its letters, which nobody means.
     context, categorical = ((names,) if isinstance(names, str) else names for names in (context, categorical))
-    roles = Roles(tuple(context), action, reward, propensity, weight, group, time)
+    roles = ColumnRoles(tuple(context), action, reward, propensity, weight, group, time)
     source.need(roles.columns)
     for name, value, allowed in (("missing", missing, Missing), ("unknown", unknown, Unknown)):
         if value not in get_args(allowed):
@@ -101,11 +101,11 @@ def read_logs(
             f'unknown="other" needs an action {OTHER!r} to count unknown ones as. Pass a catalog that lists it, as in '
             "ma.read_catalog(..., other=True)."
         )
-    stream = LogStream(source, Reading(roles, features, n_actions, catalog, missing, unknown, age))
+    stream = LogStream(source, RowReader(roles, features, n_actions, catalog, missing, unknown, age))
     return stream.collect() if isinstance(source, TableSource) else stream
 
 
-def _complete_rows(source: Source, roles: Roles, missing: Missing) -> Iterator[pa.Table]:
+def _complete_rows(source: Source, roles: ColumnRoles, missing: Missing) -> Iterator[pa.Table]:
     first = 0
     for batch in source.batches(roles.columns, BATCH):
         with rows_from(first, source.place_of):
@@ -113,7 +113,9 @@ def _complete_rows(source: Source, roles: Roles, missing: Missing) -> Iterator[p
         first += batch.num_rows
 
 
-def _numbered(source: Source, roles: Roles, missing: Missing, n_actions: int | None) -> tuple[Catalog | None, int]:
+def _numbered(
+    source: Source, roles: ColumnRoles, missing: Missing, n_actions: int | None
+) -> tuple[Catalog | None, int]:
     """Ids that are action numbers count themselves; texts are numbered in their order."""
     import pyarrow as pa  # noqa: PLC0415
 
@@ -145,12 +147,12 @@ MOST_NUMBERED, MOST_NUMBERED_A_ROW = 10_000_000, 100
 
 
 def _age(
-    roles: Roles,
+    roles: ColumnRoles,
     half_life: timedelta | None,
     maturity: timedelta | None,
     now: datetime | None,
     after: datetime | None,
-) -> Age | None:
+) -> AgeRule | None:
     if half_life is None and maturity is None and after is None:
         return None
     if roles.time is None:
@@ -163,4 +165,4 @@ def _age(
             raise DataTypeError(f"{name} must be a timedelta, as in timedelta(days=14); got {span!r}.")
         if span is not None and span.total_seconds() <= 0:
             raise InputError(f"{name} must be a positive timedelta; got {span!r}.")
-    return Age(now or datetime.now().astimezone(), half_life, maturity, after, by_clock=now is None)
+    return AgeRule(now or datetime.now().astimezone(), half_life, maturity, after, by_clock=now is None)

@@ -11,20 +11,20 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._base.checks import Array, as_actions, keep_rows, row_name
-from manyarms._base.vocabulary import Missing, Unknown
+from manyarms._base.option_values import Missing, Unknown
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.core.catalog import Catalog
-from manyarms.core.features import OTHER, FeatureMap
+from manyarms.core.feature_map import OTHER, FeatureMap
 from manyarms.core.logged_data import LoggedData
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
-from manyarms.model_file.saved import Saved
+from manyarms.model_file.save import Saved
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class Roles:
+class ColumnRoles:
     """Which column is what.
 
     Attributes:
@@ -53,7 +53,7 @@ class Roles:
 
 
 @dataclass(frozen=True)
-class Age:
+class AgeRule:
     """What the age of a round does to it.
 
     Attributes:
@@ -80,7 +80,7 @@ class Age:
 
 
 @dataclass(frozen=True)
-class Dropped(Saved):
+class DroppedRows(Saved):
     """Rows that were left out, by reason, and those that stayed as something else.
 
     Attributes:
@@ -100,8 +100,8 @@ class Dropped(Saved):
     ahead: int = 0
     counted: int = 0
 
-    def __add__(self, other: Dropped) -> Dropped:
-        return Dropped(*(getattr(self, name) + getattr(other, name) for name in _REASONS))
+    def __add__(self, other: DroppedRows) -> DroppedRows:
+        return DroppedRows(*(getattr(self, name) + getattr(other, name) for name in _REASONS))
 
     @property
     def total(self) -> int:
@@ -110,7 +110,7 @@ class Dropped(Saved):
 
 
 @dataclass(frozen=True)
-class Reading:
+class RowReader:
     """How the rows of a table become rounds; plain data, so that it travels to other processes.
 
     Attributes:
@@ -123,15 +123,15 @@ class Reading:
         age: What the age of a round does to it; None for nothing.
     """
 
-    roles: Roles
+    roles: ColumnRoles
     features: FeatureMap
     n_actions: int
     catalog: Catalog | None = None
     missing: Missing = "refuse"
     unknown: Unknown = "refuse"
-    age: Age | None = None
+    age: AgeRule | None = None
 
-    def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, Dropped]:
+    def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, DroppedRows]:
         """The rounds of a batch, and how many rows were left out."""
         table, missing = complete(batch, self.roles.columns, self.missing)
         aged = self._aged(table)
@@ -144,7 +144,7 @@ class Reading:
         kept = known & wanted
         some = (~known & wanted, ~aged.mature & aged.fresh, kept & aged.ahead, ~aged.fresh)
         unknown, immature, ahead, counted = (int(rows.sum()) for rows in some)
-        dropped = Dropped(missing, unknown, immature, mapped, ahead, counted)
+        dropped = DroppedRows(missing, unknown, immature, mapped, ahead, counted)
         decay = aged.decay
         if not kept.all():
             table, actions, decay = table.filter(kept), actions[kept], None if decay is None else decay[kept]
@@ -192,21 +192,21 @@ class Reading:
             )
         return found, known
 
-    def _aged(self, table: pa.Table) -> _Aged:
+    def _aged(self, table: pa.Table) -> _RowAges:
         """What its age does to each row."""
         everyone = np.ones(table.num_rows, dtype=bool)
         if self.age is None or self.roles.time is None:
-            return _Aged(None, everyone, everyone, ~everyone)
+            return _RowAges(None, everyone, everyone, ~everyone)
         age = _ages(self.roles.time, column_of(table, self.roles.time), self.age)
         mature = everyone if self.age.maturity is None else age >= self.age.maturity.total_seconds()
         fresh = everyone if self.age.after is None else age < seconds_between(self.age.after, self.age.now)
         decay = None
         if self.age.half_life is not None:
             decay = np.exp2(-np.maximum(age, 0.0) / self.age.half_life.total_seconds())
-        return _Aged(decay, mature, fresh, age < 0)
+        return _RowAges(decay, mature, fresh, age < 0)
 
 
-class _Aged(NamedTuple):
+class _RowAges(NamedTuple):
     """By how much less each row counts; which rows are old enough, not counted before, and later than now."""
 
     decay: Float[Array, " n"] | None
@@ -215,7 +215,7 @@ class _Aged(NamedTuple):
     ahead: Bool[Array, " n"]
 
 
-_REASONS = tuple(field.name for field in fields(Dropped))
+_REASONS = tuple(field.name for field in fields(DroppedRows))
 
 
 def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) -> tuple[pa.Table, int]:
@@ -276,7 +276,7 @@ def _groups(name: str, column: pa.ChunkedArray) -> Int[Array, " n"]:
     return np.array(digests, dtype=np.int64)[codes] if digests else np.empty(0, dtype=np.int64)
 
 
-def _ages(name: str, column: pa.ChunkedArray, age: Age) -> Float[Array, " n"]:
+def _ages(name: str, column: pa.ChunkedArray, age: AgeRule) -> Float[Array, " n"]:
     """In seconds, counted back from `age.now`."""
     import pyarrow as pa  # noqa: PLC0415
 

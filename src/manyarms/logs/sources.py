@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from manyarms.core.arrow_columns import table_of
 from manyarms.core.fingerprint import Fingerprint
-from manyarms.errors import DataFileError, DataTypeError, InputError, said
+from manyarms.errors import DataFileError, DataTypeError, InputError, without_full_stop
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,7 +184,9 @@ class FileSource(Source):
                 partition_base_dir=str(Path(base).absolute()) if base else None,
             )
         except (OSError, pa.ArrowException) as damage:
-            raise DataFileError(f"{_culprit(self.files, kind)} cannot be read as {kind}: {said(damage)}.") from damage
+            raise DataFileError(
+                f"{_culprit(self.files, kind)} cannot be read as {kind}: {without_full_stop(damage)}."
+            ) from damage
 
     @property
     def columns(self) -> list[str]:
@@ -311,8 +313,8 @@ def _read(
         except (OSError, pa.ArrowException) as damage:
             # File by file, so that the one at fault can be named.
             raise DataFileError(
-                f"{fragment.path} cannot be read: {said(damage)}. All files must have the same columns of the same "
-                "types."
+                f"{fragment.path} cannot be read: {without_full_stop(damage)}.",
+                "All files must have the same columns of the same types.",
             ) from damage
 
 

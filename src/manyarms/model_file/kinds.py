@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator, Mapping
 
-from manyarms.model_file.saved import Saved
+from manyarms.model_file.save import Saved
 
 MODELS = {
     "reward posterior": "posterior.reward_posterior:RewardPosterior",
@@ -30,23 +30,23 @@ PARTS = {
     "bernoulli": "likelihoods.bernoulli:Bernoulli",
     "poisson": "likelihoods.poisson:Poisson",
     "student t": "likelihoods.student_t:StudentT",
-    "hierarchical Gaussian": "core.hierarchy:HierarchicalGaussian",
+    "hierarchical Gaussian": "core.hierarchical_gaussian:HierarchicalGaussian",
     "dense mixing": "core.mixing:DenseMixing",
     "mixed effects": "core.mixing:MixedEffects",
     "action covariance": "core.action_covariance:ActionCovariance",
-    "effects": "core.effect_group:EffectGroup",
+    "effects": "core.mixing:EffectGroup",
     "block factor": "core.latent_covariance:BlockFactor",
     "eliminated factor": "core.latent_covariance:EliminatedFactor",
     "block Cholesky factor": "linalg.block_cholesky:BlockCholesky",
     "plan": "linalg.block_cholesky:Plan",
-    "layer": "linalg.block_cholesky:Layer",
-    "observed": "core.observed_rows:Observed",
+    "layer": "linalg.block_cholesky:EliminationLayer",
+    "observed": "core.observed_rows:ObservedRows",
     "rank group": "core.observed_rows:RankGroup",
     "statistics": "core.statistics:Statistics",
-    "rows": "core.action_sums:Rows",
-    "sums": "core.action_sums:Sums",
+    "rows": "core.statistics:ActionRows",
+    "sums": "core.statistics:ActionSums",
     "fingerprint": "core.fingerprint:Fingerprint",
-    "feature map": "core.features:FeatureMap",
+    "feature map": "core.feature_map:FeatureMap",
     "catalog": "core.catalog:Catalog",
     "words": "core.labels:Words",
     "integers": "core.labels:Integers",

@@ -16,7 +16,7 @@ from manyarms.engines import Engine
 from manyarms.errors import InputError, ShapeError
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.gaussian import as_likelihood
-from manyarms.likelihoods.variational import absorb
+from manyarms.likelihoods.variational import fit_weights
 from manyarms.nonlinear.mode_search import Climb, ascent_for, climb
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy, check_rounds
 from manyarms.nonlinear.seen_actions import Seen
@@ -123,7 +123,7 @@ def fit_nonlinear(
     mode = seen.latent(best.state.white)
     prior = hierarchy.linearised(mode)
     inner = min(tolerance, 1e-6)
-    found = absorb(prior, logs.counted(), likelihood, start=best.state.sites, tolerance=inner)
+    found = fit_weights(prior, logs.counted(), likelihood, start=best.state.sites, tolerance=inner)
     return NonlinearPosterior(
         found.weights,
         prior,

@@ -14,15 +14,14 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.observed_rows import Observed
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.observed_rows import ObservedRows
 from manyarms.errors import NonFiniteError
-from manyarms.inference.condition import solve
+from manyarms.inference.condition import observe, solve
 from manyarms.inference.latent_posterior import LatentPosterior
-from manyarms.inference.square_root import observe
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.likelihood import Site
-from manyarms.likelihoods.variational import absorb, approximate
+from manyarms.likelihoods.variational import approximate, fit_weights
 from manyarms.nonlinear.seen_actions import Seen, WhiteRows, whiten
 
 SUFFICIENT = 1e-4
@@ -76,7 +75,7 @@ class Ascent(ABC):
         """The objective at a point; `near` is a state to start inner loops from."""
 
     @abstractmethod
-    def rows(self, state: State) -> Observed:
+    def rows(self, state: State) -> ObservedRows:
         """The Gaussian rows that have the same slope in ψ as the rounds have at this state."""
 
     def tangent(self, state: State) -> Tangent:
@@ -95,7 +94,7 @@ class ByRows(Ascent):
     It is -½ ‖z‖² - ½ Σ_a ‖h_a - H_a f_a(ψ)‖² + constant; the rows stay as they are.
     """
 
-    def __init__(self, seen: Seen, observed: Observed):
+    def __init__(self, seen: Seen, observed: ObservedRows):
         super().__init__(seen)
         self._observed, self._rows = observed, whiten(seen.action_covariance, observed)
 
@@ -104,7 +103,7 @@ class ByRows(Ascent):
         misses = self._rows.misses(centres)
         return State(white, centres, self._rows.constant - 0.5 * float(misses @ misses + white @ white))
 
-    def rows(self, state: State) -> Observed:
+    def rows(self, state: State) -> ObservedRows:
         return self._observed
 
 
@@ -127,7 +126,7 @@ class ByRounds(Ascent):
         found = approximate(given, self.seen.logs, self._likelihood, start=start, tolerance=self._tolerance)
         return State(white, centres, found.trace[-1] - 0.5 * float(white @ white), found.sites)
 
-    def rows(self, state: State) -> Observed:
+    def rows(self, state: State) -> ObservedRows:
         assert state.sites is not None
         return self.seen.rows_of(state.sites)
 
@@ -140,7 +139,7 @@ def ascent_for(seen: Seen, likelihood: Likelihood, tolerance: float) -> Ascent:
     if likelihood.treatment == "paper":
         # Each action's own maximum of the likelihood: no prior enters, so these rows never change.
         independent = seen.given(np.zeros((seen.n_actions, seen.hierarchy.dim)))
-        return ByRows(seen, observe(absorb(independent, seen.logs, likelihood).statistics, 1.0))
+        return ByRows(seen, observe(fit_weights(independent, seen.logs, likelihood).statistics, 1.0))
     # The inner loop must be far more exact than the rises that are compared.
     return ByRounds(seen, likelihood, 1e-2 * tolerance)
 

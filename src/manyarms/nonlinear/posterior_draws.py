@@ -15,15 +15,13 @@ from scipy.special import ndtr
 from manyarms._base.checks import Array, as_actions, as_instance
 from manyarms.core.choices import Choices
 from manyarms.core.estimate import Estimate
-from manyarms.core.feature_mass import FeatureMass
-from manyarms.core.features import as_contexts
+from manyarms.core.feature_map import as_contexts
 from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.policy import Policy, row_weights
+from manyarms.core.policy import FeatureMass, Policy, row_weights
 from manyarms.errors import ShapeError, TooLargeError
 from manyarms.likelihoods import Likelihood
-from manyarms.linalg.groups import chunks
-from manyarms.linalg.pairs import pair_rows
-from manyarms.model_file.saved import SavedModel
+from manyarms.linalg.indexing import chunks, pair_rows
+from manyarms.model_file.save import SavedModel
 from manyarms.nonlinear.convergence import effective_draws, poor, r_hat
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
 from manyarms.nonlinear.seen_actions import Conditional

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from manyarms._base.checks import Array, as_count
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.rng import split
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.errors import TooLargeError
 from manyarms.likelihoods import Likelihood

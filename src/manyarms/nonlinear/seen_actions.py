@@ -12,15 +12,15 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
 from manyarms.core.action_covariance import ActionCovariance
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.mixing import DenseMixing
-from manyarms.core.observed_rows import Observed, RankGroup, action_chunks
+from manyarms.core.observed_rows import ObservedRows, RankGroup
 from manyarms.core.statistics import Statistics
-from manyarms.inference.condition import _row_cholesky
-from manyarms.inference.square_root import observe
+from manyarms.inference.condition import _row_cholesky, observe
 from manyarms.likelihoods.likelihood import Site
 from manyarms.linalg.factor import gram, solve_lower, solve_lower_t
+from manyarms.linalg.indexing import cache_chunks
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
 
 
@@ -76,7 +76,7 @@ class Seen:
         empty = DenseMixing(np.zeros((*centres.shape, 0)))
         return HierarchicalGaussian(np.zeros(0), np.zeros((0, 0)), empty, self.action_covariance, centres)
 
-    def rows_of(self, sites: Site) -> Observed:
+    def rows_of(self, sites: Site) -> ObservedRows:
         """Sites as rows."""
         logs = self.logs
         pseudo_rewards, weights = sites.linear / sites.weight, sites.weight * self.counts
@@ -89,7 +89,7 @@ class WhiteRows:
     """Rows with θ integrated out: h_a = H_a f_a(ψ) + noise of variance one, H_a = C_a⁻¹ R_a (docs/maths.md).
 
     Attributes:
-        groups: Of equally many rows, as in `Observed`: root is H_a and response h_a.
+        groups: Of equally many rows, as in `ObservedRows`: root is H_a and response h_a.
         constant: log p(rewards | ψ) less -½ Σ_a ‖h_a - H_a f_a(ψ)‖².
     """
 
@@ -113,12 +113,12 @@ class WhiteRows:
         return np.concatenate([part.reshape(-1) for part in parts]) if parts else np.zeros(0)
 
 
-def whiten(action_covariance: ActionCovariance, observed: Observed) -> WhiteRows:
+def whiten(action_covariance: ActionCovariance, observed: ObservedRows) -> WhiteRows:
     """Integrate θ out of rows."""
     groups, log_det = list[RankGroup](), 0.0
     for group in observed.groups:
         H, h = np.empty_like(group.root), np.empty_like(group.response)
-        for part in action_chunks(len(group.actions), group.root[0].size + group.rank**2):
+        for part in cache_chunks(len(group.actions), group.root[0].size + group.rank**2):
             R, actions = group.root[part], group.actions[part]
             C = _row_cholesky(action_covariance.times_root(R, actions), actions)
             white = solve_lower(C, np.concatenate([R, group.response[part][:, :, None]], axis=2))
@@ -140,7 +140,7 @@ class Conditional:
         observed: Their rows.
     """
 
-    def __init__(self, seen: Seen, observed: Observed):
+    def __init__(self, seen: Seen, observed: ObservedRows):
         m, d = seen.n_actions, seen.hierarchy.dim
         eye = np.broadcast_to(np.eye(d), (m, d, d))
         # Taken once for all: a singular Σ_a has many roots, and z_a means nothing without the one it belongs to.

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_floats
 from manyarms.core.catalog import Catalog
-from manyarms.core.features import FeatureMap
+from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import ShapeError
 from manyarms.policies import Softmax

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_instance
 from manyarms.core.choices import Choices, RowError
-from manyarms.core.features import as_contexts
+from manyarms.core.feature_map import as_contexts
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.errors import ShapeError

@@ -6,7 +6,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array
-from manyarms.linalg.pairs import pair_rows
+from manyarms.linalg.indexing import pair_rows
 from manyarms.linalg.top_k import best_lower_bounds, row_norms
 from manyarms.policies.scored_policy import ScoredPolicy, pair_means
 from manyarms.posterior.posterior import Posterior

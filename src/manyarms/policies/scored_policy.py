@@ -12,11 +12,10 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_instance
 from manyarms.core.choices import Choices
 from manyarms.core.eligibility import as_eligibility, eligible_blocks
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError
-from manyarms.linalg.groups import chunks
-from manyarms.linalg.pairs import pair_rows, shared_set
+from manyarms.linalg.indexing import chunks, pair_rows, shared_set
 from manyarms.linalg.top_k import best_of_pairs
 from manyarms.posterior import HurdlePosterior, RewardPosterior
 from manyarms.posterior.posterior import Posterior

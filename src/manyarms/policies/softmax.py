@@ -8,7 +8,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_scalar, check_overflow
 from manyarms.core.choices import Choices
-from manyarms.linalg.pairs import pair_rows
+from manyarms.linalg.indexing import pair_rows
 from manyarms.policies.greedy import Greedy
 from manyarms.posterior.posterior import Posterior
 

@@ -12,7 +12,7 @@ from manyarms._base.checks import Array, as_count, as_floats, check_rows
 from manyarms.core.choices import Choices, RowError
 from manyarms.core.policy import Policy
 from manyarms.errors import DataTypeError, PropensityError, ShapeError
-from manyarms.linalg.pairs import shape_of
+from manyarms.linalg.indexing import shape_of
 
 
 class Uniform(Policy):

@@ -14,7 +14,7 @@ from manyarms._base.rng import split
 from manyarms.core.choices import Choices
 from manyarms.core.eligibility import as_eligibility, eligible_blocks
 from manyarms.core.policy import Policy
-from manyarms.linalg.groups import chunks
+from manyarms.linalg.indexing import chunks
 from manyarms.posterior.reward_posterior import RewardPosterior
 
 ACTIONS_PER_CHUNK = 256

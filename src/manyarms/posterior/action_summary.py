@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float
 
 from manyarms._base.checks import Array
 from manyarms.core.catalog import Catalog
-from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.observed_rows import action_chunks
-from manyarms.core.tables import SHOWN, Tabular, as_arrow, html_table
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.result_tables import SHOWN, Tabular, as_arrow, html_table
+from manyarms.linalg.indexing import cache_chunks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +75,7 @@ def summarise(
     """The marginals of some actions; of all where `actions` is None."""
     ids = np.arange(weights.n_actions) if actions is None else actions
     std = np.empty((len(ids), weights.dim))
-    for part in action_chunks(len(ids), weights.dim**2):
+    for part in cache_chunks(len(ids), weights.dim**2):
         std[part] = np.sqrt(np.einsum("mdd->md", weights.action_cov(ids[part])))
     names = tuple(ids.tolist() if catalog is None else catalog.ids[ids].tolist())
     return ActionSummary(names, features, np.isin(ids, weights.observed.actions), weights.action_mean(ids), std)

@@ -6,7 +6,7 @@ from typing import Any, overload
 
 from manyarms._base.checks import as_count, as_instance, as_scalar
 from manyarms._base.progress import Progress
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
 from manyarms.core.statistics import Statistics
 from manyarms.engines import Engine, as_engine
@@ -14,7 +14,7 @@ from manyarms.errors import InputError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Gaussian, Hurdle, Likelihood
 from manyarms.likelihoods.gaussian import as_likelihood
-from manyarms.likelihoods.variational import MAX_ITERATIONS, Absorbed, absorb
+from manyarms.likelihoods.variational import MAX_ITERATIONS, FittedWeights, fit_weights
 from manyarms.posterior.hurdle_posterior import HurdlePosterior, check_amounts, split_rounds
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_posterior import RewardPosterior, as_logs
@@ -90,7 +90,7 @@ def fit(
             )
         return RewardPosterior(condition(prior, logs, likelihood.noise_std), prior, logs, likelihood)
     logs = as_logs(logs, prior)
-    found = absorb(
+    found = fit_weights(
         prior,
         logs,
         likelihood,
@@ -101,7 +101,9 @@ def fit(
     return posterior_of(found, logs, prior, likelihood)
 
 
-def posterior_of(found: Absorbed, logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood) -> RewardPosterior:
+def posterior_of(
+    found: FittedWeights, logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood
+) -> RewardPosterior:
     """The posterior of rounds that were absorbed."""
     return RewardPosterior(
         found.weights,

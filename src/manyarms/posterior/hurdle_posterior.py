@@ -12,12 +12,12 @@ from jaxtyping import Float
 from manyarms._base.checks import Array, as_actions, as_instance, check_overflow
 from manyarms.core.catalog import Catalog
 from manyarms.core.estimate import Method
-from manyarms.core.features import FeatureMap, as_contexts
+from manyarms.core.feature_map import FeatureMap, as_contexts
 from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, readable
-from manyarms.core.tables import html_facts
+from manyarms.core.policy import Policy, with_own_features
+from manyarms.core.result_tables import html_facts
 from manyarms.errors import ShapeError
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior.policy_profile import Masses
@@ -148,7 +148,7 @@ class HurdlePosterior(Posterior):
     def profile_parts(
         self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
     ) -> tuple[Masses, Float[Array, " n"]]:
-        policy = readable(as_instance(name, policy, Policy, "a policy"), contexts, self.features, name)
+        policy = with_own_features(as_instance(name, policy, Policy, "a policy"), contexts, self.features, name)
         if policy.n_actions != self.n_actions:
             raise ShapeError(f"{name} has {policy.n_actions} actions; the posterior has {self.n_actions}.")
         x = as_contexts(contexts, self.features, columns=self.dim)

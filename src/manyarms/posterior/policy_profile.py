@@ -14,15 +14,14 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_actions, as_instance
 from manyarms.core.catalog import Catalog
-from manyarms.core.feature_mass import FeatureMass
-from manyarms.core.features import FeatureMap
+from manyarms.core.feature_map import FeatureMap
 from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.policy import Policy, row_weights
+from manyarms.core.policy import FeatureMass, Policy, row_weights
 from manyarms.engines import Engine, Tally, Task, as_engine
 from manyarms.errors import InputError, ShapeError
-from manyarms.linalg.groups import sum_by
+from manyarms.linalg.indexing import sum_by
 from manyarms.logs.log_stream import LogStream
-from manyarms.model_file.saved import Saved
+from manyarms.model_file.save import Saved
 
 if TYPE_CHECKING:
     from manyarms.posterior.posterior import Posterior

@@ -13,15 +13,14 @@ from manyarms._base.checks import Array, as_count, check_overflow
 from manyarms._base.rng import as_generator, split
 from manyarms.core.catalog import Catalog
 from manyarms.core.estimate import Estimate, Method
-from manyarms.core.feature_mass import FeatureMass
-from manyarms.core.features import FeatureMap, as_contexts
-from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.policy import Policy, readable
+from manyarms.core.feature_map import FeatureMap, as_contexts
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.policy import FeatureMass, Policy, with_own_features
 from manyarms.engines import Engine
 from manyarms.errors import UndefinedLiftError
 from manyarms.likelihoods import Likelihood
-from manyarms.linalg.groups import chunks
-from manyarms.model_file.saved import SavedModel
+from manyarms.linalg.indexing import chunks
+from manyarms.model_file.save import SavedModel
 from manyarms.posterior.policy_profile import ALONE, PAIR, Masses, Profiles, profiles
 from manyarms.posterior.value_draws import Empirical, Factor, draw_values
 
@@ -211,7 +210,7 @@ class Posterior(SavedModel, ABC):
             else self.difference(policy, baseline, contexts, eligible=eligible, weights=weights, groups=groups)
         )
         pairs = [(policy, 1.0, "policy"), *([] if baseline is None else [(baseline, -1.0, "baseline")])]
-        terms = [(readable(one, contexts, self.features, name), sign) for one, sign, name in pairs]
+        terms = [(with_own_features(one, contexts, self.features, name), sign) for one, sign, name in pairs]
         n_draws = as_count("n_draws", n_draws, minimum=2)
         context_rng, *rngs = split(as_generator(rng), "contexts", *(str(i) for i in range(len(self.factors))))
         factors = [Factor.draw(*one, n_draws, own) for one, own in zip(self.factors, rngs, strict=True)]

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from scipy.special import chdtr, chdtrc, ndtr
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.observed_rows import Observed
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.observed_rows import ObservedRows
 from manyarms.likelihoods import Likelihood
 
 SURE = 0.001
@@ -210,7 +210,7 @@ def _mean_warning(shift: MeanShift, kind: str) -> str:
 _ZERO = {"Bernoulli": "50 % clicks", "Poisson": "one event a round"}
 
 
-def _informative_rows(observed: Observed) -> int:
+def _informative_rows(observed: ObservedRows) -> int:
     """How many rows say anything: sums with a singular Gram matrix are held with rows of zeros."""
     count = 0
     for group in observed.groups:

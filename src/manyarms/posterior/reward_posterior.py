@@ -12,19 +12,18 @@ from jaxtyping import Float
 from manyarms._base.checks import Array, as_actions, as_instance, as_scalar, check_overflow
 from manyarms.core.catalog import Catalog
 from manyarms.core.estimate import Method
-from manyarms.core.feature_mass import FeatureMass
-from manyarms.core.features import FeatureMap, as_contexts
+from manyarms.core.feature_map import FeatureMap, as_contexts
 from manyarms.core.fingerprint import Fingerprint, any_shared
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.policy import Policy, readable
+from manyarms.core.policy import FeatureMass, Policy, with_own_features
+from manyarms.core.result_tables import html_facts
 from manyarms.core.statistics import Statistics
-from manyarms.core.tables import html_facts
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
-from manyarms.likelihoods.variational import absorb
+from manyarms.likelihoods.variational import fit_weights
 from manyarms.linalg.top_k import row_norms
 from manyarms.posterior.action_summary import ActionSummary, summarise
 from manyarms.posterior.policy_profile import Masses, check_maps
@@ -178,7 +177,7 @@ class RewardPosterior(Posterior):
             engine: As in `fit`.
         """
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
-        added = absorb(self.weights, logs, self.likelihood, engine=as_engine(engine))
+        added = fit_weights(self.weights, logs, self.likelihood, engine=as_engine(engine))
         statistics = self.statistics + added.statistics
         weights = added.weights
         twice = (_TWICE,) if any_shared(self.learned_from, (logs.fingerprint,)) else ()
@@ -222,7 +221,7 @@ class RewardPosterior(Posterior):
             engine: As in `fit`.
         """
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
-        found = absorb(self.prior, logs, self.likelihood, engine=as_engine(engine), start=self.weights)
+        found = fit_weights(self.prior, logs, self.likelihood, engine=as_engine(engine), start=self.weights)
         return replace(
             self,
             weights=found.weights,
@@ -260,7 +259,7 @@ class RewardPosterior(Posterior):
         self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
     ) -> tuple[FeatureMass, Float[Array, " n"]]:
         """The policy's feature mass, and its expected reward row by row."""
-        policy = readable(as_instance(name, policy, Policy, "a policy"), contexts, self.features, name)
+        policy = with_own_features(as_instance(name, policy, Policy, "a policy"), contexts, self.features, name)
         if policy.n_actions != self.weights.n_actions:
             raise ShapeError(
                 f"{name} has {policy.n_actions} actions; the posterior has {self.weights.n_actions}. "

@@ -12,14 +12,11 @@ from scipy import sparse
 
 from manyarms._base.checks import Array
 from manyarms.core.choices import Choices
-from manyarms.core.feature_mass import FeatureMass
-from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.observed_rows import action_chunks
-from manyarms.core.policy import Policy, row_weights
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.policy import FeatureMass, Policy, row_weights
 from manyarms.errors import ShapeError
 from manyarms.likelihoods import Likelihood
-from manyarms.linalg.groups import chunks
-from manyarms.linalg.pairs import pair_rows
+from manyarms.linalg.indexing import cache_chunks, chunks, pair_rows
 from manyarms.linalg.top_k import COLUMNS, ROWS, best_scores, pack_forms, pack_squares, row_norms
 
 MAX_FORMS = 1 << 27
@@ -182,7 +179,7 @@ class Predictor(RewardField):
     @cached_property
     def _all_forms(self) -> Float[Array, "K q"]:
         out = np.empty((self.n_actions, self.dim * (self.dim + 1) // 2))
-        for part in action_chunks(self.n_actions, self.dim**2):
+        for part in cache_chunks(self.n_actions, self.dim**2):
             out[part] = pack_forms(self.weights.action_cov(np.arange(part.start, part.stop)))
         return out
 

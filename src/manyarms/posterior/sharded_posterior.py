@@ -11,19 +11,18 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_instance
 from manyarms._base.files import replacing
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.latent_covariance import LatentFactor
 from manyarms.core.logged_data import Logs
-from manyarms.core.observed_rows import Observed
+from manyarms.core.observed_rows import ObservedRows
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError
-from manyarms.inference.condition import absorb_groups, small_products
+from manyarms.inference.condition import absorb_groups, observe, small_products
 from manyarms.inference.latent_posterior import sums_for
-from manyarms.inference.square_root import observe
 from manyarms.likelihoods import Likelihood
-from manyarms.likelihoods.collect_statistics import Count, Counted
+from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
 from manyarms.likelihoods.gaussian import as_likelihood
-from manyarms.linalg.groups import chunks
+from manyarms.linalg.indexing import chunks
 from manyarms.posterior.reward_posterior import as_logs
 
 
@@ -89,7 +88,7 @@ def fit_sharded(
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise InputError(f"{folder} is not empty: files of another fit beside those of this one would be read with it.")
-    with as_engine(engine).spread(logs, Count(likelihood, prior.n_actions, logs.dim)) as shards:
+    with as_engine(engine).spread(logs, CollectStatistics(likelihood, prior.n_actions, logs.dim)) as shards:
         found = shards.map(_Latent(prior, likelihood.noise_std))
         total = sums_for(prior)
         for part in found:
@@ -123,7 +122,7 @@ class _Latent:
     prior: HierarchicalGaussian
     noise_std: float
 
-    def __call__(self, counted: Counted) -> _Said:
+    def __call__(self, counted: CollectedStatistics) -> _Said:
         observed = observe(counted.statistics, self.noise_std)
         evidence = sums_for(self.prior)
         with np.errstate(over="ignore", invalid="ignore"), small_products(self.prior):
@@ -142,7 +141,7 @@ class _Write:
     latent_factor: LatentFactor
     folder: Path
 
-    def __call__(self, counted: Counted) -> int:
+    def __call__(self, counted: CollectedStatistics) -> int:
         observed = observe(counted.statistics, self.noise_std)
         if not observed.groups:
             return 0
@@ -153,7 +152,7 @@ class _Write:
         self._write(weights, observed)
         return len(observed.actions)
 
-    def _write(self, weights: HierarchicalGaussian, observed: Observed) -> None:
+    def _write(self, weights: HierarchicalGaussian, observed: ObservedRows) -> None:
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.parquet as pq  # noqa: PLC0415
 

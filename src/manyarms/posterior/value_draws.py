@@ -12,11 +12,10 @@ from scipy import sparse
 from manyarms._base.checks import Array
 from manyarms._base.rng import split
 from manyarms.core.choices import Choices
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.policy import Policy, row_weights
 from manyarms.likelihoods import Likelihood
-from manyarms.linalg.groups import chunks
-from manyarms.linalg.pairs import pair_rows
+from manyarms.linalg.indexing import chunks, pair_rows
 
 
 @dataclass(frozen=True)

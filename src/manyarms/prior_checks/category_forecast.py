@@ -15,11 +15,11 @@ from jaxtyping import Float, Int
 from scipy.special import betainc, gammainc, gammaincc, logit, ndtr, ndtri
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.errors import InputError
 from manyarms.likelihoods import Bernoulli, Likelihood, Poisson
-from manyarms.linalg.groups import Groups, group_by, sum_by
+from manyarms.linalg.indexing import Groups, group_by, sum_by
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.reward_predictor import Predictor
 
@@ -37,7 +37,7 @@ class Forecast(NamedTuple):
     """The weights themselves, for what sums do not tell."""
 
 
-class Sums(NamedTuple):
+class CategorySums(NamedTuple):
     """The rounds of each category, and what prior and posterior expect of them."""
 
     weight: Float[Array, " c"]
@@ -56,7 +56,7 @@ class Sums(NamedTuple):
     """The rounds of a category, or some of them where they are many."""
 
 
-class Outcome(ABC):
+class RewardSum(ABC):
     """How a sum of rewards is distributed.
 
     Attributes:
@@ -75,12 +75,12 @@ class Outcome(ABC):
 
     @abstractmethod
     def compare(
-        self, sums: Sums, forecast: Forecast, present: Int[Array, " p"]
+        self, sums: CategorySums, forecast: Forecast, present: Int[Array, " p"]
     ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         """How far sums of rewards lie from a forecast: z-scores and two-sided p-values of the categories `present`."""
 
 
-class GaussianOutcome(Outcome):
+class GaussianSum(RewardSum):
     """Σ w r ~ N(Σ w η, Var Σ w η + Σ w σ²); of log rewards under `LogNormal`."""
 
     is_gaussian = True
@@ -89,7 +89,7 @@ class GaussianOutcome(Outcome):
         return mean, np.ones_like(mean), np.full_like(mean, self.likelihood.noise_std**2)
 
     def compare(
-        self, sums: Sums, forecast: Forecast, present: Int[Array, " p"]
+        self, sums: CategorySums, forecast: Forecast, present: Int[Array, " p"]
     ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         reward, weight = sums.reward[present], sums.weight[present]
         spread = forecast.variance[present] + weight * self.likelihood.noise_std**2
@@ -97,7 +97,7 @@ class GaussianOutcome(Outcome):
         return z, 2 * ndtr(-np.abs(z))
 
 
-class DiscreteOutcome(Outcome):
+class DiscreteSum(RewardSum):
     """A sum of clicks or counts, given the mean reward of a category, which is as uncertain as its weights.
 
     That mean is of many rates: under a wide prior most are near zero and a few are not, so that no one rate with a
@@ -108,7 +108,7 @@ class DiscreteOutcome(Outcome):
     is_gaussian = False
 
     def compare(
-        self, sums: Sums, forecast: Forecast, present: Int[Array, " p"]
+        self, sums: CategorySums, forecast: Forecast, present: Int[Array, " p"]
     ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         below, above, error = np.empty((3, len(present)))
         for i, category in enumerate(present):
@@ -133,7 +133,7 @@ class DiscreteOutcome(Outcome):
         """The inverse of g, finite for rates as small, or as near their end, as rounding makes them."""
 
 
-class Clicks(DiscreteOutcome):
+class ClickSum(DiscreteSum):
     """Binomial: that rounds of one category differ in their rates makes the sum vary less, never more."""
 
     def expect(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> tuple[Array, Array, Array]:
@@ -154,7 +154,7 @@ class Clicks(DiscreteOutcome):
         return below, above
 
 
-class Counts(DiscreteOutcome):
+class CountSum(DiscreteSum):
     """Poisson: a sum of Poisson counts is one."""
 
     def expect(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> tuple[Array, Array, Array]:
@@ -168,25 +168,27 @@ class Counts(DiscreteOutcome):
         return gammaincc(total + 1.0, weight * rate), np.where(total > 0, gammainc(total, weight * rate), 1.0)
 
 
-def outcome_of(likelihood: Likelihood) -> Outcome:
+def reward_sum_for(likelihood: Likelihood) -> RewardSum:
     """The distribution of sums of rewards under a likelihood."""
     if likelihood.treatment == "exact":
-        return GaussianOutcome(likelihood)
+        return GaussianSum(likelihood)
     if isinstance(likelihood, Bernoulli):
         # With exact expectations, whatever the fit was asked to rank by.
-        return Clicks(Bernoulli())
+        return ClickSum(Bernoulli())
     if isinstance(likelihood, Poisson):
-        return Counts(likelihood)
+        return CountSum(likelihood)
     raise InputError(
         f"categories cannot be checked under {type(likelihood).__name__}: a few rounds decide the mean of heavy-tailed "
         "rewards. Compare priors by held-out score, with compare_priors."
     )
 
 
-def sum_rounds(posterior: RewardPosterior, logs: LoggedData, codes: Int[Array, " K"], n: int, outcome: Outcome) -> Sums:
+def sum_rounds(
+    posterior: RewardPosterior, logs: LoggedData, codes: Int[Array, " K"], n: int, reward_sum: RewardSum
+) -> CategorySums:
     """One pass over the rounds, for n categories."""
-    totals, likelihood = np.zeros((5, n)), outcome.likelihood
-    prior, after = (_Expected(weights, outcome, codes, n) for weights in (posterior.prior, posterior.weights))
+    totals, likelihood = np.zeros((5, n)), reward_sum.likelihood
+    prior, after = (_Expected(weights, reward_sum, codes, n) for weights in (posterior.prior, posterior.weights))
     for batch in logs.batches():
         w = np.ones(len(batch)) if batch.weights is None else batch.weights
         r = likelihood.response(batch.rewards)
@@ -194,7 +196,9 @@ def sum_rounds(posterior: RewardPosterior, logs: LoggedData, codes: Int[Array, "
         expected, noise, variance = after.add(batch, w)
         columns = (w, w * r, w * (r - expected) ** 2, w * noise, w * variance)
         totals += [np.bincount(codes[batch.actions], weights=column, minlength=n) for column in columns]
-    return Sums(*totals, prior=prior.forecast(), posterior=after.forecast(), rounds=_rounds_by_category(logs, codes))
+    return CategorySums(
+        *totals, prior=prior.forecast(), posterior=after.forecast(), rounds=_rounds_by_category(logs, codes)
+    )
 
 
 def _rounds_by_category(logs: LoggedData, codes: Int[Array, " K"]) -> Callable[[int], LoggedData]:
@@ -218,9 +222,9 @@ def _rounds_by_category(logs: LoggedData, codes: Int[Array, " K"]) -> Callable[[
 class _Expected:
     """What some weights expect of the rounds, added up batch by batch."""
 
-    def __init__(self, weights: HierarchicalGaussian, outcome: Outcome, codes: Int[Array, " K"], n: int):
-        self._weights, self._outcome, self._codes, self._n = weights, outcome, codes, n
-        self._predictor = Predictor(weights, outcome.likelihood)
+    def __init__(self, weights: HierarchicalGaussian, reward_sum: RewardSum, codes: Int[Array, " K"], n: int):
+        self._weights, self._outcome, self._codes, self._n = weights, reward_sum, codes, n
+        self._predictor = Predictor(weights, reward_sum.likelihood)
         self._total = np.zeros(n)
         self._actions, self._masses = [np.empty(0, dtype=np.int64)], [np.empty((0, weights.dim))]
 

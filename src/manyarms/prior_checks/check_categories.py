@@ -14,12 +14,12 @@ from manyarms._base.checks import Array, as_instance, as_scalar
 from manyarms.core.catalog import as_column, encode
 from manyarms.core.fingerprint import any_shared
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.tables import Tabular
+from manyarms.core.result_tables import Tabular
 from manyarms.errors import InputError, ShapeError
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.prior_check import CLOSE, PriorCheck
 from manyarms.posterior.reward_posterior import check_logs
-from manyarms.prior_checks.category_forecast import Outcome, Sums, outcome_of, sum_rounds
+from manyarms.prior_checks.category_forecast import CategorySums, RewardSum, reward_sum_for, sum_rounds
 from manyarms.priors.prior_builder import metadata, with_missing
 
 
@@ -201,18 +201,18 @@ def check_categories(
     codes, labels, _ = with_missing(encode("categories", column))
     if held_out is None:
         held_out = not any_shared(posterior.learned_from, (logs.fingerprint,))
-    outcome = outcome_of(posterior.likelihood)
-    outcome.likelihood.check(logs.rewards)
-    sums = sum_rounds(posterior, logs, codes, len(labels), outcome)
+    reward_sum = reward_sum_for(posterior.likelihood)
+    reward_sum.likelihood.check(logs.rewards)
+    sums = sum_rounds(posterior, logs, codes, len(labels), reward_sum)
     present = np.flatnonzero(sums.weight > 0)
     if len(present) == 0:
         raise InputError("there are no rounds to check categories on.")
-    columns, p_values = _columns(outcome, sums, present, held_out)
+    columns, p_values = _columns(reward_sum, sums, present, held_out)
     return CategoryChecks(_judged(columns, p_values, [labels[i] for i in present], level), level, held_out)
 
 
 def _columns(
-    outcome: Outcome, sums: Sums, present: Int[Array, " c"], held_out: bool
+    reward_sum: RewardSum, sums: CategorySums, present: Int[Array, " c"], held_out: bool
 ) -> tuple[dict[str, Array], Float[Array, "t c"]]:
     """The table, and the p-values of each test."""
     weight, reward, residual_sq, noise, variance = (
@@ -221,13 +221,13 @@ def _columns(
     n_actions = np.bincount(sums.posterior.owner, minlength=len(sums.weight))[present]
     columns, p_values = {"n_rounds": weight, "n_actions": n_actions, "observed": reward / weight}, list[Array]()
     for name, forecast in (("prior", sums.prior), ("posterior", sums.posterior)):
-        z, p_value = outcome.compare(sums, forecast, present)
+        z, p_value = reward_sum.compare(sums, forecast, present)
         columns |= {f"{name}_mean": forecast.total[present] / weight, f"{name}_z": z}
         p_values.append(p_value)
     expected = noise + (variance if held_out else -variance)
     some = expected > 1e-9 * noise
     columns["dispersion"] = np.divide(residual_sq, expected, out=np.full(len(present), np.nan), where=some)
-    if outcome.is_gaussian and not held_out:
+    if reward_sum.is_gaussian and not held_out:
         unit = np.divide(noise, weight)
         p_values.append(np.where(some, _chi_square_p(residual_sq / unit, expected / unit), 1.0))
     return columns, np.array(p_values)

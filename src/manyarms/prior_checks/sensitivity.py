@@ -12,12 +12,11 @@ from jaxtyping import Float
 from scipy.special import ndtr
 
 from manyarms._base.checks import Array, as_instance
-from manyarms.core.feature_mass import FeatureMass
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.latent_covariance import BlockFactor
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
-from manyarms.core.tables import Tabular
+from manyarms.core.policy import FeatureMass, Policy
+from manyarms.core.result_tables import Tabular
 from manyarms.errors import InputError
 from manyarms.inference.condition import condition_on
 from manyarms.posterior import RewardPosterior, fit

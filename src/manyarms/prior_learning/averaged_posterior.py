@@ -12,12 +12,11 @@ from scipy.special import gammaincinv, ndtr, ndtri
 
 from manyarms._base.checks import Array, as_scalar
 from manyarms.core.estimate import Estimate
-from manyarms.core.feature_mass import FeatureMass
-from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.policy import Policy
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.policy import FeatureMass, Policy
 from manyarms.engines import Engine
 from manyarms.errors import ManyarmsError
-from manyarms.model_file.saved import SavedModel
+from manyarms.model_file.save import SavedModel
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.policy_profile import ALONE, PAIR, profiles
 from manyarms.prior_learning.evidence import Evidence

@@ -3,27 +3,125 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.observed_rows import Observed
+from manyarms.core.observed_rows import ObservedRows
 from manyarms.core.statistics import Statistics
-from manyarms.engines import LOCAL, Engine
+from manyarms.engines import LOCAL, Engine, Tally, Task
 from manyarms.errors import InputError
-from manyarms.inference.condition import condition_on
-from manyarms.inference.prior_moments import expect
-from manyarms.inference.square_root import observe
+from manyarms.inference.condition import condition_on, observe
+from manyarms.inference.evidence_gradient import evidence_gradient
 from manyarms.likelihoods import Likelihood
+from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
 from manyarms.likelihoods.likelihood import Site
-from manyarms.likelihoods.variational import Approximation, absorb_counted, approximate
+from manyarms.likelihoods.variational import Approximation, approximate, fit_statistics
+from manyarms.model_file.save import Saved
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.fit import posterior_of
 from manyarms.prior_learning.hyperparameters import Hyperparameters, Scale
-from manyarms.prior_learning.round_summary import Survey, Surveyed
+
+
+@dataclass(frozen=True, eq=False)
+class RoundSummary(Saved):
+    """Of the rounds whose weight w is not zero.
+
+    Attributes:
+        total_weight: Σ w.
+        actions: Those that were logged, ascending.
+        often: In how many rounds each of them was.
+        feature_squares: Σ w φ², column by column.
+        reward_squares: Σ w r².
+        smallest: Reward; infinite when there are no rounds.
+        largest: The same.
+        counted: Sufficient statistics, for a likelihood that has them.
+    """
+
+    saved_as = "surveyed"
+    total_weight: float
+    actions: Int[Array, " m"]
+    often: Int[Array, " m"]
+    feature_squares: Float[Array, " d"]
+    reward_squares: float
+    smallest: float
+    largest: float
+    counted: CollectedStatistics | None = None
+
+    @property
+    def n_rounds(self) -> int:
+        """How many."""
+        return int(self.often.sum())
+
+
+@dataclass(frozen=True)
+class SummariseRounds(Task[RoundSummary]):
+    """One look at all rounds, whose rewards are checked on the way.
+
+    Attributes:
+        likelihood: Of the rewards.
+        n_actions: K.
+        dim: d.
+    """
+
+    kinds = (RoundSummary, *CollectStatistics.kinds)
+    likelihood: Likelihood
+    n_actions: int
+    dim: int
+
+    def begin(self) -> _SummaryTally:
+        return _SummaryTally(self)
+
+
+class _SummaryTally(Tally[RoundSummary]):
+    def __init__(self, task: SummariseRounds):
+        self._check = task.likelihood.check
+        exact = task.likelihood.treatment == "exact"
+        self._count = CollectStatistics(task.likelihood, task.n_actions, task.dim).begin() if exact else None
+        self._often = np.zeros(task.n_actions, dtype=np.int64)
+        self._squares = np.zeros(task.dim)
+        self._weight = self._rewards = 0.0
+        self._smallest, self._largest = np.inf, -np.inf
+
+    def take(self, rounds: LoggedData) -> None:
+        if self._count is not None:
+            self._count.take(rounds)
+        else:
+            self._check(rounds.rewards, rounds.weights)
+        rounds = rounds.counted()
+        if not len(rounds):
+            return
+        counts = np.ones(len(rounds)) if rounds.weights is None else rounds.weights
+        self._often += np.bincount(rounds.actions, minlength=len(self._often))
+        # An overflow is reported where the sums are used.
+        with np.errstate(over="ignore"):
+            self._squares += counts @ rounds.contexts**2
+            self._rewards += float(counts @ rounds.rewards**2)
+        self._weight += float(counts.sum())
+        self._between(float(rounds.rewards.min()), float(rounds.rewards.max()))
+
+    def merge(self, found: RoundSummary) -> None:
+        if self._count is not None and found.counted is not None:
+            self._count.merge(found.counted)
+        self._often[found.actions] += found.often
+        self._squares += found.feature_squares
+        self._rewards += found.reward_squares
+        self._weight += found.total_weight
+        self._between(found.smallest, found.largest)
+
+    def found(self) -> RoundSummary:
+        seen = np.flatnonzero(self._often)
+        return RoundSummary(
+            self._weight, seen, self._often[seen], self._squares, self._rewards, self._smallest, self._largest,
+            None if self._count is None else self._count.found(),
+        )  # fmt: skip
+
+    def _between(self, smallest: float, largest: float) -> None:
+        self._smallest, self._largest = min(self._smallest, smallest), max(self._largest, largest)
 
 
 class Evidence(ABC):
@@ -41,7 +139,7 @@ class Evidence(ABC):
         evaluations: How often it was evaluated.
     """
 
-    surveyed: Surveyed | None
+    surveyed: RoundSummary | None
     seen: Int[Array, " m"]
     total_weight: float
     residual_degrees: float
@@ -88,10 +186,10 @@ class ExactEvidence(Evidence):
         if isinstance(logs, Statistics):
             statistics = logs
         else:
-            self.surveyed = engine.total(logs, Survey(likelihood, n_actions, logs.dim))
+            self.surveyed = engine.total(logs, SummariseRounds(likelihood, n_actions, logs.dim))
             assert self.surveyed.counted is not None
             statistics = self.surveyed.counted.statistics
-        self.observed: Observed = observe(statistics, 1.0)
+        self.observed: ObservedRows = observe(statistics, 1.0)
         self.total_weight = statistics.total_weight
         self.seen = self.observed.actions
         groups = self.observed.groups
@@ -106,7 +204,7 @@ class ExactEvidence(Evidence):
     ) -> tuple[float, Float[Array, " s"]]:
         self.evaluations += 1
         prior, noise_std = hyper.build(eta)
-        moments = expect(prior, self._in_units_of(noise_std), hyper.groups)
+        moments = evidence_gradient(prior, self._in_units_of(noise_std), hyper.groups)
         slope = hyper.gradient(eta, moments, moments.residual_sq - self.total_weight)
         return _with_penalty(hyper, eta, moments.log_evidence, slope, avoid_boundary)
 
@@ -122,9 +220,9 @@ class ExactEvidence(Evidence):
         if isinstance(self._logs, Statistics):
             return fit(self._logs, prior, likelihood)
         assert self.surveyed is not None and self.surveyed.counted is not None
-        return posterior_of(absorb_counted(prior, self.surveyed.counted, likelihood), self._logs, prior, likelihood)
+        return posterior_of(fit_statistics(prior, self.surveyed.counted, likelihood), self._logs, prior, likelihood)
 
-    def _in_units_of(self, noise_std: float | None) -> Observed:
+    def _in_units_of(self, noise_std: float | None) -> ObservedRows:
         assert noise_std is not None
         normaliser = -0.5 * self.total_weight * float(np.log(2 * np.pi * noise_std**2))
         return self.observed.rescaled(noise_std, normaliser)
@@ -153,7 +251,7 @@ class ApproximateEvidence(Evidence):
         self._likelihood, self._engine = likelihood, engine
         self._logs = logs.counted() if isinstance(logs, LoggedData) else logs
         self._start: Site | Statistics | None = None
-        self.surveyed = seen = engine.total(logs, Survey(likelihood, n_actions, logs.dim))
+        self.surveyed = seen = engine.total(logs, SummariseRounds(likelihood, n_actions, logs.dim))
         self.total_weight, self.seen = seen.total_weight, seen.actions
         self.residual_degrees = self.total_weight - float(np.minimum(seen.often, logs.dim).sum())
         self.feature_sizes = np.sqrt(seen.feature_squares)
@@ -168,7 +266,7 @@ class ApproximateEvidence(Evidence):
         if self._likelihood.treatment == "laplace":
             return self._by_differences(hyper, eta, avoid_boundary)
         prior, found = self._solve(hyper, eta)
-        moments = expect(prior, observe(found.statistics, 1.0), hyper.groups)
+        moments = evidence_gradient(prior, observe(found.statistics, 1.0), hyper.groups)
         slope = hyper.gradient(eta, moments, found.dispersion_slope)
         return _with_penalty(hyper, eta, found.log_evidence, slope, avoid_boundary)
 

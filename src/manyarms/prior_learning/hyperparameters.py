@@ -12,14 +12,20 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
 from manyarms.core.action_covariance import ActionCovariance
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.latent_covariance import BlockFactor
-from manyarms.core.mixing import MixedEffects
+from manyarms.core.mixing import EffectGroup, MixedEffects
 from manyarms.errors import InputError
-from manyarms.inference.prior_moments import Moments
+from manyarms.inference.evidence_gradient import EvidenceGradient
 from manyarms.linalg.factor import psd_root
-from manyarms.prior_learning.scale_parameters import WIDE, DiagonalSpread, Form, FullSpread, ScaleSpread, Spread
+from manyarms.prior_learning.covariance_form import (
+    WIDE,
+    CovarianceForm,
+    DiagonalCovariance,
+    Form,
+    FullCovariance,
+    ScaledCovariance,
+)
 from manyarms.prior_learning.shared_mean import (
     SharedMean,
     can_have_mean_effects,
@@ -82,7 +88,7 @@ class Hyperparameters:
             self.groups += self._prior.effects[len(prior.effects) :]
             self._roots += [np.diag(wide)[None]] * len(self.means)
         unseen = _unseen_groups(prior, self.groups[: self._n_given], seen)
-        self.spreads: tuple[Spread | None, ...] = (
+        self.spreads: tuple[CovarianceForm | None, ...] = (
             _action_spread(prior.action_covariance, action_cov, scale.weight, notes),
             *(
                 _effect_spread(group, root, self._choice(effect_cov, group, unseen, notes), scale.weight, notes)
@@ -183,7 +189,7 @@ class Hyperparameters:
         factor = self._factor(eta, self._n_given)
         return self._given.with_parts(latent_mean, factor, built.action_covariance, offset)
 
-    def gradient(self, eta: Float[Array, " s"], moments: Moments, by_noise: float) -> Float[Array, " s"]:
+    def gradient(self, eta: Float[Array, " s"], moments: EvidenceGradient, by_noise: float) -> Float[Array, " s"]:
         """The derivative of the log evidence, given that by the logarithm of the noise."""
         out = np.zeros(self.size)
         if self.learn_noise:
@@ -296,7 +302,7 @@ def _chosen(choice: Choice | Mapping[str, Choice], group: EffectGroup, groups: t
 
 def _effect_spread(
     group: EffectGroup, root: Float[Array, "J b b"], choice: Choice, weight: Float[Array, " d"], notes: list[str]
-) -> Spread | None:
+) -> CovarianceForm | None:
     _check(choice, "effect_cov")
     if choice == "fixed":
         return None
@@ -312,7 +318,7 @@ def _effect_spread(
 
 def _action_spread(
     cov: ActionCovariance, choice: Choice, weight: Float[Array, " d"], notes: list[str]
-) -> Spread | None:
+) -> CovarianceForm | None:
     _check(choice, "action_cov")
     if choice == "fixed":
         return None
@@ -320,7 +326,7 @@ def _action_spread(
         if choice != "scale":
             notes.append("actions: they have covariances of their own, so only a common scale is learned")
         stds = np.sqrt(np.einsum("kdd->d", cov.each) / len(cov.each))
-        return ScaleSpread("actions", stds, weight) if stds.any() else None
+        return ScaledCovariance("actions", stds, weight) if stds.any() else None
     root = psd_root(cov.blocks(np.zeros(1, dtype=np.int64))[0])
     if not root.any():
         notes.append("actions: a standard deviation of exactly 0 stays 0")
@@ -328,27 +334,29 @@ def _action_spread(
     return _spread("actions", root[None], choice, weight)
 
 
-def _spread(name: str, roots: Float[Array, "J b b"], form: Form, weight: Float[Array, " d"]) -> Spread:
+def _spread(name: str, roots: Float[Array, "J b b"], form: Form, weight: Float[Array, " d"]) -> CovarianceForm:
     stds = np.sqrt(np.mean(np.sum(roots**2, axis=2), axis=0))
     # What does not live in the space of θ has units of its own; all that is known of them is the start.
     reference = weight if len(stds) == len(weight) else np.where(stds > 0, stds, stds.max())
     if form == "scale":
-        return ScaleSpread(name, stds, reference)
+        return ScaledCovariance(name, stds, reference)
     if form == "diagonal":
-        return DiagonalSpread(name, stds, reference)
+        return DiagonalCovariance(name, stds, reference)
     # A singular start is lifted a little: a pivot at zero could never leave it.
     lifted = np.where(stds > 0, stds, reference) ** 2
-    return FullSpread(name, np.linalg.cholesky(roots[0] @ roots[0].T + np.diag(1e-6 * lifted)), reference)
+    return FullCovariance(name, np.linalg.cholesky(roots[0] @ roots[0].T + np.diag(1e-6 * lifted)), reference)
 
 
-def _scaled_root(root: Float[Array, "J b b"], spread: Spread | None, x: Float[Array, " s"]) -> Float[Array, "J b b"]:
+def _scaled_root(
+    root: Float[Array, "J b b"], spread: CovarianceForm | None, x: Float[Array, " s"]
+) -> Float[Array, "J b b"]:
     if spread is None:
         return root
     new = spread.root(x)
     return np.broadcast_to(new, root.shape) if isinstance(new, np.ndarray) else new * root
 
 
-def _action_covariance(cov: ActionCovariance, spread: Spread | None, x: Float[Array, " s"]) -> ActionCovariance:
+def _action_covariance(cov: ActionCovariance, spread: CovarianceForm | None, x: Float[Array, " s"]) -> ActionCovariance:
     if spread is None:
         return cov
     new = spread.root(x)

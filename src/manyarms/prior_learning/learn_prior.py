@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count, as_instance
 from manyarms._base.progress import Progress, reporter
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
 from manyarms.core.statistics import Statistics
 from manyarms.engines import Engine, as_engine
@@ -60,7 +60,7 @@ def learn_prior(
 ) -> LearnedPrior:
     """Noise, spreads and means of a prior by type-II maximum likelihood: those under which the logs are most likely.
 
-    The log evidence and its exact gradient (posterior moments of seen actions, `inference.moments`) come from
+    The log evidence and its exact gradient (posterior moments of seen actions, `inference.evidence_gradient`) come from
     Statistics alone, so after one pass over the logs a step costs a solve, whatever the number of rounds. L-BFGS on log
     standard deviations; an accepted step never lowers the objective.
 

@@ -11,10 +11,10 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count
 from manyarms._base.rng import as_generator
-from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.tables import Tabular
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.result_tables import Tabular
 from manyarms.likelihoods import Likelihood
-from manyarms.model_file.saved import SavedModel
+from manyarms.model_file.save import SavedModel
 from manyarms.posterior import RewardPosterior
 from manyarms.prior_learning.averaged_posterior import AveragedPosterior, average
 from manyarms.prior_learning.evidence import Evidence

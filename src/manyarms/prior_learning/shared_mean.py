@@ -18,9 +18,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.mixing import MAX_WRITTEN_OUT, MixedEffects
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.mixing import MAX_WRITTEN_OUT, EffectGroup, MixedEffects
 from manyarms.linalg.factor import triangular
 
 

@@ -11,9 +11,8 @@ picks one of them by name, and `new_actions` says what its prior makes of action
 from manyarms.priors.categories import from_categories, from_tags
 from manyarms.priors.embeddings import from_embeddings, linear_in_embeddings
 from manyarms.priors.from_catalog import from_catalog, new_actions
+from manyarms.priors.from_matrices import from_joint, low_rank
 from manyarms.priors.independent import independent, ridge
-from manyarms.priors.joint import from_joint
-from manyarms.priors.low_rank import low_rank
 from manyarms.priors.taxonomy import from_taxonomy
 
 __all__ = [

@@ -15,12 +15,20 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count
 from manyarms.core.catalog import as_column, as_tags, encode
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.labels import MISSING, TagRow
+from manyarms.core.mixing import EffectGroup
 from manyarms.errors import DataTypeError, NonFiniteError, RangeError
-from manyarms.linalg.pairs import pair_rows, shape_of
-from manyarms.priors.prior_builder import Part, as_variance, beside_missing, build, metadata, one_hot, with_missing
+from manyarms.linalg.indexing import pair_rows, shape_of
+from manyarms.priors.prior_builder import (
+    EffectPart,
+    as_variance,
+    beside_missing,
+    build,
+    metadata,
+    one_hot,
+    with_missing,
+)
 
 
 def from_categories(
@@ -52,7 +60,7 @@ def from_categories(
     found = encode("categories", metadata(categories, "categories", as_column))
     codes, labels, n_missing = with_missing(found)
     group = EffectGroup("category", len(labels), as_count("dim", dim), labels=labels, n_missing=n_missing)
-    part = Part(group, one_hot(codes, len(labels)), as_variance("effect_std", effect_std))
+    part = EffectPart(group, one_hot(codes, len(labels)), as_variance("effect_std", effect_std))
     return build([part], dim=dim, action_cov=as_variance("action_std", action_std), shared_std=shared_std)
 
 
@@ -98,7 +106,7 @@ def from_tags(
     weights = beside_missing(weights, missing)
     labels = (*labels, MISSING) if len(missing) else labels
     group = EffectGroup("tag", len(labels), as_count("dim", dim), labels=labels, n_missing=len(missing))
-    part = Part(group, weights, as_variance("effect_std", effect_std))
+    part = EffectPart(group, weights, as_variance("effect_std", effect_std))
     return build([part], dim=dim, action_cov=as_variance("action_std", action_std), shared_std=shared_std)
 
 

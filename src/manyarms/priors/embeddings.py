@@ -15,13 +15,13 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_count, as_scalar
 from manyarms._base.rng import split
 from manyarms.core.catalog import as_embeddings
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.labels import MISSING
+from manyarms.core.mixing import EffectGroup
 from manyarms.errors import InputError, NonFiniteError, RangeError
-from manyarms.linalg.groups import chunks
+from manyarms.linalg.indexing import chunks
 from manyarms.priors.clustering import Clusters, find_clusters, gaussian_mixture, k_means
-from manyarms.priors.prior_builder import Part, as_variance, beside_missing, build, metadata, root_mean_square
+from manyarms.priors.prior_builder import EffectPart, as_variance, beside_missing, build, metadata, root_mean_square
 
 NEGLIGIBLE = 1e-8
 """Memberships below this are dropped, so that the weights of most actions are few."""
@@ -96,7 +96,7 @@ def from_embeddings(
     if dim is None:
         return _in_theta(clusters, space, weights, labels, n_missing, action_variance, shared_std)
     group = EffectGroup("component", len(labels), as_count("dim", dim), labels=labels, n_missing=n_missing)
-    part = Part(group, weights, as_variance("effect_std", 1.0 if effect_std is None else effect_std))
+    part = EffectPart(group, weights, as_variance("effect_std", 1.0 if effect_std is None else effect_std))
     action_cov = as_variance("action_std", 1.0 if action_std is None else action_std)
     return build([part], dim=dim, action_cov=action_cov, shared_std=shared_std)
 
@@ -178,7 +178,7 @@ def _in_theta(
     # Their means are known and differ: none that all share is to be learned.
     group = EffectGroup("component", len(labels), d, has_mean=False, labels=labels, n_missing=n_missing)
     action_cov = around if action_variance == "shared" else np.asarray(weights @ own)[:, :, None] * np.eye(d)
-    part = Part(group, weights, effect_variances, effect_means)
+    part = EffectPart(group, weights, effect_variances, effect_means)
     return build([part], dim=d, action_cov=action_cov, shared_std=shared_std)
 
 
@@ -240,7 +240,7 @@ def linear_in_embeddings(
         "embedding", len(labels), as_count("dim", dim), has_mean=False, labels=labels, n_missing=int(missing.sum())
     )
     mixed = beside_missing(weights, np.flatnonzero(missing))
-    part = Part(group, mixed, as_variance("effect_std", effect_std))
+    part = EffectPart(group, mixed, as_variance("effect_std", effect_std))
     return build([part], dim=dim, action_cov=as_variance("action_std", action_std), shared_std=shared_std)
 
 

@@ -10,14 +10,13 @@ from jaxtyping import Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_instance
-from manyarms._base.vocabulary import PriorKind
+from manyarms._base.option_values import PriorKind
 from manyarms.core.catalog import Catalog, as_embeddings
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.labels import MISSING
-from manyarms.core.mixing import MixedEffects
+from manyarms.core.mixing import EffectGroup, MixedEffects
 from manyarms.errors import InputError
-from manyarms.linalg.pairs import pair_rows, shape_of
+from manyarms.linalg.indexing import pair_rows, shape_of
 from manyarms.priors.categories import from_categories, from_tags
 from manyarms.priors.embeddings import from_embeddings, linear_in_embeddings
 from manyarms.priors.independent import independent

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.checks import as_count, as_floats, as_scalar
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.errors import ShapeError
 
 

@@ -12,18 +12,17 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_scalar
 from manyarms.core.catalog import Catalog, Codes
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.labels import MISSING
-from manyarms.core.mixing import MixedEffects
+from manyarms.core.mixing import EffectGroup, MixedEffects
 from manyarms.errors import InputError
-from manyarms.linalg.pairs import shape_of
+from manyarms.linalg.indexing import shape_of
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
-class Part:
+class EffectPart:
     """ψ_j ~ N(mean, diag(variance)) for the effects of one group, and how much every action owes to each.
 
     Attributes:
@@ -56,14 +55,14 @@ def metadata(source: Any, column: str, check: Callable[[str, Any], Value], name:
 
 
 def build(
-    parts: Sequence[Part], *, dim: int, action_cov: Any, shared_std: float | None, n_actions: int | None = None
+    parts: Sequence[EffectPart], *, dim: int, action_cov: Any, shared_std: float | None, n_actions: int | None = None
 ) -> HierarchicalGaussian:
     """θ_a ~ N(shared + Σ_j w_aj ψ_j, Σ_a) with the effects of all parts; `n_actions` is needed where there are none."""
     d = as_count("dim", dim)
     n_actions = shape_of(parts[0].weights)[0] if n_actions is None else as_count("n_actions", n_actions)
     if shared_std is not None:
         everyone = one_hot(np.zeros(n_actions, dtype=np.int64), 1)
-        parts = [Part(EffectGroup("shared", 1, d), everyone, as_variance("shared_std", shared_std)), *parts]
+        parts = [EffectPart(EffectGroup("shared", 1, d), everyone, as_variance("shared_std", shared_std)), *parts]
     mean, variance = (
         np.concatenate([np.broadcast_to(getattr(part, name), (part.group.count, d)).reshape(-1) for part in parts])
         for name in ("mean", "variance")

@@ -11,11 +11,11 @@ from jaxtyping import Int
 
 from manyarms._base.checks import Array, as_count, as_floats, check_rows
 from manyarms.core.catalog import Codes, as_column, as_paths, encode
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.labels import MISSING, is_missing
+from manyarms.core.mixing import EffectGroup
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
-from manyarms.priors.prior_builder import Part, as_variance, build, metadata, one_hot
+from manyarms.priors.prior_builder import EffectPart, as_variance, build, metadata, one_hot
 
 
 def from_taxonomy(
@@ -61,7 +61,7 @@ def from_taxonomy(
         found = encode("paths", metadata(paths, "categories", as_column, name="paths"))
         codes, labels = _down_from_roots(found, parents)
     variances = _level_variances(effect_std, codes.shape[1])
-    parts: list[Part] = []
+    parts: list[EffectPart] = []
     above, names = np.zeros(len(codes), dtype=np.int64), [()]
     for level, variance in enumerate(variances):
         above, names = _nodes(above, names, codes[:, level], labels)
@@ -69,7 +69,7 @@ def from_taxonomy(
         group = EffectGroup(
             f"level {level + 1}", len(names), as_count("dim", dim), labels=tuple(names), n_missing=n_missing
         )
-        parts.append(Part(group, one_hot(above, len(names)), variance))
+        parts.append(EffectPart(group, one_hot(above, len(names)), variance))
     return build(parts, dim=dim, action_cov=as_variance("action_std", action_std), shared_std=shared_std)
 
 

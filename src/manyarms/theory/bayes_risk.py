@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_actions, as_count, as_matrix, as_scalar, frozen
 from manyarms._base.rng import split
-from manyarms.core.hierarchy import HierarchicalGaussian
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.datasets.environment import DrawContexts, LinearEnvironment

@@ -25,7 +25,7 @@ from manyarms.core.estimate import Estimate
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.datasets.shop import read_tables
 from manyarms.decision.verdict import SURE, percent
-from manyarms.jobs.evaluate import Judged
+from manyarms.jobs.evaluate import PolicyResult
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def compare(folder: Path, truth: LinearEnvironment) -> Comparison:
     )
 
 
-def _judged(row: Judged, true_value: float) -> Candidate:
+def _judged(row: PolicyResult, true_value: float) -> Candidate:
     assert row.value is not None
     is_now = row.difference is None
     gain = ma.Estimate(0.0, 0.0) if row.difference is None else row.difference

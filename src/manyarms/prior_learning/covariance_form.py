@@ -1,8 +1,8 @@
 """Standard deviations as numbers on a log scale: how a covariance of the prior is written as a vector, and back.
 
 Every form works in the coordinates of the prior it stands for: with Λ = F Fᵀ and ψ = μ + F z, what the data say of it
-is the matrix of excess moments Σ E z zᵀ - I (`inference.moments`), and a change of F by dF changes the log evidence by
-the inner product of that matrix with F⁻¹ dF.
+is the matrix of excess moments Σ E z zᵀ - I (`inference.evidence_gradient`), and a change of F by dF changes the log
+evidence by the inner product of that matrix with F⁻¹ dF.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WIDE = 10.0
 """Standard deviations far above WIDE times the scale of the data are held back by a half-normal prior."""
 
 
-class Spread(ABC):
+class CovarianceForm(ABC):
     """A covariance written as a vector.
 
     Attributes:
@@ -85,11 +85,11 @@ class Spread(ABC):
         return False
 
     @abstractmethod
-    def without(self, which: int) -> Spread | None:
+    def without(self, which: int) -> CovarianceForm | None:
         """The same spread with one scale at exactly zero, or None where that is not to be written."""
 
 
-class ScaleSpread(Spread):
+class ScaledCovariance(CovarianceForm):
     """Λ = s² Λ₀: one number for all, the shape of Λ₀ kept. A scalar covariance is the simplest case.
 
     Args:
@@ -129,11 +129,11 @@ class ScaleSpread(Spread):
     def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
         return float(np.exp(x[0]))
 
-    def without(self, which: int) -> Spread | None:
-        return ZeroSpread(self.name)
+    def without(self, which: int) -> CovarianceForm | None:
+        return ZeroCovariance(self.name)
 
 
-class ZeroSpread(ScaleSpread):
+class ZeroCovariance(ScaledCovariance):
     """Λ = 0: what is left of a scale that the data put at zero."""
 
     size = 0
@@ -165,11 +165,11 @@ class ZeroSpread(ScaleSpread):
     def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
         return 0.0
 
-    def without(self, which: int) -> Spread | None:
+    def without(self, which: int) -> CovarianceForm | None:
         return None
 
 
-class DiagonalSpread(Spread):
+class DiagonalCovariance(CovarianceForm):
     """Λ = diag(τ²): a standard deviation for every coordinate.
 
     Args:
@@ -210,13 +210,13 @@ class DiagonalSpread(Spread):
     def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
         return np.diag(self.stds(x))
 
-    def without(self, which: int) -> Spread | None:
+    def without(self, which: int) -> CovarianceForm | None:
         kept = self._start.copy()
         kept[self._free[which]] = 0.0
-        return DiagonalSpread(self.name, kept, self._reference)
+        return DiagonalCovariance(self.name, kept, self._reference)
 
 
-class FullSpread(Spread):
+class FullCovariance(CovarianceForm):
     """Λ = L Lᵀ with L = diag(e^h) U: the logarithms h of its pivots, and the entries of U below its unit diagonal.
 
     Args:
@@ -276,6 +276,6 @@ class FullSpread(Spread):
         sizes = np.linalg.svd(self._lower(x) / self.stds(x)[:, None], compute_uv=False)
         return bool(sizes[-1] < 1e-2 * sizes[0])
 
-    def without(self, which: int) -> Spread | None:
+    def without(self, which: int) -> CovarianceForm | None:
         # A direction without any spread has no pivot to take the logarithm of; it stays as small as it was found.
         return None

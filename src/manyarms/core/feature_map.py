@@ -18,9 +18,9 @@ from jaxtyping import Float
 from manyarms._base.checks import Array, all_finite, as_matrix, row_name
 from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of, table_of, unchecked_numbers_of
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
-from manyarms.linalg.groups import chunks
-from manyarms.model_file.container import UnknownPart
-from manyarms.model_file.saved import Saved, check_names
+from manyarms.linalg.indexing import chunks
+from manyarms.model_file.arrow_file import UnknownPart
+from manyarms.model_file.save import Saved, check_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -162,7 +162,7 @@ class FeatureMap(Saved):
 
     Examples:
         >>> import pyarrow as pa
-        >>> from manyarms.core.features import Categorical, FeatureMap, Numeric
+        >>> from manyarms.core.feature_map import Categorical, FeatureMap, Numeric
         >>> table = pa.table({"age": [20.0, 40.0], "city": ["Riga", "Oslo"]})
         >>> phi = FeatureMap([Numeric("age", mean=30.0, std=10.0), Categorical("city", ("Oslo", "Riga"))])
         >>> phi.names

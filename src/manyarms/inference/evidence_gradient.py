@@ -14,15 +14,16 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array
-from manyarms.core.effect_group import EffectGroup
-from manyarms.core.hierarchy import HierarchicalGaussian
-from manyarms.core.observed_rows import Observed, RankGroup, action_chunks
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.mixing import EffectGroup
+from manyarms.core.observed_rows import ObservedRows, RankGroup
 from manyarms.inference.condition import small_products, solve
 from manyarms.inference.latent_posterior import LatentPosterior
+from manyarms.linalg.indexing import cache_chunks
 
 
 @dataclass(frozen=True)
-class Moments:
+class EvidenceGradient:
     """Gradients of the log evidence, each by what it is the excess of.
 
     Attributes:
@@ -47,7 +48,9 @@ class Moments:
         return self.posterior.log_evidence
 
 
-def expect(prior: HierarchicalGaussian, observed: Observed, groups: tuple[EffectGroup, ...]) -> Moments:
+def evidence_gradient(
+    prior: HierarchicalGaussian, observed: ObservedRows, groups: tuple[EffectGroup, ...]
+) -> EvidenceGradient:
     """Condition on the rows and take the expected moments: about twice the cost of conditioning alone.
 
     Args:
@@ -57,10 +60,10 @@ def expect(prior: HierarchicalGaussian, observed: Observed, groups: tuple[Effect
     """
     with small_products(prior):
         posterior, latent = solve(prior, observed)
-        total = _Sums(posterior)
+        total = _GradientSums(posterior)
         for number, group in enumerate(observed.groups):
             total.add(group, posterior.gains[number])
-        return Moments(
+        return EvidenceGradient(
             posterior,
             observed.residual + total.residual_sq,
             total.excess,
@@ -82,7 +85,7 @@ def _effect_excess(latent: LatentPosterior, groups: tuple[EffectGroup, ...]) -> 
     return tuple(found)
 
 
-class _Sums:
+class _GradientSums:
     """Adds up over seen actions.
 
     With K_a = I + Z_a Z_aᵀ, Z_a = R_a L_a, and gains Q_a = K_a⁻¹ Z_a: E[z_a | ψ] = Q_aᵀ (ρ_a - R_a m_a),
@@ -100,7 +103,7 @@ class _Sums:
         """Take in one group of actions."""
         post = self._posterior
         size = max(post.dim**2, post.mixing.action_size(post.latent_factor))
-        for part in action_chunks(len(group.actions), size):
+        for part in cache_chunks(len(group.actions), size):
             actions, R, Q = group.actions[part], group.root[part], gains[part]
             Z = post.action_covariance.times_root(R, actions)
             centre = post.mixing.apply(post.latent_mean[None], actions)[0] + post.offset_of(actions)

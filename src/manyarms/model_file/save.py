@@ -7,7 +7,7 @@ once, and shared again when it is read.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from manyarms._base.checks import Array
 from manyarms.errors import DataTypeError
-from manyarms.model_file import container as _container
+from manyarms.model_file import arrow_file
 
 
 class Saved:
@@ -63,8 +63,8 @@ class SavedModel(Saved):
             DataTypeError: When it holds what no model file can hold, as a likelihood of your own.
             ModelFileError: When the file cannot be written.
         """
-        where = _container.as_path(path)
-        _container.write(where, *describe(self))
+        where = arrow_file.as_path(path)
+        arrow_file.write(where, *describe(self))
 
 
 def describe(model: Saved) -> tuple[dict[str, Any], list[Array]]:
@@ -74,32 +74,11 @@ def describe(model: Saved) -> tuple[dict[str, Any], list[Array]]:
     return {"objects": out.objects}, out.arrays
 
 
-def rebuild(model: Any, arrays: Sequence[Array], kinds: Mapping[str, type[Saved]]) -> Saved:
-    """The model that was described.
-
-    Args:
-        model: The description.
-        arrays: What it refers to.
-        kinds: All that may be made, by name.
-
-    Raises:
-        UnknownPart: When an object has a part that its kind has not, or not yet.
-    """
-    made = list[Saved]()
-    for entry in model["objects"]:
-        kind = kinds[entry["kind"]]
-        # Before any is read: what a newer manyarms put there may refer to anything.
-        check_names(entry["parts"], kind.part_names(), f"a {entry['kind']!r}")
-        parts = {name: _value(value, arrays, made) for name, value in entry["parts"].items()}
-        made.append(kind.from_saved(parts))
-    return made[-1]
-
-
 def check_names(parts: Mapping[str, Any], known: Iterable[str], what: str) -> None:
     """Refuse parts that nobody here would read: without them it would be another model."""
     unknown = parts.keys() - set(known)
     if unknown:
-        raise _container.UnknownPart(f"{what} with {min(unknown)!r:.80}")
+        raise arrow_file.UnknownPart(f"{what} with {min(unknown)!r:.80}")
 
 
 class _Description:
@@ -149,20 +128,3 @@ class _Description:
         if value is None or isinstance(value, bool | int | float | str):
             return value
         raise DataTypeError(f"{name} cannot be saved: it is a {type(value).__name__}. {Saved.not_saved}")
-
-
-def _value(plain: Any, arrays: Sequence[Array], made: list[Saved]) -> Any:
-    if isinstance(plain, list):
-        return tuple(_value(one, arrays, made) for one in plain)
-    if not isinstance(plain, dict):
-        return plain
-    ((tag, what),) = plain.items()
-    return _READ[tag](what, arrays, made)
-
-
-_READ: dict[str, Callable[[Any, Sequence[Array], list[Saved]], Any]] = {
-    "array": lambda number, arrays, made: arrays[number],
-    "bytes": lambda number, arrays, made: arrays[number].tobytes(),
-    "object": lambda number, arrays, made: made[number],
-    "number": lambda text, arrays, made: float(text),
-}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from manyarms._base.optional import imported
+from manyarms._base.checks import import_optional
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,12 +45,12 @@ class Tabular(ABC):
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """The table as a `pandas.DataFrame`; options as in `to_arrow`."""
-        imported("pandas", "to_pandas")
+        import_optional("pandas", "to_pandas")
         return self.to_arrow(**options).to_pandas()
 
     def to_polars(self, **options: Any) -> pl.DataFrame:
         """The table as a `polars.DataFrame`; options as in `to_arrow`."""
-        polars: Any = imported("polars", "to_polars")
+        polars: Any = import_optional("polars", "to_polars")
         return polars.from_arrow(self.to_arrow(**options))
 
 

@@ -12,12 +12,12 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_vector, check_overflow, frozen
 from manyarms._base.rng import split
 from manyarms.core.action_covariance import ActionCovariance
-from manyarms.core.effect_group import EffectGroup, as_effects
 from manyarms.core.latent_covariance import BlockFactor, LatentFactor
-from manyarms.core.mixing import DenseMixing, Mixing, as_mixing
-from manyarms.core.observed_rows import Observed, action_chunks
+from manyarms.core.mixing import DenseMixing, EffectGroup, Mixing, as_effects, as_mixing
+from manyarms.core.observed_rows import ObservedRows
 from manyarms.errors import InputError, ShapeError
-from manyarms.model_file.saved import Saved
+from manyarms.linalg.indexing import cache_chunks
+from manyarms.model_file.save import Saved
 
 _STRUCTURE = ("mixing", "latent_mean", "latent_factor", "action_covariance", "offset", "effects")
 _LEARNED = ("observed", "gains", "log_evidence", "misfit", "log_det")
@@ -73,12 +73,12 @@ class HierarchicalGaussian(Saved):
         self.action_covariance = ActionCovariance.of(action_cov, n_actions=self.n_actions, dim=self.dim)
         self.offset = _as_offset(offset, self.n_actions, self.dim)
         self.effects = as_effects(effects, self.mixing)
-        self._set_posterior(None, Observed.empty(), (), 0.0, 0.0, 0.0)
+        self._set_posterior(None, ObservedRows.empty(), (), 0.0, 0.0, 0.0)
 
     def _set_posterior(
         self,
         base: HierarchicalGaussian | None,
-        observed: Observed,
+        observed: ObservedRows,
         gains: tuple[Array, ...],
         log_evidence: float,
         misfit: float,
@@ -96,7 +96,7 @@ class HierarchicalGaussian(Saved):
         self,
         latent_mean: Float[Array, " p"],
         latent_factor: LatentFactor,
-        observed: Observed,
+        observed: ObservedRows,
         gains: tuple[Array, ...],
         log_evidence: float,
         misfit: float,
@@ -169,7 +169,7 @@ class HierarchicalGaussian(Saved):
         """Cov θ_a of each action asked for."""
         actions = self._checked(actions)
         out = np.empty((len(actions), self.dim, self.dim))
-        for part in action_chunks(len(actions), self.mixing.action_size(self.latent_factor)):
+        for part in cache_chunks(len(actions), self.mixing.action_size(self.latent_factor)):
             root = self._cov_root(actions[part])
             np.matmul(root, root.swapaxes(1, 2), out=out[part])
         return out
@@ -179,7 +179,7 @@ class HierarchicalGaussian(Saved):
         left = as_actions("left", left, n_actions=self.n_actions)
         right = as_actions("right", right, n_actions=self.n_actions, length=len(left))
         out = np.empty((len(left), self.dim, self.dim))
-        for part in action_chunks(len(left), self.mixing.action_size(self.latent_factor)):
+        for part in cache_chunks(len(left), self.mixing.action_size(self.latent_factor)):
             a, b = left[part], right[part]
             across = self.mixing.cross(self.latent_factor, a, b)
             out[part] = self._transfer(a) @ across @ self._transfer(b).swapaxes(1, 2)
@@ -190,7 +190,7 @@ class HierarchicalGaussian(Saved):
     def variance_of(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> float:
         """Var Σ_a v_aᵀ θ_a for distinct actions: Σ_a v_aᵀ S_a v_a + ‖Fᵀ u‖², u = Σ_a (T_a W_a)ᵀ v_a (docs/maths.md)."""
         spread, u = 0.0, np.zeros(self.latent_dim)
-        for part in action_chunks(len(actions), self.mixing.product_size):
+        for part in cache_chunks(len(actions), self.mixing.product_size):
             ids, v = actions[part], vectors[part]
             pulled, noise = self._pull_back(v, ids)
             spread += float(np.sum(self.action_covariance.times_root(pulled[:, None, :], ids) ** 2)) + noise
@@ -199,7 +199,7 @@ class HierarchicalGaussian(Saved):
 
     def covariances_with(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
         """Cov(θ_a, Σ_b v_bᵀ θ_b) of distinct actions: T_a (Σ_a v_a + W_a F Fᵀ u), with u as in `variance_of`."""
-        parts, u = list(action_chunks(len(actions), self.mixing.product_size)), np.zeros(self.latent_dim)
+        parts, u = list(cache_chunks(len(actions), self.mixing.product_size)), np.zeros(self.latent_dim)
         for part in parts:
             u += self.mixing.apply_t(self._pull_back(vectors[part], actions[part])[0], actions[part])
         latent, out = self.latent_factor.apply(self.latent_factor.apply_t(u)), np.empty((len(actions), self.dim))
@@ -214,7 +214,7 @@ class HierarchicalGaussian(Saved):
     def centre(self, latent: Float[Array, " p"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
         """E[θ_a | ψ] for one ψ."""
         out = np.empty((len(actions), self.dim))
-        for part in action_chunks(len(actions), self.mixing.product_size):
+        for part in cache_chunks(len(actions), self.mixing.product_size):
             out[part] = self._correct(self._prior_centre(latent[None], actions[part]), actions[part], None)[0]
         return check_overflow("the mean weights", out)
 
@@ -252,7 +252,7 @@ class HierarchicalGaussian(Saved):
         everyone = np.arange(self.n_actions)
         empty = DenseMixing(np.zeros((self.n_actions, self.dim, 0)))
         cov = np.empty((self.n_actions, self.dim, self.dim))
-        for part in action_chunks(self.n_actions, self.mixing.action_size(self.latent_factor)):
+        for part in cache_chunks(self.n_actions, self.mixing.action_size(self.latent_factor)):
             cov[part] = self.action_cov(everyone[part])
         each = ActionCovariance(each=cov)
         return HierarchicalGaussian(np.zeros(0), np.zeros((0, 0)), empty, each, self.action_mean())
@@ -292,7 +292,7 @@ class HierarchicalGaussian(Saved):
         out.mixing, out.effects = self.mixing, self.effects
         out.latent_mean, out.latent_factor = frozen(latent_mean), latent_factor
         out.action_covariance, out.offset = action_covariance, None if offset is None else frozen(offset)
-        out._set_posterior(None, Observed.empty(), (), 0.0, 0.0, 0.0)
+        out._set_posterior(None, ObservedRows.empty(), (), 0.0, 0.0, 0.0)
         return out
 
     def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> HierarchicalGaussian:

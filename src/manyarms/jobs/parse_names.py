@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from manyarms._base.vocabulary import ESTIMATORS, FLOOR, POLICIES
+from manyarms._base.option_values import ESTIMATORS, FLOOR, POLICIES
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, RangeError
 from manyarms.estimators import (
