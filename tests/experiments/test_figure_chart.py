@@ -24,16 +24,16 @@ JUDGING = Figure("judging", "Judging & learning", "", (Panel("K < 11", SMALL, "o
 
 def rows(problem=SMALL, kind="ope", methods=NAMES, rounds=(100, 1000), count=4, values=None, width=None):
     """Results of every combination, drawn at random unless `values` are given, with intervals when `width` is."""
-    rng, found = np.random.default_rng(0), {}
+    rng, results = np.random.default_rng(0), {}
     for method in methods:
         for n in rounds:
             for i in range(count):
                 value = rng.random() if values is None else values[i]
                 low, high = (None, None) if width is None else (value - width, value + width)
-                found[Cell(problem.label, kind, method, n, i)] = Outcome(
+                results[Cell(problem.label, kind, method, n, i)] = Outcome(
                     value, 2.0, low, high, problem.n_actions, 3, 0.0, seconds=0.5 + i, peak_bytes=None
                 )
-    return found
+    return results
 
 
 def saved(figure, results, folder, **options):

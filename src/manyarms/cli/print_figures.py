@@ -51,10 +51,11 @@ def print_figure(figure: Figure, work: Reproduction) -> None:
 
 def _short(pair: HeadToHead) -> str:
     """A user method at the largest number of rounds; the page has all."""
-    n = max(rival.n for rival in pair.comparisons)
+    n = max(comparison.rounds[0] for _, comparison in pair.comparisons)
+    decisions = {rival: comparison.decision() for rival, comparison in pair.comparisons if comparison.rounds == (n,)}
     rivals = {
-        words: ", ".join(rival.rival for rival in pair.comparisons if rival.n == n and rival.decision == decision)
-        for decision, words in AGAINST.items()
+        words: ", ".join(rival for rival, decision in decisions.items() if decision == wanted)
+        for wanted, words in AGAINST.items()
     }
     counts = "; ".join(f"{words} {names}" for words, names in rivals.items() if names)
     return f"{pair.method} by {pair.unit}, {pair.panel.title}, n = {n:,}: {counts}"

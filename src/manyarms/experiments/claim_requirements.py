@@ -1,4 +1,9 @@
-"""The requirements that claims are built from: comparisons of methods on the same instances and logs."""
+"""The requirements that claims are built from: comparisons of methods on the same instances and logs.
+
+In all of them `problem` is the label of a problem, `kind` is "ope" or "opl", `ours` and `rival` are names of methods,
+and `n` or `rounds` are numbers of rounds. A `prefix` is printed before the names of methods in tables, to tell several
+problems apart.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,9 @@ from manyarms.experiments.cell import Outcome, Table, covered
 from manyarms.experiments.claim import MethodComparison, Requirement, above_zero
 from manyarms.experiments.problem import Kind
 
+ROUNDS = (100, 500, 1000, 2000, 5000, 10_000)
+"""n of the paper-size figures; the paper does not say which it used."""
+
 MARGIN = 0.001
 """Relative rewards are tied when they differ by less than this, a thousandth of the best value, at 95 % confidence."""
 
@@ -26,11 +34,7 @@ MIN_INSTANCES_TO_COVER = 100
 
 @dataclass(frozen=True)
 class _OnOneProblem(Requirement):
-    """A requirement about a single problem.
-
-    Args:
-        problem: The label of the problem.
-    """
+    """A requirement about a single problem."""
 
     problem: str
 
@@ -41,21 +45,12 @@ class _OnOneProblem(Requirement):
 
 @dataclass(frozen=True)
 class BetterThanEach(_OnOneProblem):
-    """One method is better than each of its rivals, at each number of rounds.
-
-    Args:
-        problem: The label of the problem.
-        kind: "ope" or "opl".
-        ours: The method.
-        rivals: The other methods.
-        rounds: Numbers of rounds.
-        prefix: Printed before the names of methods in tables, to tell several problems apart.
-    """
+    """One method is better than each of its rivals, at each number of rounds."""
 
     kind: Kind
     ours: str
     rivals: tuple[str, ...]
-    rounds: tuple[int, ...]
+    rounds: tuple[int, ...] = ROUNDS
     prefix: str = ""
 
     def comparisons(self, table: Table) -> list[MethodComparison]:
@@ -72,19 +67,12 @@ class BestIsBetter(_OnOneProblem):
     """At each number of rounds, the candidate with the best mean is better than each of the rivals.
 
     The best is chosen on the rows that it is tested on, so its p-value is multiplied by the number of candidates.
-
-    Args:
-        problem: The label of the problem.
-        kind: "ope" or "opl".
-        candidates: Methods of which one has to be better.
-        rivals: The methods it has to be better than.
-        rounds: Numbers of rounds.
     """
 
     kind: Kind
     candidates: tuple[str, ...]
     rivals: tuple[str, ...]
-    rounds: tuple[int, ...]
+    rounds: tuple[int, ...] = ROUNDS
 
     def comparisons(self, table: Table) -> list[MethodComparison]:
         return [self._over(table, rival, n) for rival in self.rivals for n in self.rounds]
@@ -103,11 +91,6 @@ class GainGrows(Requirement):
 
     Args:
         problems: A name and the label of each problem, in the order in which the gain should grow.
-        kind: "ope" or "opl".
-        ours: The method.
-        rival: The other method.
-        n: Rounds.
-        prefix: Printed before the names of methods in tables.
     """
 
     problems: tuple[tuple[str, str], ...]
@@ -140,16 +123,7 @@ class GainGrows(Requirement):
 
 @dataclass(frozen=True)
 class GainLargerAt(_OnOneProblem):
-    """The gain of one method over another is larger at one number of rounds than at another, on the same instances.
-
-    Args:
-        problem: The label of the problem.
-        kind: "ope" or "opl".
-        ours: The method.
-        rival: The other method.
-        n: The rounds at which the gain should be larger.
-        than: The rounds at which it should be smaller.
-    """
+    """The gain of one method over another is larger at n rounds than at `than` rounds, on the same instances."""
 
     kind: Kind
     ours: str
@@ -167,16 +141,9 @@ class GainLargerAt(_OnOneProblem):
 
 @dataclass(frozen=True)
 class Faster(_OnOneProblem):
-    """One method takes less CPU time than `times` that of another, as a ratio on the same instances.
+    """One method takes less than `times` the CPU time of another, as a ratio on the same instances.
 
-    Args:
-        problem: The label of the problem.
-        kind: "ope" or "opl".
-        ours: The method.
-        rival: The other method.
-        n: Rounds.
-        column: The name of the problem in tables.
-        times: How many times the other's CPU time is allowed.
+    `column` is the name of the problem in tables.
     """
 
     kind: Kind
@@ -203,15 +170,10 @@ class Covers(_OnOneProblem):
 
     In favour: within two standard errors of 95 %, with enough instances for this to mean something. Against: an exact
     binomial test.
-
-    Args:
-        problem: The label of the problem.
-        method: The method.
-        rounds: Numbers of rounds.
     """
 
     method: str
-    rounds: tuple[int, ...]
+    rounds: tuple[int, ...] = ROUNDS
 
     def comparisons(self, table: Table) -> list[MethodComparison]:
         return [self._at(table, n) for n in self.rounds]
@@ -231,16 +193,7 @@ class Covers(_OnOneProblem):
 
 @dataclass(frozen=True)
 class Reference:
-    """A mean score with its standard error, from another implementation.
-
-    Attributes:
-        problem: The label of a problem.
-        kind: "ope" or "opl".
-        method: The name of a method.
-        n: Rounds.
-        mean: The mean over instances.
-        error: Its standard error.
-    """
+    """The mean score of a method over instances, with its standard error, from another implementation."""
 
     problem: str
     kind: Kind
@@ -255,9 +208,6 @@ class MatchesReferences(Requirement):
     """Mean scores agree with reference numbers.
 
     In favour: within two joint standard errors, with enough instances. Against: a two-sided test of their difference.
-
-    Args:
-        references: The reference numbers.
     """
 
     references: tuple[Reference, ...]
@@ -287,11 +237,6 @@ class NearTruth(_OnOneProblem):
 
     In favour: within two joint standard errors, where these are smaller than the value. Against: a two-sided test. The
     errors are the methods' own, since instances share one log.
-
-    Args:
-        problem: The label of the problem.
-        methods: The methods.
-        n: Rounds.
     """
 
     methods: tuple[str, ...]
@@ -317,11 +262,6 @@ class AboveLogged(_OnOneProblem):
 
     Instances share one log, so their spread says nothing about the error. The error is the mean of the methods' own.
     Both estimates come from one log and tend to err alike, so the joint error stated is on the large side.
-
-    Args:
-        problem: The label of the problem.
-        methods: The methods.
-        n: Rounds.
     """
 
     methods: tuple[str, ...]

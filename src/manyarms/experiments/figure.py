@@ -7,14 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from manyarms.experiments.cell import Table
-from manyarms.experiments.claim import Claim, ClaimResult, Decision, MethodComparison
-from manyarms.experiments.claim_requirements import BetterThanEach, Faster
+from manyarms.experiments.claim import Claim, ClaimResult, MethodComparison
+from manyarms.experiments.claim_requirements import ROUNDS, BetterThanEach, Faster
 from manyarms.experiments.methods import METHODS, Method
 from manyarms.experiments.problem import Kind, Problem
 from manyarms.experiments.run import Grid
-
-ROUNDS = (100, 500, 1000, 2000, 5000, 10_000)
-"""n of the paper-size figures; the paper does not say which it used."""
 
 Measure = Literal["score", "coverage", "seconds"]
 
@@ -142,26 +139,6 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class RivalComparison:
-    """A user method compared with another method.
-
-    Attributes:
-        rival: The name of the other method.
-        n: Rounds.
-        comparison: Paired; in favour when the user method is better.
-    """
-
-    rival: str
-    n: int
-    comparison: MethodComparison
-
-    @property
-    def decision(self) -> Decision:
-        """The decision by one-sided t-tests at 5 %, each on its own: one in twenty is decided by chance."""
-        return self.comparison.decision()
-
-
-@dataclass(frozen=True)
 class HeadToHead:
     """A user method compared with each other method of a panel.
 
@@ -169,13 +146,14 @@ class HeadToHead:
         method: The name of the user method.
         panel: The panel.
         unit: The quantity that is compared.
-        comparisons: One for each other method and number of rounds, where both were run.
+        comparisons: A paired comparison for each number of rounds, by the name of the other method; in favour when the
+            user method is better. Each is decided on its own: one in twenty is decided by chance.
     """
 
     method: str
     panel: Panel
     unit: str
-    comparisons: tuple[RivalComparison, ...]
+    comparisons: tuple[tuple[str, MethodComparison], ...]
 
 
 def head_to_heads(figure: Figure, user_methods: Sequence[str], table: Table, size: Size) -> list[HeadToHead]:
@@ -196,11 +174,9 @@ def _head_to_head(figure: Figure, panel: Panel, name: str, table: Table, size: S
     unit = "CPU time" if timed else "relative reward" if panel.kind == "opl" else "squared error"
     rivals = [rival for rival in panel.methods if rival != name] if name in panel.methods else []
     comparisons = (
-        RivalComparison(rival, n, _compare(panel, name, rival, n, table, timed=timed))
-        for rival in rivals
-        for n in panel.rounds_at(size)
+        (rival, _compare(panel, name, rival, n, table, timed=timed)) for rival in rivals for n in panel.rounds_at(size)
     )
-    return HeadToHead(name, panel, unit, tuple(pair for pair in comparisons if pair.comparison.count >= 2))
+    return HeadToHead(name, panel, unit, tuple(pair for pair in comparisons if pair[1].count >= 2))
 
 
 def _compare(panel: Panel, name: str, rival: str, n: int, table: Table, *, timed: bool) -> MethodComparison:

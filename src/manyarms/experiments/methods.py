@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -272,19 +271,6 @@ METHODS: dict[str, Method] = {
 FORM = "Name it as file.py:Class or module:Class, where Class is a subclass of manyarms.experiments.Method."
 
 
-@dataclass(frozen=True)
-class MethodFile:
-    """The file that a user method comes from; files that it imports are not looked at.
-
-    Attributes:
-        name: The file name, without its folder.
-        digest: A digest of its content.
-    """
-
-    name: str
-    digest: str
-
-
 def check_specs(specs: Sequence[Any]) -> tuple[str, ...]:
     """Require texts that say where classes are: worker processes import them, and cannot be handed objects."""
     if isinstance(specs, str):
@@ -297,14 +283,14 @@ def check_specs(specs: Sequence[Any]) -> tuple[str, ...]:
     return tuple(specs)
 
 
-def method_files(specs: tuple[str, ...]) -> dict[str, MethodFile]:
+def method_files(specs: tuple[str, ...]) -> dict[str, Path]:
     """The files of user methods, by the names of the methods; a module without a file of its own is left out."""
-    files: dict[str, MethodFile] = {}
+    files: dict[str, Path] = {}
     for spec, name in zip(specs, list(methods_by_name(specs))[len(METHODS) :], strict=True):
         source = spec.rpartition(":")[0]
         path = source if source.endswith(".py") else getattr(sys.modules[source], "__file__", None)
         if path is not None:
-            files[name] = MethodFile(Path(path).name, sha256(Path(path).read_bytes()).hexdigest()[:32])
+            files[name] = Path(path)
     return files
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from manyarms.experiments.claim import Claim
 from manyarms.experiments.claim_requirements import BestIsBetter, BetterThanEach, Covers, Faster
-from manyarms.experiments.figure import ROUNDS, Figure, Panel
+from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import (
     BEYOND,
     CLICKS,
@@ -38,11 +38,11 @@ MISSPECIFIED_LIKELIHOOD = Figure(
     (
         Claim(
             "Although its likelihood is wrong, sDM learns a better policy than every baseline.",
-            (BetterThanEach(BINARY.label, "opl", "sDM", RIVALS, ROUNDS),),
+            (BetterThanEach(BINARY.label, "opl", "sDM", RIVALS),),
         ),
         Claim(
             "In evaluation it is no longer the best: one of snIPS, MIPS and PC has a smaller squared error.",
-            (BestIsBetter(BINARY.label, "ope", names(SNIPS_, MIPS_, PC), names(SDM), ROUNDS),),
+            (BestIsBetter(BINARY.label, "ope", names(SNIPS_, MIPS_, PC), names(SDM)),),
             remark=(
                 "From n = 1,000 on, snIPS is better, as the paper says. At n = 100, sDM is still better: so few "
                 "weights are non-zero then that a wrong model beats none."
@@ -51,8 +51,8 @@ MISSPECIFIED_LIKELIHOOD = Figure(
         Claim(
             "Beyond the paper: with the right likelihood, sDM is better than with the linear one, in both tasks.",
             (
-                BetterThanEach(BINARY.label, "opl", CLICKS.name, names(SDM), ROUNDS, "learning: "),
-                BetterThanEach(BINARY.label, "ope", CLICKS.name, names(SDM), ROUNDS, "evaluation: "),
+                BetterThanEach(BINARY.label, "opl", CLICKS.name, names(SDM), prefix="learning: "),
+                BetterThanEach(BINARY.label, "ope", CLICKS.name, names(SDM), prefix="evaluation: "),
             ),
         ),
     ),
@@ -65,7 +65,7 @@ MISSPECIFIED_LIKELIHOOD = Figure(
 
 def _still_better(K: int) -> tuple[BetterThanEach, ...]:
     label = BY_CATALOG[K].label
-    return tuple(BetterThanEach(label, "opl", wrong, names(DM_BAYES), ROUNDS) for wrong in EVERYTHING)
+    return tuple(BetterThanEach(label, "opl", wrong, names(DM_BAYES)) for wrong in EVERYTHING)
 
 
 MISSPECIFIED_PRIOR = Figure(
@@ -80,7 +80,7 @@ MISSPECIFIED_PRIOR = Figure(
         Claim(
             "The further the prior is from the right one, the worse the policy: right, v = 0.5, 1, 1.5.",
             tuple(
-                BetterThanEach(problem.label, "opl", better, (worse,), ROUNDS, f"K = {K}: ")
+                BetterThanEach(problem.label, "opl", better, (worse,), prefix=f"K = {K}: ")
                 for K, problem in BY_CATALOG.items()
                 for better, worse in zip(("sDM", *EVERYTHING), EVERYTHING, strict=False)
             ),
@@ -101,7 +101,7 @@ MISSPECIFIED_PRIOR = Figure(
         Claim(
             "Misspecified means (μ and W_a) hurt more than misspecified covariances (Σ and Σ_a), at every v.",
             tuple(
-                BetterThanEach(problem.label, "opl", covariances, (means,), ROUNDS, f"K = {K}: ")
+                BetterThanEach(problem.label, "opl", covariances, (means,), prefix=f"K = {K}: ")
                 for K, problem in BY_CATALOG.items()
                 for covariances, means in zip(COVARIANCES, MEANS, strict=True)
             ),
@@ -128,18 +128,16 @@ COVERAGE = Figure(
     (
         Claim(
             "For a target chosen before the log, the intervals of sDM contain the true value in 95 % of instances.",
-            (Covers(PRIOR_TARGET.label, SDM.name, ROUNDS),),
+            (Covers(PRIOR_TARGET.label, SDM.name),),
         ),
-        Claim(
-            "So do those of sDM with a prior learned from the log.", (Covers(PRIOR_TARGET.label, LEARNED.name, ROUNDS),)
-        ),
+        Claim("So do those of sDM with a prior learned from the log.", (Covers(PRIOR_TARGET.label, LEARNED.name),)),
         Claim(
             "On clicks, so do those of sDM with a Bernoulli likelihood.",
             (Covers(CLICK_TARGET.label, CLICKS.name, CLICK_ROUNDS),),
         ),
         Claim(
             "They contain the value of the paper's target too.",
-            (Covers(SETTING_ONE.label, SDM.name, ROUNDS),),
+            (Covers(SETTING_ONE.label, SDM.name),),
             remark=(
                 "Hardly ever: in 26 % of instances at n = 100, and in 2 % or fewer beyond. The target is chosen with "
                 "knowledge of the true weights, so it takes the actions whose weights are truly high. A posterior that "

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from manyarms.experiments.claim import Claim
 from manyarms.experiments.claim_requirements import (
+    ROUNDS,
     BestIsBetter,
     BetterThanEach,
     GainGrows,
@@ -11,10 +14,11 @@ from manyarms.experiments.claim_requirements import (
     MatchesReferences,
     Reference,
 )
-from manyarms.experiments.figure import ROUNDS, Figure, Panel
+from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import (
     BEYOND,
     DIRECT,
+    DM_BAYES,
     DR_,
     DR_SDM,
     IPS_,
@@ -27,7 +31,7 @@ from manyarms.experiments.methods import (
     SNIPS_,
     Method,
 )
-from manyarms.experiments.problem import Kind
+from manyarms.experiments.problem import Kind, Problem
 from manyarms.experiments.synthetic_problem import Synthetic
 
 SETTING_ONE = Synthetic()
@@ -58,11 +62,29 @@ DIRECT_RIVALS = names(*DIRECT[1:])
 IPS_FAMILY = names(IPS_, SNIPS_, DR_)
 CLUSTERED = names(MIPS_, PC)
 
+
+def learns_best(problem: Problem) -> Claim:
+    """The claim that sDM learns a better policy than every baseline."""
+    requirement = BetterThanEach(problem.label, "opl", "sDM", RIVALS)
+    return Claim("sDM learns a better policy than every baseline.", (requirement,))
+
+
+def estimates_best(problem: Problem, remark: str = "") -> Claim:
+    """The claim that sDM has a smaller squared error than every baseline."""
+    requirement = BetterThanEach(problem.label, "ope", "sDM", RIVALS)
+    return Claim("sDM has a smaller squared error than every baseline.", (requirement,), remark)
+
+
+def _on_each(
+    problems: Mapping[str, Problem], kind: Kind, rivals: tuple[str, ...], rounds: tuple[int, ...] = ROUNDS
+) -> tuple[BetterThanEach, ...]:
+    return tuple(BetterThanEach(p.label, kind, "sDM", rivals, rounds, f"{name}: ") for name, p in problems.items())
+
+
 ONE = SETTING_ONE.label
 LATENT_DIMS = (5, 10, 20)
 GRID = {(K, latent): Synthetic(n_actions=K, latent_dim=latent) for K in (100, 1000) for latent in LATENT_DIMS}
 NAMED_GRID = {f"K = {K}, d' = {latent}": problem for (K, latent), problem in GRID.items()}
-CATALOGS = (10, 100, 1000, 10_000, 100_000)
 GREEDY_LOGGED = Synthetic(logging="epsilon-greedy")
 
 # Mean and standard error over 50 instances, from an independent implementation that is not public.
@@ -105,18 +127,18 @@ SYNTHETIC_OPL = Figure(
     "Figure 2, synthetic, OPL",
     (Panel("K = 1000", SETTING_ONE, "opl", names(*PAPER, PESSIMISTIC, LEARNED, DR_SDM), factor=6.0),),
     (
-        Claim("sDM learns a better policy than every baseline.", (BetterThanEach(ONE, "opl", "sDM", RIVALS, ROUNDS),)),
+        learns_best(SETTING_ONE),
         Claim(
             "The gain over DM (Bayes) is larger at small n: at n = 100 than at n = 10,000.",
             (GainLargerAt(ONE, "opl", "sDM", "DM (Bayes)", 100, 10_000),),
         ),
         Claim(
             "MIPS and PC do not lead the IPS family in learning: one of IPS, snIPS and DR is better.",
-            (BestIsBetter(ONE, "opl", IPS_FAMILY, CLUSTERED, ROUNDS),),
+            (BestIsBetter(ONE, "opl", IPS_FAMILY, CLUSTERED),),
         ),
         Claim(
             "snIPS, DR and MIPS do not beat the direct methods in learning: DM (Bayes) and DM (Freq) are better.",
-            tuple(BetterThanEach(ONE, "opl", dm, names(SNIPS_, DR_, MIPS_), ROUNDS) for dm in DIRECT_RIVALS),
+            tuple(BetterThanEach(ONE, "opl", dm, names(SNIPS_, DR_, MIPS_)) for dm in DIRECT_RIVALS),
             remark=(
                 "DM (Bayes) is better everywhere. DM (Freq) is not better at n = 10,000, where snIPS and DR overtake "
                 "it. With about as many rounds per action as features, a regression with almost no penalty (λ = 0.001) "
@@ -138,12 +160,10 @@ SYNTHETIC_OPE = Figure(
     "Figure 2, synthetic, OPE",
     (Panel("K = 1000", SETTING_ONE, "ope", names(*PAPER, *BEYOND), factor=6.0),),
     (
-        Claim(
-            "sDM has a smaller squared error than every baseline.", (BetterThanEach(ONE, "ope", "sDM", RIVALS, ROUNDS),)
-        ),
+        estimates_best(SETTING_ONE),
         Claim(
             "MIPS and PC lead the IPS family at K = 1000: both are better than IPS, snIPS and DR.",
-            tuple(BetterThanEach(ONE, "ope", ours, IPS_FAMILY, ROUNDS) for ours in CLUSTERED),
+            tuple(BetterThanEach(ONE, "ope", ours, IPS_FAMILY) for ours in CLUSTERED),
             remark=(
                 "They lead IPS and DR up to n = 500, when almost all weights are zero, and fall behind from n = 2,000 "
                 "on; snIPS is better than both from n = 1,000 on. Their squared error does not shrink with n: it is "
@@ -153,7 +173,7 @@ SYNTHETIC_OPE = Figure(
         ),
         Claim(
             "snIPS, DR and MIPS beat DM (Bayes) and DM (Freq) in evaluation.",
-            tuple(BetterThanEach(ONE, "ope", ours, DIRECT_RIVALS, ROUNDS) for ours in names(SNIPS_, DR_, MIPS_)),
+            tuple(BetterThanEach(ONE, "ope", ours, DIRECT_RIVALS) for ours in names(SNIPS_, DR_, MIPS_)),
             remark=(
                 "Only in the middle: snIPS is better than both direct methods from n = 1,000 to 5,000, DR at 5,000, "
                 "and MIPS is never better than DM (Bayes). At n = 100 weights are zero or huge; at n = 10,000 both "
@@ -176,9 +196,7 @@ GRID_OPL = Figure(
     (
         Claim(
             "sDM learns a better policy than DM (Bayes) and DM (Freq) for every K and d'.",
-            tuple(
-                BetterThanEach(p.label, "opl", "sDM", DIRECT_RIVALS, ROUNDS, f"{at}: ") for at, p in NAMED_GRID.items()
-            ),
+            _on_each(NAMED_GRID, "opl", DIRECT_RIVALS),
         ),
         Claim(
             "The gap to DM (Bayes) and DM (Freq) widens from K = 100 to K = 1000, at every n and d'.",
@@ -229,7 +247,7 @@ GRID_OPE = Figure(
     (
         Claim(
             "sDM has a smaller squared error than every baseline for every K and d'.",
-            tuple(BetterThanEach(p.label, "ope", "sDM", RIVALS, ROUNDS, f"{at}: ") for at, p in NAMED_GRID.items()),
+            _on_each(NAMED_GRID, "ope", RIVALS),
             remark=(
                 "At K = 1000 it does, wherever the comparison is decided. At K = 100 it does up to n = 1,000. From n = "
                 "2,000 on, with twenty rounds per action or more, DM (Freq) and, at d' = 5, DM (Bayes) have the "
@@ -243,7 +261,7 @@ GRID_OPE = Figure(
         ),
         Claim(
             "At K = 100 MIPS and PC do not lead the IPS family: one of IPS, snIPS and DR is better.",
-            (BestIsBetter(SMALL, "ope", IPS_FAMILY, CLUSTERED, ROUNDS),),
+            (BestIsBetter(SMALL, "ope", IPS_FAMILY, CLUSTERED),),
         ),
         Claim(
             "At K = 100, n = 1000, squared errors agree with an independent implementation, within two errors.",
@@ -253,26 +271,23 @@ GRID_OPE = Figure(
     note=f"{SETTING} {BASELINES}",
 )
 
-SCALING = {K: Synthetic(n_actions=K) for K in CATALOGS}
+SCALING = {f"K = {K:,}": Synthetic(n_actions=K) for K in (10, 100, 1000, 10_000, 100_000)}
 SCALING_K = Figure(
     "scaling-k",
     "sDM and DM (Bayes) as the catalog grows, n = 1000",
     "Figure 3",
     tuple(
-        Panel(f"K = {K:,}", problem, "opl", names(*DIRECT[:2]), rounds=(1000,), factor=1.0 if K < 100_000 else 0.4)
-        for K, problem in SCALING.items()
+        Panel(name, problem, "opl", names(SDM, DM_BAYES), (1000,), factor=1.0 if problem.n_actions < 100_000 else 0.4)
+        for name, problem in SCALING.items()
     ),
     (
         Claim(
             "sDM learns a better policy than DM (Bayes) for every K from 10 to 100,000.",
-            tuple(
-                BetterThanEach(p.label, "opl", "sDM", ("DM (Bayes)",), (1000,), f"K = {K:,}: ")
-                for K, p in SCALING.items()
-            ),
+            _on_each(SCALING, "opl", names(DM_BAYES), (1000,)),
         ),
         Claim(
             "The gap widens with every step of K.",
-            (GainGrows(tuple((f"K = {K:,}", p.label) for K, p in SCALING.items()), "opl", "sDM", "DM (Bayes)", 1000),),
+            (GainGrows(tuple((name, p.label) for name, p in SCALING.items()), "opl", "sDM", "DM (Bayes)", 1000),),
         ),
     ),
     axis="n_actions",
@@ -287,16 +302,12 @@ GREEDY_OR_PESSIMISTIC = Figure(
     (
         Claim(
             "On average over instances drawn from the prior, the greedy policy is better, for every n, K and d'.",
-            tuple(
-                BetterThanEach(p.label, "opl", "sDM", names(PESSIMISTIC), ROUNDS, f"{at}: ")
-                for at, p in NAMED_GRID.items()
-            ),
+            _on_each(NAMED_GRID, "opl", names(PESSIMISTIC)),
         ),
     ),
     note=f"{SETTING} Pessimistic: lower confidence bound with the paper's α(d, δ), δ = 0.05.",
 )
 
-EPSILON = GREEDY_LOGGED.label
 LOGGING_EPSILON_GREEDY = Figure(
     "logging-epsilon-greedy",
     "A log from a good policy: the truly best action half the time",
@@ -306,21 +317,16 @@ LOGGING_EPSILON_GREEDY = Figure(
         Panel("Evaluation", GREEDY_LOGGED, "ope", names(*PAPER, *BEYOND), factor=2.0),
     ),
     (
-        Claim(
-            "sDM learns a better policy than every baseline.", (BetterThanEach(EPSILON, "opl", "sDM", RIVALS, ROUNDS),)
-        ),
+        learns_best(GREEDY_LOGGED),
         Claim(
             "IPS learns a better policy than DR and snIPS.",
-            (BetterThanEach(EPSILON, "opl", "IPS", names(DR_, SNIPS_), ROUNDS),),
+            (BetterThanEach(GREEDY_LOGGED.label, "opl", "IPS", names(DR_, SNIPS_)),),
             remark=(
                 "At n = 5,000 and 10,000 it does. At n = 100, DR is better. In between, 10 instances are too few to "
                 "tell them all apart."
             ),
         ),
-        Claim(
-            "sDM has a smaller squared error than every baseline.",
-            (BetterThanEach(EPSILON, "ope", "sDM", RIVALS, ROUNDS),),
-        ),
+        estimates_best(GREEDY_LOGGED),
     ),
     note=f"{SETTING} {BASELINES} Here the target is the logging policy itself.",
 )

@@ -138,7 +138,7 @@ def _section(
 
 def _head_to_head_table(pair: HeadToHead) -> list[str]:
     """A user method compared with the others: a row for each of them, a column for each number of rounds."""
-    rows: Rows = [(f"over {rival.rival}", rival.comparison, rival.decision) for rival in pair.comparisons]
+    rows: Rows = [(f"over {rival}", comparison, comparison.decision()) for rival, comparison in pair.comparisons]
     return [
         f"**{_cell(pair.method)} against each method: {_cell(pair.panel.title)}** ({pair.unit}, paired; + "
         "where it is better, − where it is worse, each by a one-sided t-test at 5 %)",

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,6 @@ import numpy as np
 from manyarms._base.files import parquet_bytes, replace_files
 from manyarms.errors import DataFileError, InputError, ManyarmsError, without_full_stop
 from manyarms.experiments.cell import RECIPE, Cell, Outcome, Results, draw_world, score
-from manyarms.experiments.methods import MethodFile
 from manyarms.experiments.problem import Origin, Problem
 
 if TYPE_CHECKING:
@@ -52,10 +52,6 @@ class BusyError(ManyarmsError):
 
 class StaleRowsError(ManyarmsError):
     """Rows in a folder were made from other data or code than those at hand."""
-
-
-class StaleMethodError(StaleRowsError):
-    """The file of a user method has changed since its rows were made."""
 
 
 class Journal:
@@ -263,14 +259,14 @@ class Provenance:
 
 
 def check_provenance(
-    folder: Path, problems: Mapping[str, Problem], files: Mapping[str, MethodFile], done: Results, todo: Iterable[str]
+    folder: Path, problems: Mapping[str, Problem], files: Mapping[str, Path], done: Results, todo: Iterable[str]
 ) -> None:
     """Refuse rows made from other data or code than those at hand, and record what new rows will be made from.
 
     Args:
         folder: The folder of results.
         problems: The problems asked for, by label.
-        files: The files of user methods, by the names of the methods.
+        files: The files of user methods, by the names of the methods; files that they import are not looked at.
         done: The finished rows.
         todo: Labels of problems with rows still missing: only these need their data.
     """
@@ -289,12 +285,12 @@ def check_provenance(
                 _check_origin(folder, problem, origin, record.problems.get(label), first_cells[label], done)
             origins[label] = origin
     with_rows = {cell.method for cell in done}
+    digests = {name: sha256(file.read_bytes()).hexdigest()[:32] for name, file in files.items()}
     for name, file in files.items():
-        if name in with_rows and record.methods.get(name) != file.digest:
+        if name in with_rows and record.methods.get(name) != digests[name]:
             problem = f"{file.name} has changed since its rows were made."
-            raise StaleMethodError(problem, _drop(name), flag_remedy=f"Pass --redo {quote(name)}.")
-    methods = {**record.methods, **{name: file.digest for name, file in files.items()}}
-    renewed = replace(record, problems=origins, methods=methods)
+            raise StaleRowsError(problem, _drop(name), flag_remedy=f"Pass --redo {quote(name)}.")
+    renewed = replace(record, problems=origins, methods={**record.methods, **digests})
     if renewed != record:
         renewed.write(folder)
 
