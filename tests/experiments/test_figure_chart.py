@@ -161,7 +161,7 @@ def test_methods_look_alike_in_all_figures_and_unlike_one_another():
     assert len({(style.colour, style.shape, style.hollow) for style in everything.values()}) == len(everything)
     assert palette.styles(["mine", "IPS"]) == {name: everything[name] for name in ("IPS", "mine")}
     assert everything["sDM"].width == max(style.width for style in everything.values())
-    assert set(METHODS) <= set(palette.KNOWN)
+    assert set(METHODS) <= set(palette.STYLES)
     for family in MISSPECIFIED.values():
         assert len({everything[method.name].shape for method in family}) == 1
 
