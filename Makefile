@@ -6,16 +6,19 @@ RUN := $(BIN)/python
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers unit docs docs-serve format lock coverage reproduce benchmark learned-priors taxonomy \
-	real-priors clicks clicks-at-scale estimators-at-scale out-of-core gallery clean
+.PHONY: help demo test test-all test-dependencies lint types layers unit unit-all docs docs-serve format lock release-check \
+	line-coverage coverage reproduce benchmark learned-priors taxonomy real-priors clicks clicks-at-scale estimators-at-scale \
+	out-of-core gallery clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/.installed  ## a shop log, a fit, a decision
+demo: $(VENV)/.installed  ## a made-up shop, from its log to a decision
 	$(BIN)/manyarms demo
 
-test: lint types layers unit docs  ## everything that must hold: lint, types, layers, tests, documents
+test: lint types layers unit docs  ## lint, types, layers, the fast tests, the docs (under 8 minutes on 2 cores)
+
+test-all: lint types layers unit-all docs  ## the same with the slow tests
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -28,43 +31,68 @@ layers: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.installed-dev
+	$(RUN) -m pytest -n 2 --dist loadgroup -rs -m "not slow"
+
+unit-all: $(VENV)/.installed-dev
 	$(RUN) -m pytest -n 2 --dist loadgroup -rs
 
-# A link that leads nowhere, an anchor that is not there, a page outside the menu: each is an error. Material's notice of its successor
-# is no warning about these pages.
-docs: $(VENV)/.installed-dev  ## the documents as a site, in site/
+line-coverage: $(VENV)/.installed-dev  ## which lines of src the fast tests run (a quarter of an hour)
+	$(INSTALL) pytest-cov
+	$(RUN) -m pytest -n 2 --dist loadgroup -q -m "not slow" --cov=manyarms --cov-report=term:skip-covered
+
+# `lowest-direct` installs the oldest versions that pyproject.toml allows, `highest` the newest; neither uses constraints.txt.
+RESOLUTION ?= lowest-direct
+test-dependencies: $(VENV)/.installed-dev  ## the tests with the oldest dependencies, or with RESOLUTION=highest the newest
+	$(INSTALL) uv
+	$(BIN)/uv venv --quiet --clear .venv-$(RESOLUTION)
+	$(BIN)/uv pip install --quiet --python .venv-$(RESOLUTION) --resolution $(RESOLUTION) -e '.[dev]'
+	.venv-$(RESOLUTION)/bin/python -m pytest -n 2 --dist loadgroup -rs -m "not slow"
+
+release-check: $(VENV)/.installed-dev  ## build the package, check its metadata, install the wheel in a clean environment, run the demo
+	$(INSTALL) build twine
+	rm -rf dist .venv-release
+	$(RUN) -m build --quiet
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	.venv-release/bin/manyarms --version
+	cd .venv-release && bin/manyarms demo --output demo-shop
+	rm -rf .venv-release
+
+# A broken link, a missing anchor or a page outside the menu is an error. The variable silences an advertisement, not a warning.
+docs: $(VENV)/.installed-dev  ## build the docs site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-docs-serve: $(VENV)/.installed-dev  ## the same on http://127.0.0.1:8000, made anew as pages change
+docs-serve: $(VENV)/.installed-dev  ## serve the docs on http://127.0.0.1:8000 and rebuild them as pages change
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --dev-addr 127.0.0.1:8000
 
-format: $(VENV)/.installed-dev  ## let ruff mend what it can
+format: $(VENV)/.installed-dev  ## let ruff fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-coverage: $(VENV)/.installed  ## 2,000 simulated problems: do 95 % intervals cover? (minutes)
+coverage: $(VENV)/.installed  ## how often 95 % intervals cover, on 2,000 simulated problems (minutes)
 	$(RUN) studies/interval_coverage.py
 
-reproduce: $(VENV)/.installed  ## every figure of the paper into docs/reproduction.md; MANYARMS_DATA names the data (hours)
+reproduce: $(VENV)/.installed  ## rerun every figure of the paper into docs/reproduction.md; needs MANYARMS_DATA (hours)
 	@test -n "$(MANYARMS_DATA)" || { echo "set MANYARMS_DATA to a folder with ml-1m/, kuairec/, jester/ and obd/"; exit 1; }
 	$(BIN)/manyarms reproduce --all --paper --out docs/reproduction --page docs/reproduction.md
 
 benchmark: $(VENV)/.installed  ## a million actions: time and memory
 	$(RUN) studies/large_catalog.py
 
-learned-priors: $(VENV)/.installed  ## priors learned from 200 data sets: z-scores and coverage (minutes)
+learned-priors: $(VENV)/.installed  ## learn priors from 200 data sets: z-scores and coverage (minutes)
 	$(RUN) studies/learned_priors.py
 
-taxonomy: $(VENV)/.installed  ## 20,000 nodes, 200,000 actions: time and memory, and what learning costs
+taxonomy: $(VENV)/.installed  ## a taxonomy of 20,000 nodes and 200,000 actions: time and memory
 	$(RUN) studies/taxonomy.py --learn
 
-real-priors: $(VENV)/.installed  ## priors on MovieLens and Jester; MANYARMS_DATA names their folder (half an hour)
+real-priors: $(VENV)/.installed  ## compare priors on MovieLens and Jester; needs MANYARMS_DATA (half an hour)
 	@test -n "$(MANYARMS_DATA)" || { echo "set MANYARMS_DATA to a folder with ml-1m/ and jester/"; exit 1; }
 	$(RUN) studies/real_priors.py movielens $(MANYARMS_DATA)/ml-1m
 	$(RUN) studies/real_priors.py movielens-halves $(MANYARMS_DATA)/ml-1m
 	$(RUN) studies/real_priors.py jester $(MANYARMS_DATA)/jester
 
-clicks: $(VENV)/.installed-dev  ## clicks at 1, 5 and 20 %: every treatment beside an exact sampler (a quarter of an hour)
+clicks: $(VENV)/.installed-dev  ## click rates of 1, 5 and 20 %: every treatment beside an exact sampler (a quarter of an hour)
 	$(RUN) studies/clicks.py
 	$(RUN) studies/binary_setting_one.py
 
@@ -74,21 +102,21 @@ clicks-at-scale: $(VENV)/.installed  ## 100,000 actions, a million rounds, 2 % c
 estimators-at-scale: $(VENV)/.installed  ## every estimator at n = 100,000, K = 10,000: time and memory
 	$(RUN) studies/estimators_at_scale.py
 
-out-of-core: $(VENV)/.installed  ## 20 million rounds on disk: a fit beside only reading them (3 GB of disk, minutes)
+out-of-core: $(VENV)/.installed  ## fit 20 million rounds from disk, compared with only reading them (3 GB of disk, minutes)
 	@test -d big-logs || $(RUN) benchmarks/make_logs.py big-logs
 	$(RUN) benchmarks/out_of_core.py big-logs
 	$(RUN) benchmarks/cluster_stages.py big-logs
 
-gallery: $(VENV)/.installed  ## the charts of the demo's report, for the documents
+gallery: $(VENV)/.installed  ## draw the charts of the demo's report for the docs
 	$(RUN) studies/gallery.py docs/report
 
-lock: $(VENV)/.installed-dev  ## renew constraints.txt
+lock: $(VENV)/.installed-dev  ## update constraints.txt
 	$(INSTALL) uv
 	$(BIN)/uv pip compile --quiet --universal --no-emit-index-url --no-header --no-annotate --all-extras \
 		--python-version 3.11 --upgrade -o constraints.txt pyproject.toml
 
-clean:  ## remove what these targets made
-	rm -rf $(VENV) site demo-shop big-logs .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+clean:  ## remove everything these targets created
+	rm -rf $(VENV) .venv-* dist site demo-shop big-logs .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -27,6 +27,7 @@ from manyarms.estimators.importance_weighted import DR as DR
 from manyarms.estimators.importance_weighted import IPS as IPS
 from manyarms.estimators.importance_weighted import SNDR as SNDR
 from manyarms.estimators.importance_weighted import SNIPS as SNIPS
+from manyarms.estimators.importance_weighted import BalancedIPS as BalancedIPS
 from manyarms.estimators.importance_weighted import DRos as DRos
 from manyarms.estimators.importance_weighted import ExponentialSmoothing as ExponentialSmoothing
 from manyarms.estimators.importance_weighted import LogarithmicSmoothing as LogarithmicSmoothing
@@ -34,12 +35,11 @@ from manyarms.estimators.importance_weighted import Replay as Replay
 from manyarms.estimators.importance_weighted import SubGaussianDR as SubGaussianDR
 from manyarms.estimators.importance_weighted import SubGaussianIPS as SubGaussianIPS
 from manyarms.estimators.importance_weighted import SwitchDR as SwitchDR
+from manyarms.estimators.importance_weighted import WeightedIPS as WeightedIPS
 from manyarms.estimators.intervals import Bootstrap as Bootstrap
 from manyarms.estimators.intervals import EmpiricalBernstein as EmpiricalBernstein
 from manyarms.estimators.intervals import Normal as Normal
 from manyarms.estimators.logging_policy import EstimatedLogging as EstimatedLogging
-from manyarms.estimators.multiple_loggers import BalancedIPS as BalancedIPS
-from manyarms.estimators.multiple_loggers import WeightedIPS as WeightedIPS
 from manyarms.estimators.reward_model import DM as DM
 from manyarms.estimators.reward_model import CrossFit as CrossFit
 from manyarms.estimators.set_weighted import MIPS as MIPS

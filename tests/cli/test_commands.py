@@ -23,8 +23,8 @@ from manyarms.cli import app
 from manyarms.cli.spec import LogsSpec, PriorSpec, read_spec
 from manyarms.errors import InputError
 from manyarms.jobs import StackedMap, estimator_named, policy_named, rewards_are_binary, sample_rounds
-from manyarms.logs.progress_source import ProgressSource
-from manyarms.logs.sources import FileSource
+from manyarms.logs.file_source import FileSource
+from manyarms.logs.sources import ProgressSource
 
 ITEMS = [f"i{k:02d}" for k in range(20)]
 KINDS = ["tea", "mug", "pot"]
@@ -313,7 +313,7 @@ def test_categories_of_a_report_go_by_id(tmp_path):
     done("fit", *roles, "--context", "x", "--out", tmp_path / "model.arrow")
     told = ["--catalog", tmp_path / "items.parquet", "--id", "item", "--category", "kind"]
     done("report", *roles, "--model", tmp_path / "model.arrow", *told, "--out", tmp_path / "report.json")
-    found = json.loads((tmp_path / "report.json").read_text())["movers"]["rows"]
+    found = json.loads((tmp_path / "report.json").read_text())["traffic_changes"]["rows"]
     assert {row["action"]: row["category"] for row in found}["i9"] == "high"
     assert all(row["category"] == kinds[int(row["action"][1:])] for row in found)
 
@@ -637,7 +637,7 @@ def test_what_is_true_of_several_policies_or_judges_is_said_once(shop):
     # The same policy twice, so that all is true of both.
     told = figures(*judge, "--policies", "softmax:0.01,softmax:0.010,uniform")
     by_policy = {row["policy"]: row["warnings"] for row in told["policies"]}
-    weak = [one for one in by_policy["softmax:0.01"] if one.startswith("ips, snips: the weights are worth")]
+    weak = [one for one in by_policy["softmax:0.01"] if one.startswith("ips, snips: the effective sample size is only")]
     assert len(weak) == 1 and weak[0] in by_policy["softmax:0.010"] and weak[0] not in by_policy["uniform"]
     assert [one for one in told["warnings"] if weak[0] in one] == [f"softmax:0.01, softmax:0.010: {weak[0]}"]
     assert weak[0] in figures(*judge, "--policies", "softmax:0.01,softmax:0.010")["warnings"]

@@ -530,8 +530,8 @@ CALLS = {
         lambda: ma.SNIPS().estimate(ma.TablePolicy([0, 0, 1.0]), ma.LoggedData(**BAD_LOGS, n_actions=3)),
         ma.errors.InputError, "all weights are zero",
     ),
-    "replay with chance": (
-        lambda: ma.Replay().estimate(ma.Uniform(2), ma.LoggedData(**BAD_LOGS)), ma.errors.InputError, "without chance",
+    "replay of a random policy": (
+        lambda: ma.Replay().estimate(ma.Uniform(2), ma.LoggedData(**BAD_LOGS)), ma.errors.InputError, "deterministic",
     ),
     "replay without a match": (
         lambda: ma.Replay().estimate(ma.TablePolicy([0, 0, 1.0]), ma.LoggedData(**BAD_LOGS, n_actions=3)),
@@ -641,7 +641,7 @@ def test_one_refusal_does_not_cost_the_others_their_answer(problem):
     logs, policy, _ = problem
     table = ma.compare([policy], logs, [ma.Replay(), ma.IPS(cap=3.0, name="IPS, cap 3"), ma.IPS()])
     assert [row.estimator for row in table] == ["IPS, cap 3", "IPS"]
-    assert "without chance" in table.left_out[0][2]
+    assert "deterministic" in table.left_out[0][2]
 
 
 def test_what_is_tied_to_rows_follows_a_split(problem):

@@ -196,7 +196,7 @@ def test_what_cannot_be_run_is_refused_before_workers_start(methods, extra, word
         run([Grid(SMALL, "opl", methods, (40,), 1)], Store(tmp_path), extra_methods=extra, workers=1)
     assert list(tmp_path.glob("*")) == []
     # The hook that checks annotations would be first to refuse this one.
-    with pytest.raises(InputError, match=r"extra_methods must be texts.*got Direct\. Name it as file\.py:Class"):
+    with pytest.raises(InputError, match=r"extra_methods must be texts.*got DirectMethod\. Name it as file\.py:Class"):
         check_specs([METHODS["sDM"]])
 
 

@@ -23,7 +23,6 @@ from numpy.testing import assert_allclose
 from scipy import special, stats
 
 import manyarms as ma
-from manyarms import estimators as est
 
 ROUND, ACTION = np.arange(12), np.arange(4)
 
@@ -59,28 +58,28 @@ MODEL = ma.fit(NOTHING, ma.priors.independent(4, mean=MODEL_WEIGHTS, cov=1.0))
 LOGS, EVEN_LOGS, UNEVEN_LOGS = logs_of(0 * ROUND), logs_of(EVEN), logs_of(UNEVEN)
 
 OURS = {
-    "IPS": (est.IPS(), LOGS),
-    "IPS, capped": (est.IPS(cap=2.0), LOGS),
-    "IPS, clipped": (est.IPS(clip=0.2), LOGS),
-    "snIPS": (est.SNIPS(), LOGS),
-    "snIPS, capped": (est.SNIPS(cap=2.0), LOGS),
-    "DM": (est.DM(MODEL), LOGS),
-    "DR": (est.DR(MODEL), LOGS),
-    "DR, capped": (est.DR(MODEL, cap=2.0), LOGS),
-    "snDR": (est.SNDR(MODEL), LOGS),
-    "Switch-DR": (est.SwitchDR(MODEL, 2.5), LOGS),
-    "Switch-DR at zero": (est.SwitchDR(MODEL, 0.0), LOGS),
-    "DRos": (est.DRos(MODEL, 1.5), LOGS),
-    "SG-IPS": (est.SubGaussianIPS(0.3), LOGS),
-    "SG-DR": (est.SubGaussianDR(MODEL, 0.3), LOGS),
-    "replay": (est.Replay(), LOGS),
-    "MIPS, clusters": (est.MIPS(CLUSTERS), LOGS),
-    "MIPS, embeddings": (est.MIPS(EMBEDDINGS), LOGS),
-    "IPS, two loggers": (est.IPS(), UNEVEN_LOGS),
-    "DR, two loggers": (est.DR(MODEL), UNEVEN_LOGS),
-    "balanced IPS": (est.BalancedIPS(LOGGING_POLICIES, UNEVEN), UNEVEN_LOGS),
-    "balanced DR": (est.BalancedIPS(LOGGING_POLICIES, UNEVEN, MODEL), UNEVEN_LOGS),
-    "weighted IPS": (est.WeightedIPS(EVEN), EVEN_LOGS),
+    "IPS": (ma.IPS(), LOGS),
+    "IPS, capped": (ma.IPS(cap=2.0), LOGS),
+    "IPS, clipped": (ma.IPS(clip=0.2), LOGS),
+    "snIPS": (ma.SNIPS(), LOGS),
+    "snIPS, capped": (ma.SNIPS(cap=2.0), LOGS),
+    "DM": (ma.DM(MODEL), LOGS),
+    "DR": (ma.DR(MODEL), LOGS),
+    "DR, capped": (ma.DR(MODEL, cap=2.0), LOGS),
+    "snDR": (ma.SNDR(MODEL), LOGS),
+    "Switch-DR": (ma.SwitchDR(MODEL, 2.5), LOGS),
+    "Switch-DR at zero": (ma.SwitchDR(MODEL, 0.0), LOGS),
+    "DRos": (ma.DRos(MODEL, 1.5), LOGS),
+    "SG-IPS": (ma.SubGaussianIPS(0.3), LOGS),
+    "SG-DR": (ma.SubGaussianDR(MODEL, 0.3), LOGS),
+    "replay": (ma.Replay(), LOGS),
+    "MIPS, clusters": (ma.MIPS(CLUSTERS), LOGS),
+    "MIPS, embeddings": (ma.MIPS(EMBEDDINGS), LOGS),
+    "IPS, two loggers": (ma.IPS(), UNEVEN_LOGS),
+    "DR, two loggers": (ma.DR(MODEL), UNEVEN_LOGS),
+    "balanced IPS": (ma.BalancedIPS(LOGGING_POLICIES, UNEVEN), UNEVEN_LOGS),
+    "balanced DR": (ma.BalancedIPS(LOGGING_POLICIES, UNEVEN, MODEL), UNEVEN_LOGS),
+    "weighted IPS": (ma.WeightedIPS(EVEN), EVEN_LOGS),
 }
 
 # What estimate_policy_value and _estimate_round_rewards return; rounds are written with 12 decimals.
@@ -257,10 +256,10 @@ def test_standard_errors_are_those_of_obp(name, bound):
 
 
 # obp.ope.helper.estimate_bernstein_lower_bound(rounds, x_max=10.0, delta=0.05). One side at 0.05 is two sides at 0.9.
-@pytest.mark.parametrize(("kind", "bound"), [(est.IPS, -9.710703482208853), (est.DR, -10.30884319917526)])
+@pytest.mark.parametrize(("kind", "bound"), [(ma.IPS, -9.710703482208853), (ma.DR, -10.30884319917526)])
 def test_bernstein_bounds_are_those_of_obp(kind, bound):
-    interval = est.EmpiricalBernstein(width=10.0)
-    estimator = kind(interval=interval) if kind is est.IPS else kind(MODEL, interval=interval)
+    interval = ma.EmpiricalBernstein(width=10.0)
+    estimator = kind(interval=interval) if kind is ma.IPS else kind(MODEL, interval=interval)
     low, _ = estimator.estimate(TARGET_POLICY, LOGS).interval(0.9)
     assert_allclose(low, bound, rtol=0, atol=1e-9)
 
@@ -274,17 +273,17 @@ CANDIDATES = [0.25, 0.5, 0.9, 1.5, 2.5, 5.0, 50.0]
 @pytest.mark.parametrize(
     ("make", "best", "value"),
     [
-        (lambda c: est.IPS(cap=c), 0.9, 0.6455357142857143),
-        (lambda c: est.DR(MODEL, cap=c), 0.9, 0.871074272949273),
-        (lambda c: est.SwitchDR(MODEL, c), 2.5, 1.8919779410404411),
-        (lambda c: est.DRos(MODEL, c), 1.5, 0.6415613700892627),
+        (lambda c: ma.IPS(cap=c), 0.9, 0.6455357142857143),
+        (lambda c: ma.DR(MODEL, cap=c), 0.9, 0.871074272949273),
+        (lambda c: ma.SwitchDR(MODEL, c), 2.5, 1.8919779410404411),
+        (lambda c: ma.DRos(MODEL, c), 1.5, 0.6415613700892627),
     ],
     ids=["IPS", "DR", "Switch-DR", "DRos"],
 )
 def test_slope_chooses_as_obp(make, best, value):
     level = 2 * special.ndtr(stats.t(11).ppf(1 - 0.3)) - 1
     estimators = [make(c) for c in CANDIDATES]
-    chosen = est.slope(estimators, TARGET_POLICY, LOGS, level=level)
+    chosen = ma.slope(estimators, TARGET_POLICY, LOGS, level=level)
     assert chosen.estimator is estimators[CANDIDATES.index(best)]
     assert_allclose(chosen.estimate.value, value, rtol=0, atol=1e-9)
 
@@ -299,20 +298,20 @@ def combined(rounds, strata, ddof):
 def test_weighted_ips_of_strata_of_unequal_size_differs_from_obp_by_the_variances_alone():
     # MultiLoggersWeightedInverseProbabilityWeighting() divides squares by n_k where n_k - 1 makes variances unbiased;
     # with strata of one size the factor cancels.
-    rounds = est.IPS().contributions(TARGET_POLICY, UNEVEN_LOGS)
+    rounds = ma.IPS().contributions(TARGET_POLICY, UNEVEN_LOGS)
     assert_allclose(combined(rounds, UNEVEN, ddof=0), 0.9269251406690193, rtol=0, atol=1e-9)
-    ours = est.WeightedIPS(UNEVEN).estimate(TARGET_POLICY, UNEVEN_LOGS).value
+    ours = ma.WeightedIPS(UNEVEN).estimate(TARGET_POLICY, UNEVEN_LOGS).value
     assert_allclose(ours, combined(rounds, UNEVEN, ddof=1), rtol=0, atol=1e-9)
 
 
 def test_weighted_dr_weights_whole_rounds_where_obp_weights_residuals_alone():
     # MultiLoggersWeightedDoublyRobust() leaves Σ_a π r̂ without the weights of strata, which its own formula gives it,
     # and yet takes the precisions of whole rounds. Both are consistent; in the formula weights and precisions match.
-    rounds = est.DR(MODEL).contributions(TARGET_POLICY, EVEN_LOGS)
-    direct = est.SwitchDR(MODEL, 0.0).contributions(TARGET_POLICY, EVEN_LOGS)
+    rounds = ma.DR(MODEL).contributions(TARGET_POLICY, EVEN_LOGS)
+    direct = ma.SwitchDR(MODEL, 0.0).contributions(TARGET_POLICY, EVEN_LOGS)
     variance = np.array([rounds[EVEN == k].var() for k in range(2)])
     share = (1 / variance) / (1 / variance).sum()
     theirs = direct.mean() + share @ [(rounds - direct)[EVEN == k].mean() for k in range(2)]
     assert_allclose(theirs, 1.0047425302045891, rtol=0, atol=1e-9)
-    ours = est.WeightedIPS(EVEN, MODEL).estimate(TARGET_POLICY, EVEN_LOGS).value
+    ours = ma.WeightedIPS(EVEN, MODEL).estimate(TARGET_POLICY, EVEN_LOGS).value
     assert_allclose(ours, combined(rounds, EVEN, ddof=1), rtol=0, atol=1e-9)

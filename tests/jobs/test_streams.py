@@ -42,9 +42,9 @@ class Pieces(Engine):
         tally = task.begin()
         for i in self.order.permutation(len(found)):
             tally.merge(pickle.loads(found[i]))
-        return tally.found()
+        return tally.answer()
 
-    def spread(self, logs, task):
+    def sharded(self, logs, task):
         raise NotImplementedError
 
     def each(self, source, work):
@@ -219,7 +219,7 @@ def test_what_a_pass_has_found_travels_without_pickle_and_holds_no_row(folder):
     for _ in range(100):
         tally.merge(found)
     assert len(tally._parts) < 100
-    many = tally.found()
+    many = tally.answer()
     assert_allclose(many.rows.mean, found.rows.mean, rtol=1e-12)
     assert many.size == found.size and many.rows.weight == 100 * found.rows.weight
 
@@ -254,7 +254,7 @@ def test_what_does_not_go_with_a_stream_is_refused_with_a_way_out(folder, tmp_pa
         (lambda: posterior.value(uniform, logs), DataTypeError, "Pass its .contexts"),
         (lambda: posterior.difference(uniform, ma.Logged(stream), other), InputError, "baseline.*another stream"),
         (lambda: posterior.difference(uniform, ma.Logged(logs), stream), InputError, "400 rows in memory.*Logged"),
-        (lambda: posterior.value(ma.Logged(stream), logs.contexts), InputError, "judge it on that stream"),
+        (lambda: posterior.value(ma.Logged(stream), logs.contexts), InputError, "only be evaluated on that stream"),
         (lambda: ma.EpsilonGreedy(ma.Logged(stream), 0.1).actions(logs.contexts), InputError, "judge it on that"),
         (lambda: posterior.value(uniform, elsewhere), InputError, "another feature map"),
         (lambda: posterior.value(ma.Uniform(3), stream), ShapeError, "3 actions"),

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import manyarms as ma
-from manyarms import errors, estimators, learners
+from manyarms import errors, learners
 from manyarms.core.eligibility import as_eligibility
 from manyarms.learners.objective import Objective
 
@@ -20,7 +20,7 @@ EMBEDDINGS = rng.normal(size=(K, 2))
 def make_logs(n=N, seed=0, **known):
     """Rounds of a random softmax policy; rewards are not negative, so that every learner takes them."""
     rng = np.random.default_rng(seed)
-    logging = learners.LinearSoftmax(0.7 * rng.normal(size=(K, D)))
+    logging = ma.LinearSoftmax(0.7 * rng.normal(size=(K, D)))
     contexts = rng.normal(size=(n, D))
     actions = logging.sample(contexts, rng)
     known = {
@@ -55,25 +55,25 @@ def model():
 
 
 def cross_fit():
-    return estimators.CrossFit(prior(), n_folds=3, rng=np.random.default_rng(4))
+    return ma.CrossFit(prior(), n_folds=3, rng=np.random.default_rng(4))
 
 
 MAKERS = {
-    "IPS": (learners.IPSLearner, estimators.IPS),
-    "IPS clipped": (lambda **kw: learners.IPSLearner(0.2, **kw), lambda: estimators.IPS(0.2)),
-    "snIPS": (learners.SNIPSLearner, estimators.SNIPS),
-    "DR": (lambda **kw: learners.DRLearner(model(), 0.1, **kw), lambda: estimators.DR(model(), 0.1)),
-    "DR cross-fitted": (lambda **kw: learners.DRLearner(cross_fit(), **kw), lambda: estimators.DR(cross_fit())),
-    "MIPS": (lambda **kw: learners.MIPSLearner(CLUSTERS, **kw), lambda: estimators.MIPS(CLUSTERS)),
+    "IPS": (ma.IPSLearner, ma.IPS),
+    "IPS clipped": (lambda **kw: ma.IPSLearner(0.2, **kw), lambda: ma.IPS(0.2)),
+    "snIPS": (ma.SNIPSLearner, ma.SNIPS),
+    "DR": (lambda **kw: ma.DRLearner(model(), 0.1, **kw), lambda: ma.DR(model(), 0.1)),
+    "DR cross-fitted": (lambda **kw: ma.DRLearner(cross_fit(), **kw), lambda: ma.DR(cross_fit())),
+    "MIPS": (lambda **kw: ma.MIPSLearner(CLUSTERS, **kw), lambda: ma.MIPS(CLUSTERS)),
     "PC": (
-        lambda **kw: learners.PolicyConvolutionLearner(EMBEDDINGS, 3, 0.05, **kw),
-        lambda: estimators.PolicyConvolution(EMBEDDINGS, 3, 0.05),
+        lambda **kw: ma.PolicyConvolutionLearner(EMBEDDINGS, 3, 0.05, **kw),
+        lambda: ma.PolicyConvolution(EMBEDDINGS, 3, 0.05),
     ),
     "LS": (
-        lambda **kw: learners.LogarithmicSmoothingLearner(0.3, **kw),
-        lambda: estimators.LogarithmicSmoothing(0.3),
+        lambda **kw: ma.LogarithmicSmoothingLearner(0.3, **kw),
+        lambda: ma.LogarithmicSmoothing(0.3),
     ),
-    "LS at 0": (lambda **kw: learners.LogarithmicSmoothingLearner(0.0, **kw), estimators.IPS),
+    "LS at 0": (lambda **kw: ma.LogarithmicSmoothingLearner(0.0, **kw), ma.IPS),
 }
 every_learner = pytest.mark.parametrize("which", MAKERS)
 with_and_without_eligible = pytest.mark.parametrize("restricted", [False, True], ids=["all", "eligible"])
@@ -84,7 +84,7 @@ def make_learner(which, **kw):
 
 
 def random_policy(seed=5, n_actions=K):
-    return learners.LinearSoftmax(np.random.default_rng(seed).normal(size=(n_actions, D)))
+    return ma.LinearSoftmax(np.random.default_rng(seed).normal(size=(n_actions, D)))
 
 
 # Objectives
@@ -108,15 +108,15 @@ def test_propensities_that_logs_lack_are_those_of_the_estimator(which, known):
 
 
 def test_clusters_of_one_action_and_neighbourhoods_of_one_are_ips(logs):
-    ips = learners.IPSLearner().objective(random_policy(), logs)
-    alone = learners.MIPSLearner(np.arange(K)[::-1]).objective(random_policy(), logs)
-    nearest = learners.PolicyConvolutionLearner(EMBEDDINGS, 1).objective(random_policy(), logs)
+    ips = ma.IPSLearner().objective(random_policy(), logs)
+    alone = ma.MIPSLearner(np.arange(K)[::-1]).objective(random_policy(), logs)
+    nearest = ma.PolicyConvolutionLearner(EMBEDDINGS, 1).objective(random_policy(), logs)
     assert_allclose([alone, nearest], ips, rtol=1e-12)
 
 
 def test_one_cluster_and_one_neighbourhood_leave_the_mean_reward_and_nothing_to_learn(logs):
     mean = np.average(logs.rewards, weights=logs.weights)
-    for learner in (learners.MIPSLearner(np.zeros(K, dtype=int)), learners.PolicyConvolutionLearner(EMBEDDINGS, K)):
+    for learner in (ma.MIPSLearner(np.zeros(K, dtype=int)), ma.PolicyConvolutionLearner(EMBEDDINGS, K)):
         assert_allclose(learner.objective(random_policy(), logs), mean, rtol=1e-12)
         assert_allclose(learner.learn(logs).weights, 0.0, atol=1e-6)
 
@@ -136,8 +136,8 @@ def central_differences(function, at, step=1e-5):
 @every_learner
 @with_and_without_eligible
 def test_gradients_are_those_of_finite_differences(which, restricted, logs, eligible):
-    learner = make_learner(which, training=learners.Training(imitation=0.4, ridge=0.05))
-    problem = learner.problem(logs, as_eligibility(eligible if restricted else None, N, K))
+    learner = make_learner(which, training=ma.Training(imitation=0.4, ridge=0.05))
+    problem = learner.training_rounds(logs, as_eligibility(eligible if restricted else None, N, K))
     objective = learner.training.objective(problem, learner.criterion)
     weights = random_policy().weights
     value, gradient = objective.value_and_gradient(weights)
@@ -147,10 +147,10 @@ def test_gradients_are_those_of_finite_differences(which, restricted, logs, elig
 
 
 def test_penalties_are_as_written(logs):
-    learner, policy = learners.IPSLearner(training=learners.Training(imitation=0.4, ridge=0.05)), random_policy()
+    learner, policy = ma.IPSLearner(training=ma.Training(imitation=0.4, ridge=0.05)), random_policy()
     chance = policy.probability_of(logs.contexts, logs.actions)
     pull = 0.4 * np.average(np.log(chance), weights=logs.weights)
-    found = learner.training.objective(learner.problem(logs, None), learner.criterion).value(policy.weights)
+    found = learner.training.objective(learner.training_rounds(logs, None), learner.criterion).value(policy.weights)
     expected = learner.objective(policy, logs) + pull - 0.05 / 2 * np.sum(policy.weights**2)
     assert_allclose(found, expected, rtol=1e-12)
 
@@ -158,7 +158,7 @@ def test_penalties_are_as_written(logs):
 @every_learner
 def test_results_do_not_depend_on_the_size_of_blocks(which, logs):
     learner = make_learner(which)
-    problem = learner.problem(logs, None)
+    problem = learner.training_rounds(logs, None)
     weights = random_policy().weights
     found = [
         Objective(problem, learner.criterion, imitation=0.2, block_numbers=size).value_and_gradient(weights)
@@ -175,15 +175,15 @@ def test_a_row_of_weight_two_is_that_row_twice_and_of_weight_zero_none(which):
     counts = np.arange(60) % 3
     weighted = make_logs(60, weights=counts)
     repeated = make_logs(60, weights=None).take(np.repeat(np.arange(60), counts))
-    learner = make_learner(which, training=learners.Training(learners.LBFGS(5), imitation=0.1))
+    learner = make_learner(which, training=ma.Training(learners.LBFGS(5), imitation=0.1))
     if which == "DR cross-fitted":  # rows that are copies of one another may fall into different folds
-        learner = learners.DRLearner(ma.fit(whole, prior()), training=learner.training)
+        learner = ma.DRLearner(ma.fit(whole, prior()), training=learner.training)
     found, expected = learner.learn(weighted), learner.learn(repeated)
     assert_allclose(found.weights, expected.weights, rtol=1e-6, atol=1e-9)
 
 
 def test_scores_far_apart_neither_overflow_nor_become_nan(logs):
-    objective = Objective(learners.IPSLearner().problem(logs, None), learners.IPSLearner().criterion, imitation=1.0)
+    objective = Objective(ma.IPSLearner().training_rounds(logs, None), ma.IPSLearner().criterion, imitation=1.0)
     value, gradient = objective.value_and_gradient(1e4 * random_policy().weights)
     assert np.isfinite(value)
     assert np.isfinite(gradient).all()
@@ -192,7 +192,7 @@ def test_scores_far_apart_neither_overflow_nor_become_nan(logs):
 def test_rewards_too_large_are_an_error_and_not_infinity():
     logs = ma.LoggedData(np.ones((5, D)), np.zeros(5, int), np.full(5, 1e308), np.full(5, 1e-3), K)
     with pytest.raises(errors.NumericalError, match="Rescale"):
-        learners.IPSLearner().learn(logs)
+        ma.IPSLearner().learn(logs)
 
 
 # Optimisers
@@ -201,32 +201,32 @@ def test_rewards_too_large_are_an_error_and_not_infinity():
 @every_learner
 def test_lbfgs_never_goes_down_and_gains(which, logs):
     seen = []
-    training = learners.Training(learners.LBFGS(12), imitation=0.01, progress=seen.append)
+    training = ma.Training(learners.LBFGS(12), imitation=0.01, progress=seen.append)
     learner = make_learner(which, training=training)
     policy = learner.learn(logs)
     climb = [p.objective for p in seen]
     assert np.all(np.diff(climb) >= 0)
     assert all(p.held_out is None for p in seen)
     assert [p.step for p in seen] == list(range(1, len(seen) + 1))
-    uniform = learners.LinearSoftmax(np.zeros((K, D)))
+    uniform = ma.LinearSoftmax(np.zeros((K, D)))
     assert learner.objective(policy, logs) > learner.objective(uniform, logs) + 0.1
-    found = training.objective(learner.problem(logs, None), learner.criterion).value(policy.weights)
+    found = training.objective(learner.training_rounds(logs, None), learner.criterion).value(policy.weights)
     assert_allclose(found, climb[-1], rtol=1e-12)
 
 
 @every_learner
 def test_adam_gains(which, logs):
-    training = learners.Training(learners.Adam(0.1, n_epochs=20, batch_size=64), rng=np.random.default_rng(0))
+    training = ma.Training(learners.Adam(0.1, n_epochs=20, batch_size=64), rng=np.random.default_rng(0))
     learner = make_learner(which, training=training)
-    uniform = learners.LinearSoftmax(np.zeros((K, D)))
+    uniform = ma.LinearSoftmax(np.zeros((K, D)))
     assert learner.objective(learner.learn(logs), logs) > learner.objective(uniform, logs) + 0.1
 
 
 @pytest.mark.parametrize("optimiser", [learners.LBFGS(5), learners.Adam(n_epochs=3)], ids=["lbfgs", "adam"])
 def test_learning_is_determined_by_the_generator(optimiser, logs):
     def learned(seed):
-        training = learners.Training(optimiser, holdout=0.3, rng=np.random.default_rng(seed))
-        learner = learners.SNIPSLearner(training=training)
+        training = ma.Training(optimiser, holdout=0.3, rng=np.random.default_rng(seed))
+        learner = ma.SNIPSLearner(training=training)
         first, second = learner.learn(logs).weights, learner.learn(logs).weights
         assert_array_equal(first, second)
         return first
@@ -236,8 +236,8 @@ def test_learning_is_determined_by_the_generator(optimiser, logs):
 
 
 def test_gradients_of_minibatches_average_to_the_whole():
-    learner = learners.DRLearner(model(), training=learners.Training(imitation=0.1, ridge=0.1))
-    objective = learner.training.objective(learner.problem(make_logs(weights=None), None), learner.criterion)
+    learner = ma.DRLearner(model(), training=ma.Training(imitation=0.1, ridge=0.1))
+    objective = learner.training.objective(learner.training_rounds(make_logs(weights=None), None), learner.criterion)
     weights = random_policy().weights
     batches = np.random.default_rng(0).permutation(N).reshape(5, -1)
     parts = [objective.take(rows).value_and_gradient(weights)[1] for rows in batches]
@@ -246,9 +246,9 @@ def test_gradients_of_minibatches_average_to_the_whole():
 
 def test_the_first_step_of_adam_is_the_sign_of_the_gradient():
     logs = make_logs(weights=None)
-    training = learners.Training(learners.Adam(0.1, 1, batch_size=N), rng=np.random.default_rng(0))
-    learner = learners.IPSLearner(training=training)
-    objective = training.objective(learner.problem(logs, None), learner.criterion)
+    training = ma.Training(learners.Adam(0.1, 1, batch_size=N), rng=np.random.default_rng(0))
+    learner = ma.IPSLearner(training=training)
+    objective = training.objective(learner.training_rounds(logs, None), learner.criterion)
     gradient = objective.value_and_gradient(np.zeros((K, D)))[1]
     assert_allclose(learner.learn(logs).weights, 0.1 * np.sign(gradient), rtol=1e-4)
 
@@ -271,10 +271,8 @@ class Scripted(learners.Optimiser):
 def test_the_best_weights_on_the_rounds_held_out_are_kept(logs):
     path = [random_policy(seed).weights for seed in range(12)]
     seen = []
-    training = learners.Training(
-        Scripted(path), holdout=0.4, patience=20, rng=np.random.default_rng(2), progress=seen.append
-    )
-    policy = learners.IPSLearner(training=training).learn(logs)
+    training = ma.Training(Scripted(path), holdout=0.4, patience=20, rng=np.random.default_rng(2), progress=seen.append)
+    policy = ma.IPSLearner(training=training).learn(logs)
     assert len(seen) == len(path)
     best = int(np.argmax([p.held_out for p in seen]))
     assert 0 < best < len(path) - 1
@@ -285,10 +283,10 @@ def test_training_stops_when_patience_is_over_and_may_keep_the_start():
     # What was logged is worth something, and an action that never was is worth nothing to IPS.
     logs = ma.LoggedData(np.ones((20, 1)), np.zeros(20, int), np.ones(20), np.full(20, 0.5), 2)
     worse, seen = np.array([[0.0], [5.0]]), []
-    training = learners.Training(
+    training = ma.Training(
         Scripted([worse] * 9), holdout=0.4, patience=4, rng=np.random.default_rng(2), progress=seen.append
     )
-    policy = learners.IPSLearner(training=training).learn(logs)
+    policy = ma.IPSLearner(training=training).learn(logs)
     assert [p.step for p in seen] == [1, 2, 3, 4]
     assert_array_equal(policy.weights, 0.0)
 
@@ -297,11 +295,11 @@ def test_whole_groups_are_held_out_and_judged_without_penalties():
     groups = np.arange(N) % 2
     logs = make_logs(groups=groups)
     seen = []
-    training = learners.Training(
+    training = ma.Training(
         Scripted([random_policy().weights]), holdout=0.5, ridge=0.3, imitation=0.2, rng=np.random.default_rng(0),
         progress=seen.append,
     )  # fmt: skip
-    learner = learners.SNIPSLearner(training=training)
+    learner = ma.SNIPSLearner(training=training)
     learner.learn(logs)
     halves = [learner.objective(random_policy(), logs.take(np.flatnonzero(groups == g))) for g in (0, 1)]
     assert np.isclose(halves, seen[0].held_out, rtol=1e-12).sum() == 1
@@ -310,10 +308,10 @@ def test_whole_groups_are_held_out_and_judged_without_penalties():
 @pytest.mark.parametrize("optimiser", [learners.LBFGS(200), learners.Adam(0.1, 200)], ids=["lbfgs", "adam"])
 def test_early_stopping_stops_early(optimiser):
     seen = []
-    training = learners.Training(
+    training = ma.Training(
         optimiser, holdout=0.3, patience=3, ridge=0.0, rng=np.random.default_rng(1), progress=seen.append
     )
-    learners.SNIPSLearner(training=training).learn(make_logs(600, weights=None))
+    ma.SNIPSLearner(training=training).learn(make_logs(600, weights=None))
     best = int(np.argmax([p.held_out for p in seen]))
     assert best > 0
     assert len(seen) - 1 - best == 3
@@ -335,27 +333,27 @@ def bandit(n, seed):
 def learners_of_four(training):
     some = ma.fit(bandit(300, 8)[0], ma.priors.independent(4, dim=3))
     return [
-        learners.IPSLearner(training=training),
-        learners.SNIPSLearner(training=training),
-        learners.DRLearner(some, training=training),
-        learners.MIPSLearner(np.arange(4), training=training),
-        learners.PolicyConvolutionLearner(np.arange(4.0)[:, None], 1, training=training),
-        learners.LogarithmicSmoothingLearner(0.1, training=training),
+        ma.IPSLearner(training=training),
+        ma.SNIPSLearner(training=training),
+        ma.DRLearner(some, training=training),
+        ma.MIPSLearner(np.arange(4), training=training),
+        ma.PolicyConvolutionLearner(np.arange(4.0)[:, None], 1, training=training),
+        ma.LogarithmicSmoothingLearner(0.1, training=training),
     ]
 
 
 @pytest.mark.parametrize(
     "training",
     [
-        learners.Training(),
-        learners.Training(learners.Adam(0.1, n_epochs=20), holdout=0.2, rng=np.random.default_rng(0)),
+        ma.Training(),
+        ma.Training(learners.Adam(0.1, n_epochs=20), holdout=0.2, rng=np.random.default_rng(0)),
     ],
     ids=["lbfgs", "adam"],
 )
 def test_with_plenty_of_data_learners_come_close_to_the_best_policy(training):
     logs, chances = bandit(3000, 0)
     best = chances.max(axis=1).mean()
-    direct = learners.DMLearner(ma.priors.independent(4, dim=3), ma.Gaussian(0.5))
+    direct = ma.DMLearner(ma.priors.independent(4, dim=3), ma.Gaussian(0.5))
     for learner in [*learners_of_four(training), direct]:
         value = np.mean(np.sum(learner.learn(logs).probabilities(np.eye(3)) * chances, axis=1))
         assert value > 0.95 * best, learner.name
@@ -365,7 +363,7 @@ def test_the_pull_towards_logged_actions_ends_at_the_logging_policy():
     logs, _ = bandit(3000, 0)
     actions = np.where(logs.contexts[:, 0] > 0, 1, logs.actions)
     skewed = ma.LoggedData(logs.contexts, actions, logs.rewards, n_actions=4, logging_policy=ma.Uniform(4))
-    learner = learners.IPSLearner(training=learners.Training(imitation=1e4, ridge=0.0))
+    learner = ma.IPSLearner(training=ma.Training(imitation=1e4, ridge=0.0))
     counts = np.stack([np.bincount(actions[logs.contexts[:, j] > 0], minlength=4) for j in range(3)])
     found = learner.learn(skewed).probabilities(np.eye(3))
     assert_allclose(found, counts / counts.sum(axis=1, keepdims=True), atol=2e-3)
@@ -378,29 +376,29 @@ def test_what_was_never_eligible_is_never_preferred(logs):
     allowed = np.ones((N, K), dtype=bool)
     allowed[:, 6] = False
     for eligible in (allowed, sparse.csr_array(allowed), lambda rows: allowed[rows], allowed[0]):
-        policy = learners.IPSLearner(training=learners.Training(learners.LBFGS(10))).learn(rich, eligible=eligible)
+        policy = ma.IPSLearner(training=ma.Training(learners.LBFGS(10))).learn(rich, eligible=eligible)
         assert_array_equal(policy.weights[6], 0.0)
         assert np.abs(policy.weights[:6]).min() > 0
 
 
 def test_the_direct_method_is_a_fit_and_a_choice(logs):
     posterior = ma.fit(logs, prior(), ma.Gaussian(0.7))
-    learner = learners.DMLearner(prior(), ma.Gaussian(0.7), policy=ma.Pessimistic)
+    learner = ma.DMLearner(prior(), ma.Gaussian(0.7), policy=ma.Pessimistic)
     assert_array_equal(learner.learn(logs).actions(logs.contexts), ma.Pessimistic(posterior).actions(logs.contexts))
-    assert isinstance(learners.DMLearner(prior()).learn(logs), ma.Greedy)
+    assert isinstance(ma.DMLearner(prior()).learn(logs), ma.Greedy)
 
 
 def test_a_learned_policy_remembers_its_rounds(logs):
     mine, others = make_logs(weights=None).split(0.5, rng=np.random.default_rng(0))
     elsewhere = make_logs(50, seed=11, weights=None)
-    training = learners.Training(learners.LBFGS(3))
+    training = ma.Training(learners.LBFGS(3))
     policies = [
-        learners.IPSLearner(training=training).learn(mine),
-        learners.DRLearner(ma.fit(elsewhere, prior()), training=training).learn(mine),
-        learners.DMLearner(prior()).learn(mine),
+        ma.IPSLearner(training=training).learn(mine),
+        ma.DRLearner(ma.fit(elsewhere, prior()), training=training).learn(mine),
+        ma.DMLearner(prior()).learn(mine),
     ]
     for policy in policies:
-        warned = [any("learned from" in w for w in estimators.IPS().estimate(policy, part).warnings)
+        warned = [any("learned from" in w for w in ma.IPS().estimate(policy, part).warnings)
                   for part in (mine, others)]  # fmt: skip
         assert warned == [True, False]
     assert policies[1].learned_from == (mine.fingerprint, elsewhere.fingerprint)
@@ -437,10 +435,10 @@ def test_a_linear_softmax_is_its_formula(restricted, logs, eligible):
 
 
 def test_the_likeliest_action_is_found_without_probabilities_of_all(monkeypatch):
-    policy = learners.LinearSoftmax(np.random.default_rng(0).normal(size=(3000, D)))
+    policy = ma.LinearSoftmax(np.random.default_rng(0).normal(size=(3000, D)))
     x = np.random.default_rng(1).normal(size=(20, D))
     expected = np.argsort(-(x @ policy.weights.T), axis=1)
-    monkeypatch.setattr(learners.LinearSoftmax, "choices", None)
+    monkeypatch.setattr(ma.LinearSoftmax, "choices", None)
     assert_array_equal(policy.top_k(x, 5), expected[:, :5])
     assert_array_equal(policy.actions(x), expected[:, 0])
 
@@ -457,48 +455,48 @@ def bad_calls():
     not_logged = [[(a + 1) % K] for a in logs.actions]
     # A round of weight zero does not count, whatever is eligible there.
     some_missing = [[(int(a) + (i in (5, 8))) % K] for i, a in enumerate(logs.actions)]
-    ips, draws = learners.IPSLearner(), np.random.default_rng(0)
+    ips, draws = ma.IPSLearner(), np.random.default_rng(0)
     return {
         "clusters of another length": (
-            lambda: learners.MIPSLearner([0, 1]).learn(logs), errors.ShapeError, "built for 2 actions"),
+            lambda: ma.MIPSLearner([0, 1]).learn(logs), errors.ShapeError, "built for 2 actions"),
         "embeddings of another length": (
-            lambda: learners.PolicyConvolutionLearner(np.ones((3, 1)), 1).learn(logs), errors.ShapeError, "3 actions"),
-        "k too large": (lambda: learners.PolicyConvolutionLearner(EMBEDDINGS, 8), errors.ShapeError, "at most"),
+            lambda: ma.PolicyConvolutionLearner(np.ones((3, 1)), 1).learn(logs), errors.ShapeError, "3 actions"),
+        "k too large": (lambda: ma.PolicyConvolutionLearner(EMBEDDINGS, 8), errors.ShapeError, "at most"),
         "negative rewards": (
-            lambda: learners.LogarithmicSmoothingLearner(0.1).learn(negative), errors.InputError, "row 2 has -3"),
-        "negative parameter": (lambda: learners.LogarithmicSmoothingLearner(-0.1), errors.InputError, "at least 0"),
+            lambda: ma.LogarithmicSmoothingLearner(0.1).learn(negative), errors.InputError, "row 2 has -3"),
+        "negative parameter": (lambda: ma.LogarithmicSmoothingLearner(-0.1), errors.InputError, "at least 0"),
         "all weights zero": (lambda: ips.learn(nothing), errors.InputError, "none of the 150 rounds"),
         "an empty log": (lambda: ips.learn(logs.take(slice(0, 0))), errors.InputError, "empty log"),
         "zero propensities": (lambda: ips.learn(zero), errors.InputError, "probability zero to .* in row 1"),
         "a set of probability zero": (
-            lambda: learners.MIPSLearner(CLUSTERS).learn(zero), errors.InputError, "probability zero to .* in row 1"),
+            lambda: ma.MIPSLearner(CLUSTERS).learn(zero), errors.InputError, "probability zero to .* in row 1"),
         "nothing logged is eligible": (
             lambda: ips.learn(logs, eligible=not_logged), errors.EligibilityError, "all weights are zero"),
         "imitating what is not eligible": (
-            lambda: learners.IPSLearner(training=learners.Training(imitation=0.1)).learn(logs, eligible=some_missing),
+            lambda: ma.IPSLearner(training=ma.Training(imitation=0.1)).learn(logs, eligible=some_missing),
             errors.EligibilityError, "row 8 is not eligible"),
         "a model of another size": (
-            lambda: learners.DRLearner(ma.fit(logs, prior())).learn(bandit(9, 0)[0]), errors.ShapeError, "7 actions"),
-        "no model": (lambda: learners.DRLearner("DM"), errors.DataTypeError, "str"),
-        "chance without a generator": (lambda: learners.Training(holdout=0.2), errors.InputError, "rng="),
-        "minibatches without a generator": (lambda: learners.Training(learners.Adam()), errors.InputError, "rng="),
+            lambda: ma.DRLearner(ma.fit(logs, prior())).learn(bandit(9, 0)[0]), errors.ShapeError, "7 actions"),
+        "no model": (lambda: ma.DRLearner("DM"), errors.DataTypeError, "str"),
+        "chance without a generator": (lambda: ma.Training(holdout=0.2), errors.InputError, "rng="),
+        "minibatches without a generator": (lambda: ma.Training(learners.Adam()), errors.InputError, "rng="),
         "a seed for a generator": (
-            lambda: learners.Training(holdout=0.2, rng=3), errors.DataTypeError, "default_rng"),
+            lambda: ma.Training(holdout=0.2, rng=3), errors.DataTypeError, "default_rng"),
         "nothing left to hold out": (
-            lambda: learners.IPSLearner(training=learners.Training(holdout=0.01, rng=draws)).learn(few),
-            errors.InputError, "leaves 0 of"),
-        "everything held out": (lambda: learners.Training(holdout=1.0, rng=draws), errors.InputError, "below 1"),
-        "a negative penalty": (lambda: learners.Training(ridge=-1.0), errors.InputError, "at least 0"),
-        "a string for an optimiser": (lambda: learners.Training("adam"), errors.DataTypeError, "LBFGS"),
+            lambda: ma.IPSLearner(training=ma.Training(holdout=0.01, rng=draws)).learn(few),
+            errors.InputError, "holds out 0 of"),
+        "everything held out": (lambda: ma.Training(holdout=1.0, rng=draws), errors.InputError, "below 1"),
+        "a negative penalty": (lambda: ma.Training(ridge=-1.0), errors.InputError, "at least 0"),
+        "a string for an optimiser": (lambda: ma.Training("adam"), errors.DataTypeError, "LBFGS"),
         "options that are no Training": (
-            lambda: learners.IPSLearner(training={"ridge": 1.0}), errors.DataTypeError, "dict"),
+            lambda: ma.IPSLearner(training={"ridge": 1.0}), errors.DataTypeError, "dict"),
         "a batch of nothing": (lambda: learners.Adam(batch_size=0), errors.InputError, "at least 1"),
         "a policy of another size": (
             lambda: ips.objective(random_policy(n_actions=4), logs), errors.ShapeError, "4 actions"),
-        "weights without actions": (lambda: learners.LinearSoftmax(np.ones((0, 2))), errors.ShapeError, "a row an"),
+        "weights without actions": (lambda: ma.LinearSoftmax(np.ones((0, 2))), errors.ShapeError, "a row an"),
         "weights that are not numbers": (
-            lambda: learners.LinearSoftmax([[np.nan]]), errors.NonFiniteError, "finite"),
-        "no prior": (lambda: learners.DMLearner(0.1), errors.DataTypeError, "float"),
+            lambda: ma.LinearSoftmax([[np.nan]]), errors.NonFiniteError, "finite"),
+        "no prior": (lambda: ma.DMLearner(0.1), errors.DataTypeError, "float"),
     }  # fmt: skip
 
 

@@ -1,1 +1,1 @@
-"""Helpers that every package uses: checks of arguments, safe files, random numbers, progress, optional libraries."""
+"""Helpers that every package uses: checks of arguments, safe files, random numbers, progress, values of options."""

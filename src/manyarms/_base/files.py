@@ -1,4 +1,4 @@
-"""Files that are the old one or the new one, whole."""
+"""Write files safely: whatever goes wrong, a file is the old one or the new one as a whole."""
 
 from __future__ import annotations
 
@@ -18,52 +18,52 @@ if TYPE_CHECKING:
 
 
 def draft_of(path: Path) -> Path:
-    """Where to write what is to become `path`: beside it, so that a rename suffices."""
-    # A leading dot, the machine, the process and the thread: hidden from globs, and never a file of another writer.
+    """The path of a draft of `path`, in the same folder, so that a rename is enough to make it the file."""
+    # The leading dot hides it from globs; machine, process and thread keep it apart from other writers' drafts.
     return path.with_name(f".{path.name}.{_machine()}-{os.getpid()}-{threading.get_native_id()}.tmp")
 
 
 def remove_dead_drafts(path: Path) -> None:
-    """Remove drafts of `path` whose writer was killed without a chance to do it.
+    """Remove drafts of `path` that a killed writer left behind.
 
-    Only those of processes of this machine, and of this container, that are known to be gone: what others write to a
-    shared folder is left alone.
+    Only drafts of this machine and container are removed, and only if their process is known to be gone: drafts that
+    others write to a shared folder are left alone.
     """
     if os.name != "posix":
-        # Elsewhere a process cannot be asked whether it lives without harm.
+        # On other systems, os.kill(pid, 0) would end the process instead of testing for it.
         return
-    ours = re.compile(rf"\.{re.escape(path.name)}\.{_machine()}-(\d+)-\d+\.tmp")
+    draft = re.compile(rf"\.{re.escape(path.name)}\.{_machine()}-(\d+)-\d+\.tmp")
     with contextlib.suppress(OSError):
         for name in os.listdir(path.parent):
-            found = ours.fullmatch(name)
-            if found and not _lives(int(found[1])):
+            match = draft.fullmatch(name)
+            if match and not _is_alive(int(match[1])):
                 path.with_name(name).unlink(missing_ok=True)
 
 
-def _lives(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        # It is somebody else's, or cannot be told: then it stays.
+        # It belongs to another user, or its state is unknown: keep the draft.
         return True
     return True
 
 
 @cache
 def _machine() -> str:
-    """What tells the process numbers of this machine, or container, from those of others, in a few letters."""
-    known = [socket.gethostname()]
+    """A short name for this machine or container, so that process numbers are compared only within it."""
+    identity = [socket.gethostname()]
     with contextlib.suppress(OSError):
-        known.append(Path("/etc/machine-id").read_text(encoding="ascii"))
+        identity.append(Path("/etc/machine-id").read_text(encoding="ascii"))
     with contextlib.suppress(OSError):
-        known.append(os.readlink("/proc/self/ns/pid"))
-    return blake2b(repr(known).encode(), digest_size=4).hexdigest()
+        identity.append(os.readlink("/proc/self/ns/pid"))
+    return blake2b(repr(identity).encode(), digest_size=4).hexdigest()
 
 
 def check_writable(path: Path) -> None:
-    """Raise the OSError that writing `path` would raise, as far as an empty draft shows it."""
+    """Raise the OSError that writing `path` would raise, as far as writing an empty draft can show it."""
     draft = draft_of(path)
     try:
         draft.touch()
@@ -72,19 +72,20 @@ def check_writable(path: Path) -> None:
             draft.unlink()
 
 
-def not_written(path: Path, problem: OSError) -> str:
-    """What to tell a user about a file that could not be written by way of a draft."""
-    return f"{path} could not be written: {problem.strerror or problem}. What was there before is as it was."
+def write_failure(path: Path, error: OSError) -> tuple[str, str]:
+    """Problem and remedy of a file that could not be written by way of a draft."""
+    problem = f"{path} could not be written: {error.strerror or error}."
+    return problem, "An earlier file there is unchanged."
 
 
 def sync(file: IO[bytes]) -> None:
-    """Bring what was written to the disk before a rename makes it the file."""
+    """Flush a draft to the disk before a rename makes it the file."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames last through a power cut, where the system can sync a folder; Windows cannot open one."""
+    """Make renames survive a power cut, where the system can sync a folder; Windows cannot open one."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -95,7 +96,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Generator[IO[bytes]]:
-    """A file to write to, that becomes `path` when the block ends; when it fails, `path` is as it was."""
+    """Open a file that becomes `path` when the block ends; if the block fails, `path` is unchanged."""
     remove_dead_drafts(path)
     draft = draft_of(path)
     try:
@@ -109,7 +110,7 @@ def replacing(path: Path) -> Generator[IO[bytes]]:
 
 
 def replace_files(contents: Mapping[Path, bytes]) -> None:
-    """Every file is the old one or the new one, whole: all are written and synced beside their place, then renamed."""
+    """Write several files: all are written and synced as drafts first, and then renamed."""
     for path in contents:
         remove_dead_drafts(path)
     staged = {path: draft_of(path) for path in contents}
@@ -128,7 +129,7 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
-    """A table as the content of a Parquet file."""
+    """The content of a Parquet file that holds a table."""
     import pyarrow as pa  # noqa: PLC0415  slow to import: `manyarms --help` must not wait for it
     import pyarrow.parquet as pq  # noqa: PLC0415
 

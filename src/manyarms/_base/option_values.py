@@ -1,15 +1,17 @@
-"""Words that arguments and flags may be: plain, so that the command line knows them without loading what they name."""
+"""Values that options may take. The command line lists them without importing the code behind them."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Missing = Literal["refuse", "drop"]
-"""What to do with a row that lacks a value."""
+"""How to treat a row with a missing value."""
 Unknown = Literal["refuse", "drop", "other"]
-"""What to do with an action that the catalog does not list."""
+"""How to treat an action that the catalog does not list."""
 PriorKind = Literal["categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "independent"]
-"""What actions share."""
+"""The metadata through which actions share information."""
+LikelihoodKind = Literal["gaussian", "bernoulli", "poisson", "student-t", "log-normal"]
+"""The distribution of rewards given their mean."""
 
 FLOOR = "clip, a floor on the propensity, none by default"
 
@@ -21,7 +23,7 @@ POLICIES = {
     "epsilon-greedy": "epsilon",
     "uniform": "",
 }
-"""Names of policies, and what their number is."""
+"""Names of policies, and the meaning of the number after the name."""
 
 ESTIMATORS = {
     "ips": FLOOR,
@@ -36,7 +38,7 @@ ESTIMATORS = {
     "logarithmic-smoothing": "parameter",
     "replay": "",
 }
-"""Names of estimators, and what their number is."""
+"""Names of estimators, and the meaning of the number after the name."""
 
 REPORT_FORMATS = ("html", "json", "svg", "png")
-"""What a report can be written as."""
+"""File formats of a report."""

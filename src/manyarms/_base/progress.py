@@ -1,4 +1,4 @@
-"""Telling the user how far a long run has come."""
+"""Progress of a long run, shown to the user."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Progress = bool | Callable[[int, int], None]
 
 
 @contextmanager
-def reporter(progress: Progress, total: int, what: str) -> Generator[Callable[[int, int], None]]:
-    """What to call after each of `total` steps."""
+def reporter(progress: Progress, total: int, label: str) -> Generator[Callable[[int, int], None]]:
+    """The function to call as report(done, total) after each of `total` steps."""
     if callable(progress):
         yield progress
     elif not progress:
@@ -20,5 +20,5 @@ def reporter(progress: Progress, total: int, what: str) -> Generator[Callable[[i
         from rich.progress import Progress as Bar  # noqa: PLC0415
 
         with Bar(transient=True) as bar:
-            task = bar.add_task(what, total=total)
+            task = bar.add_task(label, total=total)
             yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,4 +1,4 @@
-"""One generator, split by role, so that no two draws ever share their random numbers."""
+"""One random generator, split by role, so that no two draws share their random numbers."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from manyarms.errors import DataTypeError
 
 
 def split(rng: np.random.Generator, *roles: str) -> tuple[np.random.Generator, ...]:
-    """Independent generators, one for each role named.
+    """Independent generators, one per role.
 
     Args:
         rng: The caller's generator; it advances, so a second split gives other streams.
-        roles: What each child is for. The names document the call; their number is what counts.
+        roles: The purpose of each generator. Only their number matters; the names document the call.
     """
     return tuple(as_generator(rng).spawn(len(roles)))
 
 
 def as_generator(rng: np.random.Generator) -> np.random.Generator:
-    """`rng` itself, or an error that says how to make one: a bare seed would be used twice without anyone noticing."""
+    """`rng` itself, or an error that says how to make one; a bare seed could be used twice without notice."""
     if not isinstance(rng, np.random.Generator):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DataTypeError(
-            f"rng must be a numpy.random.Generator; got {type(rng).__name__}. Pass np.random.default_rng({rng!r})."
+            f"must be a numpy.random.Generator; got {type(rng).__name__}.",
+            f"Pass np.random.default_rng({rng!r}).",
+            argument="rng",
         )
     return rng

@@ -1,8 +1,8 @@
-"""The command `manyarms` and what its subcommands share."""
+"""The command `manyarms` with its subcommands and an example for each."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, no_type_check
 
 import typer
 
@@ -54,14 +54,15 @@ app.command(epilog="Example: manyarms demo --items 500 --categories 20 --rounds 
 app.command(epilog="Example: manyarms reproduce synthetic-opl movielens --quick --data my-data")(reproduce)
 
 
-def _print_version(asked: bool) -> bool:
-    if asked:
+def _print_version(requested: bool) -> bool:
+    if requested:
         typer.echo(f"manyarms {__version__}")
         raise typer.Exit
-    return asked
+    return requested
 
 
 @app.callback()
+@no_type_check  # what Typer passes is of the class that its Context derives from
 def main(
     context: typer.Context,
     version: Annotated[

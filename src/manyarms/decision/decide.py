@@ -1,4 +1,4 @@
-"""All of it together: what `ma.decide` works out, and `ma.write_report` shows."""
+"""`ma.decide`: evaluates policies, recommends one, and collects the evidence that `ma.write_report` shows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from html import escape
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,11 @@ from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.core.result_tables import html_table
-from manyarms.decision.action_changes import Movers, Shrinkage, movers, shrinkage
-from manyarms.decision.calibration import Calibration, calibration
-from manyarms.decision.support import Support, category_codes, support
-from manyarms.decision.traffic_lights import Light, lights
-from manyarms.decision.verdict import SURE, Answer, answer, percent
+from manyarms.decision.diagnostics import Diagnostic, diagnose
+from manyarms.decision.expected_rewards import Calibration, Shrinkage, calibration, shrinkage
+from manyarms.decision.format_figures import percent
+from manyarms.decision.recommendation import SURE, Verdict, recommend
+from manyarms.decision.traffic import Categories, Support, TrafficChanges, support, traffic_changes
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate
@@ -34,69 +34,89 @@ from manyarms.posterior.posterior import Posterior
 from manyarms.prior_checks import CategoryChecks, PriorCheck, check_categories
 
 MANY_POLICIES = 20
-"""Beyond this, not every pair of policies is compared."""
+"""With more policies than this, not every pair is compared."""
 MUCH_MORE = 1.5
-"""How many times as much as expected rewards may vary before nothing is shipped."""
+"""Nothing is shipped when rewards vary more than this many times as much as the model expects."""
 MANY_FLAGGED = 0.25
-"""The share of categories that may contradict the model before nothing is shipped."""
+"""Nothing is shipped when more than this share of the categories contradicts the model."""
 MANY_CATEGORIES = 1000
-"""Beyond this, categories are not checked one by one."""
+"""With more categories than this, they are not checked one by one."""
 
 
 @dataclass(frozen=True, repr=False)
 class Decision:
-    """What a person who must decide needs to know.
+    """The recommendation of `decide`, with its evidence.
 
     Attributes:
-        answer: In one sentence.
-        evaluation: All policies under all judges.
-        lights: Diagnostics that have a limit.
-        support: By category; None where there are no categories.
-        shrinkage: Of actions; None without a model.
-        movers: Of the policy that the answer is about; None when it is about none.
-        check: Whether the rewards contradict the prior; None without a model.
-        categories: Predictive checks by category; None where there are none, or too many.
-        calibration: None without a model.
-        missing: What could not be shown, and why, in words.
-        made_with: Versions, sizes, time, and what was run.
+        verdict: "ship" a policy; "keep" the current policy; "undecided"; "estimated" where there is no model and
+            estimators alone gave values; "nothing" when there is no candidate.
+        policy: The policy that the verdict is about; empty when it is about none.
+        sentence: The verdict in one sentence.
+        reason: The evidence for the verdict and the next step.
+        evaluation: The values of all policies, by the model and by every estimator.
+        diagnostics: Figures that show how far the estimates can be trusted, as traffic lights.
+        support: Logged rounds and choices by category; None without categories.
+        shrinkage: Own means and expected rewards of single actions; None unless the model is a `RewardPosterior`.
+        traffic_changes: The actions whose traffic changes most under `policy`; None when the verdict is about none.
+        prior_check: Compares the spread of the rewards with prior and noise; None unless the model is a
+            `RewardPosterior`.
+        category_checks: Predictive checks by category; None where they could not be made.
+        calibration: Expected and observed rewards; None without a model.
+        omitted: The parts that are missing, with the reason for each.
+        made_with: Software versions, sizes, time and command.
     """
 
-    answer: Answer
+    verdict: Verdict
+    policy: str
+    sentence: str
+    reason: str
     evaluation: Evaluation
-    lights: tuple[Light, ...]
+    diagnostics: tuple[Diagnostic, ...]
     support: Support | None
     shrinkage: Shrinkage | None
-    movers: Movers | None
-    check: PriorCheck | None
-    categories: CategoryChecks | None
+    traffic_changes: TrafficChanges | None
+    prior_check: PriorCheck | None
+    category_checks: CategoryChecks | None
     calibration: Calibration | None
-    missing: tuple[str, ...]
+    omitted: tuple[str, ...]
     made_with: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
+    def gains(self) -> dict[str, Estimate]:
+        """The gain of each policy over the current one, on which the verdict is based; empty without a model."""
+        return {row.name: row.difference for row in self.evaluation.policies if row.difference is not None}
+
+    @property
+    def probability(self) -> float | None:
+        """The probability that `policy` beats the current policy; None without a model."""
+        gain = self.gains.get(self.policy)
+        return None if gain is None else gain.probability_positive
+
+    @property
     def warnings(self) -> tuple[str, ...]:
-        """Of all estimates, each once: those that all policies share, then those of single ones."""
+        """The warnings of all estimates, each once: first those that all policies share."""
         rows = self.evaluation.rows
-        said = [one for row in rows for one in row.all_warnings]
-        shared = [one for one in dict.fromkeys(said) if said.count(one) == len(rows)]
-        own = [f"{row.name}: {one}" for row in rows for one in row.all_warnings if one not in shared]
+        texts = [text for row in rows for text in row.all_warnings]
+        shared = [text for text in dict.fromkeys(texts) if texts.count(text) == len(rows)]
+        own = [f"{row.name}: {text}" for row in rows for text in row.all_warnings if text not in shared]
         return tuple(dict.fromkeys([*shared, *own]))
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as plain values."""
-        found = {one.name: plain(getattr(self, one.name)) for one in fields(self)}
-        return {**found, "warnings": list(self.warnings)}
+        """The whole decision as plain values."""
+        stored = {entry.name: plain(getattr(self, entry.name)) for entry in fields(self)}
+        derived = {name: plain(getattr(self, name)) for name in ("gains", "probability", "warnings")}
+        return {**stored, **derived}
 
     def __repr__(self) -> str:
-        found = self.evaluation
-        return f"Decision({found.n_rounds:,} rounds, {len(found.policies)} policies: {self.answer.sentence})"
+        evaluation = self.evaluation
+        return f"Decision({evaluation.n_rounds:,} rounds, {len(evaluation.policies)} policies: {self.sentence})"
 
     def _repr_html_(self) -> str:
-        rows = html_table(self.evaluation.records(), caption=self.answer.sentence)
-        return f"{rows}<p>{escape(self.answer.reason)}</p>"
+        rows = html_table(self.evaluation.records(), caption=self.sentence)
+        return f"{rows}<p>{escape(self.reason)}</p>"
 
     def __str__(self) -> str:
-        return f"{self.answer.sentence} {self.answer.reason}"
+        return f"{self.sentence} {self.reason}"
 
 
 def decide(
@@ -114,22 +134,23 @@ def decide(
     notes: Mapping[str, str] | None = None,
     progress: Progress = False,
 ) -> Decision:
-    """Judge policies and put together what a decision needs: `write_report` makes a page of it.
+    """Evaluate policies and recommend whether to ship one of them; `write_report` makes a page of the result.
 
-    What cannot be worked out from what is given (no model, no categories, no propensities) is left out and said so.
+    Parts that the arguments do not allow (no model, no categories, no propensities) are left out and listed in
+    `Decision.omitted`.
 
     Args:
         policies: The candidates by name.
-        logs: Rounds to judge on, best those that neither posterior nor policies have seen.
-        posterior: The judge; None for estimators alone.
-        estimators: Other judges.
-        categories: (K,) labels of the actions; by default those of the catalog.
-        truth: The true value of policies by name, "logged" among them, where the world is made up.
-        true_rewards: (n,) the true mean reward of each logged round, where the world is made up.
-        sure: How probable it must be that a policy beats what runs now before the answer is to ship it.
-        contexts: The rows of `logs` as a table, for policies whose feature map is another than that of `logs`.
-        fingerprints: What else these rounds are known by, such as the files they came from.
-        notes: More lines for what it was made with, such as the command.
+        logs: Rounds to evaluate on, ideally held out from the fit of the posterior and of the policies.
+        posterior: The model, any `Posterior`; None to use estimators alone.
+        estimators: Estimators that check the model with the logged rewards.
+        categories: (K,) the category labels of the actions; None for those of the catalog.
+        truth: The true value of each policy by name, and of "logged", in a simulation.
+        true_rewards: (n,) the true mean reward of each logged round, in a simulation.
+        sure: The probability of beating the current policy that a policy needs to be shipped.
+        contexts: The rows of `logs` as a table, for policies with a feature map other than that of `logs`.
+        fingerprints: Other fingerprints of these rounds, such as those of the files they came from.
+        notes: Extra lines for `made_with`, such as the command.
         progress: As in `evaluate`.
     """
     sure = as_scalar("sure", sure, above=0.0, below=1.0)
@@ -139,149 +160,126 @@ def decide(
         estimators=estimators, contexts=contexts, fingerprints=fingerprints, pairs=len(policies) <= MANY_POLICIES,
         progress=progress,
     )  # fmt: skip
-    missing = list[str]()
-    if len(policies) > MANY_POLICIES:
-        missing.append(f"Of more than {MANY_POLICIES} policies not every pair is compared.")
-    column = _categories(categories, logs)
-    if column is None:
-        missing.append("Actions have no categories, so nothing is shown by category.")
-    if logs.propensities is None:
-        missing.append(
-            "The logs have no propensities, so no estimator that weighs rounds by them can check on the model."
-        )
-    names = None if column is None else _names(column)
-    plain_model = posterior if isinstance(posterior, RewardPosterior) else None
-    if posterior is None:
-        missing.append(
-            "Without a model there are no pairwise probabilities, no shrinkage, no checks and no calibration."
-        )
-    elif plain_model is None:
-        missing.append("Shrinkage and prior checks are shown for models of one set of weights, and this is a hurdle.")
-    judged = None
+    column = _category_column(categories, logs)
+    grouped = None if column is None else Categories(column)
+    model = posterior if isinstance(posterior, RewardPosterior) else None
+    prior_check = None if model is None else model.check
+    category_checks, unchecked = _check_categories(model, logs, column, fingerprints)
+    calibrated = None
     if posterior is not None:
-        judged = calibration(posterior, logs, fingerprints=fingerprints, truth=truth, true_rewards=true_rewards)
-        if not judged.bins:
-            missing.append(
-                "The model has seen these rounds, so they cannot tell whether it is calibrated: judge on others."
-            )
-    checks = None if plain_model is None else _checks(plain_model, logs, column, fingerprints, missing)
-    check = None if plain_model is None else plain_model.check
-    doubts = [*_failed(check), *_contradicted(checks)]
-    chosen = answer(evaluation, sure=sure, doubts=doubts)
-    best = next((row for row in evaluation.policies if row.name == chosen.policy), None)
-    moved = None
-    if best is not None and best.choices is not None:
-        told: dict[str, Any] = {"catalog": logs.catalog, "categories": names, "posterior": posterior}
-        moved = movers(best.name, best.choices, logs, **told)
-        worries = [*_concentrated(moved), *_seen(judged), *_said(check)]
-        chosen = answer(evaluation, sure=sure, doubts=doubts, worries=worries)
+        calibrated = calibration(posterior, logs, fingerprints=fingerprints, truth=truth, true_rewards=true_rewards)
+    doubts = [*_prior_doubts(prior_check), *_category_doubts(category_checks)]
+    # First the policy, then the cautions that depend on where it moves the traffic.
+    best = recommend(evaluation, sure=sure, doubts=doubts).policy
+    choices = next((row.choices for row in evaluation.policies if row.name == best), None)
+    changes = None if choices is None else traffic_changes(best, choices, logs, grouped, posterior)
+    cautions = _cautions(changes, calibrated, prior_check)
     return Decision(
-        answer=chosen,
+        **recommend(evaluation, sure=sure, doubts=doubts, cautions=cautions)._asdict(),
         evaluation=evaluation,
-        lights=lights(evaluation),
-        support=None if column is None else support(evaluation, logs, column, seen=_ever_logged(posterior)),
-        shrinkage=None if plain_model is None else shrinkage(plain_model, logs, names),
-        movers=moved,
-        check=check,
-        categories=checks,
-        calibration=judged,
-        missing=tuple(missing),
+        diagnostics=diagnose(evaluation),
+        support=None if grouped is None else support(evaluation, logs, grouped, seen=_seen_actions(posterior)),
+        shrinkage=None if model is None else shrinkage(model, logs, grouped),
+        traffic_changes=changes,
+        prior_check=prior_check,
+        category_checks=category_checks,
+        calibration=calibrated,
+        omitted=(*_omitted(len(policies), logs, column, posterior, calibrated), *unchecked),
         made_with={**(notes or {}), **_made_with(logs, posterior)},
     )
 
 
-def _failed(check: PriorCheck | None) -> list[str]:
-    """Rewards that vary so much more than the model says that its intervals mean nothing."""
+def _omitted(
+    n_policies: int, logs: LoggedData, column: Any, posterior: Posterior | None, calibrated: Calibration | None
+) -> list[str]:
+    """The parts that these arguments do not allow, with the reason for each."""
+    reasons = {
+        f"Pairs of policies were not compared: there are more than {MANY_POLICIES}.": n_policies > MANY_POLICIES,
+        "Nothing is shown by category: the actions have no categories.": column is None,
+        "Importance-weighted estimators could not check the model: the logs have no propensities.": (
+            logs.propensities is None
+        ),
+        "Pairwise probabilities, shrinkage, checks and calibration are missing: they need a model.": posterior is None,
+        "Shrinkage and the checks of the prior are missing: they need a model with a single set of weights.": (
+            not isinstance(posterior, RewardPosterior | None)
+        ),
+        "Calibration is missing: the model was trained on these rounds. Evaluate on held-out rounds.": (
+            calibrated is not None and not calibrated.bins
+        ),
+    }
+    return [reason for reason, applies in reasons.items() if applies]
+
+
+def _prior_doubts(check: PriorCheck | None) -> list[str]:
+    """A doubt where rewards vary so much more than the model says that its intervals mean nothing."""
     parts = {} if check is None else {"noise": check.noise, "prior": check.prior}
     return [
-        f"rewards vary {part.ratio:.3g} times as much as its {name} says"
+        f"rewards vary {part.ratio:.3g} times as much as the model's {name} implies"
         for name, part in parts.items()
         if part is not None and part.contradicts and part.ratio > MUCH_MORE
     ]
 
 
-def _said(check: PriorCheck | None) -> list[str]:
-    """Without full stops, to stand within a sentence."""
-    return [] if check is None else [text.rstrip(".") for text in check.warnings]
-
-
-def _contradicted(checks: CategoryChecks | None) -> list[str]:
+def _category_doubts(checks: CategoryChecks | None) -> list[str]:
     if checks is None or len(checks.flagged) <= max(1.0, MANY_FLAGGED * len(checks)):
         return []
-    return [f"the rewards of {len(checks.flagged):,} of {len(checks):,} categories contradict it"]
+    return [f"the rewards of {len(checks.flagged):,} of {len(checks):,} categories contradict the model"]
 
 
-def _concentrated(moved: Movers) -> list[str]:
-    top = max(moved.rows, key=lambda row: row.chosen, default=None)
-    if top is None or top.chosen <= 0.5:
-        return []
-    return [f"{percent(top.chosen)} of its choices fall on {top.action}, with {top.n_rounds:,.6g} rounds in these logs"]
+def _cautions(changes: TrafficChanges | None, calibrated: Calibration | None, check: PriorCheck | None) -> list[str]:
+    """Caveats to state when a policy is shipped, without full stops, to be joined into one sentence."""
+    cautions = list[str]()
+    top = None if changes is None else max(changes.rows, key=lambda row: row.chosen, default=None)
+    if top is not None and top.chosen > 0.5:
+        rounds = f"{top.n_rounds:,.6g} logged round{'' if top.n_rounds == 1 else 's'}"
+        cautions.append(f"{percent(top.chosen)} of its choices fall on action {top.action}, which has {rounds}")
+    if calibrated is not None and not calibrated.held_out:
+        cautions.append("the model was trained on the rounds that it is evaluated on")
+    return cautions + ([] if check is None else [text.rstrip(".") for text in check.warnings])
 
 
-def _seen(judged: Calibration | None) -> list[str]:
-    return [] if judged is None or judged.held_out else ["the model has seen the very rounds that it is judged on"]
-
-
-def _ever_logged(posterior: Posterior | None) -> Any:
-    """(K,) which actions the model has rounds of."""
+def _seen_actions(posterior: Posterior | None) -> Any:
+    """(K,) True for the actions that the model has logged rounds of."""
     if posterior is None:
         return None
-    weights = posterior.parts[0].weights
-    return np.isin(np.arange(weights.n_actions), weights.observed.actions)
+    return np.isin(np.arange(posterior.n_actions), posterior.parts[0].weights.observed.actions)
 
 
-def _categories(given: Any, logs: LoggedData) -> Any:
-    if given is None:
+def _category_column(categories: Any, logs: LoggedData) -> Any:
+    if categories is None:
         return None if logs.catalog is None else logs.catalog.categories
-    return as_column("categories", given, length=logs.n_actions)
+    return as_column("categories", categories, length=logs.n_actions)
 
 
-def _names(column: Any) -> list[str]:
-    codes, labels = category_codes(column)
-    return np.array(labels, dtype=object)[codes].tolist()
-
-
-def _checks(
-    posterior: RewardPosterior,
-    logs: LoggedData,
-    column: Any,
-    fingerprints: tuple[Fingerprint, ...],
-    missing: list[str],
-) -> CategoryChecks | None:
-    """Predictive checks where they can be made, and a word where not."""
-    if column is None:
-        return None
-    n = len(category_codes(column)[1])
+def _check_categories(
+    model: RewardPosterior | None, logs: LoggedData, column: Any, fingerprints: tuple[Fingerprint, ...]
+) -> tuple[CategoryChecks | None, list[str]]:
+    """The predictive checks, or the reason why they are missing."""
+    if model is None or column is None:
+        return None, []
+    n = len(Categories(column).labels)
     if n > MANY_CATEGORIES:
-        missing.append(f"There are {n:,} categories: more than {MANY_CATEGORIES:,} are not checked one by one.")
-        return None
-    held_out = not any_shared(posterior.learned_from, (logs.fingerprint, *fingerprints))
+        return None, [f"Categories were not checked one by one: there are {n:,}, more than {MANY_CATEGORIES:,}."]
+    held_out = not any_shared(model.learned_from, (logs.fingerprint, *fingerprints))
     try:
-        return check_categories(posterior, logs, column, held_out=held_out)
+        return check_categories(model, logs, column, held_out=held_out), []
     except InputError as cause:
-        missing.append(f"Categories were not checked: {cause}")
-        return None
+        return None, [f"Categories were not checked: {cause}"]
 
 
 def _made_with(logs: LoggedData, posterior: Posterior | None) -> dict[str, str]:
-    found = {
-        "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "judged on": f"{len(logs):,} rounds, {logs.n_actions:,} actions, {logs.dim} features",
+    packages = {name: version(name) for name in ("numpy", "scipy", "pyarrow", "altair")}
+    packages = {"manyarms": __version__, "Python": platform.python_version(), **packages}
+    return {
+        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "evaluated on": f"{len(logs):,} rounds, {logs.n_actions:,} actions, {logs.dim} features",
+        **({} if posterior is None else {"model": repr(posterior)}),
+        "versions": ", ".join(f"{name} {release}" for name, release in packages.items()),
     }
-    if posterior is not None:
-        found["model"] = repr(posterior)
-    packages = {"manyarms": __version__, "Python": platform.python_version()}
-    for name in ("numpy", "scipy", "pyarrow", "altair"):
-        try:
-            packages[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    found["versions"] = ", ".join(f"{name} {one}" for name, one in packages.items())
-    return found
 
 
 def plain(value: Any) -> Any:  # noqa: PLR0911  one line for each kind of value
-    """Dataclasses, estimates and arrays as JSON has them; numbers that are not finite as None."""
+    """Dataclasses, estimates and arrays as JSON values; numbers that are not finite become None."""
     if isinstance(value, Estimate):
         return {
             "value": plain(value.value),
@@ -294,11 +292,11 @@ def plain(value: Any) -> Any:  # noqa: PLR0911  one line for each kind of value
             "warnings": list(value.warnings),
         }
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value) if one.name != "choices"}
+        return {entry.name: plain(getattr(value, entry.name)) for entry in fields(value) if entry.name != "choices"}
     if isinstance(value, Mapping):
-        return {" over ".join(key) if isinstance(key, tuple) else str(key): plain(one) for key, one in value.items()}
+        return {" over ".join(key) if isinstance(key, tuple) else str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, np.ndarray):
         return plain(value.tolist())
     if isinstance(value, np.generic):

@@ -1,14 +1,29 @@
-"""The sections of the report of a decision, each from a briefing and the charts that it could draw."""
+"""The sections of the report page. Each is a function from a decision and its charts to HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from manyarms.core.estimate import Estimate
 from manyarms.decision import plots
 from manyarms.decision.decide import Decision
-from manyarms.decision.report_tables import Cell, count, estimate, figure, relative, share, sureness, table
+from manyarms.decision.diagnostics import Diagnostic
+from manyarms.decision.format_figures import (
+    CURRENT,
+    TableCell,
+    count_cell,
+    estimate_cell,
+    number,
+    number_cell,
+    percent,
+    share,
+    signed_number,
+    table,
+)
+from manyarms.decision.traffic import Support
 from manyarms.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,271 +32,266 @@ if TYPE_CHECKING:
 Charts = Mapping[str, Any]
 Section = Callable[[Decision, Charts], str]
 
-LIGHTS = {"red": "● stop", "amber": "● mind", "green": "● fine"}
-"""In words too, for those who do not see colours."""
-FEW = 25
-"""Rows of a table that are shown at once."""
+STATUS = {"red": "● Problem", "amber": "● Caution", "green": "● OK"}
+"""Traffic lights in words too, for readers who do not see colours."""
+LONG_TABLE = 25
+"""Rows beyond which a table is folded."""
+PAIRS = "Each cell is the probability that the policy in the row is better than the policy in the column."
+PRIOR_SHARE = (
+    "the share of the prior variance that remains after the logs. Near 100 %, the value rests on the prior and not on "
+    "the data"
+)
+EFFECTIVE_SAMPLE_SIZE = (
+    "this many equally weighted rounds would be as informative. When it is small, the estimate is unreliable"
+)
 
 
-def charts_of(briefing: Decision) -> dict[str, alt.LayerChart]:
-    """The charts that can be drawn, by name."""
-    found = dict[str, Any]()
-    evaluation, calibrated = briefing.evaluation, briefing.calibration
+def draw_charts(decision: Decision) -> dict[str, alt.LayerChart]:
+    """The charts that this decision has the data for, by name."""
+    evaluation, calibrated, changes = decision.evaluation, decision.calibration, decision.traffic_changes
     truth = {} if calibrated is None else calibrated.truth
     wanted: dict[str, Callable[[], Any]] = {
-        "values": lambda: plots.values(evaluation, truth=truth),
-        "gains": lambda: plots.gains(evaluation),
-        "better": lambda: plots.better(evaluation),
-        "agreement": lambda: plots.agreement(evaluation),
+        "values": partial(plots.values, evaluation, truth=truth),
+        "gains": partial(plots.gains, evaluation),
     }
-    if not any(row.estimates for row in evaluation.rows):
-        del wanted["agreement"]
-    if len(evaluation.rows) < 3:
-        # Of one candidate and what runs now, the chart of gains says it all.
-        del wanted["better"]
-    if briefing.movers is not None and briefing.movers.rows:
-        moved = briefing.movers
-        wanted["movers"] = lambda: plots.movers(moved)
-    if briefing.support is not None and briefing.answer.policy:
-        by_category, policy = briefing.support, briefing.answer.policy
-        wanted["support"] = lambda: plots.support(by_category, policy)
-    if briefing.shrinkage is not None:
-        shrunk = briefing.shrinkage
-        wanted["shrinkage"] = lambda: plots.shrinkage(shrunk)
+    if len(evaluation.rows) >= 3:
+        # With a single candidate, the chart of gains says it all.
+        wanted["probability_better"] = partial(plots.probability_better, evaluation)
+    if any(row.estimates for row in evaluation.rows):
+        wanted["agreement"] = partial(plots.agreement, evaluation)
+    if changes is not None and changes.rows:
+        wanted["traffic_changes"] = partial(plots.traffic_changes, changes)
+    if decision.support is not None and decision.policy:
+        wanted["support"] = partial(plots.support, decision.support, decision.policy)
+    if decision.shrinkage is not None:
+        wanted["shrinkage"] = partial(plots.shrinkage, decision.shrinkage)
     if calibrated is not None and calibrated.bins:
-        wanted["calibration"] = lambda: plots.calibration(calibrated)
+        wanted["calibration"] = partial(plots.calibration, calibrated)
+    charts = dict[str, Any]()
     for name, draw in wanted.items():
         try:
-            found[name] = draw()
+            charts[name] = draw()
         except InputError:
             # There is nothing to draw: the section says so in words, or is left out.
             continue
-    return found
+    return charts
 
 
 def _figure(name: str, charts: Charts, caption: str) -> str:
-    """The place of a chart, with its words for those who do not see it."""
+    """The place of a chart, with its description for screen readers."""
     if name not in charts:
         return ""
-    words = escape(str(charts[name].get("description", "")), quote=True)
+    description = escape(str(charts[name].get("description", "")), quote=True)
     return (
-        f'<figure><div class="chart" id="chart-{name}" role="img" aria-label="{words}"></div>'
+        f'<figure><div class="chart" id="chart-{name}" role="img" aria-label="{description}"></div>'
         f"<figcaption>{escape(caption)}</figcaption></figure>"
     )
 
 
-def _folded(rows: int, text: str, what: str) -> str:
-    """A long table is folded away."""
-    return text if rows <= FEW else f"<details><summary>{rows:,} {escape(what)}</summary>{text}</details>"
+def _folded(n_rows: int, html: str, noun: str) -> str:
+    """A table, folded when it is long."""
+    return html if n_rows <= LONG_TABLE else f"<details><summary>{n_rows:,} {escape(noun)}</summary>{html}</details>"
 
 
-def policies(briefing: Decision, charts: Charts) -> str:
-    """What they are worth, and by how much they beat what runs now."""
-    evaluation = briefing.evaluation
-    if evaluation.baseline.value is None:
-        return ""
-    heads = ["policy", "value [95 %]", "over what runs now", "relative", "P(better)", "never logged", "prior share"]
-    rows: list[list[Cell]] = []
-    for row in evaluation.rows:
-        figures = {} if row.value is None else row.value.diagnostics
-        sure = None if row.difference is None else row.difference.probability_positive
-        cells = [estimate(row.value), estimate(row.difference, sign=True), relative(row.lift), sureness(sure)]
-        cells += [share(figures.get("unsupported_mass")), share(figures.get("prior_share"))]
-        rows.append([Cell(row.name), *cells])
-    truth = "" if briefing.calibration is None or not briefing.calibration.truth else " Diamonds are the truth."
-    return (
-        _figure("gains", charts, "What each policy adds a round to what runs now: 50 % and 95 % intervals.")
-        + _figure(
-            "values",
-            charts,
-            f"Values by the model: 50 % and 95 % intervals. Dashed: the mean reward in the log.{truth}",
-        )
-        + table(heads, rows, caption="Policies")
-        + "<p>Never logged: the share of a policy's choices on actions without a round. Prior share: how much of the "
-        "prior's variance the logs left in its value; near 100 % the figure is the prior's, not the data's.</p>"
-    )
-
-
-def pairs(briefing: Decision, charts: Charts) -> str:
-    """Which is better than which."""
-    return _figure(
-        "better", charts, "How probable it is that the policy of the row is worth more than that of the column."
-    )
-
-
-def judges(briefing: Decision, charts: Charts) -> str:
-    """Whether estimators that use the rewards alone agree with the model."""
-    evaluation = briefing.evaluation
-    if not any(row.estimates or row.left_out for row in evaluation.rows):
-        return ""
-    rows = [
-        [Cell(row.name), Cell(name), estimate(found), figure(found.diagnostics.get("effective_sample_size"))]
-        for row in evaluation.rows
-        for name, found in row.estimates.items()
-    ]
-    left = [f"{row.name}: {name} left out: {why}" for row in evaluation.rows for name, why in row.left_out.items()]
-    return (
-        "<p>Estimators use the logged rewards and propensities, and no prior. Where their intervals exclude the "
-        "model's value and their lights are green, trust neither before you know why.</p>"
-        + _figure("agreement", charts, "The value of each policy by every judge, with 95 % intervals.")
-        + table(["policy", "judge", "value [95 %]", "worth rounds"], rows, caption="Estimates")
-        + _notes(left)
-    )
-
-
-def trust(briefing: Decision, charts: Charts) -> str:
-    """Diagnostics with traffic lights, the check of the prior, and categories that contradict the model."""
-    order = {"red": 0, "amber": 1, "green": 2}
-    found = sorted(briefing.lights, key=lambda light: order[light.colour])
-    rows = [
-        [
-            Cell(LIGHTS[light.colour], css=f"light {light.colour}"),
-            Cell(light.policy),
-            Cell(light.judge),
-            Cell(light.figure.replace("_", " ")),
-            figure(light.value),
-            Cell(light.meaning),
-        ]
-        for light in found
-    ]
-    heads = ["light", "policy", "judge", "figure", "value", "what it is"]
-    bad = sum(light.colour != "green" for light in found)
-    parts = [table(heads, rows[:bad], caption="Diagnostics")] if bad else []
-    if rows[bad:]:
-        fine = table(heads, rows[bad:], caption="Diagnostics that are fine")
-        parts.append(f"<details><summary>{len(rows) - bad:,} more are fine</summary>{fine}</details>")
-    if briefing.check is not None:
-        said = escape(str(briefing.check))
-        parts.append(f'<h3>Do the rewards look as the prior says?</h3><p class="lines">{said}</p>')
-    parts.append(_category_checks(briefing))
-    if briefing.warnings:
-        warnings = _notes(briefing.warnings)
-        parts.append("<h3>Warnings</h3>" + _folded(len(briefing.warnings), warnings, "warnings"))
-    return "".join(parts)
-
-
-def _category_checks(briefing: Decision) -> str:
-    checks = briefing.categories
-    if checks is None:
-        return ""
-    flagged = checks.flagged
-    head = f"<h3>Categories whose rewards contradict the model: {len(flagged):,} of {len(checks):,}</h3>"
-    if not flagged:
-        return head
-    rows = [
-        [
-            Cell(str(row.category)),
-            count(row.n_rounds),
-            figure(row.observed),
-            figure(row.prior_mean),
-            figure(row.posterior_mean),
-            Cell(", ".join(row.flags)),
-        ]
-        for row in flagged[:200]
-    ]
-    heads = ["category", "rounds", "observed mean", "prior expects", "model expects", "off in"]
-    return head + _folded(len(rows), table(heads, rows, caption="Categories that contradict the model"), "categories")
-
-
-def traffic(briefing: Decision, charts: Charts) -> str:
-    """Where choices go."""
-    moved, by_category = briefing.movers, briefing.support
-    parts = list[str]()
-    if moved is not None:
-        parts.append(
-            f"<p>{escape(moved.policy)} chooses otherwise than now in {moved.moved:.0%} of rounds at least.</p>"
-        )
-        parts.append(_figure("movers", charts, "The actions that gain and lose most of all choices."))
-        rows = [
-            [
-                Cell(row.action), Cell(row.category), count(row.n_rounds), share(row.logged), share(row.chosen),
-                figure(row.mean_reward), figure(row.expected),
-            ]
-            for row in moved.rows
-        ]  # fmt: skip
-        heads = [
-            "action",
-            "category",
-            "rounds here",
-            "share now",
-            f"share under {moved.policy}",
-            "mean reward here",
-            "model expects",
-        ]
-        parts.append(table(heads, rows, caption="Actions that gain and lose most"))
-    if by_category is not None:
-        name = briefing.answer.policy
-        summed = f" The last row sums up {by_category.n_summed:,} smaller ones." if by_category.n_summed else ""
-        parts.append("<h3>By category</h3>")
-        parts.append(_figure("support", charts, f"Shares of the log and of the choices by category.{summed}"))
-        heads = ["category", "actions", "of them logged", "share now", f"share under {name}", "of that never logged"]
-        rows = [
-            [
-                Cell(row.category), count(row.n_actions), count(row.n_logged), share(row.logged),
-                share(row.chosen.get(name)), share(row.unsupported.get(name)),
-            ]
-            for row in by_category.rows
-        ]  # fmt: skip
-        parts.append(_folded(len(rows), table(heads, rows, caption="Support by category"), "categories"))
-    return "".join(parts)
-
-
-def shrinkage(briefing: Decision, charts: Charts) -> str:
-    """How single actions are judged."""
-    if briefing.shrinkage is None or "shrinkage" not in charts:
-        return ""
-    shown, everyone = len(briefing.shrinkage.rows), briefing.shrinkage.n_actions
-    some = f" {shown:,} of {everyone:,} logged actions are shown." if shown < everyone else ""
-    return (
-        "<p>An action that was logged once has a mean reward that is mostly noise, so the model expects of it what its "
-        "category says; one that was logged often speaks for itself.</p>"
-        + _figure("shrinkage", charts, f"Own mean reward (rings) and what the model expects (dots), by rounds.{some}")
-    )
-
-
-def calibration(briefing: Decision, charts: Charts) -> str:
-    """Expected and observed rewards."""
-    found = briefing.calibration
-    if found is None or not (found.bins or found.truth):
-        return ""
-    text = ""
-    if found.truth:
-        known = {row.name: row.value for row in briefing.evaluation.rows if row.value is not None}
-        rows = [
-            [Cell(name), estimate(known[name]), figure(value), Cell("yes" if _holds(known[name], value) else "no")]
-            for name, value in found.truth.items()
-            if name in known
-        ]
-        text += table(["policy", "value [95 %]", "truth", "inside"], rows, caption="Values and the truth")
-    kind = "their true mean rewards" if found.against_truth else "rounds that the model has not seen"
-    return text + _figure(
-        "calibration", charts, f"Expected rewards against {kind}, in groups: on the diagonal when the model is right."
-    )
-
-
-def _holds(found: Any, value: float) -> bool:
-    low, high = found.interval()
-    return low <= value <= high
-
-
-def missing(briefing: Decision, charts: Charts) -> str:
-    """What could not be shown, and why."""
-    return _notes(briefing.missing) if briefing.missing else ""
-
-
-def _notes(lines: Any) -> str:
+def _notes(lines: Iterable[str]) -> str:
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f'<ul class="notes">{items}</ul>' if items else ""
 
 
+def _explain(term: str, meaning: str) -> str:
+    return f"<p><strong>{term}</strong>: {meaning}.</p>"
+
+
+def _policy_cell(decision: Decision, name: str) -> TableCell:
+    return TableCell(CURRENT if name == decision.evaluation.baseline.name else name)
+
+
+def _policies(decision: Decision, charts: Charts) -> str:
+    evaluation = decision.evaluation
+    if evaluation.baseline.value is None:
+        return ""
+    truth = decision.calibration is not None and decision.calibration.truth
+    lines = "Thick lines are 50 % intervals and thin lines 95 % intervals."
+    marks = f"The dashed line marks the mean logged reward.{' Diamonds mark the true values.' if truth else ''}"
+    columns = {
+        "Policy": lambda row: _policy_cell(decision, row.name),
+        "Value per round [95 %]": lambda row: estimate_cell(row.value),
+        "Gain per round [95 %]": lambda row: estimate_cell(row.difference, signed_number),
+        "Relative gain in % [95 %]": lambda row: estimate_cell(row.lift, lambda lift: signed_number(100 * lift)),
+        "Probability of a gain": lambda row: number_cell(
+            row.difference and row.difference.probability_positive, percent
+        ),
+        "Never logged": lambda row: number_cell(row.value.diagnostics.get("unsupported_mass"), share),
+        "Prior share": lambda row: number_cell(row.value.diagnostics.get("prior_share"), share),
+    }
+    return (
+        _figure("gains", charts, f"{lines} Right of zero, the policy is better.")
+        + _figure("values", charts, f"Value per round according to the model. {marks}")
+        + table("Policies", [row for row in evaluation.rows if row.value is not None], columns)
+        + _explain("Never logged", "the share of the policy's choices on actions without a logged round")
+        + _explain("Prior share", PRIOR_SHARE)
+    )
+
+
+def _estimators(decision: Decision, charts: Charts) -> str:
+    results = decision.evaluation.rows
+    if not any(row.estimates or row.left_out for row in results):
+        return ""
+    estimates = [(row.name, *entry) for row in results for entry in row.estimates.items()]
+    failures = [f"{name} could not evaluate {row.name}: {why}" for row in results for name, why in row.left_out.items()]
+    columns = {
+        "Policy": lambda entry: TableCell(entry[0]),
+        "Estimator": lambda entry: TableCell(entry[1]),
+        "Value per round [95 %]": lambda entry: estimate_cell(entry[2]),
+        "Effective sample size": lambda entry: number_cell(entry[2].diagnostics.get("effective_sample_size")),
+    }
+    return (
+        "<p>The estimators use logged rewards and propensities. They do not use the prior. If an estimator without "
+        "problems in its diagnostics excludes the model's value, find out why before you trust either.</p>"
+        + _figure("agreement", charts, "Value per round according to the model and each estimator. 95 % intervals.")
+        + table("Estimates", estimates, columns)
+        + _explain("Effective sample size", EFFECTIVE_SAMPLE_SIZE)
+        + _notes(failures)
+    )
+
+
+def _trust(decision: Decision, charts: Charts) -> str:
+    columns = {
+        "Status": lambda entry: TableCell(STATUS[entry.colour], css=f"light {entry.colour}"),
+        "Policy": lambda entry: TableCell(entry.policy),
+        "Estimator": lambda entry: TableCell(entry.estimator),
+        "Diagnostic": lambda entry: TableCell(entry.figure.replace("_", " ")),
+        "Value": _diagnostic_cell,
+        "Meaning": lambda entry: TableCell(entry.meaning, css="prose"),
+    }
+    flagged = [entry for colour in ("red", "amber") for entry in decision.diagnostics if entry.colour == colour]
+    passed = [entry for entry in decision.diagnostics if entry.colour == "green"]
+    parts = [table("Diagnostics with problems", flagged, columns)] if flagged else []
+    if passed:
+        fine = table("Diagnostics without problems", passed, columns)
+        parts.append(f"<details><summary>{len(passed):,} diagnostics are OK</summary>{fine}</details>")
+    if decision.prior_check is not None:
+        text = escape(str(decision.prior_check))
+        parts.append(f'<h3>Do the rewards vary as much as the model expects?</h3><p class="lines">{text}</p>')
+    parts.append(_category_checks(decision))
+    if decision.warnings:
+        warnings = _notes(decision.warnings)
+        parts.append("<h3>Warnings</h3>" + _folded(len(decision.warnings), warnings, "warnings"))
+    return "".join(parts)
+
+
+def _diagnostic_cell(entry: Diagnostic) -> TableCell:
+    if entry.limit == 0.0:
+        return TableCell("yes" if entry.value else "no", entry.value, is_number=True)
+    return number_cell(entry.value, share if entry.figure.endswith(("_mass", "_share")) else number)
+
+
+def _category_checks(decision: Decision) -> str:
+    checks = decision.category_checks
+    if checks is None:
+        return ""
+    flagged = checks.flagged[:200]
+    heading = f"<h3>Categories that contradict the model: {len(checks.flagged):,} of {len(checks):,}</h3>"
+    if not flagged:
+        return heading
+    columns = {
+        "Category": lambda row: TableCell(str(row.category)),
+        "Rounds": lambda row: count_cell(row.n_rounds),
+        "Mean reward": lambda row: number_cell(row.observed),
+        "Expected by the prior": lambda row: number_cell(row.prior_mean),
+        "Expected by the model": lambda row: number_cell(row.posterior_mean),
+        "Failed checks": lambda row: TableCell(", ".join(row.flags)),
+    }
+    return heading + _folded(
+        len(flagged), table("Categories that contradict the model", flagged, columns), "categories"
+    )
+
+
+def _traffic(decision: Decision, charts: Charts) -> str:
+    changes, support = decision.traffic_changes, decision.support
+    html = ""
+    if changes is not None:
+        columns = {
+            "Action": lambda row: TableCell(row.action),
+            "Category": lambda row: TableCell(row.category),
+            "Logged rounds": lambda row: count_cell(row.n_rounds),
+            "Share in the log": lambda row: number_cell(row.logged, share),
+            f"Share under {changes.policy}": lambda row: number_cell(row.chosen, share),
+            "Mean logged reward": lambda row: number_cell(row.mean_reward),
+            "Expected reward": lambda row: number_cell(row.expected),
+        }
+        moved = f"{changes.policy} differs from the {CURRENT} in at least {share(changes.moved)} of rounds."
+        html += f"<p>{escape(moved)}</p>"
+        html += _figure("traffic_changes", charts, "The actions whose share of choices would grow and shrink most.")
+        html += table("Actions whose traffic changes most", changes.rows, columns)
+    return html if support is None else html + _category_traffic(support, decision.policy, charts)
+
+
+def _category_traffic(support: Support, policy: str, charts: Charts) -> str:
+    rest = f" The last row adds up {support.n_summed:,} smaller categories." if support.n_summed else ""
+    columns = {
+        "Category": lambda row: TableCell(row.category),
+        "Actions": lambda row: count_cell(row.n_actions),
+        "Ever logged": lambda row: count_cell(row.n_logged),
+        "Share in the log": lambda row: number_cell(row.logged, share),
+        f"Share under {policy}": lambda row: number_cell(row.chosen.get(policy), share),
+        "Of that never logged": lambda row: number_cell(row.unsupported.get(policy), share),
+    }
+    return (
+        "<h3>By category</h3>"
+        + _figure("support", charts, f"Share of each category in the log and under the policy.{rest}")
+        + _folded(len(support.rows), table("Traffic by category", support.rows, columns), "categories")
+    )
+
+
+def _actions(decision: Decision, charts: Charts) -> str:
+    if decision.shrinkage is None or "shrinkage" not in charts:
+        return ""
+    shown, logged = len(decision.shrinkage.rows), decision.shrinkage.n_actions
+    sample = f" The chart shows {shown:,} of {logged:,} logged actions." if shown < logged else ""
+    caption = f"Mean logged reward (rings) and expected reward (dots) by number of logged rounds.{sample}"
+    return (
+        "<p>The mean reward of an action with few rounds is mostly noise, so the model relies on its category. "
+        "The more rounds an action has, the more the model relies on the action's own rewards.</p>"
+        + _figure("shrinkage", charts, caption)
+    )
+
+
+def _calibration(decision: Decision, charts: Charts) -> str:
+    evidence = decision.calibration
+    if evidence is None or not (evidence.bins or evidence.truth):
+        return ""
+    truth = evidence.truth
+    rows = [row for row in decision.evaluation.rows if row.value is not None and row.name in truth]
+    columns = {
+        "Policy": lambda row: _policy_cell(decision, row.name),
+        "Value per round [95 %]": lambda row: estimate_cell(row.value),
+        "True value": lambda row: number_cell(truth[row.name]),
+        "Inside the interval": lambda row: TableCell("yes" if _holds(row.value, truth[row.name]) else "no"),
+    }
+    observed = "the true mean reward" if evidence.against_truth else "the mean reward of held-out rounds"
+    caption = f"Expected reward against {observed}, in groups of rounds. A calibrated model lies on the diagonal."
+    values = table("Estimated and true values", rows, columns) if truth else ""
+    return values + _figure("calibration", charts, caption)
+
+
+def _holds(estimate: Estimate, truth: float) -> bool:
+    low, high = estimate.interval()
+    return low <= truth <= high
+
+
 SECTIONS: tuple[tuple[str, str, Section], ...] = (
-    ("policies", "What the policies are worth", policies),
-    ("pairs", "Which is better than which", pairs),
-    ("judges", "Do the judges agree?", judges),
-    ("trust", "Can it be trusted?", trust),
-    ("traffic", "Where the traffic goes", traffic),
-    ("actions", "How single actions are judged", shrinkage),
-    ("calibration", "Is the model calibrated?", calibration),
-    ("missing", "What is missing", missing),
+    ("policies", "Value and gain of each policy", _policies),
+    (
+        "pairs",
+        "Probability that one policy beats another",
+        lambda _, charts: _figure("probability_better", charts, PAIRS),
+    ),
+    ("estimators", "Do the estimators agree with the model?", _estimators),
+    ("trust", "Can the estimates be trusted?", _trust),
+    ("traffic", "Where the traffic would go", _traffic),
+    ("actions", "Estimates for single actions", _actions),
+    ("calibration", "Is the model calibrated?", _calibration),
+    ("omitted", "Not in this report", lambda decision, _: _notes(decision.omitted)),
 )
-"""In the order of the page: (anchor, head, what makes it)."""
+"""The anchor, heading and function of each section, in the order of the page."""

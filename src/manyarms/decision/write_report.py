@@ -1,4 +1,4 @@
-"""The report of a decision: one page that needs no network, made of a briefing."""
+"""`ma.write_report`: a decision as one HTML page that needs no network, as JSON, or as chart images."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from manyarms._base.checks import as_instance
@@ -15,107 +16,92 @@ from manyarms._base.option_values import REPORT_FORMATS as FORMATS
 from manyarms._version import __version__
 from manyarms.decision import plots
 from manyarms.decision.decide import Decision
-from manyarms.decision.report_sections import SECTIONS, charts_of
-from manyarms.decision.verdict import number, percent
+from manyarms.decision.format_figures import number, percent
+from manyarms.decision.report_sections import SECTIONS, draw_charts
 from manyarms.errors import InputError
 
 
 def write_report(
-    briefing: Decision, path: Any, *, format: str | None = None, title: str = "Policy report"
+    decision: Decision, path: Any, *, format: str | None = None, title: str = "Policy report"
 ) -> list[Path]:
-    """Write what `ma.decide` has found, for people or for machines.
+    """Write a decision to files, for people or for machines.
 
     Args:
-        briefing: What `ma.decide` returned.
-        path: A file for HTML and JSON; a folder for SVG and PNG, which gets an image for each chart.
+        decision: The result of `ma.decide`.
+        path: A file for HTML and JSON; a folder for SVG and PNG, which gets one image per chart.
         format: "html", one page with interactive charts that opens without a network; "json", all figures; "svg" or
-            "png", the charts. None to tell by the ending of `path`.
-        title: Of the page.
+            "png", the charts. None to use the ending of `path`.
+        title: The title of the page.
 
     Returns:
-        The files that were written; each is there whole or not at all.
+        The files written. Each is written completely or not at all.
     """
-    briefing = as_instance("briefing", briefing, Decision, "what ma.decide() returned")
-    where = Path(path)
-    kind = format or where.suffix.removeprefix(".").lower()
+    decision = as_instance("decision", decision, Decision, "what ma.decide() returned")
+    path = Path(path)
+    kind = format or path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
-        raise InputError(f"format must be one of {', '.join(FORMATS)}; got {kind!r}. Name it, or end the path in it.")
-    if kind in ("html", "json") and not where.parent.is_dir():
-        raise InputError(f"path must lie in a folder that is there; there is none at {where.parent}.")
+        problem = f"must be one of {', '.join(FORMATS)}; got {kind!r}."
+        remedy = "Name one, or let the path end in it."
+        raise InputError(problem, remedy, argument="format", flag_remedy="Name one, or let --out end in it.")
+    if kind in ("html", "json") and not path.parent.is_dir():
+        raise InputError(f"must be in an existing folder; {path.parent} does not exist.", argument="path")
     if kind == "html":
-        contents = {where: page(briefing, title).encode(errors="replace")}
+        contents = {path: html_page(decision, title).encode(errors="replace")}
     elif kind == "json":
-        contents = {
-            where: (json.dumps(briefing.as_json(), indent=2, ensure_ascii=False) + "\n").encode(errors="replace")
-        }
+        text = json.dumps(decision.as_json(), indent=2, ensure_ascii=False) + "\n"
+        contents = {path: text.encode(errors="replace")}
     else:
-        where.mkdir(parents=True, exist_ok=True)
-        contents = {where / f"{name}.{kind}": _image(spec, kind) for name, spec in _specs(briefing).items()}
+        path.mkdir(parents=True, exist_ok=True)
+        contents = {path / f"{name}.{kind}": _image(spec, kind) for name, spec in _chart_specs(decision).items()}
     replace_files(contents)
     return list(contents)
 
 
-def page(briefing: Decision, title: str) -> str:
-    """The page as HTML. What comes from catalogs and logs is escaped, and the page may fetch nothing."""
-    specs = _specs(briefing)
-    sections = [(name, head, body) for name, head, make in SECTIONS if (body := make(briefing, specs))]
-    contents = "".join(f'<a href="#{name}">{escape(head)}</a>' for name, head, _ in sections)
-    body = "".join(
-        f'<section id="{name}" aria-labelledby="{name}-head"><h2 id="{name}-head">{escape(head)}</h2>{text}</section>'
-        for name, head, text in sections
+def html_page(decision: Decision, title: str) -> str:
+    """The report as HTML. Text from catalogs and logs is escaped, and the page may not load anything."""
+    charts = _chart_specs(decision)
+    sections = [(name, heading, html) for name, heading, make in SECTIONS if (html := make(decision, charts))]
+    page_files = files("manyarms.decision") / "page_files"
+    page, css, script = (
+        (page_files / f"report.{ending}").read_text(encoding="utf-8") for ending in ("html", "css", "js")
     )
-    answer = briefing.answer
-    asset = files("manyarms.decision") / "page_files"
-    return f"""<!doctype html>
-<html lang="en" data-theme="light">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
-script-src 'unsafe-inline' 'unsafe-eval'; img-src data:; base-uri 'none'; form-action 'none'">
-<meta name="generator" content="manyarms {__version__}">
-<title>{escape(title)}</title>
-<style>{(asset / "report.css").read_text(encoding="utf-8")}</style>
-</head>
-<body>
-<header><span>{escape(title)}</span><button id="theme" type="button" aria-label="Switch between light and dark">Dark\
-</button></header>
-<main>
-<div class="answer {answer.verdict}"><h1>{escape(answer.sentence)}</h1><p>{escape(answer.reason)}</p></div>
-{_cards(briefing)}
-<nav aria-label="Sections">{contents}</nav>
-<noscript><p class="note">Charts need JavaScript; every figure is in the tables too.</p></noscript>
-{body}
-</main>
-<footer>{_made_with(briefing.made_with)}</footer>
-<script type="application/json" id="charts">{_json(specs)}</script>
-<script type="application/json" id="themes">{_json(_themes())}</script>
-<script>{_vega()}</script>
-<script>{(asset / "report.js").read_text(encoding="utf-8")}</script>
-</body>
-</html>
-"""
+    themes = {"light": plots.theme(), "dark": plots.theme(dark=True)}
+    return Template(page).substitute(
+        version=__version__,
+        title=escape(title),
+        css=css,
+        verdict=decision.verdict,
+        sentence=_unbroken(decision.sentence),
+        reason=escape(decision.reason),
+        cards=_cards(decision),
+        links="".join(f'<a href="#{name}">{escape(heading)}</a>' for name, heading, _ in sections),
+        sections="".join(_section(*section) for section in sections),
+        made_with="".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in decision.made_with.items()),
+        charts=_json(charts),
+        themes=_json({name: {**theme, "background": "transparent"} for name, theme in themes.items()}),
+        vega=_vega(),
+        script=script,
+    )
 
 
-def _specs(briefing: Decision) -> dict[str, dict[str, Any]]:
-    """The charts in Vega-Lite, without a look: the page gives them one."""
-    specs = dict[str, dict[str, Any]]()
-    for name, drawn in charts_of(briefing).items():
-        spec = drawn.to_dict(validate=False)
-        spec.pop("config", None)
-        spec.pop("$schema", None)
-        specs[name] = spec
-    return specs
+def _section(name: str, heading: str, html: str) -> str:
+    head = f'<h2 id="{name}-head">{escape(heading)}</h2>'
+    return f'<section id="{name}" aria-labelledby="{name}-head">{head}{html}</section>'
 
 
-def _themes() -> dict[str, Any]:
-    """Both looks, on whatever ground the page has."""
-    looks = {"light": plots.theme(), "dark": plots.theme(dark=True)}
-    return {name: {**look, "background": "transparent"} for name, look in looks.items()}
+def _unbroken(text: str) -> str:
+    """Escaped text in which no line ends between a number and its percent sign."""
+    return escape(text).replace(" %", "&nbsp;%")
+
+
+def _chart_specs(decision: Decision) -> dict[str, dict[str, Any]]:
+    """The charts as Vega-Lite specifications without a theme, which the page adds."""
+    specs = {name: drawn.to_dict(validate=False) for name, drawn in draw_charts(decision).items()}
+    return {name: {k: v for k, v in spec.items() if k not in ("config", "$schema")} for name, spec in specs.items()}
 
 
 def _vega() -> str:
-    """What draws charts in a browser, with nothing in it that could end its script element."""
+    """The script that draws the charts in a browser, free of text that could end its script element."""
     import vl_convert  # noqa: PLC0415  slow to import
 
     bundle: Any = vl_convert.javascript_bundle
@@ -125,36 +111,30 @@ def _vega() -> str:
 def _image(spec: Mapping[str, Any], kind: str) -> bytes:
     import vl_convert  # noqa: PLC0415
 
-    dressed = {**spec, "config": plots.theme()}
+    themed = {**spec, "config": plots.theme()}
     if kind == "svg":
-        return vl_convert.vegalite_to_svg(dressed).encode()
-    return vl_convert.vegalite_to_png(dressed, scale=2.0)
+        return vl_convert.vegalite_to_svg(themed).encode()
+    return vl_convert.vegalite_to_png(themed, scale=2.0)
 
 
 def _json(value: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """JSON without text that could end the script element around it."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def _cards(briefing: Decision) -> str:
-    """The few figures that everyone asks for first."""
-    evaluation = briefing.evaluation
-    figures = {"rounds judged on": f"{evaluation.n_rounds:,}", "mean reward now": number(evaluation.mean_reward)}
-    best = next((row for row in evaluation.policies if row.name == briefing.answer.policy), None)
+def _cards(decision: Decision) -> str:
+    """The main figures, above the sections."""
+    evaluation = decision.evaluation
+    figures = {"Rounds evaluated": f"{evaluation.n_rounds:,}", "Mean logged reward": number(evaluation.mean_reward)}
+    best = next((row for row in evaluation.policies if row.name == decision.policy), None)
     if best is not None and best.value is not None:
-        figures[f"value of {best.name}"] = number(best.value.value)
-    if briefing.answer.probability is not None:
-        figures["sure that it is better"] = percent(briefing.answer.probability)
-    red = sum(light.colour == "red" and light.policy == briefing.answer.policy for light in briefing.lights)
+        figures[f"Value of {best.name}"] = number(best.value.value)
+    if decision.probability is not None:
+        figures["Probability of a gain"] = percent(decision.probability)
     cells = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in figures.items())
     if best is not None:
-        look = "light red" if red else "light green"
-        link = f'<a class="{look}" href="#trust">{red}</a>'
-        cells += f"<div><dt>red lights of {escape(best.name)}</dt><dd>{link}</dd></div>"
-    return f'<dl class="cards">{cells}</dl>'
-
-
-def _made_with(lines: Mapping[str, str]) -> str:
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in lines.items())
-    return f"<h2>Made with</h2><dl>{rows}</dl>"
+        problems = sum(entry.colour == "red" and entry.policy == best.name for entry in decision.diagnostics)
+        link = f'<a class="light {"red" if problems else "green"}" href="#trust">{problems}</a>'
+        cells += f"<div><dt>Problems with {escape(best.name)}</dt><dd>{link}</dd></div>"
+    return cells

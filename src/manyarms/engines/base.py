@@ -1,4 +1,4 @@
-"""A pass over the logs: a task that parts of them can do apart, and an engine that puts what they found together."""
+"""A pass over the logs: a task that pieces of the logs do separately, and an engine that merges their answers."""
 
 from __future__ import annotations
 
@@ -15,114 +15,114 @@ from manyarms.logs.row_reader import DroppedRows, RowReader
 from manyarms.logs.sources import Source
 from manyarms.model_file.save import Saved
 
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 Result = TypeVar("Result")
 
 
-class Tally(ABC, Generic[Found]):
-    """What is found out of rounds while they go by."""
+class Tally(ABC, Generic[Answer]):
+    """A running sum over the rounds seen so far."""
 
     @abstractmethod
     def take(self, rounds: LoggedData) -> None:
-        """Look at a batch."""
+        """Add a batch of rounds."""
 
     @abstractmethod
-    def merge(self, found: Found) -> None:
-        """Add what another tally has found in other rounds."""
+    def merge(self, answer: Answer, /) -> None:
+        """Add the answer of another tally, which saw other rounds."""
 
     @abstractmethod
-    def found(self) -> Found:
-        """All of it; the end of this tally."""
+    def answer(self) -> Answer:
+        """The answer for all rounds seen. The tally ends here."""
 
 
-class Task(ABC, Generic[Found]):
+class Task(ABC, Generic[Answer]):
     """A question to all rounds whose answer is a sum over them. Plain data: it travels to other processes.
 
     Attributes:
-        kinds: What its findings are made of, for those that travel.
+        kinds: The saved classes that its answers are made of, for answers that travel.
     """
 
     kinds: ClassVar[tuple[type[Saved], ...]]
 
     @abstractmethod
-    def begin(self) -> Tally[Found]:
-        """A tally that has seen no round."""
+    def begin(self) -> Tally[Answer]:
+        """A tally that has seen no rounds."""
 
-    def shards(self, found: Found, count: int) -> list[Found]:
-        """A finding in at most `count` parts that are merged apart from one another; by default it is one."""
-        return [found]
+    def shards(self, answer: Answer, /, count: int) -> list[Answer]:
+        """An answer in at most `count` parts that are merged separately; by default one part."""
+        return [answer]
 
 
 Work = Callable[[Source], Result]
-"""What is done with a piece of a source. It travels to other processes, and is done twice where one of them dies."""
+"""Work on a piece of a source. It travels to other processes, and is done again where one of them dies."""
 
 
-class Spread(ABC, Generic[Found]):
-    """What a task has found, in shards that stay where they were merged: too much of it to bring it here."""
+class Shards(ABC, Generic[Answer]):
+    """The answer to a task, in shards that stay where they were merged because together they are too large."""
 
     @abstractmethod
-    def map(self, work: Callable[[Found], Result]) -> list[Result]:
-        """The results of some work on every shard; they come here."""
+    def map(self, work: Callable[[Answer], Result]) -> list[Result]:
+        """The results of some work on every shard, brought to this process."""
 
 
 class Engine(ABC):
-    """Where the rounds of a log are gone through."""
+    """The place where a pass over the logs runs."""
 
     @abstractmethod
-    def spread(self, logs: Logs, task: Task[Found]) -> AbstractContextManager[Spread[Found]]:
-        """What a task finds in all rounds, left where it is until the end of the block."""
+    def sharded(self, logs: Logs, task: Task[Answer]) -> AbstractContextManager[Shards[Answer]]:
+        """The answer to a task over all rounds, left in shards until the end of the block."""
 
     @abstractmethod
-    def total(self, logs: Logs, task: Task[Found]) -> Found:
-        """What a task finds in all rounds. Logs in memory stay where they are."""
+    def total(self, logs: Logs, task: Task[Answer]) -> Answer:
+        """The answer to a task over all rounds. Logs in memory stay in this process."""
 
     @abstractmethod
     def each(self, source: Source, work: Work[Result]) -> list[Result]:
-        """The results of some work on every piece of a source, in their order; they come back here."""
+        """The results of some work on every piece of a source, in order, brought to this process."""
 
 
 class Local(Engine):
-    """This process, batch by batch: memory is bounded by a batch and what is found, whatever the number of rounds."""
+    """This process, batch by batch: memory is bounded by a batch and the answer, whatever the number of rounds."""
 
-    def total(self, logs: Logs, task: Task[Found]) -> Found:
+    def total(self, logs: Logs, task: Task[Answer]) -> Answer:
         tally = task.begin()
         for batch in logs.batches():
             tally.take(batch)
-        return tally.found()
+        return tally.answer()
 
     def each(self, source: Source, work: Work[Result]) -> list[Result]:
         return [work(source)]
 
     @contextmanager
-    def spread(self, logs: Logs, task: Task[Found]) -> Generator[Spread[Found]]:
-        yield Held(self.total(logs, task))
+    def sharded(self, logs: Logs, task: Task[Answer]) -> Generator[Shards[Answer]]:
+        yield OneShard(self.total(logs, task))
 
 
-class Held(Spread[Found]):
-    """One shard, in this process."""
+class OneShard(Shards[Answer]):
+    """The whole answer as one shard, in this process."""
 
-    def __init__(self, found: Found):
-        self._found = found
+    def __init__(self, answer: Answer):
+        self._answer = answer
 
-    def map(self, work: Callable[[Found], Result]) -> list[Result]:
-        return [work(self._found)]
+    def map(self, work: Callable[[Answer], Result]) -> list[Result]:
+        return [work(self._answer)]
 
 
 LOCAL = Local()
 
 
 @dataclass(frozen=True)
-class Finding(Saved, Generic[Found]):
-    """What was found in a piece, and how many of its rows were left out."""
+class Finding(Saved, Generic[Answer]):
+    """The answer of a piece, and how many of its rows were left out."""
 
     saved_as = "finding"
-    found: Found
+    found: Answer
     dropped: DroppedRows
 
 
 @dataclass(frozen=True)
-class OnFound:
-    """Some work on what was found, whatever was dropped."""
+class AnswerWork:
+    """Some work on the answer in a finding; its dropped rows do not matter."""
 
     work: Callable[[Any], Any]
 
@@ -131,33 +131,33 @@ class OnFound:
 
 
 @dataclass(frozen=True)
-class PieceWork(Generic[Found]):
+class PieceWork(Generic[Answer]):
     """A task on the rounds of a piece.
 
     Attributes:
-        task: What to find.
-        reader: How rows become rounds.
+        task: The task.
+        reader: The way rows become rounds.
     """
 
-    task: Task[Found]
+    task: Task[Answer]
     reader: RowReader
 
-    def __call__(self, piece: Source) -> Finding[Found]:
+    def __call__(self, piece: Source) -> Finding[Answer]:
         stream = LogStream(piece, self.reader)
         with on_one_core():
-            found = LOCAL.total(stream, self.task)
-        return Finding(found, stream.dropped)
+            answer = LOCAL.total(stream, self.task)
+        return Finding(answer, stream.dropped)
 
-    def shards(self, finding: Finding[Found], count: int) -> list[Finding[Found]]:
-        """A finding in parts that are merged apart; the first tells of dropped rows."""
+    def shards(self, finding: Finding[Answer], count: int) -> list[Finding[Answer]]:
+        """A finding in parts that are merged separately; the first carries the count of dropped rows."""
         parts = self.task.shards(finding.found, count)
         return [Finding(part, finding.dropped if i == 0 else DroppedRows()) for i, part in enumerate(parts)]
 
-    def merged(self, parts: Iterable[Finding[Found]]) -> Finding[Found]:
-        """Several of them as one."""
+    def merged(self, parts: Iterable[Finding[Answer]]) -> Finding[Answer]:
+        """Several findings merged into one."""
         tally, dropped = self.task.begin(), DroppedRows()
         with on_one_core():
             for part in parts:
                 tally.merge(part.found)
                 dropped += part.dropped
-            return Finding(tally.found(), dropped)
+            return Finding(tally.answer(), dropped)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from multiprocessing import current_process
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from manyarms._base.checks import as_count
 from manyarms.core.logged_data import Logs
-from manyarms.engines.base import LOCAL, Engine, Finding, Found, OnFound, PieceWork, Result, Spread, Task, Work
+from manyarms.engines.base import LOCAL, Answer, AnswerWork, Engine, Finding, PieceWork, Result, Shards, Task, Work
 from manyarms.errors import EngineError, without_full_stop
 from manyarms.linalg.indexing import chunks
 from manyarms.linalg.threads import n_cores
@@ -23,38 +23,36 @@ from manyarms.logs.sources import Source
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-Answer = TypeVar("Answer")
-
 FAN_IN = 4
-"""How many findings are merged at a time: a tree, so that no worker holds them all."""
+"""Findings merged at a time: a tree, so that no worker holds them all."""
 PIECES = 4
-"""Pieces for every thread of the cluster: few enough to merge, many enough that one lost is soon done again."""
+"""Pieces per thread of the cluster: few enough to merge, many enough that a lost one is soon done again."""
 ATTEMPTS = 3
 TIMEOUT = 20
 """Seconds that a scheduler has to answer."""
 PAUSE = 0.2
-"""Seconds before a question is sent again, in which the scheduler finds out who has died."""
+"""Seconds before work is sent again, in which the scheduler notices which workers have died."""
 SENDING = 60
-"""Seconds that sending a question may take."""
+"""Seconds that sending work may take."""
 UNSENT = (OSError, KeyError, ValueError, AssertionError)
-"""What the scheduler raises when a worker dies while it is sent something: lost connections, slips over who is left."""
+"""Errors of the scheduler when a worker dies while work is sent to it: lost connections, wrong lists of workers."""
 UNGUARDED = (
-    "Processes of Dask begin by running the script again: what it does must stand under "
-    'if __name__ == "__main__":. Or pass the client of a cluster that is there, as in engine=Dask(client).'
+    "Every Dask process starts by running the script again. Put what the script does under "
+    'if __name__ == "__main__":. Or pass the client of a running cluster, as in engine=Dask(client).'
 )
 
 
 class Dask(Engine):
-    """The workers of a Dask cluster, each reading its pieces of the files: all must see them under the same paths.
+    """The workers of a Dask cluster. Each reads its pieces of the files, so all must see them under the same paths.
 
-    A piece, or a merge, whose worker dies is done again by another one; what a dead worker has found counts only if it
-    has come through, so no round is counted twice.
+    When a worker dies, another one repeats its piece or its merge. The answer of a dead worker counts only if it had
+    arrived, so no round is counted twice.
 
     Args:
-        client: A `distributed.Client`, or the address of a scheduler such as "tcp://10.0.0.1:8786"; by default the
-            client in use, or else a process for every core of this machine, which end with this engine. A script that
-            wants those needs `if __name__ == "__main__":`.
-        pieces: Into how many pieces the logs are cut; by default four for every thread of the cluster.
+        client: A `distributed.Client`, or the address of a scheduler such as "tcp://10.0.0.1:8786". By default the
+            client in use, or else one process per core of this machine, which end with this engine. A script that
+            starts those needs `if __name__ == "__main__":`.
+        pieces: The number of pieces that the logs are cut into; by default four per thread of the cluster.
     """
 
     def __init__(self, client: Client | str | None = None, *, pieces: int | None = None):
@@ -62,14 +60,14 @@ class Dask(Engine):
         self._client, self._address = (None, client) if isinstance(client, str) else (client, None)
         self._pieces = None if pieces is None else as_count("pieces", pieces)
 
-    def total(self, logs: Logs, task: Task[Found]) -> Found:
+    def total(self, logs: Logs, task: Task[Answer]) -> Answer:
         if not isinstance(logs, LogStream):
             return LOCAL.total(logs, task)
         work = PieceWork(task, logs.reader)
 
-        def answer(client: Client) -> Finding[Found]:
-            sent = _everywhere(client, work)
-            parts: list[Future] = client.map(_do, self.cut(client, logs.source), work=sent, pure=False)
+        def run(client: Client) -> Finding[Answer]:
+            sent = _send(client, work)
+            parts = self.on_pieces(client, logs.source, sent)
             if not parts:
                 return work.merged([])
             while len(parts) > 1:
@@ -77,49 +75,49 @@ class Dask(Engine):
                 parts = [client.submit(_merge, sent, group, pure=False) for group in groups]
             return parts[0].result()
 
-        finding = self.ask(answer)
+        finding = self.repeat(run)
         logs.note_dropped(finding.dropped)
         return finding.found
 
     def each(self, source: Source, work: Work[Result]) -> list[Result]:
-        def answer(client: Client) -> list[Result]:
-            sent = _everywhere(client, work)
-            parts: list[Future] = client.map(_do, self.cut(client, source), work=sent, pure=False)
-            return [part.result() for part in parts]
+        def run(client: Client) -> list[Result]:
+            return [part.result() for part in self.on_pieces(client, source, _send(client, work))]
 
-        return self.ask(answer)
+        return self.repeat(run)
 
     @contextmanager
-    def spread(self, logs: Logs, task: Task[Found]) -> Generator[Spread[Found]]:
+    def sharded(self, logs: Logs, task: Task[Answer]) -> Generator[Shards[Answer]]:
         if not isinstance(logs, LogStream):
-            with LOCAL.spread(logs, task) as held:
-                yield held
+            with LOCAL.sharded(logs, task) as shards:
+                yield shards
             return
-        shards = _OnWorkers(self, logs.source, PieceWork(task, logs.reader))
-        logs.note_dropped(sum(shards.of_findings(_dropped), DroppedRows()))
+        shards = _WorkerShards(self, logs.source, PieceWork(task, logs.reader))
+        logs.note_dropped(sum(shards.map_findings(_dropped), DroppedRows()))
         yield shards
 
-    def ask(self, answer: Callable[[Client], Answer]) -> Answer:
-        """Ask again when all workers that knew the question have died: nothing of a failed attempt was counted."""
+    def repeat(self, run: Callable[[Client], Result]) -> Result:
+        """Run something again when all workers that had the work died: nothing of a failed attempt was counted."""
         from distributed import KilledWorker  # noqa: PLC0415
         from distributed.client import FutureCancelledError  # noqa: PLC0415
 
         client = self._connected()
         for attempt in range(ATTEMPTS):
             try:
-                return answer(client)
+                return run(client)
             except (CancelledError, FutureCancelledError) as lost:
                 if attempt == ATTEMPTS - 1:
                     raise EngineError(f"the Dask cluster lost its workers {ATTEMPTS} times: {lost}.") from lost
             except KilledWorker as killed:
                 raise EngineError(
-                    f"Dask gave a piece up, since workers kept dying on it, perhaps for want of memory: {killed}. Cut "
-                    "the logs into more pieces, as in engine=Dask(client, pieces=1000), or give workers more memory."
+                    f"Dask gave up on a piece because workers kept dying on it, perhaps for lack of memory: {killed}.",
+                    "Cut the logs into more pieces, as in engine=Dask(client, pieces=1000), or give workers more "
+                    "memory.",
+                    flag_remedy="Give the workers more memory.",
                 ) from killed
         raise AssertionError("not reached")
 
     def _connected(self) -> Client:
-        from distributed import Client, LocalCluster, get_client  # noqa: PLC0415
+        from distributed import Client, get_client  # noqa: PLC0415
 
         if self._client is None and self._address is not None:
             try:
@@ -133,75 +131,87 @@ class Dask(Engine):
             try:
                 self._client = get_client()
             except ValueError:
-                if getattr(current_process(), "_inheriting", False):
-                    # This is a worker that begins by running the script again; without a guard that never ends.
-                    raise EngineError(UNGUARDED) from None
-                try:
-                    # Port 0 is any that is free; the address keeps the dashboard on this machine too.
-                    cluster = LocalCluster(
-                        n_workers=n_cores(), threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
-                    )
-                except RuntimeError as failed:
-                    raise EngineError(
-                        f"Dask could not start processes on this machine: {without_full_stop(failed)}. {UNGUARDED}"
-                    ) from failed
-                self._client = Client(cluster)
+                self._client, cluster = _start_cluster()
                 weakref.finalize(self, _close, self._client, cluster)
         return self._client
 
-    def cut(self, client: Client, source: Source) -> list[Source]:
-        """The pieces of a source that workers are given one by one."""
-        return source.pieces(self._pieces or PIECES * max(1, sum(_threads(client).values())))
+    def on_pieces(self, client: Client, source: Source, work: Any) -> list[Future]:
+        """Work, sent to the workers before, on every piece of a source."""
+        threads: Any = client.nthreads()
+        pieces = source.pieces(self._pieces or PIECES * max(1, sum(threads.values())))
+        return client.map(_do, pieces, work=work, pure=False)
 
 
-class _OnWorkers(Spread[Found]):
-    """Shards that workers hold; those that died with one are found again."""
+class _WorkerShards(Shards[Answer]):
+    """Shards that workers hold; those of a dead worker are computed again."""
 
-    def __init__(self, engine: Dask, source: Source, work: PieceWork[Found]):
+    def __init__(self, engine: Dask, source: Source, work: PieceWork[Answer]):
         self._engine, self._source, self._work = engine, source, work
         self._shards: list[Future] = []
-        self._question: Future | None = None
+        self._sent: Any = None
         self._count: int | None = None
 
-    def map(self, work: Callable[[Found], Result]) -> list[Result]:
-        return self.of_findings(OnFound(work))
+    def map(self, work: Callable[[Answer], Result]) -> list[Result]:
+        return self.map_findings(AnswerWork(work))
 
-    def of_findings(self, work: Callable[[Finding[Found]], Result]) -> list[Result]:
-        """The results of some work on every shard, with what was dropped from it."""
+    def map_findings(self, work: Callable[[Finding[Answer]], Result]) -> list[Result]:
+        """The results of some work on every shard together with its dropped rows."""
 
-        def answer(client: Client) -> list[Result]:
-            shards = self._shards or self._find(client)
-            # Until this attempt has come through, nobody knows that they are still there.
+        def run(client: Client) -> list[Result]:
+            shards = self._shards or self._compute(client)
+            # Until this attempt succeeds, nobody knows whether they are still there.
             self._shards = []
-            parts: list[Future] = client.map(_do, shards, work=_everywhere(client, work), pure=False)
+            parts: list[Future] = client.map(_do, shards, work=_send(client, work), pure=False)
             results = [part.result() for part in parts]
             self._shards = shards
             return results
 
-        return self._engine.ask(answer)
+        return self._engine.repeat(run)
 
-    def _find(self, client: Client) -> list[Future]:
-        # Kept as long as the shards: without the question those of a dead worker could not be made again.
-        sent = self._question = _everywhere(client, self._work)
-        parts: list[Future] = client.map(_do, self._engine.cut(client, self._source), work=sent, pure=False)
-        # The same shards however many workers are left by then: their files are named after them.
-        count = self._count = self._count or max(1, len(_threads(client)))
+    def _compute(self, client: Client) -> list[Future]:
+        # Kept as long as the shards: without the work, the shards of a dead worker could not be computed again.
+        sent = self._sent = _send(client, self._work)
+        parts = self._engine.on_pieces(client, self._source, sent)
+        # The same number of shards however many workers are left by then: files are named after shards.
+        threads: Any = client.nthreads()
+        count = self._count = self._count or max(1, len(threads))
         cuts = ([client.submit(_shard, sent, part, i, count, pure=False) for part in parts] for i in range(count))
-        return [client.submit(_merge, sent, mine, pure=False) for mine in cuts]
+        return [client.submit(_merge, sent, cut, pure=False) for cut in cuts]
 
 
 def _import() -> None:
     try:
         import distributed  # noqa: F401, PLC0415  # pyright: ignore[reportUnusedImport]
     except ModuleNotFoundError as missing:
-        raise EngineError('engine="dask" needs Dask: pip install "manyarms[dask]".') from missing
+        raise EngineError(
+            "dask needs the library distributed.", 'Install it: pip install "manyarms[dask]".', argument="engine"
+        ) from missing
 
 
-def _everywhere(client: Client, work: Any) -> Any:
-    """The question on every worker, so that none has to fetch it and one that dies does not take it along.
+def _start_cluster() -> tuple[Client, Any]:
+    """A client, and its cluster of one process per core of this machine."""
+    from distributed import Client, LocalCluster  # noqa: PLC0415
 
-    A worker that dies meanwhile makes all of it fail, or wait for an answer that never comes: it is sent again to those
-    that are left.
+    if getattr(current_process(), "_inheriting", False):
+        # This is a worker that starts by running the script again; without a guard that never ends.
+        raise EngineError("a Dask process cannot start a Dask cluster of its own.", UNGUARDED) from None
+    try:
+        # Port 0 is any free one; the address keeps the dashboard on this machine too.
+        cluster = LocalCluster(
+            n_workers=n_cores(), threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+        )
+    except RuntimeError as failed:
+        raise EngineError(
+            f"Dask could not start processes on this machine: {without_full_stop(failed)}.", UNGUARDED
+        ) from failed
+    return Client(cluster), cluster
+
+
+def _send(client: Client, work: Any) -> Any:
+    """Work on every worker, so that none has to fetch it and one that dies does not take it along.
+
+    A worker that dies meanwhile makes the whole call fail, or wait for an answer that never comes. The work is then
+    sent again to the workers that are left.
     """
 
     async def scatter() -> Any:
@@ -213,22 +223,16 @@ def _everywhere(client: Client, work: Any) -> Any:
         except UNSENT as lost:
             if attempt == ATTEMPTS - 1:
                 raise EngineError(
-                    f"the Dask cluster lost workers {ATTEMPTS} times while they were sent the work: "
+                    f"the Dask cluster lost workers {ATTEMPTS} times while work was sent to them: "
                     f"{without_full_stop(lost)}.",
-                    "See whether workers and scheduler run, and why workers die; want of memory is the usual reason.",
+                    "Check that the scheduler and its workers run, and why workers die; usually they lack memory.",
                 ) from lost
             time.sleep(PAUSE)
     raise AssertionError("not reached")
 
 
-def _threads(client: Client) -> dict[str, int]:
-    """How many threads every worker has."""
-    found: Any = client.nthreads()
-    return found
-
-
-def _do(one: Any, work: Any) -> Any:
-    return work(one)
+def _do(piece: Any, work: Any) -> Any:
+    return work(piece)
 
 
 def _merge(work: Any, parts: list[Any]) -> Any:

@@ -10,13 +10,13 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from manyarms import errors
 from manyarms._base.checks import as_count
 from manyarms.core.logged_data import Logs
-from manyarms.engines.base import LOCAL, Engine, Finding, Found, OnFound, PieceWork, Result, Spread, Task, Work
+from manyarms.engines.base import LOCAL, Answer, AnswerWork, Engine, Finding, PieceWork, Result, Shards, Task, Work
 from manyarms.errors import EngineError, ManyarmsError, without_full_stop
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import DroppedRows
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PIECES = 4
-"""Pieces for every core of the cluster."""
+"""Pieces per core of the cluster."""
 SCHEMA = "shard int, payload binary"
 REFUSED = -1
-"""In the place of a shard: the payload says what is wrong with the rounds."""
+"""The shard number of a piece whose rounds are wrong; the payload is the error."""
 
 
 class Spark(Engine):
-    """The executors of a Spark cluster, each reading its pieces of the files: all must see them under the same paths.
+    """The executors of a Spark cluster. Each reads its pieces of the files, so all must see them under the same paths.
 
-    What each piece has found is cut by action into shards, shuffled, merged shard by shard on the cluster, and only
-    then brought here. A piece or a shard whose executor dies is done again; what a dead one has found is thrown away,
-    so no round is counted twice. Executors need manyarms, PyArrow and pandas.
+    The answer of each piece is cut by action into shards. These are shuffled, merged shard by shard on the cluster, and
+    only then brought to this process. When an executor dies, its pieces and shards are computed again and its answers
+    are thrown away, so no round is counted twice. Executors need manyarms, PyArrow and pandas.
 
     Args:
-        session: A `SparkSession`, or a master such as "spark://10.0.0.1:7077" or "yarn" to start one on; by default the
-            active one, or else one on this machine. One that you have made runs the Python that its settings name,
-            "spark.pyspark.python", or PYSPARK_PYTHON when it began.
-        pieces: Into how many pieces the logs are cut; by default four for every core of the cluster.
-        shards: Into how many shards findings are cut; by default one for every core.
+        session: A `SparkSession`, or a master such as "spark://10.0.0.1:7077" or "yarn" to start a session on. By
+            default the active session, or else a new one on this machine. A session that you made runs the Python that
+            its setting "spark.pyspark.python" names, or PYSPARK_PYTHON when it began.
+        pieces: The number of pieces that the logs are cut into; by default four per core of the cluster.
+        shards: The number of shards that an answer is cut into; by default one per core.
     """
 
     def __init__(
@@ -60,57 +60,56 @@ class Spark(Engine):
         self._pieces = None if pieces is None else as_count("pieces", pieces)
         self._shards = None if shards is None else as_count("shards", shards)
 
-    def total(self, logs: Logs, task: Task[Found]) -> Found:
+    def total(self, logs: Logs, task: Task[Answer]) -> Answer:
         if not isinstance(logs, LogStream):
             return LOCAL.total(logs, task)
         work = PieceWork(task, logs.reader)
-        with self._merged(logs, work) as table, _told_of_python():
+        with self._merged(logs, work) as table, _explained_failures():
             rows = table.collect()
         _raise_refusal(row.payload for row in rows if row.shard == REFUSED)
-        finding = work.merged(_received(row.payload, task) for row in rows)
+        finding = work.merged(_from_payload(row.payload, task) for row in rows)
         logs.note_dropped(finding.dropped)
         return finding.found
 
     @contextmanager
-    def spread(self, logs: Logs, task: Task[Found]) -> Generator[Spread[Found]]:
+    def sharded(self, logs: Logs, task: Task[Answer]) -> Generator[Shards[Answer]]:
         if not isinstance(logs, LogStream):
-            with LOCAL.spread(logs, task) as held:
-                yield held
+            with LOCAL.sharded(logs, task) as shards:
+                yield shards
             return
         with self._merged(logs, PieceWork(task, logs.reader)) as table:
             kept = table.persist()
             try:
-                with _told_of_python():
+                with _explained_failures():
                     refused = kept.where(f"shard = {REFUSED}").collect()
                 _raise_refusal(row.payload for row in refused)
-                shards = _OnExecutors(kept, task)
-                logs.note_dropped(sum(shards.of_findings(attrgetter("dropped")), DroppedRows()))
+                shards = _ExecutorShards(kept, task)
+                logs.note_dropped(sum(shards.map_findings(attrgetter("dropped")), DroppedRows()))
                 yield shards
             finally:
                 kept.unpersist()
 
     @contextmanager
     def _merged(self, logs: LogStream, work: PieceWork[Any]) -> Generator[DataFrame]:
-        """The shards of what was found, merged, as a table on the cluster; its rows are made when it is asked."""
+        """The merged shards as a table on the cluster; its rows are computed when they are read."""
         count = self._count_shards(logs)
-
         pieces = self._cut(logs.source)
         with _broadcast(self.session, (work, pieces)) as sent:
             numbers = self.session.range(0, len(pieces), 1, max(1, len(pieces)))
-            shards = numbers.mapInArrow(_Look(sent, count), SCHEMA).repartition(count, "shard")
-            yield shards.mapInArrow(_Merge(sent), SCHEMA)
+            shards = numbers.mapInArrow(_ShardPieces(sent, count), SCHEMA).repartition(count, "shard")
+            yield shards.mapInArrow(_MergeShards(sent), SCHEMA)
 
     def each(self, source: Source, work: Work[Result]) -> list[Result]:
         pieces = self._cut(source)
-        with _broadcast(self.session, (work, pieces)) as sent, _told_of_python():
+        with _broadcast(self.session, (work, pieces)) as sent, _explained_failures():
             numbers = self.session.sparkContext.parallelize(range(len(pieces)), max(1, len(pieces)))
-            found = numbers.map(_Do(sent)).collect()
-        _raise_refusal(one.payload for one in found if isinstance(one, _Refused))
-        return found
+            results = numbers.map(_WorkOnPiece(sent)).collect()
+        _raise_refusal(result.payload for result in results if isinstance(result, _Refusal))
+        return results
 
     @property
     def session(self) -> SparkSession:
-        """The session in use, or one made for this machine."""
+        """The session in use, or one started now."""
         from pyspark.errors import PySparkException  # noqa: PLC0415
         from pyspark.sql import SparkSession  # noqa: PLC0415
 
@@ -126,7 +125,7 @@ class Spark(Engine):
                 self._session = active or builder.config(map=settings).getOrCreate()
             except PySparkException as failed:
                 raise EngineError(
-                    f"Spark could not be started; it needs Java 17: {without_full_stop(failed)}."
+                    f"Spark could not be started: {without_full_stop(failed)}.", "It needs Java 17 on this machine."
                 ) from failed
         return self._session
 
@@ -138,53 +137,54 @@ class Spark(Engine):
         return source.pieces(self._pieces or PIECES * self._cores)
 
     def _count_shards(self, logs: LogStream) -> int:
-        # Sums of all actions at most, and a quarter of a gigabyte a shard: a cell of a table holds two.
+        # At most the sums of all actions, at a quarter of a gigabyte per shard: a cell of a table holds two.
         most = logs.n_actions * (logs.dim + 1) ** 2 * 8
         return self._shards or max(self._cores, -(-most >> 28))
 
 
-# What runs on executors: classes of this module and not functions inside others, so that only their names travel.
+# The classes below run on executors. They are not nested functions, so that only their names travel.
 
 
 @dataclass(frozen=True)
-class _Look:
-    """From the numbers of pieces to the shards of what is found in them."""
+class _ShardPieces:
+    """From the numbers of pieces to the shards of their answers."""
 
     sent: Broadcast[Any]
     count: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work, pieces = self.sent.value
-        for number in _numbers(batches):
+        for number in (number for batch in batches for number in batch.column(0).to_pylist()):
             try:
-                found = work(pieces[number])
-            except ManyarmsError as wrong:
+                finding = work(pieces[number])
+            except ManyarmsError as error:
                 # Bad rows stay bad: Spark must not try again, and the user wants the sentence alone.
-                yield _row(REFUSED, _refusal(number, wrong))
+                yield _row(REFUSED, _refusal(number, error))
                 continue
-            yield from (_row(i, _sent(part)) for i, part in enumerate(work.shards(found, self.count)))
+            yield from (_row(i, _to_payload(part)) for i, part in enumerate(work.shards(finding, self.count)))
 
 
 @dataclass(frozen=True)
-class _Merge:
-    """From all parts of some shards to one for each."""
+class _MergeShards:
+    """From all parts of some shards to one part per shard."""
 
     sent: Broadcast[Any]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         work, _ = self.sent.value
         parts = defaultdict[int, list[Any]](list)
-        for shard, payload in _pairs(batches):
-            parts[shard].append(payload)
-        yield from (_row(REFUSED, text) for text in parts.pop(REFUSED, []))
+        for batch in batches:
+            for shard, payload in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+                parts[shard].append(payload)
+        yield from (_row(REFUSED, payload) for payload in parts.pop(REFUSED, []))
         for shard in sorted(parts):
-            together = work.merged(_received(payload, work.task) for payload in parts.pop(shard))
-            yield _row(shard, _sent(together))
+            merged = work.merged(_from_payload(payload, work.task) for payload in parts.pop(shard))
+            yield _row(shard, _to_payload(merged))
 
 
 @dataclass(frozen=True)
-class _Do:
-    """Some work on the piece of a number."""
+class _WorkOnPiece:
+    """Some work on the piece with a given number."""
 
     sent: Broadcast[Any]
 
@@ -192,38 +192,41 @@ class _Do:
         work, pieces = self.sent.value
         try:
             return work(pieces[number])
-        except ManyarmsError as wrong:
-            return _Refused(_refusal(number, wrong))
+        except ManyarmsError as error:
+            return _Refusal(_refusal(number, error))
 
 
 @dataclass(frozen=True)
-class _Refused:
-    """In the place of a result: what is wrong with the rows of a piece."""
+class _Refusal:
+    """The error of a piece, in the place of its result."""
 
     payload: bytes
 
 
 @dataclass(frozen=True)
-class _OnFinding:
-    """Some work on the finding in a row."""
+class _WorkOnRow:
+    """Some work on the finding in a row of a table."""
 
     work: Callable[[Finding[Any]], Any]
     task: Task[Any]
 
     def __call__(self, row: Any) -> Any:
-        return self.work(_received(row.payload, self.task))
+        return self.work(_from_payload(row.payload, self.task))
 
 
-class _OnExecutors(Spread[Found]):
-    def __init__(self, table: DataFrame, task: Task[Found]):
+class _ExecutorShards(Shards[Answer]):
+    """Shards in a table on the cluster."""
+
+    def __init__(self, table: DataFrame, task: Task[Answer]):
         self._table, self._task = table, task
 
-    def map(self, work: Callable[[Found], Result]) -> list[Result]:
-        return self.of_findings(OnFound(work))
+    def map(self, work: Callable[[Answer], Result]) -> list[Result]:
+        return self.map_findings(AnswerWork(work))
 
-    def of_findings(self, work: Callable[[Finding[Found]], Result]) -> list[Result]:
-        with _told_of_python():
-            return self._table.rdd.map(_OnFinding(work, self._task)).collect()
+    def map_findings(self, work: Callable[[Finding[Answer]], Result]) -> list[Result]:
+        """The results of some work on every shard together with its dropped rows."""
+        with _explained_failures():
+            return self._table.rdd.map(_WorkOnRow(work, self._task)).collect()
 
 
 LOCAL_SETTINGS = {
@@ -241,47 +244,41 @@ def _import() -> None:
         import pyspark  # noqa: F401, PLC0415  # pyright: ignore[reportUnusedImport]
     except ModuleNotFoundError as missing:
         raise EngineError(
-            f'engine="spark" needs {missing.name}: pip install "manyarms[spark]", and Java 17.'
+            f"spark needs the library {missing.name}.",
+            'Install it: pip install "manyarms[spark]". Spark also needs Java 17.',
+            argument="engine",
         ) from missing
 
 
 @contextmanager
-def _told_of_python() -> Generator[None]:
-    """Executors whose Python lacks a library say so at the end of a page of Java: here in a sentence."""
+def _explained_failures() -> Generator[None]:
+    """Say in a sentence that executors lack a library, which Spark says at the end of a page of Java."""
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     try:
         yield
     except (PySparkException, Py4JJavaError) as failed:
-        lacking = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(failed))
-        if lacking is None:
+        missing = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(failed))
+        if missing is None:
             raise
+        everywhere = '"spark.pyspark.python" to a Python that has "manyarms[spark]" on every executor.'
         raise EngineError(
-            f"the executors of this Spark session run a Python without {lacking[1]}. Before the session is made, set "
-            'os.environ["PYSPARK_PYTHON"] = sys.executable on one machine, or "spark.pyspark.python" to a Python of '
-            'every executor that has "manyarms[spark]".'
+            f"the executors of this Spark session run a Python without {missing[1]}.",
+            f'Before you make the session, set os.environ["PYSPARK_PYTHON"] = sys.executable on one machine, or '
+            f"{everywhere}",
+            flag_remedy=f"Set PYSPARK_PYTHON in the environment on one machine, or the Spark setting {everywhere}",
         ) from failed
 
 
 @contextmanager
 def _broadcast(session: SparkSession, value: Any) -> Generator[Any]:
-    """A value that is sent to every executor once, and forgotten at the end."""
+    """A value that is sent to every executor once, and removed there at the end of the block."""
     sent = session.sparkContext.broadcast(value)
     try:
         yield sent
     finally:
         sent.destroy()
-
-
-def _numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
-    for batch in batches:
-        yield from batch.column(0).to_pylist()
-
-
-def _pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any]]:
-    for batch in batches:
-        yield from zip(batch.column(0).to_pylist(), batch.column(1), strict=True)
 
 
 def _row(shard: int, payload: Any) -> pa.RecordBatch:
@@ -291,25 +288,26 @@ def _row(shard: int, payload: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=["shard", "payload"])
 
 
-def _sent(finding: Finding[Any]) -> bytes:
+def _to_payload(finding: Finding[Any]) -> bytes:
     return to_bytes(*describe(finding))
 
 
-def _received(payload: Any, task: Task[Found]) -> Finding[Found]:
+def _from_payload(payload: Any, task: Task[Answer]) -> Finding[Answer]:
     data = payload.as_buffer() if hasattr(payload, "as_buffer") else payload
     kinds = {kind.saved_as: kind for kind in (Finding, DroppedRows, *task.kinds)}
-    found = rebuild(*from_bytes(data), kinds)
-    assert isinstance(found, Finding)
-    return found
+    finding = rebuild(*from_bytes(data), kinds)
+    assert isinstance(finding, Finding)
+    return finding
 
 
-def _refusal(number: int, wrong: ManyarmsError) -> bytes:
-    return json.dumps([number, type(wrong).__name__, str(wrong)]).encode()
+def _refusal(number: int, error: ManyarmsError) -> bytes:
+    fields = {"argument": error.argument, "flag_remedy": error.flag_remedy}
+    return json.dumps([number, type(error).__name__, [error.problem, error.remedy], fields]).encode()
 
 
 def _raise_refusal(payloads: Iterable[Any]) -> None:
-    """The error of the first piece that was refused, as if it had been raised here."""
-    refusals = sorted(json.loads(bytes(payload)) for payload in payloads)
+    """Raise the error of the first refused piece, as if it had been raised here."""
+    refusals = [json.loads(bytes(payload)) for payload in payloads]
     if refusals:
-        _, kind, text = refusals[0]
-        raise getattr(errors, kind, errors.InputError)(text)
+        _, kind, sentences, fields = min(refusals, key=itemgetter(0))
+        raise getattr(errors, kind, errors.InputError)(*sentences, **fields)

@@ -1,7 +1,4 @@
-"""Several policies under several estimators, in one table.
-
-Which of several estimators to believe: SLOPE++ (Su et al. 2020; Tucker and Lee 2021).
-"""
+"""Several policies under several estimators in one table; and SLOPE++, which chooses among estimators."""
 
 from __future__ import annotations
 
@@ -32,21 +29,21 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class Comparison(Tabular):
-    """What `compare` returns: a tidy table, and what was left out of it.
+    """Policies under estimators: the result of `compare`.
 
     Attributes:
-        rows: One for each policy and estimator.
-        left_out: The pairs that were not reported, with the reason.
+        rows: One row per policy and estimator.
+        left_out: Pairs of policy and estimator that were not reported, with the reason.
     """
 
     rows: tuple[ComparisonRow, ...]
     left_out: tuple[tuple[str, str, str], ...] = ()
 
     def records(self, level: float = 0.95) -> list[dict[str, Any]]:
-        """A plain record for each policy and estimator.
+        """One plain record per policy and estimator.
 
         Args:
-            level: Of the intervals.
+            level: Level of the intervals.
         """
         return [{"policy": row.policy, "estimator": row.estimator, **row.estimate.record(level)} for row in self.rows]
 
@@ -65,7 +62,7 @@ class Comparison(Tabular):
                 f"{row.policy:<{wide[0]}}  {row.estimator:<{wide[1]}}  {row.estimate.value:>10.4g}  "
                 f"{f'{low:.4g} to {high:.4g}':>24}  {len(row.estimate.warnings) or '-'}"
             )
-        lines += [f"left out: {policy} under {estimator}: {why}" for policy, estimator, why in self.left_out]
+        lines += [f"left out: {policy} under {estimator}: {reason}" for policy, estimator, reason in self.left_out]
         return "\n".join(lines)
 
 
@@ -78,18 +75,19 @@ def compare(
     allow_training_rounds: bool = False,
     progress: Progress = False,
 ) -> Comparison:
-    """Judge every policy by every estimator.
+    """Evaluate every policy by every estimator.
 
-    A sampling estimate of a policy (or with a reward model) that was learned from these very rounds is optimistic: it
-    is left out, and said so, unless asked for. An estimator that refuses a policy is left out with its reason.
+    A sampling estimate is optimistic when the policy, or the estimator's reward model, was learned from these rounds.
+    Such a pair is left out, with that reason, unless `allow_training_rounds` is set. An estimator that refuses a policy
+    is left out with its reason too.
 
     Args:
-        policies: By name; a plain list is numbered.
-        logs: Logged rounds; best those of `logs.split(...)` that nothing was learned from.
-        estimators: What to judge by.
-        eligible: Which actions the policies may choose where; None for all.
-        allow_training_rounds: Report estimates on training rounds too; they carry a warning.
-        progress: True draws a bar with the time left; a function is called as progress(done, total) each time.
+        policies: Policies by name. A plain list is numbered.
+        logs: Logged rounds, best the part of `logs.split(...)` that nothing was learned from.
+        estimators: Estimators to evaluate by.
+        eligible: The actions that the policies may choose in each round; None for all.
+        allow_training_rounds: Report estimates on training rounds too. They carry a warning.
+        progress: True draws a bar with the time left. A function is called as progress(done, total) after each pair.
     """
     if not policies or not estimators:
         raise InputError("compare needs at least one policy and one estimator.")
@@ -97,25 +95,25 @@ def compare(
         policies = {f"{type(policy).__name__} {i}": policy for i, policy in enumerate(policies)}
     rows: list[ComparisonRow] = []
     left_out: list[tuple[str, str, str]] = []
-    pairs = [(name, policy, judge) for name, policy in policies.items() for judge in estimators]
+    pairs = [(name, policy, estimator) for name, policy in policies.items() for estimator in estimators]
     with reporter(progress, len(pairs), "estimates") as report:
-        for done, (name, policy, judge) in enumerate(pairs, start=1):
+        for done, (name, policy, estimator) in enumerate(pairs, start=1):
             try:
-                estimate = judge.estimate(policy, logs, eligible=eligible)
+                estimate = estimator.estimate(policy, logs, eligible=eligible)
             except InputError as cause:
-                # One estimator that cannot judge one policy must not cost the others their answer.
-                left_out.append((name, judge.name, str(cause)))
+                # One estimator that refuses one policy must not cost the others their answer.
+                left_out.append((name, estimator.name, str(cause)))
             else:
                 if estimate.diagnostics.get("evaluated_on_training_rounds") and not allow_training_rounds:
-                    left_out.append((name, judge.name, "learned from these rounds"))
+                    left_out.append((name, estimator.name, "learned from these rounds"))
                 else:
-                    rows.append(ComparisonRow(name, judge.name, estimate))
+                    rows.append(ComparisonRow(name, estimator.name, estimate))
             report(done, len(pairs))
     return Comparison(tuple(rows), tuple(left_out))
 
 
 class SlopeChoice(NamedTuple):
-    """The estimator that SLOPE++ settles on, and what it says."""
+    """The estimator that SLOPE++ chooses, with its estimate."""
 
     estimator: Estimator
     estimate: Estimate
@@ -124,33 +122,33 @@ class SlopeChoice(NamedTuple):
 def slope(
     estimators: Sequence[Estimator], policy: Policy, logs: LoggedData, *, level: float = 0.95, eligible: Any = None
 ) -> SlopeChoice:
-    """The narrowest estimator whose interval is still at peace with all wider ones.
+    """The narrowest estimator whose interval still agrees with all wider ones (Su et al. 2020; Tucker and Lee 2021).
 
-    Estimators are put in order of the width of their intervals, widest (least biased) first. One is accepted as long as
-    |value_i - value_j| ≤ width_i + (√6 - 1) width_j for all wider j; the last accepted is the answer. Use it on one
-    estimator at several clips, caps, thresholds or shrinkages.
+    Estimators are sorted by the width of their intervals, widest (least biased) first. Estimator i is accepted as long
+    as |value_i - value_j| ≤ width_i + (√6 - 1) width_j for all wider j, and the last one accepted is the answer. Use it
+    to choose the clip, cap, threshold or shrinkage of one estimator.
 
     Args:
-        estimators: Candidates of one kind, from cautious to bold; the order given does not matter.
-        policy: The target.
+        estimators: Candidates of one kind, in any order.
+        policy: The target policy.
         logs: Logged rounds.
         level: Level of the intervals.
-        eligible: Which actions the target may choose where; None for all.
+        eligible: The actions that the target may choose in each round; None for all.
     """
     if not estimators:
         raise InputError("slope needs at least one estimator to choose from.")
     level = as_scalar("level", level, above=0.0, below=1.0)
-    found = [SlopeChoice(e, e.estimate(policy, logs, eligible=eligible)) for e in estimators]
-    found.sort(key=lambda c: -_half_width(c.estimate, level))
-    widths = np.array([_half_width(c.estimate, level) for c in found])
-    values = np.array([c.estimate.value for c in found])
+    candidates = [SlopeChoice(e, e.estimate(policy, logs, eligible=eligible)) for e in estimators]
+    candidates.sort(key=lambda c: -_half_width(c.estimate, level))
+    widths = np.array([_half_width(c.estimate, level) for c in candidates])
+    values = np.array([c.estimate.value for c in candidates])
     chosen = 0
-    for i in range(1, len(found)):
+    for i in range(1, len(candidates)):
         gap = np.abs(values[i] - values[:i])
         if (gap > widths[i] + (np.sqrt(6.0) - 1.0) * widths[:i]).any():
             break
         chosen = i
-    return found[chosen]
+    return candidates[chosen]
 
 
 def _half_width(estimate: Estimate, level: float) -> float:

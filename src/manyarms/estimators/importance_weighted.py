@@ -1,31 +1,33 @@
 """Estimators built on importance weights w_i = π(a_i | x_i) / π_0(a_i | x_i), with or without a reward model.
 
-All are one of two sums, mean of w r or mean of w (r - r̂(x, a)) + Σ_a π(a | x) r̂(x, a), and differ in what they do to w.
+Each averages w r, or w (r - r̂(x, a)) + Σ_a π(a | x) r̂(x, a) where there is a model. They differ in how they change w.
+The last two take logs of several logging policies (Agarwal et al., 2017).
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_scalar
+from manyarms._base.checks import Array, as_actions, as_scalar, check_rows
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
-from manyarms.errors import InputError, RangeError
-from manyarms.estimators.estimator import EstimatorOptions, Rounds, SamplingEstimator
-from manyarms.estimators.logging_policy import propensities_of
+from manyarms.core.policy import Policy, row_weights
+from manyarms.errors import InputError, RangeError, ShapeError
+from manyarms.estimators.estimator import EstimatorOptions, Rounds, SamplingEstimator, check_target
+from manyarms.estimators.logging_policy import as_clip, propensities_of
 from manyarms.estimators.reward_model import ModelEstimator
 
 
 class WeightedEstimator(ModelEstimator):
-    """mean of w̃ r, or mean of w̃ (r - r̂) + Σ_a π r̂ when there is a reward model.
+    """mean of w̃ r, or mean of w̃ (r - r̂) + Σ_a π r̂ with a reward model.
 
     Args:
-        model: A fitted posterior or a `CrossFit`; None for none.
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        model: A fitted posterior or a `CrossFit`; None for no model.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     self_normalised = False
@@ -53,22 +55,17 @@ class WeightedEstimator(ModelEstimator):
         )
 
 
-class _Clipped(WeightedEstimator):
+class _ClippedWeights(WeightedEstimator):
     """w with a floor on the propensity and a ceiling on the weight."""
 
-    def __init__(
-        self,
-        model: Any = None,
-        clip: float | None = None,
-        cap: float | None = None,
-        **options: Unpack[EstimatorOptions],
-    ):
+    def __init__(self, model: Any, clip: float | None, cap: float | None, **options: Unpack[EstimatorOptions]):
         super().__init__(model, **options)
-        self.clip = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
+        self.clip = as_clip(clip)
         if self.clip > 1:
             raise RangeError(
-                f"clip is a floor on the propensity, from 0 to 1; got {self.clip:g}. For weights of at most "
-                f"{self.clip:g} pass cap={self.clip:g}."
+                f"is a floor on the propensity, from 0 to 1; got {self.clip:g}.",
+                f"For weights of at most {self.clip:g} pass cap={self.clip:g}.",
+                argument="clip",
             )
         self.cap = np.inf if cap is None else as_scalar("cap", cap, above=0.0)
 
@@ -76,13 +73,13 @@ class _Clipped(WeightedEstimator):
         return np.minimum(target / np.maximum(propensities, self.clip), self.cap)
 
 
-class IPS(_Clipped):
+class IPS(_ClippedWeights):
     """mean of w r: unbiased where the logging policy has support and nothing is clipped (Horvitz and Thompson).
 
     Args:
-        clip: A floor on the propensity, as in the paper.
-        cap: A ceiling on the weight.
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        clip: Floor on the propensity, as in the paper.
+        cap: Ceiling on the weight.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     name = "IPS"
@@ -98,15 +95,15 @@ class SNIPS(IPS):
     self_normalised = True
 
 
-class DR(_Clipped):
+class DR(_ClippedWeights):
     """mean of w (r - r̂) + Σ_a π r̂: unbiased when either the weights or the model are right (Dudik et al.).
 
     Args:
-        model: What `fit` returned, sDM as well as DM (Freq); or a `CrossFit`, which keeps the errors of model and
-            rounds apart when both come from the same logs.
-        clip: A floor on the propensity.
-        cap: A ceiling on the weight.
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        model: A fitted posterior, whether sDM or DM (Freq). Or a `CrossFit`, which keeps the errors of model and rounds
+            apart when both come from the same logs.
+        clip: Floor on the propensity.
+        cap: Ceiling on the weight.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     name = "DR"
@@ -114,7 +111,7 @@ class DR(_Clipped):
     def __init__(
         self, model: Any, clip: float | None = None, cap: float | None = None, **options: Unpack[EstimatorOptions]
     ):
-        super().__init__(model, clip=clip, cap=cap, **options)
+        super().__init__(model, clip, cap, **options)
 
 
 class SNDR(DR):
@@ -124,88 +121,86 @@ class SNDR(DR):
     self_normalised = True
 
 
-class _Tuned(WeightedEstimator):
-    """An estimator with a model and one number."""
-
-    def __init__(self, model: Any, parameter: float, **options: Unpack[EstimatorOptions]):
-        super().__init__(model, **options)
-        self.parameter = parameter
-
-
-class SwitchDR(_Tuned):
+class SwitchDR(WeightedEstimator):
     """DR with the weights above a threshold set to zero: the model alone answers there (Wang et al.).
 
     Args:
-        model: What `fit` returned, or a `CrossFit`.
-        threshold: 0 is DM; infinity is DR.
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        model: A fitted posterior, or a `CrossFit`.
+        threshold: Largest weight that is kept; 0 is DM, infinity is DR.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     name = "Switch-DR"
 
     def __init__(self, model: Any, threshold: float, **options: Unpack[EstimatorOptions]):
-        super().__init__(model, _non_negative("threshold", threshold), **options)
+        super().__init__(model, **options)
+        self.threshold = _non_negative("threshold", threshold)
 
     def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
         weights = target / propensities
-        return np.where(weights <= self.parameter, weights, 0.0)
+        return np.where(weights <= self.threshold, weights, 0.0)
 
 
-class DRos(_Tuned):
+class DRos(WeightedEstimator):
     """DR with optimistic shrinkage, w̃ = λ w / (w² + λ) (Su et al.).
 
     Args:
-        model: What `fit` returned, or a `CrossFit`.
+        model: A fitted posterior, or a `CrossFit`.
         shrinkage: λ; 0 is DM, infinity is DR.
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     name = "DRos"
 
     def __init__(self, model: Any, shrinkage: float, **options: Unpack[EstimatorOptions]):
-        super().__init__(model, _non_negative("shrinkage", shrinkage), **options)
+        super().__init__(model, **options)
+        self.shrinkage = _non_negative("shrinkage", shrinkage)
 
     def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
         weights = target / propensities
-        if np.isinf(self.parameter):
+        if np.isinf(self.shrinkage):
             return weights
-        return np.where(weights > 0, self.parameter * weights / np.maximum(weights**2 + self.parameter, _TINY), 0.0)
+        return np.where(weights > 0, self.shrinkage * weights / np.maximum(weights**2 + self.shrinkage, _TINY), 0.0)
 
 
-class SubGaussianIPS(WeightedEstimator):
+class _SubGaussianWeights(WeightedEstimator):
+    """w̃ = w / (1 - λ + λ w), which has sub-Gaussian tails (Metelli et al.)."""
+
+    def __init__(self, model: Any, parameter: float, **options: Unpack[EstimatorOptions]):
+        super().__init__(model, **options)
+        self.parameter = as_scalar("parameter", parameter, at_least=0.0, at_most=1.0)
+
+    def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
+        weights = target / propensities
+        # At λ = 1 and w = 0 both sides of the fraction vanish; a weight of zero stays zero.
+        below = 1.0 - self.parameter + self.parameter * weights
+        return np.where(weights > 0, weights / np.maximum(below, _TINY), 0.0)
+
+
+class SubGaussianIPS(_SubGaussianWeights):
     """IPS with w̃ = w / (1 - λ + λ w), which has sub-Gaussian tails (Metelli et al.).
 
     Args:
         parameter: λ in [0, 1]; 0 is IPS.
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     name = "SG-IPS"
 
     def __init__(self, parameter: float, **options: Unpack[EstimatorOptions]):
-        super().__init__(**options)
-        self.parameter = _share("parameter", parameter)
-
-    def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
-        return _sub_gaussian(target / propensities, self.parameter)
+        super().__init__(None, parameter, **options)
 
 
-class SubGaussianDR(_Tuned):
+class SubGaussianDR(_SubGaussianWeights):
     """DR with w̃ = w / (1 - λ + λ w).
 
     Args:
-        model: What `fit` returned, or a `CrossFit`.
+        model: A fitted posterior, or a `CrossFit`.
         parameter: λ in [0, 1]; 0 is DR.
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     name = "SG-DR"
-
-    def __init__(self, model: Any, parameter: float, **options: Unpack[EstimatorOptions]):
-        super().__init__(model, _share("parameter", parameter), **options)
-
-    def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
-        return _sub_gaussian(target / propensities, self.parameter)
 
 
 class ExponentialSmoothing(WeightedEstimator):
@@ -213,14 +208,14 @@ class ExponentialSmoothing(WeightedEstimator):
 
     Args:
         alpha: α in [0, 1]; 1 is IPS.
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     name = "ES"
 
     def __init__(self, alpha: float, **options: Unpack[EstimatorOptions]):
         super().__init__(**options)
-        self.alpha = _share("alpha", alpha)
+        self.alpha = as_scalar("alpha", alpha, at_least=0.0, at_most=1.0)
 
     def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
         return target / propensities**self.alpha
@@ -231,7 +226,7 @@ class LogarithmicSmoothing(SamplingEstimator):
 
     Args:
         parameter: λ, at least 0; 0 is IPS.
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     name = "LS"
@@ -241,53 +236,152 @@ class LogarithmicSmoothing(SamplingEstimator):
         self.parameter = as_scalar("parameter", parameter, at_least=0.0)
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
-        if (logs.rewards < 0).any():
-            row = int(np.argmax(logs.rewards < 0))
-            raise InputError(
-                f"logarithmic smoothing needs rewards that are not negative; row {row} has {logs.rewards[row]}. "
-                "Shift the rewards, or use IPS."
-            )
+        check_log_smoothing(logs)
         propensities, estimated = propensities_of(logs)
         weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / propensities
         product = weights * logs.rewards
         smoothed = product if self.parameter == 0 else np.log1p(self.parameter * product) / self.parameter
-        figures = {"estimated_propensities": float(estimated)}
-        return Rounds(np.zeros(len(logs)), smoothed, None, weights, propensities, figures)
+        diagnostics = {"estimated_propensities": float(estimated)}
+        return Rounds(np.zeros(len(logs)), smoothed, None, weights, propensities, diagnostics)
 
 
 class Replay(SamplingEstimator):
     """The mean reward of the rounds whose logged action is the policy's: right when logging was uniform (Li et al.).
 
     Args:
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     name = "replay"
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
-        chance = policy.probability_of(logs.contexts, logs.actions, eligible=eligible)
-        if not np.all((chance < 1e-9) | (chance > 1 - 1e-9)):
-            row = int(np.argmin((chance < 1e-9) | (chance > 1 - 1e-9)))
+        probability = policy.probability_of(logs.contexts, logs.actions, eligible=eligible)
+        certain = (probability < 1e-9) | (probability > 1 - 1e-9)
+        if not certain.all():
+            row = int(np.argmin(certain))
             raise InputError(
-                f"replay needs a policy without chance; it has probability {chance[row]:.3g} in row {row}."
+                f"replay needs a deterministic policy; this one has probability {probability[row]:.3g} in row {row}."
             )
-        matched = np.round(chance)
-        figures = {"n_matched": float(matched.sum())}
-        return Rounds(np.zeros(len(logs)), matched * logs.rewards, matched, figures=figures, used=matched)
+        matched = np.round(probability)
+        diagnostics = {"n_matched": float(matched.sum())}
+        return Rounds(np.zeros(len(logs)), matched * logs.rewards, matched, diagnostics=diagnostics, used=matched)
 
 
-def _sub_gaussian(weights: Float[Array, " n"], parameter: float) -> Float[Array, " n"]:
-    # At λ = 1 and w = 0 both sides of the fraction vanish; a weight of zero stays zero.
-    below = 1.0 - parameter + parameter * weights
-    return np.where(weights > 0, weights / np.maximum(below, _TINY), 0.0)
+class _StratifiedEstimator(ModelEstimator):
+    """An estimator for rounds that know which policy logged them, perhaps with a reward model."""
+
+    def __init__(self, strata: Any, model: Any, **options: Unpack[EstimatorOptions]):
+        super().__init__(model, **options)
+        self.strata: Int[Array, " n"] = as_actions("strata", strata)
+
+    def _check_strata(self, logs: LoggedData) -> None:
+        if len(self.strata) != len(logs):
+            raise ShapeError(
+                f"must name the logging policy of every round: {len(logs)}; got {len(self.strata)}.",
+                "After a split, pass strata[part.rows].",
+                argument="strata",
+            )
+
+
+class BalancedIPS(_StratifiedEstimator):
+    """IPS against the mixture of all logging policies: w = π / Σ_j ρ_j π_j, with ρ_j the share of rounds of policy j.
+
+    A round that one policy would hardly have logged, but another would, gets no large weight. With a model it is
+    balanced DR.
+
+    Args:
+        logging_policies: One policy per stratum.
+        strata: (n,) Number of the policy that logged each round.
+        model: A fitted posterior, or a `CrossFit`; None for no model.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
+    """
+
+    name = "balanced IPS"
+
+    def __init__(
+        self, logging_policies: Sequence[Policy], strata: Any, model: Any = None, **options: Unpack[EstimatorOptions]
+    ):
+        super().__init__(strata, model, **options)
+        self.logging_policies = tuple(logging_policies)
+        if int(self.strata.max(initial=-1)) >= len(self.logging_policies):
+            raise ShapeError(
+                f"name policy {int(self.strata.max())}; only {len(self.logging_policies)} were given.",
+                argument="strata",
+            )
+
+    def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
+        self._check_strata(logs)
+        residual, direct = self.residual(policy, logs, eligible)
+        counts = row_weights(logs.weights, len(logs))
+        for logging in self.logging_policies:
+            check_target(logging, logs)
+        shares = np.bincount(self.strata, weights=counts, minlength=len(self.logging_policies)) / counts.sum()
+        mixture = np.zeros(len(logs))
+        for share, logging in zip(shares, self.logging_policies, strict=True):
+            mixture += share * logging.probability_of(logs.contexts, logs.actions)
+        mixture = np.where(counts > 0, mixture, 1.0)
+        if mixture.min() <= 0:
+            raise InputError(f"no logging policy can have logged the action of row {int(np.argmin(mixture))}.")
+        weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / mixture
+        return Rounds(direct, weights * residual, None, weights, mixture)
+
+
+class WeightedIPS(_StratifiedEstimator):
+    """One IPS per stratum, combined by their precisions: policies close to the target count for more.
+
+    With a model it is weighted DR.
+
+    Args:
+        strata: (n,) Number of the policy that logged each round.
+        model: A fitted posterior, or a `CrossFit`; None for no model.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
+    """
+
+    name = "weighted IPS"
+
+    def __init__(self, strata: Any, model: Any = None, **options: Unpack[EstimatorOptions]):
+        super().__init__(strata, model, **options)
+
+    def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
+        self._check_strata(logs)
+        residual, direct = self.residual(policy, logs, eligible)
+        propensities, estimated = propensities_of(logs)
+        weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / propensities
+        contributions = weights * residual + direct
+        scale, mean = _precision_scale(contributions, self.strata, row_weights(logs.weights, len(logs)))
+        diagnostics = {"estimated_propensities": float(estimated)}
+        zeros = np.zeros(len(logs))
+        return Rounds(zeros, scale * contributions, None, weights, propensities, diagnostics, centre=scale * mean)
+
+
+def check_log_smoothing(logs: LoggedData) -> None:
+    """Refuse negative rewards, whose logarithm is not defined."""
+    check_rows(
+        "rewards", logs.rewards, lambda r: r >= 0, InputError, "must not be negative for logarithmic smoothing",
+        "Shift the rewards, or use IPS.",
+    )  # fmt: skip
+
+
+def _precision_scale(
+    contributions: Float[Array, " n"], strata: Int[Array, " n"], counts: Float[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Factors that turn the mean over rounds into the precision-weighted mean over strata, and the means of strata."""
+    stratum = np.unique(strata, return_inverse=True)[1]
+    size = np.bincount(stratum, weights=counts)
+    if size.min() <= 1:
+        raise InputError("every stratum needs at least 2 rounds, or its precision is unknown.", "Use balanced IPS.")
+    mean = np.bincount(stratum, weights=counts * contributions) / size
+    variance = np.bincount(stratum, weights=counts * (contributions - mean[stratum]) ** 2) / (size - 1)
+    # A stratum without any variance would take all weight; it is given the smallest that others have.
+    positive = variance[variance > 0]
+    variance = np.maximum(variance, positive.min() if len(positive) else 1.0)
+    precision = size / variance
+    scale = precision / precision.sum() / size * counts.sum()
+    return scale[stratum], mean[stratum]
 
 
 def _non_negative(name: str, value: float) -> float:
     return float(value) if value == np.inf else as_scalar(name, value, at_least=0.0)
-
-
-def _share(name: str, value: float) -> float:
-    return as_scalar(name, value, at_least=0.0, at_most=1.0)
 
 
 _TINY = np.finfo(float).tiny

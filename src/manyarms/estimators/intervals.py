@@ -1,7 +1,7 @@
-"""From per-round contributions to a standard error and an interval: normal, bootstrap, empirical Bernstein.
+"""Standard errors and intervals of sampling estimates: normal, bootstrap, empirical Bernstein.
 
-A sampling estimate is mean(direct) + mean(numerator) / mean(denominator) over rounds; the ratio is what self-normalised
-estimators have, and its denominator is 1 for the others. When rounds come in groups (users see many), the groups are
+A sampling estimate is mean(direct) + mean(numerator) / mean(denominator) over rounds. Self-normalised estimators have
+a ratio; for the others the denominator is 1. When rounds come in groups, such as the rounds of one user, the groups are
 the independent units, and everything here counts groups.
 """
 
@@ -24,11 +24,11 @@ class Units:
     """Sums over independent units: rounds, or groups of them.
 
     Attributes:
-        direct: Σ over the unit's rounds of what is averaged as it is.
-        numerator: Σ of what is divided.
-        denominator: Σ of what it is divided by; None when nothing is.
-        size: Σ of the rounds' own weights.
-        grouped: Whether a unit is a group. A round of weight 2 is two rounds; a group is one unit whatever its size.
+        direct: (u,) Sums of the direct terms of each unit's rounds.
+        numerator: (u,) Sums of the numerators.
+        denominator: (u,) Sums of the denominators; None for no division.
+        size: (u,) Sums of the rounds' own weights.
+        grouped: True when a unit is a group. A round of weight 2 is two rounds; a group is one unit whatever its size.
     """
 
     direct: Float[Array, " u"]
@@ -66,22 +66,22 @@ class Units:
 
     @property
     def count(self) -> float:
-        """How many independent units there are: a round of weight 2 is two, a group is one."""
+        """The number of independent units: a round of weight 2 is two, a group is one."""
         return float(len(self.size)) if self.grouped else float(self.size.sum())
 
     def resampled(self, rng: np.random.Generator, n_draws: int) -> Float[Array, " b"]:
-        """The estimate on other draws of the same units, with replacement."""
+        """The estimate on units drawn with replacement, `n_draws` times."""
         columns = np.stack([self.direct, self.numerator, self._below, self.size])
         n = len(self.size)
         if self.grouped or (self.size == 1).all():
             direct, numerator, below, size = columns[:, rng.integers(0, n, (n_draws, n))].sum(axis=2)
         else:
-            some = self.size > 0
-            each = columns[:, some] / self.size[some]
-            shares = self.size[some] / self.size.sum()
+            kept = self.size > 0
+            per_round = columns[:, kept] / self.size[kept]
+            shares = self.size[kept] / self.size.sum()
             counts = rng.multinomial(max(2, round(self.count)), shares, size=n_draws)
-            direct, numerator, below, size = (counts @ each.T).T
-        # A draw in which a self-normalised estimator has no weight at all says nothing of the ratio.
+            direct, numerator, below, size = (counts @ per_round.T).T
+        # A draw in which a self-normalised estimator has no weight at all leaves the ratio undefined.
         ratio = np.divide(numerator, below, out=np.full(n_draws, np.nan), where=below > 0)
         return direct / size + ratio
 
@@ -93,7 +93,7 @@ def as_units(
     weights: Float[Array, " n"] | None,
     groups: Int[Array, " n"] | None,
 ) -> Units:
-    """Sum rounds into units. A round of weight 2 is that round twice."""
+    """Sums of rounds per unit. A round of weight 2 is that round twice."""
     size = np.ones(len(direct)) if weights is None else np.asarray(weights)
     columns = [direct * size, numerator * size, size, (size if denominator is None else denominator * size)]
     if groups is not None:
@@ -103,7 +103,7 @@ def as_units(
 
 
 class Interval(ABC):
-    """How the error of an estimate is told."""
+    """A kind of interval around a sampling estimate."""
 
     method: Method
 
@@ -126,8 +126,8 @@ class Bootstrap(Interval):
     """Quantiles of the estimate over units drawn with replacement.
 
     Args:
-        n_draws: How many times.
-        rng: A NumPy generator. Its state is kept, so the same estimate comes out each time.
+        n_draws: The number of bootstrap samples.
+        rng: A NumPy generator. It is read once, here, so the same estimate comes out each time.
     """
 
     method: Method = "bootstrap"
@@ -146,12 +146,12 @@ class Bootstrap(Interval):
 
 @dataclass(frozen=True)
 class Draws:
-    """A distribution known by draws, ascending."""
+    """A distribution given by draws from it, in ascending order."""
 
     values: Float[Array, " s"]
 
     def interval(self, level: float) -> tuple[float, float]:
-        """Quantiles."""
+        """The central interval, from quantiles of the draws."""
         low, high = np.quantile(self.values, [0.5 - level / 2, 0.5 + level / 2])
         return float(low), float(high)
 
@@ -162,11 +162,12 @@ class Draws:
 
 
 class EmpiricalBernstein(Interval):
-    """Maurer and Pontil's bound: holds for any n when contributions lie in an interval of known width, and is wide.
+    """The bound of Maurer and Pontil. It is wide, and holds for any n when contributions have a known range.
 
     Args:
-        width: That width, for one round: for IPS with rewards in [0, 1] and weights capped at c, it is c. None takes
-            the width observed, which makes it a rule of thumb and no guarantee; so it is for ratios (snIPS, snDR).
+        width: The width of the range of one round's contribution: for IPS with rewards in [0, 1] and weights capped at
+            c, it is c. None takes the observed width, which makes the bound a rule of thumb instead of a guarantee.
+            For ratios (snIPS, snDR) it is a rule of thumb in any case.
     """
 
     method: Method = "bernstein"
@@ -176,9 +177,8 @@ class EmpiricalBernstein(Interval):
 
     def shape(self, units: Units) -> Shape:
         # A group of twice the mean size can move the estimate twice as far.
-        spread = float(units.size.max() / units.size.mean()) if units.grouped else 1.0
-        values = units.influence
-        width = float(np.ptp(values)) if self.width is None else self.width * spread
+        scale = float(units.size.max() / units.size.mean()) if units.grouped else 1.0
+        width = float(np.ptp(units.influence)) if self.width is None else self.width * scale
         return _Bernstein(units.value, units.std**2 * units.count, width, units.count)
 
 
@@ -203,8 +203,8 @@ class _Bernstein:
         for _ in range(60):
             middle = (low + high) / 2
             low, high = (middle, high) if self._half(middle) < abs(self.value) else (low, middle)
-        sure = max(0.5, 1.0 - 2.0 * float(np.exp(-low)))
-        return sure if self.value > 0 else 1.0 - sure
+        probability = max(0.5, 1.0 - 2.0 * float(np.exp(-low)))
+        return probability if self.value > 0 else 1.0 - probability
 
     def _half(self, log: float) -> float:
         return float(np.sqrt(2 * self.variance * log / self.n) + 7 * self.width * log / (3 * max(self.n - 1, 1)))

@@ -1,4 +1,4 @@
-"""The logging policy, when nobody wrote it down: estimated from the logs as a policy of its own."""
+"""Propensities of a log: as logged, from its logging policy, or estimated from the logged actions."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
 MAX_MULTINOMIAL = 300
-"""Up to so many actions a multinomial logistic regression over all of them is fitted; above, one over categories."""
+"""The largest number of actions with a logistic regression over all of them; above it, one over categories."""
 
 
 class EstimatedLogging(Policy):
     """π̂_0(a | x): a logistic regression of a label on the context, times the shares of actions within the label.
 
-    With few actions every action is its own label. With many, labels are categories and the shares within a category
-    are smoothed counts that do not depend on the context; without categories that leaves counts alone.
+    With few actions, every action is its own label. With many, labels are categories, and the shares within a category
+    are smoothed counts that do not depend on the context. Without categories, only the counts remain.
 
     Args:
-        logs: The rounds whose actions are explained.
-        categories: (K,) integer categories, used above `MAX_MULTINOMIAL` actions.
-        smoothing: Added to the count of every action within its category.
-        penalty: Strength of the ridge on the logistic weights.
+        logs: Rounds whose logged actions are modelled.
+        categories: (K,) Integer categories, used above `MAX_MULTINOMIAL` actions.
+        smoothing: Number added to the count of every action within its category.
+        penalty: Strength of the ridge penalty on the logistic weights.
     """
 
     def __init__(self, logs: LoggedData, categories: Any = None, *, smoothing: float = 0.5, penalty: float = 1.0):
         if len(logs) == 0:
-            raise InputError("a logging policy cannot be estimated from an empty log; pass propensities.")
+            raise InputError("a logging policy cannot be estimated from an empty log.", "Pass propensities.")
         smoothing = as_scalar("smoothing", smoothing, above=0.0)
         penalty = as_scalar("penalty", penalty, above=0.0)
         self.n_actions, self.dim = logs.n_actions, logs.dim
@@ -61,7 +61,7 @@ class EstimatedLogging(Policy):
         return Choices(len(contexts), self.n_actions, dense=p)
 
     def probability_of(self, contexts: Any, actions: Any, *, eligible: Any = None) -> Float[Array, " n"]:
-        """π̂_0(a_i | x_i); without `eligible` it needs no row over all actions."""
+        """π̂_0(a_i | x_i); without `eligible` no row over all actions is formed."""
         if eligible is not None:
             return super().probability_of(contexts, actions, eligible=eligible)
         x = self._check_contexts(contexts)
@@ -77,7 +77,7 @@ class EstimatedLogging(Policy):
         if self._model is None:
             return np.broadcast_to(self._kept, (len(contexts), n_labels))
         out = np.zeros((len(contexts), n_labels))
-        # Labels that were never logged share what is left by `kept`.
+        # Labels that were never logged share the probability in `kept`.
         out += self._kept
         out[:, self._classes] += self._model.predict_proba(contexts) * (1.0 - self._kept.sum())
         return out
@@ -86,7 +86,7 @@ class EstimatedLogging(Policy):
 def _label_model(
     logs: LoggedData, labels: Int[Array, " K"], smoothing: float, penalty: float
 ) -> tuple[Pipeline | None, Int[Array, " c"], Float[Array, " L"]]:
-    """The logistic model of labels, the labels it knows, and a little probability kept for all labels."""
+    """The logistic model of labels, the labels it knows, and the little probability kept for every label."""
     logged = labels[logs.actions]
     n_labels = int(labels.max()) + 1
     seen = np.unique(logged)
@@ -106,48 +106,54 @@ def _label_model(
     return model, seen, kept
 
 
-def logging_of(logs: LoggedData, categories: Any = None) -> tuple[Policy, bool]:
-    """The logging policy as a function, and whether it had to be estimated."""
+def logging_policy_of(logs: LoggedData, categories: Any = None) -> tuple[Policy, bool]:
+    """The logging policy, and True when it had to be estimated."""
     if logs.logging_policy is not None:
         return logs.logging_policy, isinstance(logs.logging_policy, EstimatedLogging)
     return EstimatedLogging(logs, categories), True
 
 
 def propensities_of(logs: LoggedData, categories: Any = None) -> tuple[Float[Array, " n"], bool]:
-    """π_0(a_i | x_i) as logged, else from the logging policy, else estimated; and whether it was estimated.
+    """π_0(a_i | x_i) as logged, else from the logging policy, else estimated; and True when it was estimated.
 
-    What is eligible to the target says nothing of what was when the log was written, so π_0 is asked as it is.
+    π_0 is not restricted to the actions that are eligible for the target: those may differ from the ones eligible when
+    the log was written.
     """
     if logs.propensities is not None:
         return logs.propensities, False
-    policy, estimated = logging_of(logs, categories)
-    found = policy.probability_of(logs.contexts, logs.actions)
-    # A round of weight zero is no round.
-    found = np.where(row_weights(logs.weights, len(logs)) > 0, found, 1.0)
-    if found.min(initial=1.0) <= 0:
+    policy, estimated = logging_policy_of(logs, categories)
+    propensities = policy.probability_of(logs.contexts, logs.actions)
+    # A round of weight zero does not count.
+    propensities = np.where(row_weights(logs.weights, len(logs)) > 0, propensities, 1.0)
+    if propensities.min(initial=1.0) <= 0:
         raise PropensityError(
-            f"the logging policy gives probability zero to the action logged in row {int(np.argmin(found))}. "
-            "Check logging_policy, or pass propensities."
+            f"the logging policy gives probability zero to the action logged in row {int(np.argmin(propensities))}.",
+            "Check logging_policy, or pass propensities.",
         )
-    return found, estimated
+    return propensities, estimated
+
+
+def as_clip(clip: float | None) -> float:
+    """A floor on propensities; 0 for None."""
+    return 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
 
 
 def as_labels(name: str, value: Any, n_actions: int | None = None) -> Int[Array, " K"]:
-    """Labels 0, 1, ... of every action, from whole numbers, texts or the like, or columns of them: combinations count.
+    """Labels 0, 1, ... of every action, from whole numbers or texts, or from columns of them, whose combinations count.
 
-    Actions without a label (None) share one.
+    Actions without a label (None) share one label.
     """
     try:
         array = np.asarray(value)
     except ValueError as cause:
-        raise ShapeError(f"{name} must be a label for every action: {cause}") from cause
+        raise ShapeError(f"must have a label for every action: {cause}", argument=name) from cause
     if array.ndim not in (1, 2) or array.size == 0:
-        raise ShapeError(f"{name} must be (K,) labels or (K, c) columns of them; got shape {array.shape}.")
+        raise ShapeError(f"must be (K,) labels or (K, c) columns of them; got shape {array.shape}.", argument=name)
     # Numbers with decimals are measurements, which would make every action a label of its own.
     columns = [
         as_actions(name, column) if array.dtype.kind in "biuf" else encode(name, column).codes
         for column in (array.T if array.ndim == 2 else array[None])
     ]
     if n_actions is not None and len(array) != n_actions:
-        raise ShapeError(f"{name} must name a label for each of {n_actions} actions; got {len(array)}.")
+        raise ShapeError(f"must have a label for each of {n_actions} actions; got {len(array)}.", argument=name)
     return np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].reshape(-1)

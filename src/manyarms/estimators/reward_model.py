@@ -1,6 +1,6 @@
-"""Reward models for estimators that use one: a fitted posterior, or one fitted again without each fold.
+"""Reward models r̂(x, a) for estimators: a fitted posterior, a table, or a model fitted without each fold; and DM.
 
-The direct method as an estimator: a posterior's answer, beside the others.
+DM, the direct method, is the posterior's own estimate of a value.
 """
 
 from __future__ import annotations
@@ -29,8 +29,34 @@ from manyarms.posterior import fit
 from manyarms.posterior.posterior import Posterior
 
 
+class DM(Estimator):
+    """V(π) under a posterior: sDM, DM (Bayes) or DM (Freq), according to the prior it was fitted with.
+
+    It needs no propensities, and may be evaluated on the logs it was fitted to: a posterior already accounts for them.
+
+    Args:
+        posterior: Any posterior.
+        name: The name that tables and reports use.
+        thresholds: Limits of the diagnostics beyond which the estimate warns.
+    """
+
+    def __init__(self, posterior: Posterior, *, name: str = "DM", thresholds: Thresholds | None = None):
+        self.posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
+        self.name = name
+        self.thresholds = Thresholds() if thresholds is None else thresholds
+
+    def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
+        """The posterior of the policy's value on the logged contexts."""
+        check_target(policy, logs)
+        estimate = self.posterior.value(
+            policy, logs.contexts, eligible=eligible, weights=logs.weights, groups=logs.groups
+        )
+        warnings = diagnostic_warnings(estimate.diagnostics, self.thresholds)
+        return replace(estimate, warnings=(*estimate.warnings, *warnings))
+
+
 class RewardModel(ABC):
-    """r̂(x, a) as estimators need it."""
+    """r̂(x, a), the expected reward of an action in a context."""
 
     learned_from: tuple[Fingerprint, ...] = ()
 
@@ -40,7 +66,7 @@ class RewardModel(ABC):
 
 
 class FittedModel(RewardModel):
-    """The means of a posterior."""
+    """The expected rewards of a posterior."""
 
     def __init__(self, posterior: Posterior):
         self.posterior = posterior
@@ -53,10 +79,10 @@ class FittedModel(RewardModel):
 
 
 class TableModel(RewardModel):
-    """Rewards written down, by whatever means they were found: another library's regression, a truth that is known.
+    """Expected rewards given as a table: another library's regression, or a known truth.
 
     Args:
-        rewards: (n, K) r̂(x_i, a), a row for every round of the logs that are judged.
+        rewards: (n, K) r̂(x_i, a), with one row per round of the logs that policies are evaluated on.
     """
 
     def __init__(self, rewards: Any):
@@ -66,7 +92,8 @@ class TableModel(RewardModel):
         if self._rewards.shape != (len(logs), logs.n_actions):
             raise ShapeError(
                 f"the reward model has {self._rewards.shape[0]} rounds and {self._rewards.shape[1]} actions; the logs "
-                f"have {len(logs)} and {logs.n_actions}. Write down the rewards of the very rounds that are judged."
+                f"have {len(logs)} and {logs.n_actions}.",
+                "Pass the rewards of the very rounds that the policy is evaluated on.",
             )
         expected = np.empty(len(logs))
         for rows, share in policy.probability_chunks(logs.contexts, eligible=eligible):
@@ -75,14 +102,14 @@ class TableModel(RewardModel):
 
 
 class CrossFit(RewardModel):
-    """A reward model that never predicts a round it was fitted on: fitted once for each fold, without it.
+    """A reward model fitted once per fold, without that fold, so that it never predicts a round it was fitted on.
 
     Args:
-        prior: What to fit: structured (sDM), `prior.marginal()` (DM Bayes) or `priors.ridge` (DM Freq). With a `Hurdle`
-            a pair, or one for both.
-        likelihood: How rewards arise.
-        n_folds: Into how many folds the rounds fall; whole groups when the logs have them.
-        rng: A NumPy generator; folds are drawn once, from its state when this is made.
+        prior: The prior to fit with: structured (sDM), `prior.marginal()` (DM Bayes) or `priors.ridge` (DM Freq). With
+            a `Hurdle`, a pair of priors, or one for both.
+        likelihood: The likelihood of the rewards.
+        n_folds: The number of folds. When the logs have groups, each group is in one fold.
+        rng: A NumPy generator. It is read once, here, so the folds stay the same.
     """
 
     def __init__(
@@ -94,49 +121,53 @@ class CrossFit(RewardModel):
         rng: np.random.Generator,
     ):
         self.likelihood = likelihood if isinstance(likelihood, Hurdle) else as_likelihood(likelihood)
-        pair = prior if isinstance(self.likelihood, Hurdle) and isinstance(prior, tuple) else (prior,)
-        self._priors = tuple(as_instance("prior", one, HierarchicalGaussian, "a HierarchicalGaussian") for one in pair)
+        priors = prior if isinstance(self.likelihood, Hurdle) and isinstance(prior, tuple) else (prior,)
+        self._priors = tuple(as_instance("prior", p, HierarchicalGaussian, "a HierarchicalGaussian") for p in priors)
         self.n_folds = as_count("n_folds", n_folds, minimum=2)
         self._seed = int(as_generator(rng).integers(0, 1 << 63))
 
     @property
     def prior(self) -> HierarchicalGaussian:
-        """What is fitted; of a pair, whether there is a reward."""
+        """The prior; of a pair, that of whether there is a reward."""
         return self._priors[0]
 
     def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         if callable(eligible):
-            raise InputError("cross-fitting takes rows out of order; pass eligible as a sparse matrix or as lists.")
+            raise InputError(
+                "must not be a function here, as cross-fitting takes rows out of order.",
+                "Pass a sparse matrix, or lists.",
+                argument="eligible",
+            )
         check_model_size(self.prior, logs)
         at_logged, expected = np.empty(len(logs)), np.empty(len(logs))
         folds = self.folds(logs)
         for fold in np.unique(folds):
             rows = np.flatnonzero(folds == fold)
-            part = None if eligible is None else _rows_of(eligible, rows)
+            allowed = None if eligible is None else _eligible_rows(eligible, rows)
             model = FittedModel(self.without(logs, folds == fold))
-            at_logged[rows], expected[rows] = model.predict(policy.take(rows), logs.take(rows), part)
+            at_logged[rows], expected[rows] = model.predict(policy.take(rows), logs.take(rows), allowed)
         return at_logged, expected
 
     def without(self, logs: LoggedData, left_out: Array) -> Posterior:
-        """The model fitted on all rounds but those left out."""
+        """The posterior given all rounds except those left out."""
         kept = logs.take(np.flatnonzero(~left_out))
         if isinstance(self.likelihood, Hurdle):
             return fit(kept, (self.prior, self._priors[-1]), self.likelihood)
         return fit(kept, self.prior, self.likelihood)
 
     def folds(self, logs: LoggedData) -> Array:
-        """The fold of every round; rounds of one group are in one fold."""
+        """The fold of every round. Rounds of one group are in one fold."""
         keys = np.arange(len(logs)) if logs.groups is None else np.unique(logs.groups, return_inverse=True)[1]
         rng = np.random.default_rng(self._seed)
         return (rng.permutation(int(keys.max()) + 1) % self.n_folds)[keys]
 
 
 class ModelEstimator(SamplingEstimator):
-    """An estimator that may have a reward model: weights then multiply r - r̂ instead of r, and Σ_a π r̂ is added.
+    """An estimator with an optional reward model. With one, weights multiply r - r̂ instead of r, and Σ_a π r̂ is added.
 
     Args:
-        model: What `fit` returned, or a `CrossFit`; None for none.
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        model: A fitted posterior, or a `CrossFit`; None for no model.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     def __init__(self, model: Any, **options: Unpack[EstimatorOptions]):
@@ -154,7 +185,7 @@ class ModelEstimator(SamplingEstimator):
     def residual(
         self, policy: Policy, logs: LoggedData, eligible: Any
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """What the weights multiply, and what is added."""
+        """The terms that the weights multiply, and the terms that are added."""
         if self.model is None:
             return logs.rewards, np.zeros(len(logs))
         predicted, direct = self.model.predict(policy, logs, eligible)
@@ -162,53 +193,34 @@ class ModelEstimator(SamplingEstimator):
 
 
 def as_model(value: Any) -> RewardModel:
-    """Check what a user passed as a reward model."""
+    """The reward model that a user passed."""
     if isinstance(value, RewardModel):
         return value
     if isinstance(value, Posterior):
         return FittedModel(value)
     raise DataTypeError(
-        f"a reward model is what ma.fit returned, or ma.CrossFit(prior, ...); got {type(value).__name__}."
+        f"must be a fitted posterior or ma.CrossFit(prior, ...); got {type(value).__name__}.",
+        argument="model",
+        flag_remedy="Pass a model that `manyarms fit` wrote.",
     )
 
 
-def check_model_size(weights: HierarchicalGaussian | Posterior, logs: LoggedData) -> None:
-    """Refuse a reward model that was made for other logs."""
-    if (weights.n_actions, weights.dim) != (logs.n_actions, logs.dim):
+def check_model_size(model: HierarchicalGaussian | Posterior, logs: LoggedData) -> None:
+    """Refuse a reward model with other actions or other features than the logs."""
+    if (model.n_actions, model.dim) != (logs.n_actions, logs.dim):
         raise ShapeError(
-            f"the reward model has {weights.n_actions} actions in {weights.dim} dimensions; "
-            f"the logs have {logs.n_actions} in {logs.dim}. Pass n_actions= to LoggedData."
+            f"the reward model has {model.n_actions} actions in {model.dim} dimensions; "
+            f"the logs have {logs.n_actions} in {logs.dim}.",
+            "Pass n_actions= to LoggedData.",
+            flag_remedy="Both need the same catalog.",
         )
 
 
-def _rows_of(eligible: Any, rows: Array) -> Any:
+def _eligible_rows(eligible: Any, rows: Array) -> Any:
     if isinstance(eligible, list | tuple):
         return [eligible[i] for i in rows]
-    # One mask for all rows stays as it is.
     if sparse.issparse(eligible):
         return sparse.csr_array(eligible)[rows]
+    # One mask for all rows stays as it is.
     shared = isinstance(eligible, np.ndarray) and eligible.ndim == 1 and eligible.dtype.kind == "b"
     return eligible if shared else eligible[rows]
-
-
-class DM(Estimator):
-    """V(π) under a posterior: sDM, DM (Bayes) or DM (Freq), according to the prior it was fitted with.
-
-    It needs no propensities, and it may be judged on the logs it was fitted to: a posterior already counts them.
-
-    Args:
-        posterior: What `fit` returned.
-        name: What to call it in a table.
-        thresholds: When to warn.
-    """
-
-    def __init__(self, posterior: Posterior, *, name: str = "DM", thresholds: Thresholds | None = None):
-        self.posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
-        self.name = name
-        self.thresholds = Thresholds() if thresholds is None else thresholds
-
-    def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
-        """The posterior of the policy's value on the logged contexts."""
-        check_target(policy, logs)
-        found = self.posterior.value(policy, logs.contexts, eligible=eligible, weights=logs.weights, groups=logs.groups)
-        return replace(found, warnings=(*found.warnings, *diagnostic_warnings(found.diagnostics, self.thresholds)))

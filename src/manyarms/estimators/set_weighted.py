@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_count, as_floats, as_scalar
+from manyarms._base.checks import Array, as_count, as_floats
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy, row_weights
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.estimator import EstimatorOptions, Rounds
-from manyarms.estimators.logging_policy import as_labels, logging_of
+from manyarms.estimators.logging_policy import as_clip, as_labels, logging_policy_of
 from manyarms.estimators.reward_model import ModelEstimator
 from manyarms.linalg.indexing import shape_of
 
@@ -22,41 +22,39 @@ class SetWeighted(ModelEstimator):
     """mean of w(x, A) r with w(x, A) = π(A | x) / π_0(A | x) for the set A of the logged action.
 
     With a reward model: mean of w(x, A) (r - r̂(x, a)) + Σ_a π r̂.
+
+    Args:
+        members: (S, K) Matrix with ones where an action belongs to a set.
+        set_of_action: (K,) The set of each action.
+        model: A fitted posterior, or a `CrossFit`; None for no model.
+        clip: Floor on π_0 of a set.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     def __init__(
         self,
-        sets: sparse.csr_array,
+        members: sparse.csr_array,
         set_of_action: Int[Array, " K"],
         model: Any,
-        floor: float,
+        clip: float | None,
         **options: Unpack[EstimatorOptions],
     ):
         super().__init__(model, **options)
-        self._sets, self._set_of_action = sets, set_of_action
-        self._floor = floor
+        self._members, self._set_of_action, self._clip = members, set_of_action, as_clip(clip)
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
-        if len(self._set_of_action) != logs.n_actions:
-            raise ShapeError(
-                f"{self.name} was built for {len(self._set_of_action)} actions; the logs have {logs.n_actions}."
-            )
-        which = self._set_of_action[logs.actions]
-        # Clusters help to estimate π_0; neighbourhoods, one an action, would not.
-        partition = shape_of(self._sets)[0] < logs.n_actions
-        logging, estimated = logging_of(logs, self._set_of_action if partition else None)
-        below = logging.probability_of_sets(logs.contexts, self._sets, which)
-        # A round of weight zero is no round: its sets may be anything.
-        below = np.where(row_weights(logs.weights, len(logs)) > 0, np.maximum(below, self._floor), 1.0)
+        which, below, estimated = set_propensities(self.name, self._members, self._set_of_action, logs)
+        # A round of weight zero does not count, whatever its set.
+        below = np.where(row_weights(logs.weights, len(logs)) > 0, np.maximum(below, self._clip), 1.0)
         if below.min() <= 0:
             raise InputError(
                 f"the logging policy gives probability zero to the set of the action in row {int(np.argmin(below))}, "
-                "which it logged. Check logging_policy, or pass clip."
+                "which it logged.",
+                "Check logging_policy, or pass clip.",
             )
-        weights = policy.probability_of_sets(logs.contexts, self._sets, which, eligible=eligible) / below
+        weights = policy.probability_of_sets(logs.contexts, self._members, which, eligible=eligible) / below
         residual, direct = self.residual(policy, logs, eligible)
-        figures = {"estimated_propensities": float(estimated)}
-        return Rounds(direct, weights * residual, None, weights, None, figures)
+        return Rounds(direct, weights * residual, None, weights, None, {"estimated_propensities": float(estimated)})
 
 
 class MIPS(SetWeighted):
@@ -66,36 +64,34 @@ class MIPS(SetWeighted):
     context when there are many actions, of the action when there are few (Saito and Joachims).
 
     Args:
-        clusters: (K,) a cluster each, a whole number or a text, or (K, c) categorical embeddings, whose combinations
-            are the clusters.
-        clip: A floor on π_0 of a cluster.
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        clusters: (K,) The cluster of each action, a whole number or a text. Or (K, c) categorical embeddings, whose
+            combinations are the clusters.
+        clip: Floor on π_0 of a cluster.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     name = "MIPS"
 
     def __init__(self, clusters: Any, clip: float | None = None, **options: Unpack[EstimatorOptions]):
         labels = as_labels("clusters", clusters)
-        floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
-        super().__init__(cluster_sets(labels), labels, None, floor=floor, **options)
+        super().__init__(cluster_members(labels), labels, None, clip, **options)
 
 
 class OffCEM(SetWeighted):
     """mean of w(x, c) (r - r̂(x, a)) + Σ_a π r̂: unbiased when r̂ gets differences within a cluster right (Saito et al.).
 
     Args:
-        clusters: (K,) a cluster each, a whole number or a text, or (K, c) categorical embeddings.
-        model: What `fit` returned, or a `CrossFit`.
-        clip: A floor on π_0 of a cluster.
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        clusters: (K,) The cluster of each action, a whole number or a text; or (K, c) categorical embeddings.
+        model: A fitted posterior, or a `CrossFit`.
+        clip: Floor on π_0 of a cluster.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     name = "OffCEM"
 
     def __init__(self, clusters: Any, model: Any, clip: float | None = None, **options: Unpack[EstimatorOptions]):
         labels = as_labels("clusters", clusters)
-        floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
-        super().__init__(cluster_sets(labels), labels, model, floor=floor, **options)
+        super().__init__(cluster_members(labels), labels, model, clip, **options)
 
 
 class PolicyConvolution(SetWeighted):
@@ -104,30 +100,50 @@ class PolicyConvolution(SetWeighted):
     k = 1 is IPS; k = K is the mean of the logged rewards (Sachdeva et al.).
 
     Args:
-        embeddings: (K, e) numbers; nearness is Euclidean.
-        k: How many neighbours.
-        clip: A floor on π_0 of a neighbourhood.
-        options: `interval`, how the error is told; `thresholds`, when to warn.
+        embeddings: (K, e) Coordinates of the actions; distances are Euclidean.
+        k: The number of neighbours.
+        clip: Floor on π_0 of a neighbourhood.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
     name = "PC"
 
     def __init__(self, embeddings: Any, k: int, clip: float | None = None, **options: Unpack[EstimatorOptions]):
-        sets = neighbourhoods(embeddings, k)
-        floor = 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
-        everyone = np.arange(shape_of(sets)[0])
-        super().__init__(sets, everyone, None, floor=floor, **options)
+        members = neighbourhood_members(embeddings, k)
+        super().__init__(members, np.arange(shape_of(members)[0]), None, clip, **options)
 
 
-def neighbourhoods(embeddings: Any, k: int) -> sparse.csr_array:
-    """(K, K) with ones at the k nearest actions of every action, the action itself always among them."""
+def set_propensities(
+    name: str, members: sparse.csr_array, set_of_action: Int[Array, " K"], logs: LoggedData
+) -> tuple[Int[Array, " n"], Float[Array, " n"], bool]:
+    """The set of each logged action, π_0 of that set, and True when π_0 had to be estimated.
+
+    Args:
+        name: The estimator or learner, for the error message.
+        members: (S, K) Matrix with ones where an action belongs to a set.
+        set_of_action: (K,) The set of each action.
+        logs: Logged rounds.
+    """
+    if len(set_of_action) != logs.n_actions:
+        raise ShapeError(f"{name} was built for {len(set_of_action)} actions; the logs have {logs.n_actions}.")
+    which = set_of_action[logs.actions]
+    # Clusters help to estimate π_0; neighbourhoods, one per action, would not.
+    partition = shape_of(members)[0] < logs.n_actions
+    logging, estimated = logging_policy_of(logs, set_of_action if partition else None)
+    return which, logging.probability_of_sets(logs.contexts, members, which), estimated
+
+
+def neighbourhood_members(embeddings: Any, k: int) -> sparse.csr_array:
+    """(K, K) Matrix with ones at the k nearest actions of every action, the action itself always among them."""
     points = as_floats("embeddings", embeddings, ndim=2)
     n = len(points)
     if points.size == 0:
-        raise ShapeError(f"embeddings must have an action and a column at least; got shape {points.shape}.")
+        raise ShapeError(
+            f"must have at least one action and one column; got shape {points.shape}.", argument="embeddings"
+        )
     k = as_count("k", k)
     if k > n:
-        raise ShapeError(f"k must be at most the number of actions, {n}; got {k}.")
+        raise ShapeError(f"must be at most the number of actions, {n}; got {k}.", argument="k")
     from sklearn.neighbors import NearestNeighbors  # noqa: PLC0415
 
     near = NearestNeighbors(n_neighbors=k).fit(points).kneighbors(points, return_distance=False)
@@ -138,8 +154,8 @@ def neighbourhoods(embeddings: Any, k: int) -> sparse.csr_array:
     return sparse.csr_array((np.ones(n * k), near.reshape(-1), np.arange(n + 1) * k), shape=(n, n))
 
 
-def cluster_sets(labels: Int[Array, " K"]) -> sparse.csr_array:
-    """(L, K) with ones where an action belongs to a cluster."""
+def cluster_members(labels: Int[Array, " K"]) -> sparse.csr_array:
+    """(L, K) Matrix with ones where an action belongs to a cluster."""
     n = len(labels)
     rows = sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, int(labels.max()) + 1))
     return sparse.csr_array(rows.T.tocsr())

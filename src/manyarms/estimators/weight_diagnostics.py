@@ -1,4 +1,4 @@
-"""Is this log usable for this policy? Figures, and plain words when they are bad."""
+"""Diagnostics of importance weights: is this log usable for this policy? Numbers, and warnings where they are bad."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from manyarms.priors.prior_builder import metadata, with_missing
 
 @dataclass(frozen=True)
 class Thresholds:
-    """When to warn. Each is a figure of `Estimate.diagnostics` with the value beyond which it is bad.
+    """Limits of the figures in `Estimate.diagnostics` beyond which an estimate warns.
 
     Attributes:
-        min_effective_sample_size: (Σw)² / Σw²: how many rounds the weights are worth.
-        max_weight_share: The share of the largest single weight.
-        mean_weight_error: How far the mean weight may lie from 1; it is 1 on average when propensities are right.
-        max_unsupported_mass: The share of the policy's choices on actions never logged.
-        max_prior_share: The share of the prior's variance that the data left in a value.
+        min_effective_sample_size: Smallest (Σw)² / Σw², the effective sample size of the weights, in rounds.
+        max_weight_share: Largest share of a single round in the total weight.
+        mean_weight_error: Largest distance of the mean weight from 1, its expectation when propensities are right.
+        max_unsupported_mass: Largest share of the policy's choices on actions never logged.
+        max_prior_share: Largest share of the prior variance that the data left in a value.
     """
 
     min_effective_sample_size: float = 100.0
@@ -36,26 +36,26 @@ class Thresholds:
     max_prior_share: float = 0.5
 
 
-def weight_figures(
+def weight_diagnostics(
     weights: Float[Array, " n"], used: Float[Array, " n"], counts: Float[Array, " n"]
 ) -> dict[str, float]:
-    """What the importance weights of an estimate say of it.
+    """Mean weight, effective sample size and largest share of a round.
 
     Args:
-        weights: π / π_0 as they are: their mean is near 1 when propensities are right.
-        used: What the estimator made of them; where it uses none, it has no sample size to speak of.
-        counts: How often each round counts.
+        weights: π / π_0 before any change. Their mean is near 1 when propensities are right.
+        used: Weights that the estimator really uses. When all are zero there is no sample size.
+        counts: Row weights: how often each round counts.
     """
-    figures = {"mean_weight": float(counts @ weights / counts.sum())}
+    diagnostics = {"mean_weight": float(counts @ weights / counts.sum())}
     total, square = float(counts @ used), float(counts @ used**2)
     if square > 0:
-        figures["effective_sample_size"] = total**2 / square
-        figures["max_weight_share"] = float(used[counts > 0].max()) / total
-    return figures
+        diagnostics["effective_sample_size"] = total**2 / square
+        diagnostics["max_weight_share"] = float(used[counts > 0].max()) / total
+    return diagnostics
 
 
-def propensity_figures(propensities: Float[Array, " n"]) -> dict[str, float]:
-    """Whether propensities look as if they had been cut or rounded on their way here."""
+def propensity_diagnostics(propensities: Float[Array, " n"]) -> dict[str, float]:
+    """The smallest propensity, and a sign that propensities were rounded."""
     smallest = float(propensities.min(initial=1.0))
     # A few values may well be round (a uniform policy has one); many that all are have been cut.
     several = len(np.unique(propensities[:1000])) > 5
@@ -64,20 +64,20 @@ def propensity_figures(propensities: Float[Array, " n"]) -> dict[str, float]:
 
 
 def unsupported_mass(mass: FeatureMass, logs: LoggedData) -> float:
-    """The share of a policy's choices that fall on actions never logged."""
+    """The share of a policy's choices on actions that were never logged."""
     unseen = ~np.isin(mass.actions, logs.actions)
     return float(mass.probability[unseen].sum())
 
 
 def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, eligible: Any = None) -> Records:
-    """For each category: how often it was logged, how often the policy chooses it, how much of that was never logged.
+    """Per category: the share of logged rounds, the share of the policy's choices, and the share never logged.
 
     Args:
-        policy: The target.
+        policy: The target policy.
         logs: Logged rounds.
-        categories: (K,) hashable labels of all actions, or a `Catalog` with categories; actions without one (None, NaN)
-            are a category of their own, "(missing)".
-        eligible: Which actions may be chosen where; None for all.
+        categories: (K,) Hashable labels of all actions, or a `Catalog` with categories. Actions without a label (None,
+            NaN) form a category of their own, "(missing)".
+        eligible: The actions that may be chosen in each round; None for all.
     """
     column = as_column("categories", metadata(categories, "categories", as_column), length=logs.n_actions)
     labels, names, _ = with_missing(encode("categories", column))
@@ -85,7 +85,7 @@ def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, el
     unseen = ~np.isin(mass.actions, logs.actions)
     n = len(names)
     chosen = np.bincount(labels[mass.actions], weights=mass.probability, minlength=n)
-    missing = np.bincount(labels[mass.actions], weights=mass.probability * unseen, minlength=n)
+    unsupported = np.bincount(labels[mass.actions], weights=mass.probability * unseen, minlength=n)
     counts = row_weights(logs.weights, len(logs))
     logged = np.bincount(labels[logs.actions], weights=counts, minlength=n) / counts.sum()
     return Records(
@@ -93,34 +93,38 @@ def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, el
             "category": names[c],
             "logged": float(logged[c]),
             "chosen": float(chosen[c]),
-            "unsupported": float(missing[c]),
+            "unsupported": float(unsupported[c]),
         }
         for c in range(n)
     )
 
 
-def diagnostic_warnings(figures: Mapping[str, float], limits: Thresholds) -> tuple[str, ...]:
-    """The figures in plain words, where they are bad."""
-    found: list[str] = []
-    size = figures.get("effective_sample_size")
+def diagnostic_warnings(diagnostics: Mapping[str, float], limits: Thresholds) -> tuple[str, ...]:
+    """A warning in plain words for each diagnostic beyond its limit."""
+    warnings: list[str] = []
+    size = diagnostics.get("effective_sample_size")
     if size is not None and size < limits.min_effective_sample_size:
-        found.append(f"the weights are worth {size:.1f} rounds only; prefer a method that needs none, or clip them")
-    share = figures.get("max_weight_share", 0.0)
+        warnings.append(
+            f"the effective sample size is only {size:.1f} rounds; prefer a method without weights, or clip the weights"
+        )
+    share = diagnostics.get("max_weight_share", 0.0)
     if share > limits.max_weight_share:
-        found.append(f"a single round carries {share:.0%} of all weight")
-    mean = figures.get("mean_weight")
+        warnings.append(f"a single round carries {share:.0%} of the total weight")
+    mean = diagnostics.get("mean_weight")
     if mean is not None and abs(mean - 1.0) > limits.mean_weight_error:
-        found.append(f"the mean weight is {mean:.2f} where 1 is expected: propensities or support are off")
-    missing = figures.get("unsupported_mass", 0.0)
-    if missing > limits.max_unsupported_mass:
-        found.append(f"{missing:.0%} of the policy's choices fall on actions never logged")
-    if figures.get("rounded_propensities"):
-        found.append("propensities look rounded; small ones have lost their digits")
-    if figures.get("estimated_propensities"):
-        found.append("propensities were estimated from the logs")
-    prior = figures.get("prior_share", 0.0)
+        warnings.append(f"the mean weight is {mean:.2f} instead of about 1: propensities are wrong, or support is poor")
+    unsupported = diagnostics.get("unsupported_mass", 0.0)
+    if unsupported > limits.max_unsupported_mass:
+        warnings.append(f"{unsupported:.0%} of the policy's choices fall on actions never logged")
+    if diagnostics.get("rounded_propensities"):
+        warnings.append("propensities look rounded; small ones have lost their digits")
+    if diagnostics.get("estimated_propensities"):
+        warnings.append("propensities were estimated from the logs")
+    prior = diagnostics.get("prior_share", 0.0)
     if prior > limits.max_prior_share:
-        found.append(f"{prior:.0%} of the prior's variance is left: the answer is more the prior's than the data's")
-    if figures.get("evaluated_on_training_rounds"):
-        found.append("policy or reward model was learned from these very rounds; judge it on others (logs.split)")
-    return tuple(found)
+        warnings.append(
+            f"{prior:.0%} of the prior variance remains: the answer rests more on the prior than on the data"
+        )
+    if diagnostics.get("evaluated_on_training_rounds"):
+        warnings.append("the policy or the reward model was learned from these rounds; evaluate it on others")
+    return tuple(warnings)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array
 from manyarms._base.files import replace_files
-from manyarms.decision.plots.chart_style import plain
+from manyarms.decision.chart_style import printable
 from manyarms.experiments.cell import INTERVAL_LEVEL, Outcome, Table, covered, score
 from manyarms.experiments.figure import Figure, Measure, Panel
 from manyarms.experiments.method_style import (
@@ -267,7 +267,7 @@ def _panel_chart(
         .mark_point(size=46, strokeWidth=1.5, opacity=1)
         .encode(y, stroke, alt.Shape("shape:N", **LITERAL), alt.Fill("fill:N", **LITERAL))
     )
-    texts = [_text(plain(plot.title), width / 2, -14.0, 13)] if plot.title else []
+    texts = [_text(printable(plot.title), width / 2, -14.0, 13)] if plot.title else []
     texts += [] if rows else [_text("not run", width / 2, height / 2, 14)]
     return alt.layer(lines, *_nominal_level(figure), bars, marks, *texts).properties(width=width, height=height)
 
@@ -351,7 +351,7 @@ def _describe(figure: Figure, plots: Sequence[_Plot], looks: dict[str, Style]) -
     panels = "; ".join(plot.title for plot in plots if plot.title)
     methods = ", ".join(looks) or "none"
     text = f"{figure.title}. {upward} against the {across}, with standard errors. Methods: {methods}."
-    return plain(f"{text} Panels: {panels}." if panels else text)
+    return printable(f"{text} Panels: {panels}." if panels else text)
 
 
 _SCORE_NAMES: dict[Kind, str] = {"ope": "Mean squared error", "opl": "Mean relative reward"}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
-from manyarms.decision.plots.chart_style import plain
+from manyarms.decision.chart_style import printable
 from manyarms.experiments.methods import METHODS, MISSPECIFIED
 
 WIDTH = 860
@@ -163,7 +163,7 @@ def legend(looks: dict[str, Style], *, one_column: bool) -> Any:
         left = column * step
         places = {"left": left, "middle": left + _SAMPLE / 2, "right": left + _SAMPLE, "text": left + _SAMPLE + 8}
         for line, name in enumerate(names):
-            rows.append({"name": plain(name), "y": (line + 0.5) * _LINE} | places | style_columns(looks[name]))
+            rows.append({"name": printable(name), "y": (line + 0.5) * _LINE} | places | style_columns(looks[name]))
     size = {"width": len(lines) * step, "height": max(map(len, lines)) * _LINE}
     downward = alt.Scale(domain=[size["height"], 0], nice=False)
     base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("y:Q", scale=downward, axis=None))

@@ -23,16 +23,19 @@ from manyarms.core.estimate import Estimate
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, without_full_stop
-from manyarms.estimators import DR, IPS, MIPS, SNIPS, CrossFit, Estimator, OffCEM, PolicyConvolution
+from manyarms.estimators.estimator import Estimator
+from manyarms.estimators.importance_weighted import DR, IPS, SNIPS
+from manyarms.estimators.reward_model import CrossFit
+from manyarms.estimators.set_weighted import MIPS, OffCEM, PolicyConvolution
 from manyarms.experiments.problem import Kind, Known, MethodTask
-from manyarms.learners import (
+from manyarms.learners import Learner
+from manyarms.learners.training import Training
+from manyarms.learners.weighted_learners import (
     DRLearner,
     IPSLearner,
-    Learner,
     MIPSLearner,
     PolicyConvolutionLearner,
     SNIPSLearner,
-    Training,
 )
 from manyarms.likelihoods import Bernoulli, Gaussian, Likelihood
 from manyarms.policies import Greedy, Pessimistic

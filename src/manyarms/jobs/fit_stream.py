@@ -73,7 +73,7 @@ def update_stream(
         engine: Where the passes run, as in `fit`.
     """
     logs = _held_if_small(stream, posterior.likelihood, engine)
-    return remember(posterior.update(logs, engine=engine), stream)
+    return remember(posterior.update(logs, allow_repeats=True, engine=engine), stream)
 
 
 def aged(posterior: RewardPosterior, age: AgeRule | None) -> RewardPosterior:

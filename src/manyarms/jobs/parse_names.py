@@ -10,13 +10,13 @@ import numpy as np
 from manyarms._base.option_values import ESTIMATORS, FLOOR, POLICIES
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, RangeError
-from manyarms.estimators import (
+from manyarms.estimators.estimator import Estimator
+from manyarms.estimators.importance_weighted import (
     DR,
     IPS,
     SNDR,
     SNIPS,
     DRos,
-    Estimator,
     ExponentialSmoothing,
     LogarithmicSmoothing,
     Replay,

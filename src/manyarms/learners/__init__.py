@@ -1,34 +1,10 @@
-"""Learners: `learner.learn(logs)` is a policy.
+"""Learners: `learner.learn(logs)` returns a policy.
 
-Those of softmax policies maximise an estimate of the value (`Training` says how); `DMLearner` fits and chooses.
+Learners of softmax policies maximise an estimate of the value, trained as `Training` says. `DMLearner` fits a posterior
+and chooses by it.
 """
 
-from manyarms.learners.learner import DMLearner, Learner, SoftmaxLearner
-from manyarms.learners.training import LBFGS, Adam, Optimiser, Training, TrainingStep
-from manyarms.learners.weighted_learners import (
-    DRLearner,
-    IPSLearner,
-    LogarithmicSmoothingLearner,
-    MIPSLearner,
-    PolicyConvolutionLearner,
-    SNIPSLearner,
-)
-from manyarms.policies.linear_softmax import LinearSoftmax
+from manyarms.learners.learner import Learner, SoftmaxLearner
+from manyarms.learners.training import LBFGS, Adam, Optimiser, TrainingStep
 
-__all__ = [
-    "LBFGS",
-    "Adam",
-    "DMLearner",
-    "DRLearner",
-    "IPSLearner",
-    "Learner",
-    "LinearSoftmax",
-    "LogarithmicSmoothingLearner",
-    "MIPSLearner",
-    "Optimiser",
-    "PolicyConvolutionLearner",
-    "SNIPSLearner",
-    "SoftmaxLearner",
-    "Training",
-    "TrainingStep",
-]
+__all__ = ["LBFGS", "Adam", "Learner", "Optimiser", "SoftmaxLearner", "TrainingStep"]

@@ -1,7 +1,4 @@
-"""What every learner does: logs in, a policy out.
-
-The direct method as a learner: believe first, choose after.
-"""
+"""The base classes of learners, which turn logged rounds into a policy; and the direct method as a learner."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from jaxtyping import Bool
 
 from manyarms._base.checks import Array, as_instance
 from manyarms.core.eligibility import Eligibility, as_eligibility
-from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
@@ -30,29 +26,29 @@ from manyarms.posterior import RewardPosterior, fit
 
 
 class Learner(ABC):
-    """Makes a policy of logged rounds. A new learner implements `learn`; `name` is what a table calls it."""
+    """Learns a policy from logged rounds. A new learner implements `learn` and sets `name`, which tables use."""
 
     name: str
 
     @abstractmethod
     def learn(self, logs: LoggedData, *, eligible: Any = None) -> Policy:
-        """A policy for contexts like the logged ones; it remembers which rounds it was learned from.
+        """A policy for contexts like the logged ones. It remembers which rounds it was learned from.
 
         Args:
             logs: Logged rounds.
-            eligible: Which actions could be chosen in each round; None for all.
+            eligible: The actions that could be chosen in each round; None for all.
         """
 
 
 class SoftmaxLearner(Learner):
     """argmax over β of an estimate of the value of π(a | x) ∝ exp(xᵀ β_a), plus penalties (see `Training`).
 
-    A new learner of this kind says what its importance weights divide by (`problem`), and what becomes of the weights
-    (`criterion`). The search begins at the uniform policy.
+    A new learner of this kind defines the denominators of its importance weights (`training_rounds`), and the function
+    of the weights to maximise (`criterion`). The search begins at the uniform policy.
 
     Args:
-        criterion: F.
-        model: A reward model, or None.
+        criterion: F, the function of the weights that is maximised.
+        model: A reward model; None for no model.
         training: Optimiser, penalties, early stopping.
     """
 
@@ -68,65 +64,64 @@ class SoftmaxLearner(Learner):
         self.training = as_instance("training", training or Training(), Training, "a Training")
 
     @abstractmethod
-    def problem(self, logs: LoggedData, eligible: Eligibility | None) -> TrainingRounds:
-        """The rounds with what their weights divide by; arguments are checked already."""
+    def training_rounds(self, logs: LoggedData, eligible: Eligibility | None) -> TrainingRounds:
+        """The rounds with the denominators of their weights. The arguments are already checked."""
 
     def learn(self, logs: LoggedData, *, eligible: Any = None) -> LinearSoftmax:
-        """The policy found, as a `LinearSoftmax`.
+        """The best policy found.
 
         Args:
-            logs: Logged rounds. Propensities that they lack come from their logging policy, or are estimated.
-            eligible: Which actions could be chosen in each round; None for all. Sets that differ by round are held
+            logs: Logged rounds. Missing propensities come from the logging policy, or are estimated.
+            eligible: The actions that could be chosen in each round; None for all. Sets that differ by round are held
                 for all rounds at once, as one sparse matrix.
         """
-        problem = self._checked_problem(logs, eligible)
+        rounds = self._checked_rounds(logs, eligible)
         units = None if logs.groups is None else logs.groups[counted_rows(logs)]
-        weights = self.training.weights_for(problem, self.criterion, units)
-        return LinearSoftmax(weights, learned_from=self._sources(logs), features=logs.features, catalog=logs.catalog)
+        weights = self.training.weights_for(rounds, self.criterion, units)
+        sources = (logs.fingerprint, *(() if self.model is None else self.model.learned_from))
+        return LinearSoftmax(weights, learned_from=sources, features=logs.features, catalog=logs.catalog)
 
     def objective(self, policy: LinearSoftmax, logs: LoggedData, *, eligible: Any = None) -> float:
         """The estimate that is maximised, without penalties, for any policy of the family.
 
         Args:
-            policy: What to judge.
+            policy: The policy to evaluate.
             logs: Logged rounds.
-            eligible: Which actions could be chosen in each round; None for all.
+            eligible: The actions that could be chosen in each round; None for all.
         """
         if (policy.n_actions, policy.dim) != (logs.n_actions, logs.dim):
             raise ShapeError(
-                f"policy has {policy.n_actions} actions in {policy.dim} dimensions; "
-                f"the logs have {logs.n_actions} in {logs.dim}."
+                f"has {policy.n_actions} actions in {policy.dim} dimensions; "
+                f"the logs have {logs.n_actions} in {logs.dim}.",
+                argument="policy",
             )
-        return Objective(self._checked_problem(logs, eligible), self.criterion).value(policy.weights)
+        return Objective(self._checked_rounds(logs, eligible), self.criterion).value(policy.weights)
 
-    def _checked_problem(self, logs: LoggedData, eligible: Any) -> TrainingRounds:
+    def _checked_rounds(self, logs: LoggedData, eligible: Any) -> TrainingRounds:
         if len(logs) == 0:
             raise InputError("nothing can be learned from an empty log.")
-        problem = self.problem(logs, as_eligibility(eligible, len(logs), logs.n_actions))
-        if problem.eligible is not None:
-            allowed = problem.eligible.members[problem.eligible.which, problem.actions]
-            self._check_logged(np.asarray(allowed).reshape(-1) > 0, problem, logs)
-        return problem
+        rounds = self.training_rounds(logs, as_eligibility(eligible, len(logs), logs.n_actions))
+        if rounds.eligible is not None:
+            allowed = rounds.eligible.members[rounds.eligible.which, rounds.actions]
+            self._check_eligible(np.asarray(allowed).reshape(-1) > 0, rounds, logs)
+        return rounds
 
-    def _check_logged(self, fine: Bool[Array, " m"], problem: TrainingRounds, logs: LoggedData) -> None:
-        """Refuse eligible sets that leave the objective flat, or without a bound below.
+    def _check_eligible(self, allowed: Bool[Array, " m"], rounds: TrainingRounds, logs: LoggedData) -> None:
+        """Refuse eligible sets that leave the objective flat, or unbounded below.
 
         Args:
-            fine: (m,) whether the logged action may be chosen in its own round, for the rounds that count.
-            problem: These rounds.
+            allowed: (m,) True where the logged action is eligible in its own round.
+            rounds: The m rounds with a weight above zero.
             logs: All rounds.
         """
-        if not fine.any() and problem.sets is None and problem.predicted is None:
+        if not allowed.any() and rounds.sets is None and rounds.predicted is None:
             raise EligibilityError("all weights are zero: no logged action is eligible in its own round.")
-        if self.training.imitation > 0 and not fine.all():
-            row = counted_rows(logs)[np.argmin(fine)]
+        if self.training.imitation > 0 and not allowed.all():
+            row = counted_rows(logs)[np.argmin(allowed)]
             raise EligibilityError(
-                f"the action logged in row {row} is not eligible there, so it cannot be imitated. "
-                "Leave such rows out, or set imitation to 0."
+                f"the action logged in row {row} is not eligible there, so it cannot be imitated.",
+                "Leave such rows out, or set imitation to 0.",
             )
-
-    def _sources(self, logs: LoggedData) -> tuple[Fingerprint, ...]:
-        return (logs.fingerprint, *(() if self.model is None else self.model.learned_from))
 
 
 class DMLearner(Learner):
@@ -134,10 +129,10 @@ class DMLearner(Learner):
 
     Args:
         prior: Structured (sDM), `prior.marginal()` (DM Bayes) or `priors.ridge` (DM Freq).
-        likelihood: How rewards arise; by default `Gaussian(noise_std=1.0)`.
-        policy: From posterior to policy; by default the action with the highest expected reward. For caution, pass
-            `Pessimistic`.
-        name: What to call it in a table.
+        likelihood: The likelihood of the rewards; by default `Gaussian(noise_std=1.0)`.
+        policy: Function from posterior to policy; by default `Greedy`, the action with the highest expected reward.
+            For caution, pass `Pessimistic`.
+        name: The name that tables use.
     """
 
     def __init__(
@@ -153,10 +148,10 @@ class DMLearner(Learner):
         self.policy, self.name = policy, name
 
     def learn(self, logs: LoggedData, *, eligible: Any = None) -> Policy:
-        """Fit, and choose by the posterior.
+        """Fit a posterior, and choose by it.
 
         Args:
             logs: Logged rounds.
-            eligible: Not needed: what could be chosen says nothing of rewards. Pass it to the policy when it chooses.
+            eligible: Not used: which actions could be chosen has no bearing on rewards. Pass it to the learned policy.
         """
         return self.policy(fit(logs, self.prior, self.likelihood))

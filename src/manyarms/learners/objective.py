@@ -1,6 +1,6 @@
-"""What becomes of importance weights: F, a function of means over rounds, and its slopes.
+"""The objective of a softmax learner, with its exact gradient, computed a block of rounds at a time.
 
-What a learner maximises, with its exact gradient, a block of rounds at a time.
+A criterion F, a function of means over rounds, says how importance weights and rewards make an estimate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from manyarms.linalg.threads import for_each
 class Criterion(ABC):
     """F(w_1, ..., w_n) = G(mean f_1(w_i, r_i), ..., mean f_p(w_i, r_i)).
 
-    Written so, one walk over the rounds is enough for F and its gradient, a ratio included.
+    In this form one pass over the rounds is enough for F and its gradient, even for a ratio.
 
     Attributes:
         n_parts: p.
@@ -37,7 +37,7 @@ class Criterion(ABC):
         """f_j(w_i, r_i), and its derivative in w_i."""
 
     def combined(self, means: Float[Array, " p"]) -> tuple[float, Float[Array, " p"]]:
-        """G, and its derivatives; G is the first mean itself unless a criterion says otherwise."""
+        """G and its derivatives. By default G is the first mean itself."""
         return float(means[0]), np.ones(1)
 
 
@@ -51,7 +51,7 @@ class Mean(Criterion):
 
 
 class Ratio(Criterion):
-    """mean of w r / mean of w: snIPS. In a minibatch it is the batch's own ratio."""
+    """mean of w r / mean of w: snIPS. In a minibatch it is the ratio of the batch."""
 
     n_parts = 2
 
@@ -62,7 +62,7 @@ class Ratio(Criterion):
 
     def combined(self, means: Float[Array, " p"]) -> tuple[float, Float[Array, " p"]]:
         above, below = means
-        # A batch in which the policy chooses nothing that was logged has nothing to say.
+        # A batch in which the policy chooses no logged action contributes nothing.
         if below <= np.finfo(float).tiny:
             return 0.0, np.zeros(2)
         ratio = above / below
@@ -85,63 +85,63 @@ class Logarithm(Criterion):
         product = weights * rewards
         if self.parameter == 0:
             return product[None], rewards[None]
-        grown = self.parameter * product
-        return (np.log1p(grown) / self.parameter)[None], (rewards / (1.0 + grown))[None]
+        scaled = self.parameter * product
+        return (np.log1p(scaled) / self.parameter)[None], (rewards / (1.0 + scaled))[None]
 
 
 BLOCK_NUMBERS = 1 << 18
-"""How many probabilities a block writes out: 2 MB, so that they are still in the cache at the next step."""
+"""The number of probabilities in a block: 2 MB, so that they are still in the cache at the next step."""
 
 MIN_ROWS = 32
-"""Rounds that a block has at least: with fewer, adding up (K, d) gradients costs more than the probabilities."""
+"""The smallest number of rounds in a block: with fewer, adding up (K, d) gradients costs more than the rest."""
 
 LOWEST_SCORE = -300.0
-"""Scores further below the best one of their round count as this: a probability of 1e-130."""
+"""Floor on scores relative to the best of their round: a probability of 1e-130."""
 
 LANES = 4
-"""Blocks are dealt to so many sums, added in order at the end: the result is the same for any number of threads."""
+"""The number of partial sums, added in order at the end: the result is the same for any number of threads."""
 
 
 class Objective:
     """J(β) = F(w_1, ..., w_n) + mean Σ_a π(a | x_i) r̂(x_i, a) + ρ mean log π(a_i | x_i) - λ/2 ‖β‖².
 
-    π is the linear softmax with weights β, w_i = s_i / p_i with s_i = Σ_{a ∈ A_i} π(a | x_i), and means count row
+    π is the linear softmax with weights β, w_i = s_i / p_i with s_i = Σ_{a ∈ A_i} π(a | x_i), and means use the row
     weights. With respect to the scores z_a = xᵀ β_a of one round, ds = π_a (1[a ∈ A] - s), and d Σ_b π_b r̂_b =
     π_a (r̂_a - Σ_b π_b r̂_b): the parts with π_a alone are one product with the probabilities, the others are sparse.
 
     Args:
-        problem: The rounds.
+        rounds: The rounds to maximise on.
         criterion: F.
-        imitation: ρ: pulls towards the logged actions, and so towards the logging policy, without knowing it.
+        imitation: ρ, which pulls towards the logged actions, and so towards the logging policy, without knowing it.
         ridge: λ.
-        block_numbers: How many probabilities are written out at a time.
+        block_numbers: The number of probabilities that are computed at a time.
     """
 
     def __init__(
         self,
-        problem: TrainingRounds,
+        rounds: TrainingRounds,
         criterion: Criterion,
         *,
         imitation: float = 0.0,
         ridge: float = 0.0,
         block_numbers: int = BLOCK_NUMBERS,
     ):
-        self.problem, self.criterion = problem, criterion
+        self.rounds, self.criterion = rounds, criterion
         self.imitation, self.ridge = imitation, ridge
         self.block_numbers = block_numbers
 
     def __len__(self) -> int:
-        return len(self.problem)
+        return len(self.rounds)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(K, d), that of the weights."""
-        return self.problem.n_actions, self.problem.contexts.shape[1]
+        """(K, d), the shape of the weights."""
+        return self.rounds.n_actions, self.rounds.contexts.shape[1]
 
     def take(self, rows: Int[Array, " m"]) -> Objective:
         """The objective on these rounds only."""
         return Objective(
-            self.problem.take(rows),
+            self.rounds.take(rows),
             self.criterion,
             imitation=self.imitation,
             ridge=self.ridge,
@@ -153,19 +153,21 @@ class Objective:
         return self._finish(self._summed(weights, gradient=False), weights)[0]
 
     def value_and_gradient(self, weights: Float[Array, "K d"]) -> tuple[float, Float[Array, "K d"]]:
-        """J(β), and its gradient."""
+        """J(β) and its gradient."""
         sums = self._summed(weights, gradient=True)
         value, slopes = self._finish(sums, weights)
-        shares = np.append(slopes, 1.0)[: len(sums.gradient)] / self.problem.row_weights.sum()
+        shares = np.append(slopes, 1.0)[: len(sums.gradient)] / self.rounds.row_weights.sum()
         return value, np.tensordot(shares, sums.gradient, axes=1) - self.ridge * weights
 
     def _finish(self, sums: _ObjectiveSums, weights: Float[Array, "K d"]) -> tuple[float, Float[Array, " p"]]:
-        """J(β), and the slopes of F in the means that it is made of."""
-        total = self.problem.row_weights.sum()
-        found, slopes = self.criterion.combined(sums.parts / total)
-        value = float(found + sums.rest / total - self.ridge / 2 * np.sum(weights**2))
+        """J(β), and the slopes of F in its means."""
+        total = self.rounds.row_weights.sum()
+        criterion, slopes = self.criterion.combined(sums.parts / total)
+        value = float(criterion + sums.rest / total - self.ridge / 2 * np.sum(weights**2))
         if not np.isfinite(value):
-            raise NumericalError(f"the objective became {value}: rewards or weights are too large. Rescale rewards.")
+            raise NumericalError(
+                f"the objective became {value}: rewards or weights are too large.", "Rescale the rewards."
+            )
         return value, slopes
 
     def _summed(self, weights: Float[Array, "K d"], *, gradient: bool) -> _ObjectiveSums:
@@ -177,7 +179,7 @@ class Objective:
         def work(lane: int) -> None:
             space = np.empty((min(size, len(self)), n_actions))
             for rows in blocks[lane :: len(lanes)]:
-                lanes[lane].add(self.problem.take(rows), space)
+                lanes[lane].add(self.rounds.take(rows), space)
 
         for_each(work, range(len(lanes)))
         for lane in lanes[1:]:
@@ -186,11 +188,11 @@ class Objective:
 
 
 class _ObjectiveSums:
-    """Weighted sums over rounds: of the parts of F, of the rest of J, and of their gradients."""
+    """Weighted sums over rounds of the parts of F, of the rest of J, and of their gradients."""
 
     def __init__(self, objective: Objective, weights: Float[Array, "K d"], gradient: bool):
         self._criterion, self._imitation, self._weights = objective.criterion, objective.imitation, weights
-        self._has_rest = objective.problem.predicted is not None or objective.imitation > 0
+        self._has_rest = objective.rounds.predicted is not None or objective.imitation > 0
         self.parts: Float[Array, " p"] = np.zeros(objective.criterion.n_parts)
         self.rest = 0.0
         # One gradient for each part of F and one for the rest: how they add up is known only after the last round.
@@ -204,7 +206,7 @@ class _ObjectiveSums:
 
     @np.errstate(over="ignore", invalid="ignore")  # an overflow is reported once, when the sums are used
     def add(self, block: TrainingRounds, space: Float[Array, "b K"]) -> None:
-        """One more block of rounds; `space` is overwritten with its probabilities."""
+        """Add a block of rounds. `space` is overwritten with its probabilities."""
         x, omega = block.contexts, block.row_weights
         p, log_logged = _probabilities(block, self._weights, space[: len(block)])
         chosen = block.chosen(p)
@@ -221,8 +223,8 @@ class _ObjectiveSums:
             return
         u = slopes * (omega / block.propensities)
         rows = np.concatenate([-u * s, -(pull + omega * average)[None]])[: len(self.gradient)]
-        self.gradient += _spread(p, rows, x)
-        self.gradient[: len(u)] += _spread(chosen, u, x)
+        self.gradient += _outer_sums(p, rows, x)
+        self.gradient[: len(u)] += _outer_sums(chosen, u, x)
         if weighted is not None:
             self.gradient[-1] += weighted.T @ (omega[:, None] * x)
         if self._imitation > 0:
@@ -250,10 +252,10 @@ def _probabilities(
     return z, logged - np.log(total)
 
 
-def _spread(
+def _outer_sums(
     left: Float[Array, "b K"] | sparse.csr_array, rows: Float[Array, "g b"], x: Float[Array, "b d"]
 ) -> Float[Array, "g K d"]:
     """Σ_i left_ia rows_gi x_i, for every g and a in one product."""
     columns = (rows.T[:, :, None] * x[:, None, :]).reshape(len(x), -1)
-    found = left.T @ columns
-    return found.reshape(len(found), len(rows), -1).swapaxes(0, 1)
+    sums = left.T @ columns
+    return sums.reshape(len(sums), len(rows), -1).swapaxes(0, 1)

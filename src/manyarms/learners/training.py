@@ -1,7 +1,4 @@
-"""How a softmax policy is trained: which optimiser, which penalties, when to stop.
-
-Ways up an objective: L-BFGS on all rounds, Adam on minibatches.
-"""
+"""Training of a softmax policy: penalties, early stopping, and the optimisers L-BFGS and Adam."""
 
 from __future__ import annotations
 
@@ -23,12 +20,12 @@ from manyarms.linalg.indexing import chunks
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """Where training stands.
+    """One step of training, as reported to `Training(progress=...)`.
 
     Attributes:
-        step: Iterations of L-BFGS, epochs of Adam.
-        objective: What is maximised, penalties included, on the rounds trained on; with Adam, its mean over batches.
-        held_out: The criterion without penalties on the rounds held out; None when none are.
+        step: The number of iterations of L-BFGS, or of epochs of Adam, so far.
+        objective: The objective on the training rounds, penalties included; with Adam, its mean over batches.
+        held_out: The criterion on the held-out rounds, without penalties; None when no rounds are held out.
     """
 
     step: int
@@ -37,17 +34,17 @@ class TrainingStep:
 
 
 class Training:
-    """What all learners of softmax policies share.
+    """Settings that all learners of softmax policies share.
 
     Args:
         optimiser: `LBFGS()` or `Adam()`.
         holdout: The share of rounds (of groups, when the logs have them) held out of training. After every step the
             criterion is computed on them, without penalties, and the best weights so far are kept.
-        patience: How many steps without a new best the held-out rounds are given.
-        imitation: ρ of a term ρ mean log π(a_i | x_i): the cross-entropy towards the logged actions, which is least at
-            the logging policy; no propensity is needed for it. In units of the reward; 0 for none.
+        patience: The number of steps without a new best on the held-out rounds after which training stops.
+        imitation: ρ of a term ρ mean log π(a_i | x_i), the cross-entropy towards the logged actions, which is least at
+            the logging policy. It needs no propensities. In units of the reward; 0 for none.
         ridge: λ of a penalty λ/2 ‖β‖²; 0 for none.
-        rng: A NumPy generator; needed to hold out rounds and to draw minibatches. It is read once, here, so that the
+        rng: A NumPy generator, needed to hold out rounds and to draw minibatches. It is read once, here, so that the
             same learner learns the same from the same logs.
         progress: Called with a `TrainingStep` after every step.
     """
@@ -69,32 +66,33 @@ class Training:
         self.imitation = as_scalar("imitation", imitation, at_least=0.0)
         self.ridge = as_scalar("ridge", ridge, at_least=0.0)
         if rng is None and (self.holdout > 0 or self.optimiser.stochastic):
-            raise InputError("holding rounds out and minibatches need chance: pass rng=np.random.default_rng(seed).")
+            raise InputError(
+                "held-out rounds and minibatches are drawn at random.", "Pass rng=np.random.default_rng(seed)."
+            )
         self._seed = 0 if rng is None else int(as_generator(rng).integers(0, 1 << 63))
         self.progress = progress
 
-    def objective(self, problem: TrainingRounds, criterion: Criterion) -> Objective:
-        """What is maximised on these rounds, penalties included."""
-        return Objective(problem, criterion, imitation=self.imitation, ridge=self.ridge)
+    def objective(self, rounds: TrainingRounds, criterion: Criterion) -> Objective:
+        """The objective on these rounds, penalties included."""
+        return Objective(rounds, criterion, imitation=self.imitation, ridge=self.ridge)
 
     def weights_for(
-        self, problem: TrainingRounds, criterion: Criterion, units: Array | None = None
+        self, rounds: TrainingRounds, criterion: Criterion, units: Array | None = None
     ) -> Float[Array, "K d"]:
         """The weights that training ends with.
 
         Args:
-            problem: The rounds.
+            rounds: The rounds, those to hold out among them.
             criterion: F.
-            units: (n,) which rounds belong together; None when each stands alone.
+            units: (n,) The group of each round; None when rounds are independent.
         """
         holdout_rng, order_rng = split(np.random.default_rng(self._seed), "holdout", "order")
-        held = self._held_out(np.arange(len(problem)) if units is None else units, holdout_rng)
-        watch = _Watch(Objective(problem.take(np.flatnonzero(held)), criterion) if held.any() else None, self)
-        trained_on = problem.take(np.flatnonzero(~held)) if held.any() else problem
-        objective = self.objective(trained_on, criterion)
-        watch.begin(np.zeros(objective.shape))
-        self.optimiser.maximise(objective, watch.report, order_rng)
-        return watch.best
+        held = self._held_out(np.arange(len(rounds)) if units is None else units, holdout_rng)
+        held_objective = Objective(rounds.take(np.flatnonzero(held)), criterion) if held.any() else None
+        objective = self.objective(rounds.take(np.flatnonzero(~held)) if held.any() else rounds, criterion)
+        stopping = _EarlyStopping(held_objective, self, np.zeros(objective.shape))
+        self.optimiser.maximise(objective, stopping.report, order_rng)
+        return stopping.best
 
     def _held_out(self, units: Array, rng: np.random.Generator) -> Bool[Array, " n"]:
         names, unit = np.unique(units, return_inverse=True)
@@ -103,23 +101,20 @@ class Training:
         n_held = round(self.holdout * len(names))
         if not 0 < n_held < len(names):
             raise InputError(
-                f"holdout={self.holdout} leaves {n_held} of {len(names)} rounds or groups to judge on; "
-                "at least one is needed, and one to learn from."
+                f"must hold out at least one round or group and leave one to learn from; {self.holdout} holds out "
+                f"{n_held} of {len(names)}.",
+                argument="holdout",
             )
         return rng.permutation(len(names))[unit] < n_held
 
 
-class _Watch:
-    """Keeps the weights to end with: the best on the rounds held out, or else the last."""
+class _EarlyStopping:
+    """Keeps the best weights on the held-out rounds; without any, the last weights."""
 
-    def __init__(self, held: Objective | None, training: Training):
+    def __init__(self, held: Objective | None, training: Training, start: Float[Array, "K d"]):
         self._held, self._patience, self._progress = held, training.patience, training.progress
-        self._best_value, self._best_step = -np.inf, 0
-
-    def begin(self, weights: Float[Array, "K d"]) -> None:
-        self.best: Float[Array, "K d"] = weights
-        if self._held is not None:
-            self._best_value = self._held.value(weights)
+        self.best: Float[Array, "K d"] = start
+        self._best_value, self._best_step = -np.inf if held is None else held.value(start), 0
 
     def report(self, step: int, value: float, weights: Float[Array, "K d"]) -> bool:
         held = None if self._held is None else self._held.value(weights)
@@ -132,25 +127,25 @@ class _Watch:
 
 
 Report = Callable[[int, float, Float[Array, "K d"]], bool]
-"""Called after every step with its number, the objective and the weights; False says to stop."""
+"""Called after every step with its number, the objective and the weights. Training stops when it returns False."""
 
 
 class Optimiser(ABC):
-    """A rule for moving weights uphill; it reports every step and keeps nothing."""
+    """A method of maximising an objective. It reports every step and keeps no state."""
 
     stochastic: bool = False
 
     @abstractmethod
     def maximise(self, objective: Objective, report: Report, rng: np.random.Generator) -> None:
-        """Climb from zero weights, the uniform policy, until there is nothing to gain or `report` says to stop."""
+        """Climb from zero weights, the uniform policy, until there is nothing to gain or `report` returns False."""
 
 
 class LBFGS(Optimiser):
     """L-BFGS on all rounds at once: the objective never falls, and no randomness is involved.
 
     Args:
-        max_iterations: Steps at most.
-        tolerance: Stop when no entry of the gradient is larger.
+        max_iterations: Largest number of steps.
+        tolerance: Training stops when no entry of the gradient is larger.
     """
 
     def __init__(self, max_iterations: int = 100, tolerance: float = 1e-6):
@@ -169,7 +164,7 @@ class LBFGS(Optimiser):
         def after(intermediate_result: Any) -> None:
             nonlocal step
             step += 1
-            # SciPy goes on working in its own array; what is reported must not change under the reader's hands.
+            # SciPy goes on working in its own array; the reported weights must not change afterwards.
             weights = np.array(intermediate_result.x).reshape(shape)
             if not report(step, -float(intermediate_result.fun), weights):
                 raise StopIteration
@@ -180,12 +175,12 @@ class LBFGS(Optimiser):
 
 
 class Adam(Optimiser):
-    """Adam on minibatches (Kingma and Ba): for more rounds than a full pass a step can afford.
+    """Adam on minibatches (Kingma and Ba): for so many rounds that a full pass per step costs too much.
 
     Args:
         learning_rate: The size of a step.
-        n_epochs: Passes over the rounds at most; an epoch is one step of the report.
-        batch_size: Rounds a minibatch.
+        n_epochs: Largest number of passes over the rounds. Each is reported as one step.
+        batch_size: The number of rounds per minibatch.
     """
 
     stochastic = True
@@ -201,8 +196,8 @@ class Adam(Optimiser):
         for epoch in range(1, self.n_epochs + 1):
             order, value = rng.permutation(n), 0.0
             for batch in chunks(n, self.batch_size):
-                found, gradient = objective.take(order[batch]).value_and_gradient(weights)
-                value += found * (batch.stop - batch.start) / n
+                batch_value, gradient = objective.take(order[batch]).value_and_gradient(weights)
+                value += batch_value * (batch.stop - batch.start) / n
                 weights += self.learning_rate * moments.direction(gradient)
             if not report(epoch, value, weights.copy()):
                 return

@@ -1,6 +1,6 @@
-"""The rounds as the objectives of learners see them: all that does not depend on the policy, computed once.
+"""The part of a learner's objective that does not depend on the policy: rounds, denominators of weights, predictions.
 
-Rewards of all actions as a model predicts them, for learners that average them under the policy.
+It is computed once, before training.
 """
 
 from __future__ import annotations
@@ -14,32 +14,33 @@ from scipy import sparse
 from manyarms._base.checks import Array
 from manyarms.core.eligibility import Eligibility, SharedSet, eligible_blocks
 from manyarms.core.logged_data import LoggedData
+from manyarms.core.policy import row_weights
 from manyarms.errors import DataTypeError, InputError
 from manyarms.estimators.reward_model import CrossFit, FittedModel, RewardModel, check_model_size
 from manyarms.linalg.indexing import pair_rows
-from manyarms.posterior import HurdlePosterior
+from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
 
 
 @dataclass(frozen=True)
 class ActionSets:
-    """Sets of actions, and the one that each round has: clusters, neighbourhoods, what is eligible. None is empty.
+    """Sets of actions, and the set of each round: clusters, neighbourhoods, eligible actions. None is empty.
 
     Attributes:
-        members: (S, K) with ones where an action belongs to a set.
-        which: (n,): the set of each round.
+        members: (S, K) Matrix with ones where an action belongs to a set.
+        which: (n,) The set of each round.
     """
 
     members: sparse.csr_array
     which: Int[Array, " n"]
 
     def take(self, rows: slice | Int[Array, " m"]) -> ActionSets:
-        """For these rounds only."""
+        """The sets of these rounds only."""
         return ActionSets(self.members, self.which[rows])
 
     @property
     def by_round(self) -> sparse.csr_array:
-        """(n, K) with ones where an action belongs to the set of a round."""
+        """(n, K) Matrix with ones where an action belongs to the set of a round."""
         return self.members[self.which]
 
 
@@ -48,15 +49,15 @@ class TrainingRounds:
     """Rounds with importance weights w_i = π(A_i | x_i) / p_i, A_i being the logged action or its set.
 
     Attributes:
-        contexts: (n, d).
-        actions: (n,) as logged.
-        rewards: (n,): what a weight multiplies; r_i, or r_i - r̂(x_i, a_i) when there is a model.
-        propensities: (n,): p_i, the logging policy's probability of A_i, or a floor on it.
-        row_weights: (n,), all above zero: weight 2 is the round twice.
+        contexts: (n, d) Contexts.
+        actions: (n,) Logged actions.
+        rewards: (n,) Rewards that the weights multiply: r_i, or r_i - r̂(x_i, a_i) with a model.
+        propensities: (n,) p_i, the logging policy's probability of A_i, or a floor on it.
+        row_weights: (n,) Row weights, all above zero: weight 2 is the round twice.
         n_actions: K.
         sets: A_i of each round; None when it is the logged action alone.
-        eligible: What may be chosen in each round; None for everything.
-        predicted: r̂ for all actions, averaged under the policy; None for no such term.
+        eligible: The actions that may be chosen in each round; None for all.
+        predicted: r̂ of all actions, averaged under the policy; None for no such term.
     """
 
     contexts: Float[Array, "n d"]
@@ -87,7 +88,7 @@ class TrainingRounds:
         )
 
     def chosen(self, probabilities: Float[Array, "n K"]) -> sparse.csr_array:
-        """(n, K): π(a | x_i) where a is in A_i, given π(· | x_i) of every round."""
+        """(n, K) π(a | x_i) where a is in A_i, given π(· | x_i) of every round."""
         n = len(self)
         if self.sets is None:
             data, columns, starts = probabilities[np.arange(n), self.actions], self.actions, np.arange(n + 1)
@@ -106,49 +107,55 @@ def make_training_rounds(
     eligible: Eligibility | None = None,
     predicted: PredictedRewards | None = None,
 ) -> TrainingRounds:
-    """The rounds of a log that count, refused when they cannot be weighted.
+    """The rounds of a log with a weight above zero. Rounds with a propensity of zero are refused.
 
     Args:
         logs: Logged rounds.
-        propensities: π_0 of the logged action, or of its set.
-        clip: A floor on them.
-        sets: What is weighted, when that is not the logged action alone.
-        eligible: Which actions may be chosen where.
-        predicted: The model's rewards.
+        propensities: (n,) π_0 of the logged action, or of its set.
+        clip: Floor on the propensities.
+        sets: The set of each logged action; None when weights are those of single actions.
+        eligible: The actions that may be chosen in each round.
+        predicted: Rewards that a model predicts.
     """
     below = np.maximum(propensities, clip)
-    weights = np.ones(len(logs)) if logs.weights is None else logs.weights
     kept = counted_rows(logs)
     if below[kept].min() <= 0:
         row = int(kept[np.argmin(below[kept])])
         raise InputError(
-            f"the logging policy gives probability zero to what it logged in row {row}. "
-            "Check logging_policy and eligible, or pass clip."
+            f"the logging policy gives probability zero to what it logged in row {row}.",
+            "Check logging_policy and eligible, or pass clip.",
         )
     rewards = logs.rewards
     if predicted is not None:
         rewards = rewards - predicted.of_logged(logs.contexts, logs.actions)
-    allowed = None if eligible is None else eligible_sets(eligible)
-    whole = TrainingRounds(
-        logs.contexts, logs.actions, rewards, below, weights, logs.n_actions, sets, allowed, predicted
+    rounds = TrainingRounds(
+        logs.contexts,
+        logs.actions,
+        rewards,
+        below,
+        row_weights(logs.weights, len(logs)),
+        logs.n_actions,
+        sets,
+        None if eligible is None else _eligible_sets(eligible),
+        predicted,
     )
-    return whole if len(kept) == len(logs) else whole.take(kept)
+    return rounds if len(kept) == len(logs) else rounds.take(kept)
 
 
 def counted_rows(logs: LoggedData) -> Int[Array, " m"]:
-    """The rounds with a weight above zero, of which there must be some."""
+    """The rows with a weight above zero. There must be at least one."""
     kept = np.arange(len(logs)) if logs.weights is None else np.flatnonzero(logs.weights)
     if len(kept) == 0:
         raise InputError(f"nothing can be learned: none of the {len(logs)} rounds has a weight above zero.")
     return kept
 
 
-def eligible_sets(eligible: Eligibility) -> ActionSets:
-    """The eligible sets of all rounds, held together as training takes rounds in any order; a shared one only once."""
+def _eligible_sets(eligible: Eligibility) -> ActionSets:
+    # All rounds are held together, since training takes them in any order; a shared set is held once.
     if isinstance(eligible, SharedSet):
         return ActionSets(eligible.block(slice(0, 1)), np.zeros(eligible.n_rows, dtype=np.int64))
-    found = [block for _, block in eligible_blocks(eligible, eligible.n_rows, 1 << 12)]
-    return ActionSets(sparse.csr_array(sparse.vstack(found, format="csr")), np.arange(eligible.n_rows))
+    blocks = [block for _, block in eligible_blocks(eligible, eligible.n_rows, 1 << 12)]
+    return ActionSets(sparse.csr_array(sparse.vstack(blocks, format="csr")), np.arange(eligible.n_rows))
 
 
 @dataclass(frozen=True)
@@ -156,8 +163,8 @@ class PredictedRewards:
     """r̂(x_i, a) = x_iᵀ θ̂_a, with a θ̂ of its own for each fold of rounds.
 
     Attributes:
-        means: (F, K, d): θ̂ by fold.
-        folds: (n,): the fold of each round.
+        means: (F, K, d) θ̂ of each fold.
+        folds: (n,) The fold of each round.
     """
 
     means: Float[Array, "F K d"]
@@ -165,7 +172,7 @@ class PredictedRewards:
 
     @classmethod
     def by(cls, model: RewardModel, logs: LoggedData) -> PredictedRewards:
-        """What a model predicts for these rounds; a `CrossFit` is fitted here, once, and not at every step."""
+        """Predictions of a model for these rounds. A `CrossFit` is fitted here, once, and not at every step."""
         if isinstance(model, FittedModel):
             check_model_size(model.posterior, logs)
             return cls(_linear_means(model.posterior)[None], np.zeros(len(logs), dtype=np.int64))
@@ -175,22 +182,24 @@ class PredictedRewards:
             fitted = [_linear_means(model.without(logs, folds == fold)) for fold in range(model.n_folds)]
             return cls(np.stack(fitted), folds)
         raise DataTypeError(
-            f"a learner needs r̂ for every action: pass what ma.fit returned or a CrossFit; got {type(model).__name__}."
+            f"must predict rewards of all actions; got {type(model).__name__}.",
+            "Pass a fitted posterior, or a CrossFit.",
+            argument="model",
         )
 
     def take(self, rows: slice | Int[Array, " m"]) -> PredictedRewards:
-        """For these rounds only."""
+        """Predictions for these rounds only."""
         return PredictedRewards(self.means, self.folds[rows])
 
     def of_all(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
-        """r̂(x_i, a) for all actions; one context a round."""
+        """r̂(x_i, a) for all actions, with one context per round."""
         if len(self.means) == 1:
             return contexts @ self.means[0].T
-        out = np.empty((len(contexts), self.means.shape[1]))
+        rewards = np.empty((len(contexts), self.means.shape[1]))
         for fold in np.unique(self.folds):
             rows = self.folds == fold
-            out[rows] = contexts[rows] @ self.means[fold].T
-        return out
+            rewards[rows] = contexts[rows] @ self.means[fold].T
+        return rewards
 
     def of_logged(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         """r̂(x_i, a_i)."""
@@ -198,7 +207,9 @@ class PredictedRewards:
 
 
 def _linear_means(posterior: Posterior) -> Float[Array, "K d"]:
-    """θ̂ of a model whose rewards are xᵀ θ_a."""
-    if isinstance(posterior, HurdlePosterior) or not posterior.is_linear:
-        raise DataTypeError("a learner needs a model with r̂(x, a) = xᵀ θ̂_a: fit it with Gaussian or StudentT rewards.")
+    """θ̂ of a model whose expected rewards are xᵀ θ_a."""
+    if not isinstance(posterior, RewardPosterior) or not posterior.is_linear:
+        raise DataTypeError(
+            "must have r̂(x, a) = xᵀ θ̂_a.", "Fit it with Gaussian or StudentT rewards.", argument="model"
+        )
     return posterior.weights.action_mean()

@@ -1,8 +1,8 @@
-"""The container of a model file: a description in JSON and arrays, in one Arrow IPC file, both under checksums.
+"""The format of a model file: one Arrow IPC file with a description in JSON and arrays, both under checksums.
 
-The schema's metadata holds what the file is, the version of its format and the description. Every array is a record
-batch of bytes, without compression and 64-byte aligned, so that a file is mapped into memory and its arrays are views
-of it, read-only and not copied. Nothing in a file is ever executed.
+The metadata of the schema hold the name and version of the format and the description. Every array is a record batch
+of bytes, uncompressed and 64-byte aligned. So a file is mapped into memory, and its arrays are read-only views of it
+that nobody copies. Nothing in a file is ever executed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from manyarms._base.checks import Array, frozen
-from manyarms._base.files import not_written, replacing
+from manyarms._base.files import replacing, write_failure
 from manyarms._version import __version__
 from manyarms.errors import DataTypeError, ModelFileError
 
@@ -31,41 +31,41 @@ if TYPE_CHECKING:
 
 FORMAT = b"manyarms model"
 FORMAT_VERSION = 1
-"""Raised when an older manyarms would misread what is written; a kind or a part that it does not know it names."""
+"""Increased only when an older manyarms would misread the file. An older one refuses unknown kinds and parts anyway."""
 ALIGNMENT = 64
 PIECE = 1 << 23
-"""How many bytes one checksum covers: that of a large array is a list, so that its parts are checked side by side."""
+"""Bytes covered by one checksum. A large array has a list of them, so that its pieces are checked in parallel."""
 
 
 def as_path(path: Any) -> Path:
-    """What a user passed as the path of a model file."""
+    """Check the path of a model file that a user passed."""
     if not isinstance(path, str | os.PathLike):
-        raise DataTypeError(f"path must be a string or a Path; got {type(path).__name__}.")
-    found = Path(os.fsdecode(path))
-    if not found.name or "\0" in str(found):
-        raise ModelFileError(f"path must name a file; got {str(found)!r}.")
-    return found
+        raise DataTypeError(f"must be a string or a Path; got {type(path).__name__}.", argument="path")
+    checked = Path(os.fsdecode(path))
+    if not checked.name or "\0" in str(checked):
+        raise ModelFileError(f"must name a file; got {str(checked)!r}.", argument="path")
+    return checked
 
 
 # Writing.
 
 
 def write(path: Path, model: dict[str, Any], arrays: Sequence[Array]) -> None:
-    """Make `path` a model file, whole or not at all.
+    """Write a model file, as a whole or not at all.
 
     Args:
-        path: Where; a file that is there already is replaced once the new one is on the disk.
-        model: Values that JSON can hold.
-        arrays: Of numbers, truth values, dates or text of fixed width.
+        path: The file. One that exists is replaced once the new one is on the disk.
+        model: The description, in values that JSON can hold.
+        arrays: Arrays of numbers, booleans, dates or text of fixed width.
 
     Raises:
-        ModelFileError: When the disk is full or the place cannot be written to; a file that was there is as it was.
+        ModelFileError: If the disk is full or the place cannot be written to; an existing file is then unchanged.
     """
     try:
         with replacing(path) as file:
             _write(file, model, arrays)
     except OSError as problem:
-        raise ModelFileError(not_written(path, problem)) from problem
+        raise ModelFileError(*write_failure(path, problem)) from problem
 
 
 def _write(file: IO[bytes], model: dict[str, Any], arrays: Sequence[Array]) -> None:
@@ -87,28 +87,28 @@ def _write(file: IO[bytes], model: dict[str, Any], arrays: Sequence[Array]) -> N
         if entry["batch"] is not None:
             writer.write_batch(batch(zeros[: ALIGNMENT - (file.tell() + 2 * head) % ALIGNMENT]))
             writer.write_batch(batch(_bytes_of(array)))
-    # Not in a `finally`: a file that failed half way needs no footer.
+    # Not in a `finally`: a file that failed halfway needs no footer.
     writer.close()
 
 
 def _schema(description: str) -> pa.Schema:
     import pyarrow as pa  # noqa: PLC0415
 
-    said = {
+    metadata = {
         b"format": FORMAT,
         b"format_version": str(FORMAT_VERSION).encode(),
         b"written_by": f"manyarms {__version__}".encode(),
         b"description": description.encode(),
     }
-    return pa.schema([pa.field("bytes", pa.uint8(), nullable=False)], {**said, b"crc32": _crc_of_said(said)})
+    return pa.schema([pa.field("bytes", pa.uint8(), nullable=False)], {**metadata, b"crc32": _metadata_crc(metadata)})
 
 
-def _crc_of_said(said: dict[bytes, bytes]) -> bytes:
-    return str(zlib.crc32(b"\n".join(said[key] for key in _CHECKED))).encode()
+def _metadata_crc(metadata: dict[bytes, bytes]) -> bytes:
+    return str(zlib.crc32(b"\n".join(metadata[key] for key in _CHECKED))).encode()
 
 
 def _entries(arrays: Sequence[Array]) -> list[dict[str, Any]]:
-    """What is said of every array: how to see its bytes, and their checksums."""
+    """The description of every array: its type, its layout and its checksums."""
     out, batch = list[dict[str, Any]](), 2
     for array in arrays:
         entry: dict[str, Any] = {"dtype": array.dtype.str, "shape": array.shape, "batch": None}
@@ -122,9 +122,9 @@ def _entries(arrays: Sequence[Array]) -> list[dict[str, Any]]:
 
 
 def _layout(array: Array) -> tuple[list[int], list[int]]:
-    """Along which axes all values are the same ones, and the axes from the slowest to the fastest.
+    """The axes along which values repeat (stride 0), and all axes from the slowest to the fastest.
 
-    Products round differently when an array lies in another order, and results must be the same to the last bit.
+    The order is kept because products round differently in another order, and results must agree to the last bit.
     """
     repeated = [axis for axis, size in enumerate(array.shape) if size > 1 and array.strides[axis] == 0]
     if array.flags.c_contiguous:
@@ -133,7 +133,7 @@ def _layout(array: Array) -> tuple[list[int], list[int]]:
 
 
 def _bytes_of(array: Array) -> Array:
-    """The array's memory; a copy only where its values do not lie side by side."""
+    """The bytes of an array; they are copied only if its values are not contiguous."""
     repeated, order = _layout(array)
     once = array[tuple(slice(0, 1) if axis in repeated else slice(None) for axis in range(array.ndim))]
     return np.ascontiguousarray(once.transpose(order)).reshape(-1).view(np.uint8)
@@ -146,118 +146,118 @@ def read(path: Path) -> tuple[Any, list[Array]]:
     """The description and the arrays of a model file, all checksums verified.
 
     Raises:
-        ModelFileError: When there is no such file, it is no model file, it is damaged, or a newer version wrote it.
+        ModelFileError: If the file does not exist, is not a model file, is damaged, or comes from a newer manyarms.
     """
     return _contents(path, _open(path))
 
 
 def to_bytes(model: dict[str, Any], arrays: Sequence[Array]) -> bytes:
-    """What a model file would hold, for the way between processes."""
+    """The content of a model file, to be sent to another process."""
     sink = BytesIO()
     _write(sink, model, arrays)
     return sink.getvalue()
 
 
 def from_bytes(data: Any) -> tuple[Any, list[Array]]:
-    """What `to_bytes` was given."""
+    """The description and the arrays that `to_bytes` was given."""
     import pyarrow as pa  # noqa: PLC0415
 
-    return _contents(Path("what came from another process"), pa.ipc.open_file(pa.py_buffer(data)))
+    return _contents(Path("the data from another process"), pa.ipc.open_file(pa.py_buffer(data)))
 
 
 def _contents(path: Path, reader: pa.RecordBatchFileReader) -> tuple[Any, list[Array]]:
-    with explained(path):
+    with file_errors(path):
         description = _description(path, dict(reader.schema.metadata or {}))
         entries = description["arrays"]
         stored = [_stored(reader, entry) for entry in entries]
         pieces = [piece for data in stored for piece in _pieces(data)]
         expected = [crc for entry in entries for crc in entry.get("crc32", ())]
         if _checksums(pieces) != expected:
-            raise ModelFileError(f"{path} is damaged: a checksum is wrong. Restore it from a copy, or fit again.")
+            raise ModelFileError(f"{path} is damaged: a checksum is wrong.", _RESTORE)
         arrays = [_array(data, entry) for data, entry in zip(stored, entries, strict=True)]
         return description["model"], arrays
 
 
 class UnknownPart(Exception):
-    """Something in a file that only a newer manyarms can have put there; `explained` says which file."""
+    """A part of a file that only a newer manyarms can have written; `file_errors` adds the name of the file."""
 
 
 @contextmanager
-def explained(path: Path) -> Generator[None]:
-    """Whatever goes wrong inside is damage of the file, and told as such, unless the file is too new."""
+def file_errors(path: Path) -> Generator[None]:
+    """Turn any exception raised inside into a `ModelFileError`: the file is too new, or else it is damaged."""
     try:
         yield
     except ModelFileError:
         raise
     except UnknownPart as unknown:
-        raise ModelFileError(
-            f"{path} was written by a newer manyarms: it holds {unknown}, which this one does not know. "
-            "Update manyarms: pip install --upgrade manyarms."
-        ) from unknown
+        problem = f"{path} was written by a newer manyarms: it holds {unknown}, which this version does not know."
+        raise ModelFileError(problem, UPGRADE) from unknown
     except Exception as damage:
-        raise ModelFileError(
-            f"{path} is damaged ({type(damage).__name__}). Restore it from a copy, or fit again."
-        ) from damage
+        raise ModelFileError(f"{path} is damaged ({type(damage).__name__}).", _RESTORE) from damage
 
 
 def _open(path: Path) -> pa.RecordBatchFileReader:
     import pyarrow as pa  # noqa: PLC0415
 
     try:
-        found = path.stat()
-        if stat.S_ISDIR(found.st_mode):
-            raise ModelFileError(f"{path} is a folder; pass the path of a model file.")
-        if not stat.S_ISREG(found.st_mode):
-            raise ModelFileError(f"{path} is no regular file; pass the path of a model file.")
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise ModelFileError(f"{path} is a folder.", "Pass the path of a model file.")
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelFileError(f"{path} is not a regular file.", "Pass the path of a model file.")
         with open(path, "rb") as file:
             first = file.read(len(_MAGIC))
-            file.seek(max(0, found.st_size - len(_MAGIC)))
+            file.seek(max(0, status.st_size - len(_MAGIC)))
             last = file.read()
     except FileNotFoundError:
         raise ModelFileError(f"{path} does not exist.") from None
     except OSError as problem:
         raise ModelFileError(f"{path} could not be read: {problem.strerror or problem}.") from problem
     if not first:
-        raise ModelFileError(f"{path} is empty. Restore it from a copy, or save the model again.")
+        raise ModelFileError(f"{path} is empty.", "Restore it from a copy, or save the model again.")
     if first != _MAGIC:
-        raise ModelFileError(f"{path} is no model file: save() writes one.")
+        raise _not_a_model(path, "is not a model file.")
     if last != _MAGIC:
-        raise ModelFileError(f"{path} is cut short or damaged at its end. Restore it from a copy, or fit again.")
-    with explained(path):
+        raise ModelFileError(f"{path} is cut short or damaged at its end.", _RESTORE)
+    with file_errors(path):
         source = pa.memory_map(str(path), "r")
         reader = pa.ipc.open_file(source)
-        # The schema is there twice, at the beginning for those who read a stream.
+        # The schema is there twice: readers of a stream use the one at the beginning.
         source.seek(_START)
         if not pa.ipc.open_stream(source).schema.equals(reader.schema, check_metadata=True):
             raise ValueError("its two schemas differ")
         return reader
 
 
-def _description(path: Path, said: dict[bytes, bytes]) -> dict[str, Any]:
-    if said.get(b"format") != FORMAT:
-        raise ModelFileError(f"{path} is an Arrow file, but no model file: save() writes one.")
-    version = int(said[b"format_version"])
+def _description(path: Path, metadata: dict[bytes, bytes]) -> dict[str, Any]:
+    if metadata.get(b"format") != FORMAT:
+        raise _not_a_model(path, "is an Arrow file, but not a model file.")
+    version = int(metadata[b"format_version"])
     if version > FORMAT_VERSION:
-        raise ModelFileError(
-            f"{path} was written by a newer manyarms (format {version}; this one reads up to {FORMAT_VERSION}): "
-            "upgrade."
-        )
-    if _crc_of_said(said) != said[b"crc32"] or version < 1:
-        raise ModelFileError(
-            f"{path} is damaged: the checksum of its description is wrong. Restore it from a copy, or fit again."
-        )
-    return json.loads(said[b"description"])
+        problem = f"{path} was written by a newer manyarms: its format is {version}, and this version reads up to"
+        raise ModelFileError(f"{problem} {FORMAT_VERSION}.", UPGRADE)
+    if _metadata_crc(metadata) != metadata[b"crc32"] or version < 1:
+        raise ModelFileError(f"{path} is damaged: the checksum of its description is wrong.", _RESTORE)
+    return json.loads(metadata[b"description"])
+
+
+def _not_a_model(path: Path, problem: str) -> ModelFileError:
+    return ModelFileError(
+        f"{path} {problem}",
+        "Pass a file written by save().",
+        flag_remedy="Pass a file written by `manyarms fit` or `manyarms learn`.",
+    )
 
 
 def _stored(reader: pa.RecordBatchFileReader, entry: dict[str, Any]) -> Array:
-    """The bytes of an array."""
+    """The bytes of an array, as a view of the file."""
     if entry["batch"] is None:
         return np.empty(0, np.uint8)
     column = reader.get_batch(entry["batch"]).column(0)
     repeated = set(entry["repeated"])
     size = math.prod(n for axis, n in enumerate(entry["shape"]) if axis not in repeated) * _dtype(entry).itemsize
     if column.type.bit_width != 8 or column.offset or len(column) != size:
-        raise ValueError("the size of an array is not what its description says")
+        raise ValueError("the size of an array differs from its description")
     return np.frombuffer(column.buffers()[1], np.uint8, count=size)
 
 
@@ -267,16 +267,16 @@ def _array(data: Array, entry: dict[str, Any]) -> Array:
         return frozen(np.empty(shape, dtype).reshape(shape))
     order, repeated = entry["order"], set(entry["repeated"])
     once = [1 if axis in repeated else n for axis, n in enumerate(shape)]
-    # Not a view of the bytes: SciPy copies an array that is a small part of what it is a view of, counted in elements.
-    lying = np.frombuffer(data.data, dtype).reshape([once[axis] for axis in order])
-    return frozen(np.broadcast_to(lying.transpose(np.argsort(order)), shape))
+    # Not a view of the bytes: SciPy copies a view that has far fewer elements than its base.
+    stored = np.frombuffer(data.data, dtype).reshape([once[axis] for axis in order])
+    return frozen(np.broadcast_to(stored.transpose(np.argsort(order)), shape))
 
 
 def _dtype(entry: dict[str, Any]) -> np.dtype[Any]:
     dtype = np.dtype(entry["dtype"])
-    # An object's bytes are an address.
+    # The bytes of a Python object are an address.
     if dtype.kind not in "biufmMUS" or dtype.str != entry["dtype"]:
-        raise ValueError("an array of this type is not read")
+        raise ValueError("arrays of this type are not read")
     return dtype
 
 
@@ -298,3 +298,5 @@ def _checksums(pieces: Sequence[memoryview]) -> list[int]:
 _MAGIC = b"ARROW1"
 _START = 8
 _CHECKED = (b"format", b"format_version", b"written_by", b"description")
+_RESTORE = "Restore it from a copy, or fit again."
+UPGRADE = "Upgrade manyarms: pip install --upgrade manyarms."

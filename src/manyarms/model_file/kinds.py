@@ -22,7 +22,7 @@ MODELS = {
     "table": "policies.table:TablePolicy",
     "linear softmax": "policies.linear_softmax:LinearSoftmax",
 }
-"""What a file may hold as a whole: posteriors and policies."""
+"""The kinds that have a file of their own: posteriors and policies."""
 
 PARTS = {
     "gaussian": "likelihoods.gaussian:Gaussian",
@@ -48,12 +48,12 @@ PARTS = {
     "fingerprint": "core.fingerprint:Fingerprint",
     "feature map": "core.feature_map:FeatureMap",
     "catalog": "core.catalog:Catalog",
-    "words": "core.labels:Words",
-    "integers": "core.labels:Integers",
-    "mixed labels": "core.labels:Mixed",
-    "ragged labels": "core.labels:Ragged",
+    "words": "core.labels:WordLabels",
+    "integers": "core.labels:IntegerLabels",
+    "mixed labels": "core.labels:MixedLabels",
+    "ragged labels": "core.labels:RaggedLabels",
 }
-"""What models are made of."""
+"""The kinds that occur as parts of models."""
 
 
 class _Kinds(Mapping[str, type[Saved]]):
@@ -74,4 +74,4 @@ class _Kinds(Mapping[str, type[Saved]]):
 
 
 KINDS: Mapping[str, type[Saved]] = _Kinds({**MODELS, **PARTS})
-"""All classes that are ever made from a file."""
+"""Every class that can be made from a file."""

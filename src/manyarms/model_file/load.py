@@ -1,4 +1,4 @@
-"""Open a model file."""
+"""Load a model file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from manyarms._base.checks import Array
 from manyarms.errors import ModelFileError
-from manyarms.model_file import arrow_file
+from manyarms.model_file.arrow_file import UPGRADE, as_path, file_errors, read
 from manyarms.model_file.kinds import KINDS, MODELS
 from manyarms.model_file.save import Saved, check_names
 
@@ -28,54 +28,52 @@ def load(path: Any) -> Posterior | Policy:
     Raises:
         ModelFileError: If the file does not exist, is not a model file, is damaged, or comes from a newer manyarms.
     """
-    where = arrow_file.as_path(path)
-    description, arrays = arrow_file.read(where)
-    with arrow_file.explained(where):
+    file = as_path(path)
+    description, arrays = read(file)
+    with file_errors(file):
         unknown = {entry["kind"] for entry in description["objects"]} - KINDS.keys()
         if unknown:
-            raise ModelFileError(
-                f"{where} holds a {min(unknown)!r:.80}, which this version of manyarms does not know.",
-                "Upgrade manyarms.",
-            )
+            problem = f"{file} holds a {min(unknown)!r:.80}, which this version of manyarms does not know."
+            raise ModelFileError(problem, UPGRADE)
         model = rebuild(description, arrays, KINDS)
         if type(model).saved_as not in MODELS:
-            raise ModelFileError(f"{where} holds a part of a model, not a posterior or a policy.")
+            raise ModelFileError(f"{file} holds a part of a model, not a posterior or a policy.")
         return cast("Posterior | Policy", model)
 
 
-def rebuild(model: Any, arrays: Sequence[Array], kinds: Mapping[str, type[Saved]]) -> Saved:
-    """The model that was described.
+def rebuild(description: Any, arrays: Sequence[Array], kinds: Mapping[str, type[Saved]]) -> Saved:
+    """Make a model from its description.
 
     Args:
-        model: The description.
-        arrays: What it refers to.
-        kinds: All that may be made, by name.
+        description: The description, as `save.describe` gives it.
+        arrays: The arrays it refers to.
+        kinds: The kinds that may be made, by name.
 
     Raises:
-        UnknownPart: When an object has a part that its kind has not, or not yet.
+        UnknownPart: If an object has a part that its kind does not have, or not yet.
     """
-    made = list[Saved]()
-    for entry in model["objects"]:
+    objects = list[Saved]()
+    for entry in description["objects"]:
         kind = kinds[entry["kind"]]
-        # Before any is read: what a newer manyarms put there may refer to anything.
+        # Before any part is read: one written by a newer manyarms may refer to anything.
         check_names(entry["parts"], kind.part_names(), f"a {entry['kind']!r}")
-        parts = {name: _value(value, arrays, made) for name, value in entry["parts"].items()}
-        made.append(kind.from_saved(parts))
-    return made[-1]
+        parts = {name: _value(value, arrays, objects) for name, value in entry["parts"].items()}
+        objects.append(kind.from_saved(parts))
+    return objects[-1]
 
 
-def _value(plain: Any, arrays: Sequence[Array], made: list[Saved]) -> Any:
-    if isinstance(plain, list):
-        return tuple(_value(one, arrays, made) for one in plain)
-    if not isinstance(plain, dict):
-        return plain
-    ((tag, what),) = plain.items()
-    return _READ[tag](what, arrays, made)
+def _value(described: Any, arrays: Sequence[Array], objects: list[Saved]) -> Any:
+    if isinstance(described, list):
+        return tuple(_value(item, arrays, objects) for item in described)
+    if not isinstance(described, dict):
+        return described
+    ((tag, content),) = described.items()
+    return _READERS[tag](content, arrays, objects)
 
 
-_READ: dict[str, Callable[[Any, Sequence[Array], list[Saved]], Any]] = {
-    "array": lambda number, arrays, made: arrays[number],
-    "bytes": lambda number, arrays, made: arrays[number].tobytes(),
-    "object": lambda number, arrays, made: made[number],
-    "number": lambda text, arrays, made: float(text),
+_READERS: dict[str, Callable[[Any, Sequence[Array], list[Saved]], Any]] = {
+    "array": lambda number, arrays, objects: arrays[number],
+    "bytes": lambda number, arrays, objects: arrays[number].tobytes(),
+    "object": lambda number, arrays, objects: objects[number],
+    "number": lambda text, arrays, objects: float(text),
 }

@@ -1,7 +1,7 @@
-"""What a model file holds: objects made of numbers, names, arrays and other such objects, each of a kind with a name.
+"""Save a model: objects are made of numbers, names, arrays and other such objects, and each kind has a name.
 
-An object says what it is made of (`saved`) and is made of it again (`from_saved`). What two objects share is written
-once, and shared again when it is read.
+An object lists its parts (`saved`) and is made from them again (`from_saved`). A part that two objects share is written
+once, and they share it again after loading.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 
 from manyarms._base.checks import Array
 from manyarms.errors import DataTypeError
-from manyarms.model_file import arrow_file
+from manyarms.model_file.arrow_file import UnknownPart, as_path, write
 
 
 class Saved:
-    """A kind of object that model files hold.
+    """A kind of object that model files can hold.
 
     Attributes:
-        saved_as: The name of the kind; a subclass needs one of its own, for a file must not make less of it.
-        saved_fields: The names of its parts, when it is no dataclass: attributes, which its constructor takes by name,
-            unless `saved` and `from_saved` say otherwise.
-        not_saved: What to do instead, for a kind that has no name.
+        saved_as: The name of the kind. A subclass needs a name of its own, or it would be loaded as its parent.
+        saved_fields: The names of its parts, where it is not a dataclass. They are attributes, and its constructor
+            takes them by name, unless `saved` and `from_saved` do otherwise.
+        not_saved: The remedy in the error, for a kind without a name.
     """
 
     saved_as: ClassVar[str]
@@ -33,73 +33,72 @@ class Saved:
     not_saved: ClassVar[str] = "Model files hold manyarms' own kinds and no code."
 
     def saved(self) -> dict[str, Any]:
-        """What it is made of: plain values, bytes, arrays, other kinds, tuples of all these."""
+        """Its parts by name: plain values, bytes, arrays, objects of other kinds, and tuples of these."""
         return {name: getattr(self, name) for name in self.part_names()}
 
     @classmethod
     def part_names(cls) -> tuple[str, ...]:
-        """What its parts are called; a part that came later has a default, so that older files open."""
+        """The names of its parts. A part added later has a default, so that older files still load."""
         return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else cls.saved_fields
 
     @classmethod
     def from_saved(cls, parts: dict[str, Any]) -> Saved:
-        """What `saved` gave, as one again; trusted, and checked no further."""
+        """Make an object from the parts that `saved` gave. They are trusted and not checked again."""
         return cls(**parts)
 
 
 class SavedModel(Saved):
-    """A kind of object that is a model file of its own."""
+    """A kind of object that has a model file of its own: a posterior or a policy."""
 
     def save(self, path: Any) -> None:
-        """Write it to a file that `ma.load` opens, in milliseconds and with the same results to the last bit.
+        """Write it to a file that `ma.load` opens in milliseconds and with the same results to the last bit.
 
-        One Arrow file without any code in it, its arrays under checksums. A file that is there already is replaced as
-        a whole: whatever happens meanwhile, `path` is the old file or the new one.
+        The file is one Arrow file without any code in it, and its arrays are under checksums. An existing file is
+        replaced as a whole: whatever happens meanwhile, `path` is the old file or the new one.
 
         Args:
-            path: Where to.
+            path: The file to write.
 
         Raises:
-            DataTypeError: When it holds what no model file can hold, as a likelihood of your own.
-            ModelFileError: When the file cannot be written.
+            DataTypeError: If a part cannot be saved, such as a likelihood of your own.
+            ModelFileError: If the file cannot be written.
         """
-        where = arrow_file.as_path(path)
-        arrow_file.write(where, *describe(self))
+        write(as_path(path), *describe(self))
 
 
 def describe(model: Saved) -> tuple[dict[str, Any], list[Array]]:
-    """A model as a description in plain values, and the arrays that it refers to."""
-    out = _Description()
-    out.add(model)
-    return {"objects": out.objects}, out.arrays
+    """The description of a model in plain values, and the arrays that it refers to."""
+    description = _Description()
+    description.add(model)
+    return {"objects": description.objects}, description.arrays
 
 
-def check_names(parts: Mapping[str, Any], known: Iterable[str], what: str) -> None:
-    """Refuse parts that nobody here would read: without them it would be another model."""
+def check_names(parts: Mapping[str, Any], known: Iterable[str], owner: str) -> None:
+    """Refuse a part that this version would ignore: without it, the model would be a different one."""
     unknown = parts.keys() - set(known)
     if unknown:
-        raise arrow_file.UnknownPart(f"{what} with {min(unknown)!r:.80}")
+        raise UnknownPart(f"{owner} with {min(unknown)!r:.80}")
 
 
 class _Description:
-    """Objects in an order in which each comes after those it is made of."""
+    """Objects in an order in which each comes after its parts."""
 
     def __init__(self) -> None:
         self.objects = list[dict[str, Any]]()
         self.arrays = list[Array]()
         self._object_numbers = dict[int, int]()
         self._array_numbers = dict[Any, int]()
-        # An address means one object only as long as the object lives.
+        # An id is unique only as long as its object lives.
         self._alive = list[Any]()
 
     def add(self, item: Saved) -> int:
-        """Its number, itself and its parts described unless they are already."""
+        """The number of an object; it and its parts are described unless they already are."""
         if id(item) in self._object_numbers:
             return self._object_numbers[id(item)]
         kind = type(item).__dict__.get("saved_as")
         if kind is None:
-            raise DataTypeError(f"{type(item).__name__} cannot be saved. {type(item).not_saved}")
-        parts = {name: self._plain(name, value) for name, value in item.saved().items()}
+            raise DataTypeError(f"{type(item).__name__} cannot be saved.", type(item).not_saved)
+        parts = {name: self._described(name, value) for name, value in item.saved().items()}
         self.objects.append({"kind": kind, "parts": parts})
         self._alive.append(item)
         self._object_numbers[id(item)] = number = len(self.objects) - 1
@@ -112,13 +111,13 @@ class _Description:
             self.arrays.append(array)
         return self._array_numbers[memory]
 
-    def _plain(self, name: str, value: Any) -> Any:
+    def _described(self, name: str, value: Any) -> Any:
         if isinstance(value, np.ndarray) and not value.dtype.hasobject:
             return {"array": self._array(value)}
         if isinstance(value, Saved):
             return {"object": self.add(value)}
         if isinstance(value, tuple):
-            return [self._plain(name, one) for one in value]
+            return [self._described(name, item) for item in value]
         if isinstance(value, bytes):
             return {"bytes": self._array(np.frombuffer(value, np.uint8))}
         if isinstance(value, np.generic):
@@ -127,4 +126,4 @@ class _Description:
             return {"number": str(value)}
         if value is None or isinstance(value, bool | int | float | str):
             return value
-        raise DataTypeError(f"{name} cannot be saved: it is a {type(value).__name__}. {Saved.not_saved}")
+        raise DataTypeError(f"cannot be saved: it is a {type(value).__name__}.", Saved.not_saved, argument=name)

@@ -18,6 +18,7 @@ from manyarms.likelihoods.variational import MAX_ITERATIONS, FittedWeights, fit_
 from manyarms.posterior.hurdle_posterior import HurdlePosterior, check_amounts, split_rounds
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_posterior import RewardPosterior, as_logs
+from manyarms.posterior.seen_files import in_memory_if_small, remember_files
 
 
 @overload
@@ -58,7 +59,8 @@ def fit(
     """The posterior of all action weights given the logs.
 
     With Gaussian rewards: one pass over the rounds, then one solve over seen actions. With others: a few passes and
-    solves, until the approximation no longer improves.
+    solves, until the approximation no longer improves; a stream of at most half a gigabyte is then read once and held.
+    The posterior remembers the files of a stream, so that none is counted twice.
 
     Args:
         logs: Logged rounds, in memory or a `LogStream`; an empty log gives the prior back. For Gaussian rewards also
@@ -90,15 +92,9 @@ def fit(
             )
         return RewardPosterior(condition(prior, logs, likelihood.noise_std), prior, logs, likelihood)
     logs = as_logs(logs, prior)
-    found = fit_weights(
-        prior,
-        logs,
-        likelihood,
-        engine=as_engine(engine),
-        start=_as_start(start, prior),
-        **options,
-    )
-    return posterior_of(found, logs, prior, likelihood)
+    rounds = in_memory_if_small(logs, likelihood, engine)
+    found = fit_weights(prior, rounds, likelihood, engine=as_engine(engine), start=_as_start(start, prior), **options)
+    return remember_files(posterior_of(found, rounds, prior, likelihood), logs)
 
 
 def posterior_of(

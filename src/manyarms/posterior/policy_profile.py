@@ -258,11 +258,11 @@ class _Judging(Tally[Profiles]):
         self._parts.append(found)
         self._held += found.size
         if self._held > self._limit or len(self._parts) > _MOST:
-            self._parts = [self.found()]
+            self._parts = [self.answer()]
             self._held = self._parts[0].size
             self._limit = max(_LEAST, 2 * self._held)
 
-    def found(self) -> Profiles:
+    def answer(self) -> Profiles:
         if any(part.rows.weight > 0 for part in self._parts):
             return Profiles.merged(self._parts)
         return Profiles((), self._task.forms, RowMoments.of_none(len(self._task.forms)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -25,11 +26,14 @@ from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.variational import fit_weights
 from manyarms.linalg.top_k import row_norms
+from manyarms.logs.log_stream import LogStream
+from manyarms.logs.row_reader import AgeRule, DroppedRows, seconds_between
 from manyarms.posterior.action_summary import ActionSummary, summarise
 from manyarms.posterior.policy_profile import Masses, check_maps
 from manyarms.posterior.posterior import Part, Posterior
 from manyarms.posterior.prior_check import PriorCheck, check_mean, check_misfit
 from manyarms.posterior.reward_predictor import Predictor
+from manyarms.posterior.seen_files import in_memory_if_small, new_rounds, remember_files
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,18 +169,36 @@ class RewardPosterior(Posterior):
         chosen = None if actions is None else as_actions("actions", actions, n_actions=self.weights.n_actions)
         return summarise(self.weights, chosen, self.feature_names, self.catalog)
 
-    def update(self, logs: Logs, *, engine: Engine | str | None = None) -> RewardPosterior:
+    def update(self, logs: Logs, *, allow_repeats: bool = False, engine: Engine | str | None = None) -> RewardPosterior:
         """The posterior given more logs: the same as a fit on all of them where the likelihood is Gaussian.
 
         Else the earlier rounds keep the Gaussian factors that stand in for them, found without the new rounds. The gap
         to a fit on everything adds up over many small batches, to a posterior standard deviation where rewards are rare
         (docs/likelihoods.md): `refit` on all logs every so often. `log_evidence` is then no bound.
 
+        A file of a stream that was in an earlier fit or update is refused. Where a `maturity` left out the young rounds
+        of a file, those rounds are added. Where rounds count less with age, all that the model holds ages too.
+
         Args:
             logs: New rounds.
-            engine: As in `fit`.
+            allow_repeats: Count the rounds of files again that the model has seen already.
+            engine: Where a `LogStream` is read, as in `fit`.
+
+        Raises:
+            InputError: Naming a file that the model has seen already.
         """
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
+        if not isinstance(logs, LogStream):
+            return self._with_rounds(logs, engine)
+        posterior, dropped = self, DroppedRows()
+        for part in [logs] if allow_repeats else list(new_rounds(logs, self.learned_from)):
+            rounds = in_memory_if_small(part, self.likelihood, engine)
+            posterior = remember_files(posterior._aged(part.reader.age)._with_rounds(rounds, engine), part)
+            dropped += part.dropped
+        logs.note_dropped(dropped)
+        return posterior
+
+    def _with_rounds(self, logs: Logs, engine: Engine | str | None) -> RewardPosterior:
         added = fit_weights(self.weights, logs, self.likelihood, engine=as_engine(engine))
         statistics = self.statistics + added.statistics
         weights = added.weights
@@ -213,25 +235,45 @@ class RewardPosterior(Posterior):
         weights = condition(self.prior, statistics, noise_std)
         return replace(self, weights=weights, statistics=statistics, evidence_offset=share * self.evidence_offset)
 
+    def _aged(self, age: AgeRule | None) -> RewardPosterior:
+        """The rounds so far with the weights that a fit at `age.now` would give them."""
+        if age is None or age.half_life is None or self.as_of is None:
+            return self
+        passed = seconds_between(datetime.fromisoformat(self.as_of), age.now)
+        if passed < 0:
+            raise InputError(
+                f"must not go back: the ages in the model are counted from {self.as_of}, which is after "
+                f"{age.now.isoformat()}.",
+                "Pass a later time, or start from an earlier model.",
+                argument="now",
+            )
+        if passed == 0:
+            return self
+        share = max(2.0 ** (-passed / age.half_life.total_seconds()), FORGOTTEN)
+        return replace(self.discounted(share), as_of=age.now.isoformat())
+
     def refit(self, logs: Logs, *, engine: Engine | str | None = None) -> RewardPosterior:
         """The posterior of all these logs and no others, started from this one: exact where `update` only comes near.
 
         Args:
             logs: All rounds, old and new.
-            engine: As in `fit`.
+            engine: Where a `LogStream` is read, as in `fit`.
         """
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
-        found = fit_weights(self.prior, logs, self.likelihood, engine=as_engine(engine), start=self.weights)
-        return replace(
+        rounds = in_memory_if_small(logs, self.likelihood, engine)
+        found = fit_weights(self.prior, rounds, self.likelihood, engine=as_engine(engine), start=self.weights)
+        posterior = replace(
             self,
             weights=found.weights,
             statistics=found.statistics,
-            learned_from=(logs.fingerprint,),
+            learned_from=(rounds.fingerprint,),
             warnings=found.warnings,
             evidence_offset=found.evidence_offset,
             trace=found.trace,
             converged=found.converged,
+            as_of=None,
         )
+        return remember_files(posterior, logs)
 
     def with_actions(
         self, mixing: Any, action_cov: Any = None, offset: Any = None, *, catalog: Catalog | None = None
@@ -293,6 +335,9 @@ class RewardPosterior(Posterior):
     def all_warnings(self) -> tuple[str, ...]:
         return (*self.warnings, *self.check.warnings)
 
+
+FORGOTTEN = 1e-200
+"""The weight of rounds so old that nothing is left of them."""
 
 _TWICE = "some rounds were counted twice: they were in an earlier fit or update"
 

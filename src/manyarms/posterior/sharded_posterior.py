@@ -88,7 +88,7 @@ def fit_sharded(
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise InputError(f"{folder} is not empty: files of another fit beside those of this one would be read with it.")
-    with as_engine(engine).spread(logs, CollectStatistics(likelihood, prior.n_actions, logs.dim)) as shards:
+    with as_engine(engine).sharded(logs, CollectStatistics(likelihood, prior.n_actions, logs.dim)) as shards:
         found = shards.map(_Latent(prior, likelihood.noise_std))
         total = sums_for(prior)
         for part in found:

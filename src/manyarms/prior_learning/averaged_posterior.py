@@ -190,11 +190,14 @@ def average(
     n_draws: int,
     rng: np.random.Generator,
     avoid_boundary: bool,
+    aged: Evidence | None = None,
 ) -> AveragedPosterior:
     """Draw η ~ t(best, B Bᵀ), condition under each, and weigh each by evidence over the density drawn from."""
 
     def solve(x: Float[Array, " s"]) -> tuple[float, HierarchicalGaussian]:
-        return evidence.posterior(hyper, x, avoid_boundary=avoid_boundary)
+        value, weights = evidence.posterior(hyper, x, avoid_boundary=avoid_boundary)
+        # The logs at full weight say how likely a prior is; the posterior under it is of the rounds as they count.
+        return value, weights if aged is None else aged.posterior(hyper, x, avoid_boundary=avoid_boundary)[1]
 
     kept, log_weights, weights = list[Array](), list[float](), list[HierarchicalGaussian]()
     few = n_draws * _size(posterior.weights) <= MAX_KEPT

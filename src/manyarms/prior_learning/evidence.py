@@ -113,11 +113,11 @@ class _SummaryTally(Tally[RoundSummary]):
         self._weight += found.total_weight
         self._between(found.smallest, found.largest)
 
-    def found(self) -> RoundSummary:
+    def answer(self) -> RoundSummary:
         seen = np.flatnonzero(self._often)
         return RoundSummary(
             self._weight, seen, self._often[seen], self._squares, self._rewards, self._smallest, self._largest,
-            None if self._count is None else self._count.found(),
+            None if self._count is None else self._count.answer(),
         )  # fmt: skip
 
     def _between(self, smallest: float, largest: float) -> None:

@@ -18,8 +18,10 @@ from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, NumericalError
 from manyarms.inference.condition import check_sizes
 from manyarms.likelihoods import Bernoulli, Gaussian, Hurdle, Likelihood, Poisson
+from manyarms.logs.log_stream import LogStream
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.reward_posterior import as_logs
+from manyarms.posterior.seen_files import in_memory_if_small, remember_files
 from manyarms.prior_learning.evidence import NOTHING, Evidence, ExactEvidence, evidence_of
 from manyarms.prior_learning.hyperparameters import Choice, Hyperparameters, Means
 from manyarms.prior_learning.learned_prior import LearnedPrior
@@ -66,7 +68,10 @@ def learn_prior(
 
     Where neither rewards nor their logarithms are Gaussian, a step runs the loop of `fit` to its end: on a `LogStream`
     about a hundred passes in all, up to three hundred, and as many again for standard errors, when they are asked for.
-    `collect()` a stream that fits into memory, or learn from a sample and `fit` on all of it.
+    A stream of at most half a gigabyte is read once and held; of a longer one, learn from a sample and `fit` on all.
+
+    Where rounds count less with age, the prior is learned from the same rounds at full weight, and the posterior is
+    that of the rounds as they count. It remembers the files of a stream, so that none is counted twice.
 
     With `avoid_boundary` every standard deviation has a very wide half-normal prior and its mode is taken on the log
     scale, which keeps it off zero (Chung et al., 2013). Without, a spread that the data put at zero is reported by
@@ -100,7 +105,10 @@ def learn_prior(
         check_sizes(prior, logs)
     else:
         as_logs(logs, prior)
-    evidence = evidence_of(logs, likelihood, prior.n_actions, as_engine(engine))
+    # A round of weight 1/3 is not noisier than others but would pass for it, so that actions would seem to differ by
+    # noise alone: where rounds count less with age, spreads are learned from the same rounds at full weight.
+    full_weight = logs.ageless() if isinstance(logs, LogStream) else logs
+    evidence = _evidence(full_weight, likelihood, prior.n_actions, engine)
     _check_rewards(evidence, likelihood)
     if not evidence.total_weight > 0:
         raise InputError("no rounds to learn a prior from; use fit(), which gives the prior back.")
@@ -117,7 +125,24 @@ def learn_prior(
     zeroed = list[str]()
     if not avoid_boundary:
         found, zeroed = _zero(evidence, found, max_iterations)
-    return _result(evidence, found, avoid_boundary, zeroed, trace, converged)
+    learned = _result(evidence, found, avoid_boundary, zeroed, trace, converged)
+    if full_weight is not logs:
+        learned = _with_weights_of(learned, _evidence(logs, likelihood, prior.n_actions, engine))
+    return (
+        learned if isinstance(logs, Statistics) else replace(learned, posterior=remember_files(learned.posterior, logs))
+    )
+
+
+def _evidence(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine | str | None) -> Evidence:
+    rounds = logs if isinstance(logs, Statistics) else in_memory_if_small(logs, likelihood, engine)
+    return evidence_of(rounds, likelihood, n_actions, as_engine(engine))
+
+
+def _with_weights_of(learned: LearnedPrior, aged: Evidence) -> LearnedPrior:
+    """The prior as it was learned, and the posterior under it of rounds that count less with age."""
+    posterior = aged.fit(learned.prior, learned.likelihood.dispersion)
+    warnings = dict.fromkeys((*posterior.warnings, *learned.posterior.warnings))
+    return replace(learned, posterior=replace(posterior, warnings=tuple(warnings)), aged=aged)
 
 
 def relearn(learned: LearnedPrior, logs: LoggedData | Statistics) -> RewardPosterior:

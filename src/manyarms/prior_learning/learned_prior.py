@@ -49,6 +49,7 @@ class LearnedPrior(SavedModel, Tabular):
         trace: The objective after each step; it never falls.
         notes: What was not learned and why, and what to be careful about.
         certain: Of the notes, those on means that the posterior takes for certain; `averaged` does not.
+        aged: The evidence of the rounds as the posterior weighs them, where they count less with age.
     """
 
     not_saved = "Save its .posterior, which has the prior found in it."
@@ -63,6 +64,7 @@ class LearnedPrior(SavedModel, Tabular):
     trace: tuple[float, ...]
     notes: tuple[str, ...]
     certain: tuple[str, ...]
+    aged: Evidence | None = None
 
     @property
     def prior(self) -> HierarchicalGaussian:
@@ -176,7 +178,7 @@ class LearnedPrior(SavedModel, Tabular):
         own = self.posterior.warnings
         posterior = replace(self.posterior, warnings=tuple(text for text in own if text not in self.certain))
         found = average(
-            posterior, self.evidence, self.hyper, self.eta, self.precision, self.covariance_root,
+            posterior, self.evidence, self.hyper, self.eta, self.precision, self.covariance_root, aged=self.aged,
             n_draws=as_count("n_draws", n_draws, minimum=2), rng=as_generator(rng), avoid_boundary=self.avoid_boundary,
         )  # fmt: skip
         return replace(found, warnings=(*found.warnings, *([zeroed] if self.zeroed else [])))

@@ -1,21 +1,16 @@
-"""How charts look, on a light and on a dark page.
+"""The look of charts on light and dark pages, their labels and their rows of data.
 
-Colours are those of Okabe and Ito, which stay apart for most colour-blind readers, the lighter ones on dark ground.
-
-What charts have in common: rows as data, labels that any format can hold, and a size.
+The colours are those of Okabe and Ito, which most colour-blind readers can tell apart. Dark pages use lighter ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from manyarms.core.estimate import Estimate
-from manyarms.decision.verdict import percent
-
-if TYPE_CHECKING:
-    import altair as alt
-
+from manyarms.decision.format_figures import CURRENT, percent
+from manyarms.jobs import Evaluation
 
 LIGHT = {
     "ground": "#ffffff", "ink": "#1f2328", "faint": "#6b7280", "line": "#d8dee4",
@@ -32,10 +27,10 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
 
 
 def theme(*, dark: bool = False) -> dict[str, Any]:
-    """Vega-Lite's `config` for a light or a dark page.
+    """The `config` of Vega-Lite for a light or a dark page.
 
     Args:
-        dark: Which of the two.
+        dark: True for a dark page.
     """
     look: dict[str, Any] = DARK if dark else LIGHT
     first = look["series"][0]
@@ -59,51 +54,47 @@ def theme(*, dark: bool = False) -> dict[str, Any]:
         "rule": {"color": first},
         "line": {"color": look["faint"]},
         "text": {"color": look["ink"], "fontSize": 12},
-        # Marks that explain rather than show: a zero line, what runs now.
-        "style": {"reference": {"stroke": look["faint"], "strokeDash": [4, 3], "strokeWidth": 1}},
+        # Reference lines: zero, or the current policy.
+        "style": {"reference": {"color": look["faint"], "strokeDash": [4, 3], "strokeWidth": 1}},
     }  # fmt: skip
 
 
-WIDTH = 620
-"""Of a chart by itself, in pixels; a page may stretch it."""
-ROW = 34
-"""Height of a row of a chart that lists things."""
 LONG = 40
-"""Letters of a label that are shown."""
+"""Characters of a label that are shown."""
 
 
-def plain(text: str) -> str:
-    """Without what XML has no place for."""
+def printable(text: str) -> str:
+    """Text without the characters that XML does not allow."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
 def label(text: str) -> str:
-    """The same, and not so long that it leaves no room for the chart."""
-    text = plain(text)
+    """Printable text, cut so that it leaves room for the chart."""
+    text = printable(text)
     return text if len(text) <= LONG else text[: LONG - 1] + "…"
 
 
 def labels(texts: Iterable[str]) -> dict[str, str]:
-    """A label for each, all of them different."""
-    found = dict[str, str]()
+    """A distinct label for each text."""
+    shown = dict[str, str]()
     for text in texts:
         short, count = label(text), 1
-        while short in found.values():
+        while short in shown.values():
             count += 1
             short = f"{label(text)} ({count})"
-        found[text] = short
-    return found
+        shown[text] = short
+    return shown
 
 
-def chart(rows: Sequence[dict[str, Any]]) -> alt.Chart:
-    """A chart of these rows, to be given marks."""
-    import altair as alt  # noqa: PLC0415  slow to import
-
-    return alt.Chart(alt.Data(values=list(rows)))
+def policy_labels(evaluation: Evaluation) -> dict[str, str]:
+    """A distinct label for each policy, the current one included."""
+    names = [row.name for row in evaluation.policies]
+    candidates = labels([CURRENT, *names])
+    return {evaluation.baseline.name: CURRENT, **{name: candidates[name] for name in names}}
 
 
 def interval_row(name: str, estimate: Estimate) -> dict[str, Any]:
-    """An estimate with the ends of its 95 % and 50 % intervals, as data of a chart."""
+    """An estimate with the ends of its 95 % and 50 % intervals, as a row of chart data."""
     low, high = estimate.interval()
     inner_low, inner_high = estimate.interval(0.5)
     return {
@@ -114,13 +105,5 @@ def interval_row(name: str, estimate: Estimate) -> dict[str, Any]:
 
 
 def listed(rows: Sequence[dict[str, Any]]) -> str:
-    """Names and figures in words: what a chart of intervals says to those who cannot see it."""
+    """Names and figures of a chart of intervals as text, for readers who cannot see it."""
     return "; ".join(f"{row['name']} {row['shown']}" for row in rows)
-
-
-def sized(parts: Sequence[Any], height: int, words: str) -> alt.LayerChart:
-    """Marks over one another, with a size, and words in the place of the picture."""
-    import altair as alt  # noqa: PLC0415
-
-    drawn: Any = alt.layer(*parts)
-    return drawn.properties(width=WIDTH, height=height, description=words)

@@ -1,0 +1,187 @@
+"""The recommendation in one sentence: ship a policy, keep the current one, or not decided."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from manyarms.core.estimate import Estimate
+from manyarms.decision.format_figures import number, percent, signed_number, signed_percent
+from manyarms.estimators.weight_diagnostics import Thresholds
+from manyarms.jobs import Evaluation
+from manyarms.jobs.evaluate import PolicyResult
+
+SURE = 0.975
+"""Probability of beating the current policy that a policy needs to be shipped.
+
+The 95 % interval of its gain then lies above zero.
+"""
+FAR, VERY_FAR = 2.0, 3.0
+"""Standard errors beyond which two figures contradict each other; the second where one contradiction decides alone."""
+TINY = 1e-300
+
+Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
+
+
+class Recommendation(NamedTuple):
+    """The verdict, the policy that it is about, and two sentences for the reader; all as in `Decision`."""
+
+    verdict: Verdict
+    policy: str
+    sentence: str
+    reason: str
+
+
+def recommend(
+    evaluation: Evaluation, *, sure: float = SURE, doubts: Sequence[str] = (), cautions: Sequence[str] = ()
+) -> Recommendation:
+    """The recommendation that follows from an evaluation.
+
+    A policy is shipped when three things hold. It beats the current policy with a probability of at least `sure`.
+    Nothing speaks against the model. No estimator with a large enough effective sample size contradicts the gain. If
+    several policies qualify, the one with the largest expected gain is shipped. The current policy is kept when every
+    candidate is worse with a probability of at least `sure`.
+
+    Args:
+        evaluation: The result of `evaluate`.
+        sure: The required probability.
+        doubts: Evidence against the model. With any of it, nothing is shipped.
+        cautions: Caveats to state when a policy is shipped.
+    """
+    results = [row for row in evaluation.policies if row.difference is not None]
+    if not results:
+        return _recommend_without_model(evaluation)
+    best = max(results, key=lambda row: _gain(row).value)
+    if all(_gain(row).value == 0.0 == _gain(row).std for row in results):
+        sentence = f"Nothing to decide: {best.name} makes the same choices as the current policy."
+        return Recommendation("keep", best.name, sentence, "Add a candidate that differs from it.")
+    promising = [row for row in results if _gain(row).probability_positive >= sure]
+    doubts = [*_baseline_doubts(evaluation), *doubts]
+    sound = [] if doubts else [row for row in promising if not contradicting(row, evaluation)]
+    if sound:
+        return _ship(max(sound, key=lambda row: _gain(row).value), evaluation, cautions)
+    if promising:
+        return _contradicted(max(promising, key=lambda row: _gain(row).value), evaluation, doubts)
+    if all(_gain(row).probability_positive <= 1.0 - sure for row in results):
+        return Recommendation(
+            "keep",
+            best.name,
+            f"Keep the current policy: the best candidate, {best.name}, would bring {_change(best)}.",
+            f"No candidate has more than a {percent(1.0 - sure)} probability of being better.",
+        )
+    return Recommendation(
+        "undecided",
+        best.name,
+        f"Not decided: {best.name} looks best with {_change(best)}.",
+        f"Shipping needs a probability of {percent(sure)}. Log more rounds, or test {best.name} on a share of the "
+        "traffic.",
+    )
+
+
+def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -> Recommendation:
+    cautions = [*_support_cautions(best), *cautions]
+    if evaluation.n_rounds == 1:
+        cautions.append("it was evaluated on a single context")
+    reason = f"The model compared it with the current policy on {evaluation.n_rounds:,} logged contexts."
+    if cautions:
+        reason = f"Caution: {'; '.join(cautions)}. Test it on a share of the traffic first."
+    return Recommendation("ship", best.name, f"Ship {best.name}: {_change(best)}.", reason)
+
+
+def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[str]) -> Recommendation:
+    names = contradicting(best, evaluation)
+    verb = "contradicts" if len(names) == 1 else "contradict"
+    objections = [*doubts, *([f"{' and '.join(names)} {verb} it"] if names else [])]
+    return Recommendation(
+        "undecided",
+        best.name,
+        f"Not decided: according to the model, {best.name} brings {_change(best)}, but {', and '.join(objections)}.",
+        "Find out why before you trust the model, or test the policy on a share of the traffic.",
+    )
+
+
+def _baseline_doubts(evaluation: Evaluation) -> list[str]:
+    """A doubt when the model is wrong about the current policy, whose value the logs show without any model."""
+    model, mean = evaluation.baseline.value, evaluation.mean_reward
+    if model is None or abs(model.value - mean) <= VERY_FAR * math.hypot(model.std, evaluation.mean_reward_error):
+        return []
+    return [f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"]
+
+
+def contradicting(row: PolicyResult, evaluation: Evaluation) -> list[str]:
+    """The estimators that contradict the gain seen by the model, among those with enough effective rounds.
+
+    An estimator contradicts the gain when it values the policy clearly below the current one, or when it values it far
+    below the model without a clear gain of its own.
+    """
+    limit = Thresholds().min_effective_sample_size
+    model, names = row.value, list[str]()
+    if model is None:
+        return names
+    for name, estimate in row.estimates.items():
+        if estimate.diagnostics.get("effective_sample_size", 0.0) < limit:
+            continue
+        error = max(math.hypot(estimate.std, evaluation.mean_reward_error), TINY)
+        gain = (estimate.value - evaluation.mean_reward) / error
+        shortfall = (model.value - estimate.value) / max(math.hypot(estimate.std, model.std), TINY)
+        if gain < -FAR or (shortfall > FAR and gain < FAR):
+            names.append(name)
+    return names
+
+
+def _recommend_without_model(evaluation: Evaluation) -> Recommendation:
+    estimates = [(row, name, estimate) for row in evaluation.policies for name, estimate in row.estimates.items()]
+    if not estimates:
+        failures = [reason for row in evaluation.policies for reason in row.left_out.values()]
+        reason = f"No estimator could evaluate a policy: {failures[0]}" if failures else "Add a candidate or a model."
+        return Recommendation("nothing", "", "There is no policy to decide on.", reason)
+    limit = Thresholds().min_effective_sample_size
+    sound = [entry for entry in estimates if entry[2].diagnostics.get("effective_sample_size", limit) >= limit]
+    if not sound:
+        return Recommendation(
+            "undecided",
+            "",
+            f"Not decided: no estimator reaches an effective sample size of {limit:.0f} rounds.",
+            "The policies rarely choose what was logged. Fit a model: it needs no importance weights.",
+        )
+    row, name, estimate = max(sound, key=lambda entry: entry[2].value)
+    low, high = estimate.interval()
+    return Recommendation(
+        "estimated",
+        row.name,
+        f"{name} values {row.name} at {number(estimate.value)} per round (95 % interval {number(low)} to "
+        f"{number(high)}); the current policy earned {number(evaluation.mean_reward)}.",
+        "Without a model there is no probability that one policy beats another, and nothing is known about actions "
+        "that were never logged. Fit a model to get both.",
+    )
+
+
+def _gain(row: PolicyResult) -> Estimate:
+    assert row.difference is not None
+    return row.difference
+
+
+def _change(row: PolicyResult) -> str:
+    """The gain in percent where a relative change is defined, else in units of the reward, and its probability."""
+    gain, written, unit = (row.lift, signed_percent, "") if row.lift else (_gain(row), signed_number, " per round")
+    low, high = gain.interval()
+    probability = _gain(row).probability_positive
+    certainty = f"better with probability {percent(probability)}"
+    if probability < 0.5:
+        certainty = f"worse with probability {percent(1.0 - probability)}"
+    ends = f"95 % interval {written(low)} to {written(high)}"
+    return f"{written(gain.value)}{unit} over the current policy ({ends}), {certainty}"
+
+
+def _support_cautions(row: PolicyResult) -> list[str]:
+    """Caveats about a gain that rests on the prior rather than on logged rounds."""
+    assert row.value is not None
+    cautions = list[str]()
+    prior_share = _gain(row).diagnostics.get("prior_share", 0.0)
+    if prior_share > 0.5:
+        cautions.append(f"{percent(prior_share)} of the prior variance of the gain remains, so it rests on the prior")
+    unsupported = row.value.diagnostics.get("unsupported_mass", 0.0)
+    if unsupported > 0.1:
+        cautions.append(f"{percent(unsupported)} of its choices are actions that were never logged")
+    return cautions

@@ -1,0 +1,89 @@
+"""A decision repeats what the posterior says, accepts every posterior, and lists what it leaves out."""
+
+import numpy as np
+import pytest
+from decision_world import world
+from numpy.testing import assert_allclose
+
+import manyarms as ma
+from manyarms.decision.write_report import html_page
+from manyarms.errors import InputError
+
+
+def test_a_decision_says_what_the_posterior_says(known):
+    decision, policies, test, posterior = known
+    gain = posterior.difference(policies["greedy"], ma.Logged(test), test.contexts)
+    lift = posterior.lift(policies["greedy"], ma.Logged(test), test.contexts)
+    row = decision.evaluation.policies[0]
+    assert_allclose([row.difference.value, row.difference.std], [gain.value, gain.std], rtol=1e-9)
+    assert_allclose([row.lift.value, *row.lift.interval()], [lift.value, *lift.interval()], rtol=1e-9)
+    between = posterior.difference(policies["greedy"], policies["uniform"], test.contexts)
+    better = decision.evaluation.probability_better
+    assert_allclose(better("greedy", "uniform"), between.probability_positive, rtol=1e-9)
+    assert_allclose(better("uniform", "greedy"), 1 - between.probability_positive, atol=1e-12)
+    assert_allclose(better("logged", "greedy"), 1 - gain.probability_positive, atol=1e-12)
+    low, high = lift.interval()
+    assert decision.verdict == "ship"
+    change = f"{100 * lift.value:+.3g} % over the current policy"
+    assert f"{change} (95 % interval {100 * low:+.3g} % to {100 * high:+.3g} %)" in decision.sentence
+
+
+def test_the_verdict_rests_on_the_gains(known):
+    decision = known[0]
+    assert list(decision.gains) == ["greedy", "pessimistic", "uniform"]
+    assert decision.policy == max(decision.gains, key=lambda name: decision.gains[name].value)
+    assert decision.gains["greedy"] is decision.evaluation.policies[0].difference
+    assert decision.probability == decision.gains[decision.policy].probability_positive
+
+
+def test_what_is_missing_is_listed_and_the_rest_is_there(tmp_path):
+    train, test, _ = world()
+    bare = ma.LoggedData(test.contexts, test.actions, test.rewards, n_actions=60)
+    posterior = ma.fit(
+        ma.LoggedData(train.contexts, train.actions, train.rewards, n_actions=60),
+        ma.priors.independent(60, dim=3, cov=1.0),
+    )
+    single = ma.decide({"greedy": ma.Greedy(posterior)}, bare, posterior)
+    reasons = " ".join(single.omitted)
+    assert "no categories" in reasons and "no propensities" in reasons
+    html = html_page(single, "One")
+    assert 'id="chart-gains"' in html
+    assert 'id="chart-probability_better"' not in html and 'id="chart-support"' not in html
+    without = ma.decide({"uniform": ma.Uniform(60)}, test, estimators=[ma.SNIPS()])
+    assert without.verdict == "estimated" and "they need a model" in " ".join(without.omitted)
+    assert without.gains == {} and without.probability is None
+    assert 'id="chart-agreement"' in html_page(without, "No model")
+    with pytest.raises(InputError, match="format must be one of html, json, svg, png; got 'pdf'"):
+        ma.write_report(single, tmp_path / "report.pdf")
+    with pytest.raises(InputError, match="trained on all of these rounds"):
+        ma.plots.calibration(
+            ma.decide(
+                {"greedy": ma.Greedy(posterior)}, train, ma.fit(train, ma.priors.independent(60, dim=3, cov=1.0))
+            ).calibration
+        )
+
+
+def test_nothing_is_decided_without_a_policy(known):
+    with pytest.raises(InputError, match="nothing to judge"):
+        ma.decide({}, known[2], known[3])
+
+
+def test_thousands_of_categories_are_summed_up_and_not_checked_one_by_one():
+    train, test, _ = world(K=4000)
+    posterior = ma.fit(train, ma.priors.independent(4000, dim=3, cov=1.0))
+    decision = ma.decide({"uniform": ma.Uniform(4000)}, test, posterior, categories=np.arange(4000))
+    assert len(decision.support.rows) == 21 and decision.support.rows[-1].category == "3,980 others"
+    assert_allclose(sum(row.logged for row in decision.support.rows), 1.0)
+    assert_allclose(sum(row.chosen["uniform"] for row in decision.support.rows), 1.0)
+    assert "4,000" in " ".join(decision.omitted) and len(html_page(decision, "Many")) < 2_000_000
+
+
+def test_a_posterior_without_a_single_set_of_weights_is_accepted_and_what_it_lacks_is_listed():
+    train, _, _ = world()
+    amounts = ma.LoggedData(train.contexts, train.actions, np.maximum(train.rewards, 0.0), n_actions=60)
+    likelihood = ma.Hurdle(ma.Bernoulli(), ma.LogNormal())
+    posterior = ma.fit(amounts, ma.priors.independent(60, dim=3, cov=1.0), likelihood)
+    decision = ma.decide({"uniform": ma.Uniform(60)}, amounts, posterior, categories=np.arange(60) % 6)
+    assert set(decision.gains) == {"uniform"} and decision.support is not None
+    assert decision.shrinkage is None and "single set of weights" in " ".join(decision.omitted)
+    assert html_page(decision, "Hurdle")

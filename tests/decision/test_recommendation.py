@@ -1,0 +1,83 @@
+"""The verdict is the surest gain, and nothing is shipped that the rewards contradict."""
+
+import numpy as np
+import pytest
+from decision_world import world
+
+import manyarms as ma
+from manyarms.decision.recommendation import recommend
+from manyarms.decision.write_report import html_page
+
+
+def evaluation(**gains):
+    rows = [ma.jobs.PolicyResult(name, ma.Estimate(1.0, 0.1), gain) for name, gain in gains.items()]
+    return ma.Evaluation(100, 1.0, ma.jobs.PolicyResult("logged", ma.Estimate(1.0, 0.1)), tuple(rows))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "policy", "gains"),
+    [
+        ("ship", "b", {"a": (0.1, 0.01), "b": (0.2, 0.05), "c": (0.5, 1.0)}),
+        ("undecided", "b", {"a": (-0.1, 0.01), "b": (0.1, 0.1)}),
+        ("keep", "a", {"a": (-0.1, 0.01), "b": (-0.2, 0.01)}),
+    ],
+)
+def test_the_verdict_is_the_surest_gain_or_none(verdict, policy, gains):
+    result = recommend(evaluation(**{name: ma.Estimate(*gain, diagnostics={}) for name, gain in gains.items()}))
+    assert (result.verdict, result.policy) == (verdict, policy)
+    openings = {"ship": "Ship b", "undecided": "Not decided", "keep": "Keep the current policy"}
+    assert result.sentence.startswith(openings[verdict])
+
+
+def test_a_gain_that_the_rewards_contradict_is_not_shipped():
+    def result(value, size):
+        check = ma.Estimate(value, 0.05, kind="sampling", diagnostics={"effective_sample_size": size})
+        gain = ma.Estimate(0.3, 0.05, diagnostics={})
+        row = ma.jobs.PolicyResult("new", ma.Estimate(1.3, 0.05), gain, estimates={"snips": check})
+        return recommend(ma.Evaluation(100, 1.0, ma.jobs.PolicyResult("logged", ma.Estimate(1.0, 0.05)), (row,)))
+
+    assert result(1.25, 1000.0).verdict == result(1.6, 1000.0).verdict == "ship"
+    refuted = result(1.05, 1000.0)
+    assert refuted.verdict == "undecided" and "but snips contradicts it" in refuted.sentence
+    # Far below the model, and still a clear gain.
+    assert result(1.15, 1000.0).verdict == "ship"
+    # An effective sample size of a handful of rounds refutes nothing.
+    assert result(1.05, 20.0).verdict == "ship"
+
+
+def two_arms(means, seed, n=4000):
+    """The current policy shows the first of two arms four times in five."""
+    rng = np.random.default_rng(seed)
+    actions = rng.choice(2, p=[0.8, 0.2], size=n)
+    rewards = np.array(means)[actions] + 0.1 * rng.normal(size=n)
+    return ma.LoggedData(np.ones((n, 1)), actions, rewards, np.where(actions == 0, 0.8, 0.2), n_actions=2)
+
+
+def test_a_model_that_is_wrong_about_the_current_policy_ships_nothing():
+    """Rewards have moved since the fit: the log itself shows what the current policy earned."""
+    posterior = ma.fit(two_arms([0.1, 0.3], 0), ma.priors.independent(2, mean=[0.2], cov=0.05), ma.Gaussian(0.1))
+    policies, estimators = {"greedy": ma.Greedy(posterior)}, [ma.SNIPS(), ma.DR(posterior)]
+    moved = ma.decide(policies, two_arms([0.5, 0.3], 1), posterior, estimators=estimators)
+    assert moved.verdict == "undecided"
+    assert "values the current policy at 0.141 while the logs show 0.4" in moved.sentence
+    assert "snIPS" in moved.sentence
+    assert ma.decide(policies, two_arms([0.1, 0.3], 1), posterior, estimators=estimators).verdict == "ship"
+
+
+def test_a_model_whose_noise_the_rewards_contradict_ships_nothing():
+    rng = np.random.default_rng(5)
+    logs = ma.LoggedData(np.ones((3000, 1)), rng.integers(50, size=3000), 1 + rng.normal(size=3000), n_actions=50)
+    wrong, right = (
+        ma.fit(logs, ma.priors.independent(50, mean=[1.0], cov=cov), ma.Gaussian(noise))
+        for cov, noise in ((1.0, 0.05), (0.01, 1.0))
+    )
+    decision = ma.decide({"greedy": ma.Greedy(wrong)}, logs, wrong)
+    assert decision.verdict == "undecided" and "times as much as the model's noise implies" in decision.sentence
+    assert "noise" not in ma.decide({"greedy": ma.Greedy(right)}, logs, right).sentence
+
+
+def test_a_policy_that_changes_nothing_leaves_nothing_to_decide():
+    train, test, catalog = world()
+    posterior = ma.fit(train, ma.priors.from_categories(catalog, dim=3))
+    same = ma.decide({"same": ma.Logged(test)}, test, posterior)
+    assert same.sentence.startswith("Nothing to decide: same") and html_page(same, "Same")

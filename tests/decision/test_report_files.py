@@ -1,0 +1,61 @@
+"""Every format has the same figures, and charts and reports refuse what they are not made of."""
+
+import json
+import subprocess
+import sys
+from html import escape
+
+import pytest
+from decision_world import CHARTS
+
+import manyarms as ma
+from manyarms.errors import InputError
+
+WRONG = """
+import numpy as np, manyarms as ma
+logs = ma.LoggedData(np.ones((9, 1)), np.arange(9) % 3, np.arange(9.0), n_actions=3)
+posterior = ma.fit(logs, ma.priors.independent(3, dim=1))
+decision = ma.decide({"uniform": ma.Uniform(3)}, logs, posterior)
+charts = [getattr(ma.plots, name) for name in ma.plots.__all__ if name != "theme"]
+tries = [lambda draw=draw: draw(decision) for draw in charts]
+tries += [lambda: ma.decide({"uniform": ma.Uniform(3)}, logs, "model"), lambda: ma.write_report(posterior, "x.html")]
+for attempt in tries:
+    try:
+        attempt()
+    except ma.errors.DataTypeError as refused:
+        print(refused)
+"""
+
+
+def test_charts_and_reports_refuse_what_they_are_not_made_of(known, tmp_path):
+    # In a process of its own, where no annotation is checked before ours.
+    process = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True, check=True)
+    messages = process.stdout.splitlines()
+    assert len(messages) == len(CHARTS) + 2 and all("must be" in line for line in messages)
+    with pytest.raises(InputError, match="path must be in an existing folder"):
+        ma.write_report(known[0], tmp_path / "nowhere" / "report.html")
+    assert len(repr(known[0])) < 300
+
+
+def test_every_format_has_the_same_figures(known, tmp_path):
+    decision = known[0]
+    (page,) = ma.write_report(decision, tmp_path / "report.html", title="A <title>")
+    html = page.read_text(encoding="utf-8")
+    assert (
+        len(html.encode()) < 2_000_000
+        and escape(decision.sentence).replace(" %", "&nbsp;%") in html
+        and "A &lt;title&gt;" in html
+    )
+    (path,) = ma.write_report(decision, tmp_path / "report.json")
+    figures = json.loads(path.read_text())
+    for name in ("verdict", "policy", "sentence", "reason", "probability"):
+        assert figures[name] == getattr(decision, name)
+    for name, gain in decision.gains.items():
+        assert figures["gains"][name]["interval_95"] == list(gain.interval())
+    rows = [figures["evaluation"]["baseline"], *figures["evaluation"]["policies"]]
+    for row, result in zip(rows, decision.evaluation.rows, strict=True):
+        assert row["value"]["interval_95"] == list(result.value.interval())
+    for kind, begins in (("svg", b"<svg"), ("png", b"\x89PNG")):
+        written = ma.write_report(decision, tmp_path / kind, format=kind)
+        assert {image.stem for image in written} == CHARTS
+        assert all(image.read_bytes().startswith(begins) for image in written)
