@@ -56,7 +56,7 @@ release-check: $(VENV)/.installed-dev  ## build the package, check its metadata,
 	$(PYTHON) -m venv .venv-release
 	.venv-release/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	.venv-release/bin/manyarms --version
-	cd .venv-release && bin/manyarms demo --out demo-shop
+	cd .venv-release && bin/manyarms demo --output demo-shop
 	rm -rf .venv-release
 
 # A broken link, a missing anchor or a page outside the menu is an error. The variable silences an advertisement, not a warning.

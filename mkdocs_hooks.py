@@ -1,4 +1,4 @@
-"""What MkDocs does not do by itself: formulas become MathML when the site is built, so that no page needs a script."""
+"""A MkDocs hook that turns formulas into MathML when the site is built, so that no page needs a script."""
 
 import re
 from typing import Any
@@ -9,7 +9,7 @@ _FENCE = re.compile(r"^```math\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fences of "math", which code hosts draw too, as MathML."""
+    """Replace every fenced `math` block by MathML."""
     return _FENCE.sub(
-        lambda found: f'<div class="formula">{convert(found[1].strip(), display="block")}</div>', markdown
+        lambda fence: f'<div class="formula">{convert(fence[1].strip(), display="block")}</div>', markdown
     )

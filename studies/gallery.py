@@ -13,7 +13,7 @@ import numpy as np
 
 import manyarms as ma
 from manyarms._base.files import parquet_bytes
-from manyarms.cli.demo.results import compare
+from manyarms.cli.demo.results import evaluate_shop
 from manyarms.datasets.shop import Shop
 
 
@@ -24,8 +24,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "logs.parquet").write_bytes(parquet_bytes(log.logs_table))
         (Path(folder) / "catalog.parquet").write_bytes(parquet_bytes(log.catalog_table))
-        found = compare(Path(folder), log.environment)
-    for path in ma.write_report(found.decision, parser.parse_args().folder, format="svg"):
+        result = evaluate_shop(Path(folder), log.environment)
+    for path in ma.write_report(result.decision, parser.parse_args().folder, format="svg"):
         print(path)
 
 

@@ -170,7 +170,7 @@ CALLS = {
         lambda: ma.Uniform(5).actions(X, eligible=[[1], [2], [5], [3]]), errors.ActionError, "row 2 has 5",
     ),
     "eligible for other rows": (
-        lambda: ma.Uniform(5).actions(X, eligible=[[1]]), errors.ShapeError, "one row a context: 4; got 1",
+        lambda: ma.Uniform(5).actions(X, eligible=[[1]]), errors.ShapeError, "one row per context: 4; got 1",
     ),
     "eligible with fractions": (
         lambda: ma.Uniform(5).actions(X, eligible=[[1], [2.5], [3], [3]]), errors.DataTypeError, "row 1 does not",

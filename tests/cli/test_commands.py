@@ -23,8 +23,8 @@ from manyarms.cli import app
 from manyarms.cli.spec import LogsSpec, PriorSpec, read_spec
 from manyarms.errors import InputError
 from manyarms.jobs import StackedMap, estimator_named, policy_named, rewards_are_binary, sample_rounds
-from manyarms.logs.progress_source import ProgressSource
-from manyarms.logs.sources import FileSource
+from manyarms.logs.file_source import FileSource
+from manyarms.logs.sources import ProgressSource
 
 ITEMS = [f"i{k:02d}" for k in range(20)]
 KINDS = ["tea", "mug", "pot"]

@@ -20,7 +20,7 @@ from manyarms.cli.demo import output_files as files
 from manyarms.datasets import Shop
 
 SMALL = ["--items", "60", "--categories", "6", "--rounds", "300", "--seed", "3"]
-NAMES = ["what runs now", "greedy", "pessimistic", "uniform"]
+NAMES = ["current policy", "greedy", "pessimistic", "uniform"]
 
 
 def invoke(*arguments, columns=80):
@@ -78,7 +78,7 @@ class DenseShop:
         lower = scores - radius * np.sqrt(np.einsum("ni,aij,nj->na", self.x, blocks, self.x))
         everyone = np.eye(self.K)
         return {
-            "what runs now": everyone[self.actions],
+            "current policy": everyone[self.actions],
             "greedy": everyone[scores.argmax(axis=1)],
             "pessimistic": everyone[lower.argmax(axis=1)],
             "uniform": np.full((self.n, self.K), 1 / self.K),
@@ -101,10 +101,10 @@ def test_figures_equal_a_dense_computation_from_the_files(figures, dense):
         assert_allclose([row["value"], row["std"]], [value, std], rtol=1e-9)
         assert_allclose(row["interval_95"], norm.interval(0.95, value, std), rtol=1e-9)
         assert row["share_never_shown"] == pytest.approx(probabilities[:, unseen].sum() / 300, abs=1e-12)
-        if row["name"] == "what runs now":
+        if row["name"] == "current policy":
             assert row["difference"] is None and row["probability_beats_now"] is None
             continue
-        gain, gain_std = dense.estimate(probabilities - policies["what runs now"])
+        gain, gain_std = dense.estimate(probabilities - policies["current policy"])
         assert row["difference"] == pytest.approx(gain, rel=1e-9)
         assert_allclose(row["difference_interval_95"], norm.interval(0.95, gain, gain_std), rtol=1e-9)
         assert row["probability_beats_now"] == pytest.approx(norm.cdf(gain / gain_std), rel=1e-9)
@@ -144,7 +144,7 @@ def test_saved_script_runs_and_gives_the_demos_figures(figures, folder, tmp_path
 def test_terminal_shows_the_same_figures_and_ends_with_the_way_to_ones_own_data(figures, folder):
     result = invoke("demo", *SMALL, "--output", folder)
     assert result.exit_code == 0
-    table = {line[:13].strip(): line[13:] for line in result.stdout.splitlines()}
+    table = {line[:14].strip(): line[14:] for line in result.stdout.splitlines()}
     for row in figures["policies"]:
         low, high = row["interval_95"]
         shown = table[row["name"]]
@@ -161,7 +161,7 @@ def test_terminal_shows_the_same_figures_and_ends_with_the_way_to_ones_own_data(
         assert program == "manyarms"
         done = invoke(*arguments)
         assert done.exit_code == 0, done.output
-    assert "over what runs now" in done.stdout
+    assert "over the current policy" in done.stdout
     assert (folder / "my-report.html").stat().st_size < 2_000_000
 
 
@@ -172,7 +172,7 @@ def test_nothing_is_cut_or_wrapped_in_the_table(columns, tmp_path):
     report = result.stdout.splitlines()
     assert max(len(line) for line in report if str(tmp_path) not in line) <= columns
     table = next(k for k, line in enumerate(report) if "95 % interval" in line)
-    assert [line[:13].strip() for line in report[table + 2 : table + 6]] == NAMES
+    assert [line[:14].strip() for line in report[table + 2 : table + 6]] == NAMES
 
 
 def test_decision_follows_the_probability(tmp_path):

@@ -152,7 +152,7 @@ def test_what_is_eligible_is_what_is_observed_of_the_users_asked_for(partial):
     assert_array_equal(environment.test_eligible.tocsr().toarray(), mask[TEST])
     with pytest.raises(InputError, match="users"):
         environment.eligible([N])
-    with pytest.raises(ShapeError, match=r"one row a context.* 100"):
+    with pytest.raises(ShapeError, match=r"one row per context.* 100"):
         ma.Uniform(K).probabilities(np.ones((101, D)), eligible=sets)
 
 

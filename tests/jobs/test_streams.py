@@ -254,7 +254,7 @@ def test_what_does_not_go_with_a_stream_is_refused_with_a_way_out(folder, tmp_pa
         (lambda: posterior.value(uniform, logs), DataTypeError, "Pass its .contexts"),
         (lambda: posterior.difference(uniform, ma.Logged(stream), other), InputError, "baseline.*another stream"),
         (lambda: posterior.difference(uniform, ma.Logged(logs), stream), InputError, "400 rows in memory.*Logged"),
-        (lambda: posterior.value(ma.Logged(stream), logs.contexts), InputError, "judge it on that stream"),
+        (lambda: posterior.value(ma.Logged(stream), logs.contexts), InputError, "only be evaluated on that stream"),
         (lambda: ma.EpsilonGreedy(ma.Logged(stream), 0.1).actions(logs.contexts), InputError, "judge it on that"),
         (lambda: posterior.value(uniform, elsewhere), InputError, "another feature map"),
         (lambda: posterior.value(ma.Uniform(3), stream), ShapeError, "3 actions"),

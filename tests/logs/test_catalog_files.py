@@ -157,7 +157,8 @@ def test_a_prior_learned_from_a_stream_is_that_of_its_rounds(tmp_path):
     found, expected = ma.learn_prior(stream, prior), ma.learn_prior(stream.collect(), prior)
     assert_allclose(found.eta, expected.eta, rtol=1e-8)
     assert found.posterior.features == stream.features and found.posterior.catalog is catalog
-    assert found.posterior.learned_from == (stream.fingerprint,)
+    origins = [one.origin for one in found.posterior.learned_from]
+    assert origins == [stream.fingerprint.origin, *(one.origin for one in stream.source.fingerprints)]
 
 
 def test_a_level_that_no_row_has_keeps_a_mean_of_the_size_of_the_others():

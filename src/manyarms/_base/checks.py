@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from manyarms.errors import (
     ActionError,
     DataTypeError,
+    InputError,
     ManyarmsError,
     MissingLibraryError,
     NonFiniteError,
@@ -106,7 +107,7 @@ def frozen(array: Array) -> Array:
     return view
 
 
-def as_floats(name: str, value: Any, *, ndim: int | tuple[int, ...]) -> Float[Array, ...]:
+def as_floats(name: str, value: Any, *, ndim: int | tuple[int, ...]) -> Float[Array, "..."]:
     """`value` as a finite float64 array whose number of axes is in `ndim`."""
     array = as_numbers(name, value)
     allowed = (ndim,) if isinstance(ndim, int) else ndim
@@ -119,7 +120,7 @@ def as_floats(name: str, value: Any, *, ndim: int | tuple[int, ...]) -> Float[Ar
     return frozen(array)
 
 
-def all_finite(array: Float[Array, ...]) -> bool:
+def all_finite(array: Float[Array, "..."]) -> bool:
     """True if no number is NaN or infinite; their sum is tried first, which takes half the time."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())
@@ -219,6 +220,12 @@ def as_instance(name: str, value: Any, kind: type[Kind], expected: str) -> Kind:
         remedy = f"Pass its .{inside[0]}." if inside else ""
         raise DataTypeError(f"must be {expected}; got {type(value).__name__}.", remedy, argument=name)
     return value
+
+
+def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """Refuse a word that is not one of those allowed."""
+    if not isinstance(value, str) or value not in allowed:
+        raise InputError(f"must be one of {', '.join(map(repr, allowed))}; got {value!r}.", argument=name)
 
 
 def check_rows(

@@ -10,6 +10,8 @@ Unknown = Literal["refuse", "drop", "other"]
 """How to treat an action that the catalog does not list."""
 PriorKind = Literal["categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "independent"]
 """The metadata through which actions share information."""
+LikelihoodKind = Literal["gaussian", "bernoulli", "poisson", "student-t", "log-normal"]
+"""The distribution of rewards given their mean."""
 
 FLOOR = "clip, a floor on the propensity, none by default"
 

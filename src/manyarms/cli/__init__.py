@@ -1,4 +1,4 @@
-"""The command line: it parses, calls and prints; no maths lives here."""
+"""The command line parses options, calls one function of the library and prints its result."""
 
 from manyarms.cli.main import app
 

@@ -1,4 +1,4 @@
-"""Where a command's passes run; Java's harmless lines about how it was started stay off the terminal."""
+"""Engines by name for the commands; the greetings of a Spark that they start stay off the terminal."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ HARMLESS = re.compile(
     rb"Using incubator modules|Picked up _?JAVA_|Using Spark's default log4j profile|Setting default log level to"
     rb"|To adjust logging level use|WARN NativeCodeLoader"
 )
-"""What every Spark says when it starts, whatever it is started for."""
+"""Lines that every Spark prints when it starts."""
 
 
 def check_engine(name: str) -> None:
-    """Refuse an engine that is not known, or not installed, before any rows are read."""
+    """Refuse an engine that does not exist or is not installed, before any rows are read."""
     from manyarms.engines import as_engine  # noqa: PLC0415
 
     as_engine(name)
 
 
 def open_engine(name: str) -> Engine:
-    """The engine of a name; one on Spark is started at once, and all that it says later is heard."""
+    """The engine with a given name. Spark is started at once; what it prints later reaches the terminal."""
     from manyarms.engines import as_engine  # noqa: PLC0415
 
     engine = as_engine(name)
@@ -43,16 +43,16 @@ def open_engine(name: str) -> Engine:
 
 @contextmanager
 def _stderr_of_children_filtered() -> Generator[None]:
-    """Processes started inside speak to us, for as long as they live, and we pass on what is not harmless."""
-    ours, theirs = os.pipe()
+    """Filter the stderr of processes started in the block, as long as they live: harmless lines are dropped."""
+    reader, writer = os.pipe()
     stderr = os.dup(2)
-    threading.Thread(target=_pass_on, args=(ours, stderr), daemon=True).start()
-    os.dup2(theirs, 2)
-    os.close(theirs)
+    threading.Thread(target=_pass_on, args=(reader, stderr), daemon=True).start()
+    os.dup2(writer, 2)
+    os.close(writer)
     try:
         yield
     finally:
-        # A duplicate, since the thread goes on writing to its own.
+        # A duplicate, since the thread goes on writing to the original.
         os.dup2(stderr, 2)
 
 

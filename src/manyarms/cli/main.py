@@ -1,4 +1,4 @@
-"""The command `manyarms` and what its subcommands share."""
+"""The command `manyarms` with its subcommands and an example for each."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ app.command(epilog="Example: manyarms demo --items 500 --categories 20 --rounds 
 app.command(epilog="Example: manyarms reproduce synthetic-opl movielens --quick --data my-data")(reproduce)
 
 
-def _print_version(asked: bool) -> bool:
-    if asked:
+def _print_version(requested: bool) -> bool:
+    if requested:
         typer.echo(f"manyarms {__version__}")
         raise typer.Exit
-    return asked
+    return requested
 
 
 @app.callback()

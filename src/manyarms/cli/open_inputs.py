@@ -12,9 +12,9 @@ from manyarms.cli.spec import Spec, needed
 from manyarms.core.feature_map import FeatureMap
 from manyarms.errors import InputError
 from manyarms.likelihoods import Likelihood
-from manyarms.logs.progress_source import ProgressSource
+from manyarms.logs.file_source import FileSource
 from manyarms.logs.row_reader import DroppedRows
-from manyarms.logs.sources import FileSource, Source
+from manyarms.logs.sources import ProgressSource, Source
 
 Report = Callable[[int, int | None], None]
 

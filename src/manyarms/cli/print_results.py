@@ -1,8 +1,8 @@
-"""How what the commands found looks: on a terminal, and as plain values for JSON."""
+"""Results of the commands, on a terminal and as plain values for JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -13,31 +13,42 @@ from rich.text import Text
 from manyarms.cli.error_words import in_flags
 from manyarms.core.estimate import Estimate
 from manyarms.core.fingerprint import any_shared
-from manyarms.decision.format_figures import percent
+from manyarms.decision.format_figures import number, percent, share, signed_number
 from manyarms.jobs.evaluate import BASELINE, Evaluation, PolicyResult
 from manyarms.logs.row_reader import DroppedRows
 
 if TYPE_CHECKING:
     import manyarms as ma
     from manyarms.jobs import RoundSample
+    from manyarms.posterior.posterior import Posterior
 
 SAME_ROWS = (
-    "the model was fitted on these logs, or on some of them: policies made from it look better here than they are. "
-    "Judge on later logs"
+    "the model was fitted on these logs, or on some of them, so policies made from it look better here than they are. "
+    "Evaluate on later logs"
+)
+
+DROPPED = {
+    "missing": "missing value",
+    "unknown": "unknown action",
+    "immature": "too young",
+    "counted": "already in the model",
+}
+"""Reasons why rows are left out, by their names in `DroppedRows`."""
+
+CAPTION = (
+    "Never logged: the share of a policy's choices that fall on actions without a row in the logs. Prior share: the "
+    "share of the prior's variance that the logs did not remove; at 100 % the value rests on the prior alone."
 )
 
 
 def evaluation_figures(
-    evaluation: Evaluation,
-    drawn: RoundSample,
-    stream: ma.LogStream,
-    posterior: ma.RewardPosterior | ma.HurdlePosterior | None,
+    evaluation: Evaluation, drawn: RoundSample, stream: ma.LogStream, posterior: Posterior | None
 ) -> dict[str, Any]:
     """An evaluation as plain values, in full precision."""
     warnings = list[str]()
     if posterior is not None and any_shared(posterior.learned_from, stream.source.fingerprints):
         warnings.append(SAME_ROWS)
-    warnings += _each_once(evaluation)
+    warnings += _merged_warnings(evaluation)
     return {
         "rounds": evaluation.n_rounds,
         "rounds_in_logs": drawn.total,
@@ -45,151 +56,41 @@ def evaluation_figures(
         **dropped_rows(stream.dropped),
         "mean_reward": evaluation.mean_reward,
         "policies": [_record(row) for row in evaluation.rows],
-        "warnings": [in_flags(one) for one in warnings],
+        "warnings": [in_flags(warning) for warning in warnings],
     }
 
 
 def dropped_rows(dropped: DroppedRows) -> dict[str, Any]:
-    """What was left out and why, and what counts as something else."""
-    reasons = ("missing", "unknown", "immature", "counted")
-    return {"dropped": {name: getattr(dropped, name) for name in reasons}, "counted_as_other": dropped.mapped}
+    """The number of rows left out for each reason, and of rows counted as another action."""
+    return {"dropped": {name: getattr(dropped, name) for name in DROPPED}, "counted_as_other": dropped.mapped}
 
 
-def _each_once(evaluation: Evaluation) -> list[str]:
-    """What is to be said of policies, with those that it is said of; of all of them, without."""
-    of = dict[str, list[str]]()
+def _merged_warnings(evaluation: Evaluation) -> list[str]:
+    """Each warning once, with the names of its policies unless it concerns all of them."""
+    policies = dict[str, list[str]]()
     for row in evaluation.rows:
-        for one in row.all_warnings:
-            of.setdefault(one, []).append(row.name)
+        for warning in row.all_warnings:
+            policies.setdefault(warning, []).append(row.name)
+    # No estimator evaluates the baseline, so their warnings are never about it.
     candidates = {row.name for row in evaluation.policies}
-    # The baseline is judged by no estimator.
-    general = {one for one, names in of.items() if len(names) > 1 and candidates <= set(names)}
-    return [one if one in general else f"{', '.join(names)}: {one}" for one, names in of.items()]
-
-
-def print_evaluation(figures: Mapping[str, Any], evaluation: Evaluation) -> None:
-    """The table of policies, that of estimators, and how to read them."""
-    console = _console()
-    of = f" drawn from {figures['rounds_in_logs']:,}" if figures["sampled"] else ""
-    console.print(Text(f"{figures['rounds']:,} rounds{of}; mean reward {figures['mean_reward']:.4g}."), soft_wrap=True)
-    _print_dropped(console, figures)
-    console.print()
-    if evaluation.baseline.value is not None:
-        _print_table(console, _by_model(evaluation))
-        console.print()
-        console.print(Text(_CAPTION, style="dim"))
-        console.print()
-    if any(row.estimates for row in evaluation.rows):
-        _print_table(console, _by_estimators(evaluation))
-        console.print()
-
-
-def print_fit(figures: Mapping[str, Any]) -> None:
-    """What was read, what was learned, and where the model is."""
-    console = _console()
-    console.print(
-        Text(
-            f"{figures['rounds']:,} rounds; {figures['actions']:,} actions, {figures['actions_seen']:,} of them seen; "
-            f"{len(figures['features'])} features; {figures['likelihood']} rewards."
-        ),
-        soft_wrap=True,
-    )
-    _print_dropped(console, figures)
-    console.print(
-        Text(f"Prior: {'; '.join(figures['prior'])}. Log evidence {figures['log_evidence']:.6g}."), soft_wrap=True
-    )
-    if figures["learned"] is not None:
-        spreads = {name: value for name, value in figures["learned"].items() if " mean " not in name}
-        shown = ", ".join(f"{name} {value:.3g}" for name, value in spreads.items())
-        if shown:
-            console.print(Text(f"Learned: {shown}."), soft_wrap=True)
-    console.print(Text(f"Model: {figures['model']}", style="bold"), soft_wrap=True)
-
-
-def print_update(figures: Mapping[str, Any]) -> None:
-    """What was added, and where the model is."""
-    console = _console()
-    console.print(
-        Text(
-            f"{_counted(figures['new_rounds'], 'new round')}, {_counted(figures['new_actions'], 'new action')}; now "
-            f"{_counted(figures['rounds'], 'round')}, {_counted(figures['actions'], 'action')}, "
-            f"{figures['actions_seen']:,} of them seen."
-        ),
-        soft_wrap=True,
-    )
-    _print_dropped(console, figures)
-    console.print(Text(f"Model: {figures['model']}", style="bold"), soft_wrap=True)
-
-
-def _print_dropped(console: Console, figures: Mapping[str, Any]) -> None:
-    reasons = {
-        "missing": "lacked a value",
-        "unknown": "had an unknown action",
-        "immature": "too young",
-        "counted": "in the model already",
-    }
-    for reason, count in figures["dropped"].items():
-        if count:
-            console.print(Text(f"{_counted(count, 'row')} {reasons[reason]}: left out."), soft_wrap=True)
-    if figures["counted_as_other"]:
-        console.print(
-            Text(f"{_counted(figures['counted_as_other'], 'row')} had an unknown action: counted as (other).")
-        )
-
-
-def _by_model(evaluation: Evaluation) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("\nby the model", no_wrap=True)
-    for name in (
-        "\nvalue",
-        "\n95 % interval",
-        f"vs\n{BASELINE}",
-        f"P(beats\n{BASELINE})",
-        "never\nlogged",
-        "prior\nshare",
-    ):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in evaluation.rows:
-        if row.value is None:
-            continue
-        gain = row.difference
-        table.add_row(
-            row.name,
-            _number(row.value.value),
-            _interval(row.value),
-            "-" if gain is None else f"{gain.value:+.3g}",
-            "-" if gain is None else percent(gain.probability_positive),
-            _share(row.value.diagnostics["unsupported_mass"]),
-            _share(row.value.diagnostics["prior_share"]),
-        )
-    return table
-
-
-def _by_estimators(evaluation: Evaluation) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("by the rewards", no_wrap=True)
-    table.add_column("estimator", no_wrap=True)
-    for name in ("value", "95 % interval"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in evaluation.rows:
-        for name, estimate in row.estimates.items():
-            table.add_row(row.name, name, _number(estimate.value), _interval(estimate))
-    return table
+    general = {warning for warning, names in policies.items() if len(names) > 1 and candidates <= set(names)}
+    return [text if text in general else f"{', '.join(names)}: {text}" for text, names in policies.items()]
 
 
 def _record(row: PolicyResult) -> dict[str, Any]:
+    gain = row.difference
     return {
         "policy": row.name,
-        "model": None if row.value is None else _estimate(row.value),
-        "difference": None if row.difference is None else _estimate(row.difference),
-        "probability_beats_logged": None if row.difference is None else row.difference.probability_positive,
-        "estimators": {name: _estimate(one) for name, one in row.estimates.items()},
+        "model": None if row.value is None else _plain_estimate(row.value),
+        "difference": None if gain is None else _plain_estimate(gain),
+        "probability_beats_logged": None if gain is None else gain.probability_positive,
+        "estimators": {name: _plain_estimate(estimate) for name, estimate in row.estimates.items()},
         "left_out": {name: in_flags(reason) for name, reason in row.left_out.items()},
-        "warnings": [in_flags(one) for one in row.all_warnings],
+        "warnings": [in_flags(warning) for warning in row.all_warnings],
     }
 
 
-def _estimate(estimate: Estimate) -> dict[str, Any]:
+def _plain_estimate(estimate: Estimate) -> dict[str, Any]:
     return {
         "value": estimate.value,
         "std": estimate.std,
@@ -198,37 +99,120 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def _console() -> Console:
-    return Console(highlight=False)
+def print_evaluation(figures: Mapping[str, Any], evaluation: Evaluation) -> None:
+    """Print the table by the model, how to read it, and the table by the estimators."""
+    console = Console(highlight=False)
+    source = f" drawn from {figures['rounds_in_logs']:,}" if figures["sampled"] else ""
+    _print_line(console, f"{figures['rounds']:,} rounds{source}; mean reward {number(figures['mean_reward'])}.")
+    _print_dropped(console, figures)
+    console.print()
+    if evaluation.baseline.value is not None:
+        _print_table(console, _model_table(evaluation))
+        console.print()
+        console.print(Text(CAPTION, style="dim"))
+        console.print()
+    if any(row.estimates for row in evaluation.rows):
+        _print_table(console, _estimator_table(evaluation))
+        console.print()
+
+
+def print_fit(figures: Mapping[str, Any]) -> None:
+    """Print the size of the data, the learned prior, and the path of the model."""
+    console = Console(highlight=False)
+    _print_line(
+        console,
+        f"{figures['rounds']:,} rounds; {figures['actions']:,} actions, {figures['actions_seen']:,} of them seen; "
+        f"{len(figures['features'])} features; {figures['likelihood']} rewards.",
+    )
+    _print_dropped(console, figures)
+    _print_line(console, f"Prior: {'; '.join(figures['prior'])}. Log evidence {figures['log_evidence']:.6g}.")
+    learned = {name: value for name, value in (figures["learned"] or {}).items() if " mean " not in name}
+    if learned:
+        _print_line(console, f"Learned: {', '.join(f'{name} {number(value)}' for name, value in learned.items())}.")
+    _print_line(console, f"Model: {figures['model']}", style="bold")
+
+
+def print_update(figures: Mapping[str, Any]) -> None:
+    """Print what was added, and the path of the model."""
+    console = Console(highlight=False)
+    _print_line(
+        console,
+        f"{_count(figures['new_rounds'], 'new round')}, {_count(figures['new_actions'], 'new action')}; now "
+        f"{_count(figures['rounds'], 'round')}, {_count(figures['actions'], 'action')}, "
+        f"{figures['actions_seen']:,} of them seen.",
+    )
+    _print_dropped(console, figures)
+    _print_line(console, f"Model: {figures['model']}", style="bold")
+
+
+def _print_dropped(console: Console, figures: Mapping[str, Any]) -> None:
+    for reason, count in figures["dropped"].items():
+        if count:
+            _print_line(console, f"Left out: {_count(count, 'row')} ({DROPPED[reason]}).")
+    if figures["counted_as_other"]:
+        _print_line(
+            console, f"Counted as (other): {_count(figures['counted_as_other'], 'row')} with an unknown action."
+        )
+
+
+def _print_line(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(text, style=style), soft_wrap=True)
 
 
 def _print_table(console: Console, table: Table) -> None:
-    """Whole, with every digit: a narrow terminal wraps lines instead."""
-    wide = Console(highlight=False, width=1000)
-    before = console.width
-    console.width = max(before, wide.measure(table).maximum)
+    """Print a table with every digit: a narrow terminal wraps its lines."""
+    width = console.width
+    console.width = max(width, Console(width=1000).measure(table).maximum)
     console.print(table)
-    console.width = before
+    console.width = width
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+def _model_table(evaluation: Evaluation) -> Table:
+    columns = (
+        "\nvalue",
+        "\n95 % interval",
+        f"vs\n{BASELINE}",
+        f"P(beats\n{BASELINE})",
+        "never\nlogged",
+        "prior\nshare",
+    )
+    table = _table(["\nby the model"], columns)
+    for row in evaluation.rows:
+        if row.value is None:
+            continue
+        gain = row.difference
+        table.add_row(
+            row.name,
+            number(row.value.value),
+            _interval(row.value),
+            "-" if gain is None else signed_number(gain.value),
+            "-" if gain is None else percent(gain.probability_positive),
+            share(row.value.diagnostics["unsupported_mass"]),
+            share(row.value.diagnostics["prior_share"]),
+        )
+    return table
 
 
-def _number(value: float) -> str:
-    return f"{value:.3g}"
+def _estimator_table(evaluation: Evaluation) -> Table:
+    table = _table(["by estimators", "estimator"], ["value", "95 % interval"])
+    for row in evaluation.rows:
+        for name, estimate in row.estimates.items():
+            table.add_row(row.name, name, number(estimate.value), _interval(estimate))
+    return table
+
+
+def _table(labels: Sequence[str], figures: Sequence[str]) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name in labels:
+        table.add_column(name, no_wrap=True)
+    for name in figures:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def _interval(estimate: Estimate) -> str:
-    low, high = estimate.interval()
-    return f"{low:.3g} to {high:.3g}"
+    return " to ".join(number(end) for end in estimate.interval())
 
 
-def _share(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-_CAPTION = (
-    "Never logged: the share of choices on actions without a row. Prior share: how much of the prior's variance the "
-    "logs left; at 100 % the answer is the prior's."
-)
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -1,4 +1,4 @@
-"""`manyarms report`: a page for the person who must decide."""
+"""`manyarms report`: the recommendation and its evidence on one page."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from manyarms.errors import InputError
 if TYPE_CHECKING:
     import manyarms as ma
 
-ASKED = ("snips", "dr")
-"""Estimators that check on the model where there are propensities and none were named."""
+DEFAULT_ESTIMATORS = ("snips", "dr")
+"""Estimators that check the model when the logs have propensities and none are named."""
 
 
 def report(
     out: Annotated[
-        Path, typer.Option("--out", help="The page (report.html), or a folder for the charts as svg or png.")
+        Path, typer.Option("--out", help="The page to write, or a folder for the charts as SVG or PNG files.")
     ] = Path("report.html"),
     model: o.Judge = None,
     policies: o.Policies = None,
@@ -51,45 +51,46 @@ def report(
     category: o.Category = None,
     sample: o.Sample = 100_000,
     sure: Annotated[
-        float, typer.Option("--sure", min=0.5, max=1.0, help="How probable a gain must be to say: ship it.")
+        float,
+        typer.Option("--sure", min=0.5, max=1.0, help="Probability of a gain that is needed to recommend a policy."),
     ] = 0.975,
-    title: Annotated[str, typer.Option("--title", help="Of the page.")] = "Policy report",
+    title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "Policy report",
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="|".join(FORMATS), help="By default what --out ends in."),
+        typer.Option("--format", metavar="|".join(FORMATS), help="File format (default: the ending of --out)."),
     ] = None,
     seed: o.Seed = 0,
     spec: o.SpecFile = None,
     as_json: o.Json = False,
 ) -> None:
-    """Which policy to ship, on one page with its evidence.
+    """Recommend which policy to ship, on one page with the evidence.
 
-    One HTML file with interactive charts that opens without a network: the
-    answer in a sentence, values and intervals, pairwise probabilities, other
-    estimators, diagnostics, where traffic would move, checks of the model.
-    Policies, logs and estimators are named as for `manyarms evaluate`.
+    The page is one HTML file with interactive charts and needs no network. It
+    has the recommendation in one sentence, values with intervals, the
+    probability that one policy beats another, other estimators, diagnostics,
+    changes in traffic, and checks of the model. Name policies, logs and
+    estimators as for `manyarms evaluate`.
     """
     flags = dict(locals())
     with one_line_errors():
-        told = read_spec(spec, flags)
+        options = read_spec(spec, flags)
         kind = format or out.suffix.removeprefix(".").lower() or "html"
         if kind not in FORMATS:
-            raise InputError(
-                f"--format must be one of {', '.join(FORMATS)}; got {kind!r}. Name one, or end --out in it."
-            )
+            remedy = "Pass one of these, or end --out in it."
+            raise InputError(f"must be one of {', '.join(FORMATS)}; got {kind!r}.", remedy, argument="format")
         if kind in ("svg", "png"):
             check_output_folder(out, "each chart is a file", "pass --format html for one page")
         else:
             check_output(out)
         chosen = names("--policies", policies or ["greedy", "pessimistic", "uniform"])
-        judges = names("--estimators", estimators or (ASKED if told.logs.propensity and model is not None else []))
-        decision = _decide(told, model, chosen, judges, sample, seed, sure)
+        default = DEFAULT_ESTIMATORS if options.logs.propensity and model is not None else []
+        decision = _decide(options, model, chosen, names("--estimators", estimators or default), sample, seed, sure)
         from manyarms.decision.write_report import write_report  # noqa: PLC0415
 
         with spinner("Writing"):
             written = [str(path) for path in write_report(decision, out, format=kind, title=title)]
-        for one in decision.omitted:
-            warn(in_flags(one))
+        for reason in decision.omitted:
+            warn(in_flags(reason))
         if as_json:
             figures = {name: getattr(decision, name) for name in ("verdict", "policy", "sentence", "reason")}
             figures |= {"probability": decision.probability, "written": written, "warnings": list(decision.warnings)}
@@ -102,8 +103,8 @@ def report(
 def _decide(
     spec: Spec,
     model: Path | None,
-    chosen: tuple[str, ...],
-    judges: tuple[str, ...],
+    policies: tuple[str, ...],
+    estimators: tuple[str, ...],
     sample: int,
     seed: int,
     sure: float,
@@ -112,28 +113,28 @@ def _decide(
     from manyarms.cli.evaluation_inputs import open_bench  # noqa: PLC0415
     from manyarms.cli.open_inputs import open_catalog  # noqa: PLC0415
 
-    bench = open_bench(spec, model, chosen, judges, sample, seed)
+    bench = open_bench(spec, model, policies, estimators, sample, seed)
     logs = bench.drawn.logs
     notes = {"command": f"manyarms {shlex.join(sys.argv[1:])}", "logs": str(spec.logs.path)}
     if bench.drawn.total > len(logs):
         notes["rounds"] = f"{len(logs):,} drawn from {bench.drawn.total:,}"
     if model is not None:
         notes["model file"] = str(model)
-    given: Any = None
+    categories: Any = None
     if spec.catalog.category is not None and logs.catalog is not None and logs.catalog.categories is None:
-        # The model was fitted without categories, and the catalog has some: enough to show things by, id by id.
-        told = open_catalog(spec)
-        if told is not None and told.categories is not None:
-            place = told.find(logs.catalog.ids.tolist())
-            given = told.categories[place].astype(object)
-            given[place < 0] = None
-    with spinner("Judging"):
+        # The model was fitted without categories, but the catalog has some: the report shows results by them.
+        catalog = open_catalog(spec)
+        if catalog is not None and catalog.categories is not None:
+            place = catalog.find(logs.catalog.ids.tolist())
+            categories = catalog.categories[place].astype(object)
+            categories[place < 0] = None
+    with spinner("Evaluating"):
         return ma.decide(
             bench.policies(),
             logs,
             bench.posterior,
             estimators=bench.estimators(),
-            categories=given,
+            categories=categories,
             sure=sure,
             fingerprints=bench.fingerprints,
             notes=notes,

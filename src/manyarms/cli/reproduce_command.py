@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from manyarms.cli.flag_values import figure_names
-from manyarms.cli.terminal import INTERRUPTED, fail, one_line_errors, signs_of_life
+from manyarms.cli.terminal import INTERRUPTED, cell_bar, fail, one_line_errors
 from manyarms.errors import DataFileError, InputError
 
 if TYPE_CHECKING:
@@ -146,8 +146,8 @@ def _run_all(chosen: list[Figure], work: Reproduction) -> dict[str, str]:
     missing: dict[str, str] = {}
     for number, figure in enumerate(chosen, start=1):
         try:
-            with signs_of_life(f"{figure.name} ({number} of {len(chosen)})") as signs:
-                work.run(figure, signs.progress, signs.on_interrupt)
+            with cell_bar(f"{figure.name} ({number} of {len(chosen)})") as bar:
+                work.run(figure, bar.progress, bar.on_interrupt)
             work.draw(figure)
             print_figure(figure, work)
         except DataFileError as reason:

@@ -1,4 +1,4 @@
-"""What every command does on a terminal: signs of life, warnings, and errors in one line."""
+"""What every command does on a terminal: progress bars, warnings, and errors in one line."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from manyarms.cli.error_words import in_flags
 from manyarms.errors import InputError, ManyarmsError, NumericalError
 
 UNEXPECTED, BAD_INPUT, INTERRUPTED, TERMINATED = 1, 2, 130, 143
-"""Exit codes: something that should not happen, what a user can mend, what a shell reports of Ctrl-C and of kill."""
+"""Exit codes: a bug, an error that the user can fix, Ctrl-C, and kill; a shell reports the last two the same way."""
 
 PATIENCE = 1.0
-"""Seconds that a user waits before a bar appears."""
+"""Seconds before a progress bar appears."""
 
 
 @contextmanager
 def one_line_errors() -> Generator[None]:
-    """What a user can mend ends in one line on stderr and exit code 2; all else is a bug and keeps its traceback."""
+    """End with one line on stderr and exit code 2 for errors that the user can fix; a bug keeps its traceback."""
     try:
         with _terminable(), warnings.catch_warnings():
-            # Said at every start, and of parts of Spark that are not used here.
+            # Spark prints this at every start, about parts of it that are not used here.
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
             yield
     except NumericalError as error:
@@ -70,12 +70,12 @@ def _flag_of(argument: str) -> str:
 
 
 class _TerminatedError(BaseException):
-    """Someone, such as a scheduler whose patience ended, asked the process to stop."""
+    """The process was asked to stop, perhaps by a scheduler at the end of its time limit."""
 
 
 @contextmanager
 def _terminable() -> Generator[None]:
-    """Let a kill unwind as Ctrl-C does, so that drafts of files are removed on the way."""
+    """Let a kill unwind as Ctrl-C does, so that drafts of files are removed."""
 
     def stop(number: int, frame: object) -> None:
         raise _TerminatedError
@@ -91,35 +91,43 @@ def _terminable() -> Generator[None]:
 
 
 def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
-    """One line, and an exit code."""
+    """Print an error in one line and exit."""
     typer.echo(f"manyarms: error: {_one_line(message)}", err=True)
     raise typer.Exit(code) from None
 
 
+def warn(message: str) -> None:
+    """Print a warning in one line on stderr; the command goes on."""
+    typer.echo(f"manyarms: warning: {_one_line(message)}", err=True)
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())
+
+
 def check_output(path: Path) -> None:
-    """Refuse a place where no file can be written, before hours of work go into it."""
+    """Refuse an output file that cannot be written, before hours of work go into it."""
     if path.is_dir():
-        raise InputError(f"--out must name a file; {path} is a folder. Name another place, or remove it.")
+        raise InputError(f"must name a file; {path} is a folder.", "Name another file, or remove it.", argument="out")
     if not path.parent.is_dir():
-        raise InputError(f"--out must lie in a folder that is there; there is none at {path.parent}.")
+        raise InputError(f"must lie in an existing folder; {path.parent} does not exist.", argument="out")
     _check_writable(path)
 
 
 def check_output_folder(path: Path, why: str, instead: str) -> None:
-    """The same of a folder of files, which is made if it is not there.
+    """Refuse an output folder that cannot be written. A folder that does not exist yet is created later.
 
     Args:
         path: The folder.
-        why: Why it must be one.
-        instead: How to get a single file.
+        why: The reason why it must be a folder.
+        instead: The way to get a single file.
     """
     if path.is_file():
-        raise InputError(
-            f"--out must name a folder, since {why}; {path} is a file. Name another place, remove it, or {instead}."
-        )
-    above = next(one for one in (path, *path.absolute().parents) if one.exists())
+        remedy = f"Name another folder, remove the file, or {instead}."
+        raise InputError(f"must name a folder, since {why}; {path} is a file.", remedy, argument="out")
+    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if not above.is_dir():
-        raise InputError(f"--out must lie in a folder; {above} is a file.")
+        raise InputError(f"must lie in a folder; {above} is a file.", argument="out")
     _check_writable(above / "part")
 
 
@@ -130,39 +138,30 @@ def _check_writable(path: Path) -> None:
         check_writable(path)
     except OSError as problem:
         raise InputError(
-            f"--out cannot be written into {path.parent}: {problem.strerror}. Name another place."
+            f"cannot be written into {path.parent}: {problem.strerror}.", "Name another place.", argument="out"
         ) from None
 
 
-def warn(message: str) -> None:
-    """One line on stderr; the command goes on."""
-    typer.echo(f"manyarms: warning: {_one_line(message)}", err=True)
-
-
-def _one_line(message: str) -> str:
-    return " ".join(message.split())
-
-
 @contextmanager
-def spinner(doing: str) -> Generator[None]:
-    """A sign of life on a terminal; elsewhere nothing."""
+def spinner(activity: str) -> Generator[None]:
+    """Show on a terminal that the command is at work; print nothing elsewhere."""
     if not sys.stderr.isatty():
         yield
         return
     from rich.console import Console  # noqa: PLC0415
 
-    with Console(stderr=True).status(f"{doing} ..."):
+    with Console(stderr=True).status(f"{activity} ..."):
         yield
 
 
 @contextmanager
-def row_bar(doing: str) -> Generator[RowBar]:
-    """Rows done, rows a second and the time left, on a terminal and once it takes a second; elsewhere nothing.
+def row_bar(activity: str) -> Generator[RowBar]:
+    """A progress bar of rows on a terminal, once the work takes a second; nothing elsewhere.
 
     Args:
-        doing: What is done with the rows.
+        activity: A word for what is done with the rows, such as "Reading".
     """
-    bar = RowBar(doing, shown=sys.stderr.isatty())
+    bar = RowBar(activity, shown=sys.stderr.isatty())
     try:
         yield bar
     finally:
@@ -170,28 +169,28 @@ def row_bar(doing: str) -> Generator[RowBar]:
 
 
 class RowBar:
-    """A bar that appears when it is worth it, and begins anew with every pass.
+    """Rows done, rows per second and the time left, starting again with every pass.
 
     Args:
-        doing: What is done with the rows.
-        shown: Whether there is anyone to see it.
+        activity: A word for what is done with the rows.
+        shown: False where nobody would see the bar.
     """
 
-    def __init__(self, doing: str, shown: bool):
-        self._doing, self._shown, self._begun = doing, shown, time.monotonic()
+    def __init__(self, activity: str, shown: bool):
+        self._activity, self._shown, self._begun = activity, shown, time.monotonic()
         self._bar: Any = None
         self._task: Any = None
 
     def __call__(self, done: int, total: int | None) -> None:
-        """So many rows are done, of so many (None or 0: it is not known)."""
+        """Show how many rows are done, and of how many; None or 0 if the total is not known."""
         if not self._ready():
             return
         if done == 0:
-            self._bar.reset(self._task, total=total or None, description=self._doing)
+            self._bar.reset(self._task, total=total or None, description=self._activity)
         self._bar.update(self._task, completed=done, total=total or None)
 
     def step(self, done: int, total: int) -> None:
-        """All rows are read, and a search with no known end has come so far."""
+        """Show the step of a search that runs after all rows are read and has no known end."""
         if self._ready():
             self._bar.update(self._task, description=f"Learning, step {done}", total=None)
 
@@ -204,20 +203,20 @@ class RowBar:
         if not self._shown or time.monotonic() - self._begun < PATIENCE:
             return False
         if self._bar is None:
-            self._bar = _bar()
+            self._bar = _rich_row_bar()
             self._bar.start()
-            self._task = self._bar.add_task(self._doing, total=None)
+            self._task = self._bar.add_task(self._activity, total=None)
         return True
 
 
-def _bar() -> Any:
+def _rich_row_bar() -> Any:
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn  # noqa: PLC0415
     from rich.table import Column  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     class Rows(ProgressColumn):
-        """Rows done and rows a second."""
+        """Rows done and rows per second."""
 
         def render(self, task: Task) -> Text:
             speed = "" if task.speed is None else f"  {task.speed:,.0f} rows/s"
@@ -227,16 +226,16 @@ def _bar() -> Any:
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
-STOPPING = "stopping ... (what is under way is finished first; Ctrl-C again ends it at once)"
+STOPPING = "stopping ... (running cells are finished first; press Ctrl-C again to stop at once)"
 
 
 @dataclass(frozen=True)
-class Signs:
-    """What a long run is to call.
+class CellBar:
+    """The functions that a run of many cells calls.
 
     Attributes:
-        progress: With the number of cells done and of all.
-        on_interrupt: On Ctrl-C.
+        progress: Called with the number of cells done and the number of all cells.
+        on_interrupt: Called on Ctrl-C.
     """
 
     progress: Callable[[int, int], None]
@@ -244,23 +243,23 @@ class Signs:
 
 
 @contextmanager
-def signs_of_life(what: str) -> Generator[Signs]:
-    """On a terminal a bar, with the cells done and the time left; elsewhere a line that says how many there are."""
+def cell_bar(title: str) -> Generator[CellBar]:
+    """A progress bar of cells on a terminal; elsewhere one line with their number."""
     if not sys.stderr.isatty():
-        yield Signs(lambda done, total: _announce(what, done, total), lambda: typer.echo(STOPPING, err=True))
+        yield CellBar(lambda done, total: _announce(title, done, total), lambda: typer.echo(STOPPING, err=True))
         return
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
-        yield Signs(
+        task = bar.add_task(title, total=None)
+        yield CellBar(
             lambda done, total: bar.update(task, completed=done, total=total),
             lambda: bar.console.print(STOPPING, highlight=False),
         )
 
 
-def _announce(what: str, done: int, total: int) -> None:
+def _announce(title: str, done: int, total: int) -> None:
     if done == 0:
-        typer.echo(f"{what}: {f'{total:,} cells to do' if total else 'nothing to do'}", err=True)
+        typer.echo(f"{title}: {f'{total:,} cells to do' if total else 'nothing to do'}", err=True)

@@ -1,4 +1,4 @@
-"""How a policy spreads its choice over actions, for a block of rows: a few named, a shared part, or all of them."""
+"""The choices of a policy in a block of rows: a few named actions, a distribution that rows share, or all of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from manyarms.linalg.top_k import best_of_pairs
 
 
 class RowError(Exception):
-    """A policy cannot choose in one row of a block; `Policy.blocks` makes it an error with the row's own number."""
+    """A policy cannot choose in a row of a block; `Policy.blocks` turns it into an error with the row's number."""
 
     def __init__(self, row: int, problem: str):
         super().__init__(problem)
@@ -26,11 +26,11 @@ class Choices:
     """π(· | x_i) for the rows of a block, as the sum of up to three parts.
 
     Attributes:
-        n_rows: Rows of the block.
+        n_rows: Number of rows in the block.
         n_actions: K.
-        named: (n, K) sparse: probabilities of the actions a row singles out.
-        everywhere: (K,): probabilities that all rows share.
-        dense: (n, K): probabilities written out, for policies that have no shorter form.
+        named: (n, K) sparse probabilities of the actions that a row singles out.
+        everywhere: (K,) probabilities that all rows share.
+        dense: (n, K) probabilities in full, for policies that have no shorter form.
     """
 
     n_rows: int
@@ -41,14 +41,14 @@ class Choices:
 
     @classmethod
     def of_actions(cls, actions: Int[Array, " n"], n_actions: int) -> Choices:
-        """One action a row, for certain."""
+        """One action per row, with probability one."""
         n = len(actions)
         named = sparse.csr_array((np.ones(n), actions, np.arange(n + 1)), shape=(n, n_actions))
         return cls(n, n_actions, named=named)
 
     @classmethod
     def of_shared(cls, probabilities: Float[Array, " K"], n_rows: int, eligible: sparse.csr_array | None) -> Choices:
-        """One distribution for every row, renormalised over what is eligible there."""
+        """One distribution for every row, renormalised over the actions eligible there."""
         if eligible is None:
             return cls(n_rows, len(probabilities), everywhere=probabilities)
         shared = shared_set(eligible)
@@ -65,17 +65,17 @@ class Choices:
         return cls(n_rows, len(probabilities), named=named)
 
     def mixed(self, share: float, other: Choices) -> Choices:
-        """With probability `share` as `other`, else as these."""
+        """The mixture that follows `other` with probability `share`, and these choices otherwise."""
         parts: dict[str, Array | sparse.csr_array | None] = {}
         for name in ("named", "everywhere", "dense"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            mine = None if mine is None else mine * (1.0 - share)
-            theirs = None if theirs is None else theirs * share
-            parts[name] = theirs if mine is None else mine if theirs is None else mine + theirs
+            first, second = getattr(self, name), getattr(other, name)
+            first = None if first is None else first * (1.0 - share)
+            second = None if second is None else second * share
+            parts[name] = second if first is None else first if second is None else first + second
         return Choices(self.n_rows, self.n_actions, **parts)  # pyright: ignore[reportArgumentType]
 
     def probability_of(self, actions: Int[Array, " n"]) -> Float[Array, " n"]:
-        """π(a_i | x_i), one action a row."""
+        """π(a_i | x_i), one action per row."""
         rows = np.arange(self.n_rows)
         out = np.zeros(self.n_rows)
         if self.named is not None:
@@ -100,7 +100,7 @@ class Choices:
         return out
 
     def probabilities(self) -> Float[Array, "n K"]:
-        """All of them, written out."""
+        """π(a | x_i) of all actions, in full."""
         out = np.zeros((self.n_rows, self.n_actions))
         if self.named is not None:
             out += self.named.toarray()
@@ -111,7 +111,7 @@ class Choices:
         return out
 
     def mode(self) -> Int[Array, " n"]:
-        """The likeliest action of each row, the lowest number among equals."""
+        """The most probable action of each row, the lowest number among equals."""
         if self.dense is not None:
             return self.probabilities().argmax(axis=1)
         best, value = np.zeros(self.n_rows, dtype=np.int64), np.full(self.n_rows, -1.0)
@@ -130,7 +130,7 @@ class Choices:
         return best
 
     def sample(self, rng: np.random.Generator) -> Int[Array, " n"]:
-        """One action a row, drawn by inverting the cumulative probabilities of the parts one after the other."""
+        """One action per row, drawn by inverting the cumulative probabilities of the parts one after the other."""
         out = np.full(self.n_rows, -1, dtype=np.int64)
         level = rng.random(self.n_rows)
         if self.named is not None:
@@ -143,14 +143,14 @@ class Choices:
                 return out if self.dense is None else self._sample_dense(level, out)
             hit = np.searchsorted(total, level[open_rows], side="right")
             last = self.dense is None
-            found = np.minimum(hit, _last_positive(self.everywhere)) if last else hit
-            inside = found < self.n_actions
-            out[open_rows[inside]] = found[inside]
+            drawn = np.minimum(hit, int(np.flatnonzero(self.everywhere)[-1])) if last else hit
+            inside = drawn < self.n_actions
+            out[open_rows[inside]] = drawn[inside]
             level[open_rows] -= total[-1]
         return out if self.dense is None else self._sample_dense(level, out)
 
     def _sample_dense(self, level: Float[Array, " n"], out: Int[Array, " n"]) -> Int[Array, " n"]:
-        """Fill the rows still open from the part that is written out."""
+        """Fill the rows still open from the dense part."""
         assert self.dense is not None
         open_rows = np.flatnonzero(out < 0)
         for part in chunks(len(open_rows), 64):
@@ -162,20 +162,20 @@ class Choices:
         return out
 
     def top_k(self, k: int) -> Int[Array, "n k"]:
-        """The k likeliest actions of each row, likeliest first; -1 fills a row with fewer."""
+        """The k most probable actions of each row, most probable first; -1 pads a row with fewer."""
         if self.everywhere is None and self.dense is None and self.named is not None:
-            likely = self.named.copy()
-            likely.eliminate_zeros()
-            return best_of_pairs(likely.data, likely.indptr, likely.indices, k)
+            positive = self.named.copy()
+            positive.eliminate_zeros()
+            return best_of_pairs(positive.data, positive.indptr, positive.indices, k)
         if self.named is None and self.dense is None and self.everywhere is not None:
-            return np.tile(_likeliest(self.everywhere[None], k), (self.n_rows, 1))
-        # Some rows at a time: a block may have many more than can be written out.
+            return np.tile(_most_probable(self.everywhere[None], k), (self.n_rows, 1))
+        # In chunks: a block may have many more rows than fit into memory in full.
         out = np.empty((self.n_rows, k), dtype=np.int64)
         for rows in chunks(self.n_rows, max(1, (1 << 22) // self.n_actions)):
             named = None if self.named is None else self.named[rows]
             dense = None if self.dense is None else self.dense[rows]
             part = Choices(rows.stop - rows.start, self.n_actions, named, self.everywhere, dense)
-            out[rows] = _likeliest(part.probabilities(), k)
+            out[rows] = _most_probable(part.probabilities(), k)
         return out
 
     def expected(self, features: Float[Array, "n d"], means: Float[Array, "K d"]) -> Float[Array, " n"]:
@@ -197,27 +197,23 @@ class Choices:
 def _invert_named(
     named: sparse.csr_array, level: Float[Array, " n"], out: Int[Array, " n"], alone: bool
 ) -> Float[Array, " n"]:
-    """Fill `out` where the level falls within the named part, or everywhere when that is all; returns what is left."""
+    """Fill `out` where the level falls within the named part (everywhere if it is `alone`); returns the levels left."""
     counts = np.diff(named.indptr)
     total = np.concatenate([[0.0], np.cumsum(named.data)])
     start, end = total[named.indptr[:-1]], total[named.indptr[1:]]
     slot = np.searchsorted(total, start + level, side="right") - 1
     mass = end - start
     inside = (level < mass) & (counts > 0)
-    # A row whose named part holds everything must not fall through for a rounding error in its sum.
+    # A row whose named part holds all probability must not fall through because its sum was rounded.
     inside |= (counts > 0) & (alone | (mass > 1.0 - 1e-9))
     last = named.indptr[1:] - 1
     out[inside] = named.indices[np.clip(slot, named.indptr[:-1], last)[inside]]
     return level - mass
 
 
-def _likeliest(probabilities: Float[Array, "n K"], k: int) -> Int[Array, "n k"]:
+def _most_probable(probabilities: Float[Array, "n K"], k: int) -> Int[Array, "n k"]:
     order = np.argsort(-probabilities, axis=1, kind="stable")[:, :k]
     return np.where(np.take_along_axis(probabilities, order, axis=1) > 0, order, -1)
-
-
-def _last_positive(probabilities: Float[Array, " K"]) -> int:
-    return int(np.flatnonzero(probabilities)[-1])
 
 
 _PAIRS = 1 << 17

@@ -1,4 +1,4 @@
-"""Which actions may be chosen in which row: stock, targeting, candidate sets."""
+"""Eligibility: the actions that may be chosen in each row, because of stock, targeting or candidate sets."""
 
 from __future__ import annotations
 
@@ -22,70 +22,79 @@ class Eligibility(ABC):
 
     @abstractmethod
     def block(self, rows: slice) -> sparse.csr_array:
-        """Ones where an action may be chosen, for these rows: columns sorted, none twice, no row empty."""
+        """Matrix for these rows, with ones where an action may be chosen: columns sorted and distinct, no row empty."""
 
 
-class _Given(Eligibility):
-    """Sets as a user gives them, put in order and checked as they are read."""
+class _UserSets(Eligibility):
+    """Sets as a user gives them, sorted and checked when they are read.
+
+    Args:
+        read: Gives the sets of a slice of rows.
+        n_rows: n.
+        n_actions: K.
+    """
+
+    def __init__(self, read: Callable[[slice], Any], n_rows: int, n_actions: int):
+        super().__init__(n_rows, n_actions)
+        self._read = read
 
     def block(self, rows: slice) -> sparse.csr_array:
-        found = self._read(rows)
-        matrix = _clean(found, rows.start, rows.stop - rows.start, self.n_actions)
+        matrix = _clean(self._read(rows), rows.start, rows.stop - rows.start, self.n_actions)
         sizes = np.diff(matrix.indptr)
         if len(sizes) and sizes.min() == 0:
             raise EligibilityError(
-                f"eligible leaves nothing to choose from in row {rows.start + int(np.argmin(sizes))}. "
-                "Give every row at least one action, or leave such rows out."
+                f"leaves nothing to choose from in row {rows.start + int(np.argmin(sizes))}.",
+                "Give every row at least one action, or leave such rows out.",
+                argument="eligible",
             )
         return matrix
 
-    @abstractmethod
-    def _read(self, rows: slice) -> Any: ...
-
 
 def as_eligibility(value: Any, n_rows: int, n_actions: int) -> Eligibility | None:
-    """Check what a user passed as `eligible`.
+    """Check the argument `eligible` of a user.
 
     Args:
         value: None (all actions everywhere); a boolean (K,) array, the same for all rows; an (n, K) SciPy sparse matrix
-            or boolean array; a list with one list of action numbers a row; or a function of a slice of rows that
+            or boolean array; a list with one list of action numbers per row; or a function of a slice of rows that
             returns one of the last three for that slice.
-        n_rows: How many contexts there are.
+        n_rows: Number of contexts.
         n_actions: K.
     """
     if value is None:
         return value
     if isinstance(value, Eligibility):
-        # Longer ones would be read without complaint, as the sets of other rows.
-        if value.n_rows != n_rows:
-            raise ShapeError(f"eligible must have one row a context: {n_rows}; got {value.n_rows}.")
+        # A longer one would be read without complaint, as the sets of other rows.
+        _check_n_rows(value.n_rows, n_rows)
         return value
     if callable(value):
-        return _Callable(value, n_rows, n_actions)
+        return _UserSets(value, n_rows, n_actions)
     if sparse.issparse(value):
         value = sparse.csr_array(value)
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "b":
         return SharedSet(value, n_rows, n_actions)
-    if not isinstance(value, np.ndarray | Sequence | sparse.csr_array):
+    single = isinstance(value, np.ndarray) and value.ndim == 0
+    if single or not isinstance(value, np.ndarray | Sequence | sparse.csr_array):
+        given = "a single number" if single else type(value).__name__
         raise DataTypeError(
-            f"eligible must be a sparse matrix, a list of id lists or a function; got {type(value).__name__}."
+            f"must be a sparse matrix, a list of id lists or a function; got {given}.", argument="eligible"
         )
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        raise DataTypeError("eligible must be a sparse matrix, a list of id lists or a function; got a single number.")
-    n_given = shape_of(value)[0] if isinstance(value, sparse.csr_array) else len(value)
-    if n_given != n_rows:
-        raise ShapeError(f"eligible must have one row a context: {n_rows}; got {n_given}.")
-    return _Stored(value, n_rows, n_actions)
+    _check_n_rows(shape_of(value)[0] if isinstance(value, sparse.csr_array) else len(value), n_rows)
+    return _UserSets(value.__getitem__, n_rows, n_actions)
+
+
+def _check_n_rows(given: int, n_rows: int) -> None:
+    if given != n_rows:
+        raise ShapeError(f"must have one row per context: {n_rows}; got {given}.", argument="eligible")
 
 
 def eligible_blocks(
     eligible: Eligibility | None, n_rows: int, size: int
 ) -> Iterator[tuple[slice, sparse.csr_array | None]]:
-    """Walk through rows, `size` at a time but with at most about PAIRS_PER_BLOCK eligible pairs: (rows, their sets)."""
+    """Blocks of up to `size` rows with at most about PAIRS_PER_BLOCK eligible pairs: (rows, their sets)."""
     if eligible is None:
         yield from ((rows, None) for rows in chunks(n_rows, size))
         return
-    # How many actions a row may choose from is known only after some rows were read.
+    # The size of the sets is known only after some rows were read.
     step, start = min(size, 64), 0
     while start < n_rows:
         rows = slice(start, min(start + step, n_rows))
@@ -96,30 +105,24 @@ def eligible_blocks(
 
 
 PAIRS_PER_BLOCK = 1 << 20
-"""About how many (row, eligible action) pairs are held at a time."""
-
-
-class _Stored(_Given):
-    def __init__(self, value: Any, n_rows: int, n_actions: int):
-        super().__init__(n_rows, n_actions)
-        self._value = value
-
-    def _read(self, rows: slice) -> Any:
-        return self._value[rows]
+"""Approximate number of (row, eligible action) pairs held at a time."""
 
 
 class SharedSet(Eligibility):
-    """One set for every row: what is in stock."""
+    """One set for every row, such as the items in stock."""
 
     def __init__(self, mask: np.ndarray, n_rows: int, n_actions: int):
         super().__init__(n_rows, n_actions)
         if len(mask) != n_actions:
             raise ShapeError(
-                f"an eligible mask for all rows must have one entry an action: {n_actions}; got {len(mask)}."
+                f"must have one entry per action as a mask for all rows: {n_actions}; got {len(mask)}.",
+                argument="eligible",
             )
         self._ids = np.flatnonzero(mask)
         if len(self._ids) == 0:
-            raise EligibilityError("eligible leaves nothing to choose from in row 0: the mask for all rows is empty.")
+            raise EligibilityError(
+                "leaves nothing to choose from in row 0: the mask for all rows is empty.", argument="eligible"
+            )
 
     def block(self, rows: slice) -> sparse.csr_array:
         n, k = rows.stop - rows.start, len(self._ids)
@@ -127,44 +130,38 @@ class SharedSet(Eligibility):
         return sparse.csr_array((np.ones(n * k), np.tile(self._ids, n), np.arange(n + 1) * k), shape=shape)
 
 
-class _Callable(_Given):
-    def __init__(self, function: Callable[[slice], Any], n_rows: int, n_actions: int):
-        super().__init__(n_rows, n_actions)
-        self._function = function
-
-    def _read(self, rows: slice) -> Any:
-        return self._function(rows)
-
-
-def _clean(found: Any, first_row: int, n_rows: int, n_actions: int) -> sparse.csr_array:
-    if sparse.issparse(found) or (isinstance(found, np.ndarray) and found.ndim == 2 and found.dtype.kind == "b"):
-        matrix = sparse.csr_array(found)
+def _clean(sets: Any, first_row: int, n_rows: int, n_actions: int) -> sparse.csr_array:
+    if sparse.issparse(sets) or (isinstance(sets, np.ndarray) and sets.ndim == 2 and sets.dtype.kind == "b"):
+        matrix = sparse.csr_array(sets)
         if shape_of(matrix) != (n_rows, n_actions):
-            raise ShapeError(f"eligible must have shape ({n_rows}, {n_actions}) for these rows; got {matrix.shape}.")
-        if matrix.data.dtype.kind == "f" and np.isnan(matrix.data).any():
-            raise NonFiniteError(
-                "eligible holds NaN; store True (or 1) where an action may be chosen and nothing else."
+            raise ShapeError(
+                f"must have shape ({n_rows}, {n_actions}) for these rows; got {matrix.shape}.", argument="eligible"
             )
+        if matrix.data.dtype.kind == "f" and np.isnan(matrix.data).any():
+            remedy = "Store True (or 1) where an action may be chosen, and nothing elsewhere."
+            raise NonFiniteError("holds NaN.", remedy, argument="eligible")
         indptr, indices, keep = matrix.indptr, matrix.indices, matrix.data != 0
     else:
-        indptr, indices = _from_lists(found, first_row, n_rows)
+        indptr, indices = _from_lists(sets, first_row, n_rows)
         keep = np.ones(len(indices), dtype=bool)
         # Lists as long as the catalog that hold only 0 and 1 are a mask, which integers would silently turn into ids.
         if n_actions > 2 and len(indices) == n_rows * n_actions > 0 and indices.max() <= 1:
             raise DataTypeError(
-                "eligible looks like a 0 / 1 mask, and integers would be read as action numbers. "
-                "Pass np.asarray(eligible, dtype=bool)."
+                "looks like a 0 / 1 mask, and integers would be read as action numbers.",
+                "Pass np.asarray(eligible, dtype=bool).",
+                argument="eligible",
             )
         outside = (indices < 0) | (indices >= n_actions)
         if outside.any():
             bad = int(np.argmax(outside))
             row = first_row + int(np.searchsorted(indptr, bad, side="right")) - 1
             raise ActionError(
-                f"eligible must name actions below n_actions={n_actions}; row {row} has {indices[bad]}. "
-                "Number actions by their place in the catalog."
+                f"must name actions below n_actions={n_actions}; row {row} has {indices[bad]}.",
+                "Number actions by their position in the catalog.",
+                argument="eligible",
             )
     rows = np.repeat(np.arange(n_rows), np.diff(indptr))
-    # Duplicates and order do not matter to a set: one canonical form for everything after.
+    # Duplicates and order do not matter in a set: from here on there is one canonical form.
     code = rows[keep] * n_actions + indices[keep].astype(np.int64)
     if (np.diff(code) <= 0).any():
         code.sort()
@@ -173,18 +170,19 @@ def _clean(found: Any, first_row: int, n_rows: int, n_actions: int) -> sparse.cs
     return sparse.csr_array((np.ones(len(code)), code % n_actions, starts), shape=(n_rows, n_actions))
 
 
-def _from_lists(found: Any, first_row: int, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+def _from_lists(sets: Any, first_row: int, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     try:
-        lists = [np.asarray(ids) for ids in found]
+        lists = [np.asarray(ids) for ids in sets]
     except (TypeError, ValueError) as cause:
-        raise DataTypeError(f"eligible must give a list of action numbers for every row: {cause}") from cause
+        raise DataTypeError(f"must give a list of action numbers per row: {cause}", argument="eligible") from cause
     if len(lists) != n_rows:
-        raise ShapeError(f"eligible must give {n_rows} lists for rows {first_row} on; got {len(lists)}.")
+        raise ShapeError(f"must give {n_rows} lists from row {first_row} on; got {len(lists)}.", argument="eligible")
     for i, ids in enumerate(lists):
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise DataTypeError(
-                f"eligible must give a flat list of integer action numbers; row {first_row + i} does not. "
-                "A dense (n, K) mask must be boolean."
+                f"must give a flat list of integer action numbers; row {first_row + i} does not.",
+                "A dense (n, K) mask must be boolean.",
+                argument="eligible",
             )
     sizes = [len(ids) for ids in lists]
     flat = np.concatenate([ids.astype(np.int64) for ids in lists]) if lists else np.empty(0, np.int64)

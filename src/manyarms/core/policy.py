@@ -1,6 +1,6 @@
-"""What a policy is: a rule π(a | x), asked in blocks of rows so that no n x K array exists unless asked for.
+"""Policies: a rule π(a | x), evaluated in blocks of rows, so that no n x K array exists unless a user asks for it.
 
-A policy whose features are not those of its judge.
+Also the feature mass of a policy, which is all that its value depends on.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from manyarms.model_file.save import Saved, SavedModel
 class Policy(SavedModel, ABC):
     """A rule that picks one of K actions in a context.
 
-    A new policy implements `choices`; everything else follows from it. One that is tied to particular rows (what was
-    logged, a table with a row a context) also sets `n_rows` and implements `take`.
+    A new policy implements `choices`; everything else follows from it. One that is tied to particular rows (the logged
+    actions, a table with one row per context) also sets `n_rows` and implements `take`.
 
     Attributes:
         n_actions: K.
-        n_rows: How many rows the policy is tied to, or None when it applies to any context.
-        dim: How many columns its contexts must have, or None when it does not look at them.
-        rows_per_block: How many rows `choices` is asked for at a time.
-        learned_from: Which rounds it was learned from; see `core.fingerprint`.
-        features: From context columns to φ(x), where it was learned with one: then contexts may be tables.
-        catalog: What actions are called, where that is known.
-        tied_to: Which stream of rounds it repeats, or None; then it must be judged on that stream.
-        samples_have_probabilities: Whether `sample` draws from what `probability_of` says; `Thompson` draws afresh.
+        n_rows: Number of rows that the policy is tied to, or None if it applies to any context.
+        dim: Number of columns that its contexts must have, or None if it ignores them.
+        rows_per_block: Number of rows per call of `choices`.
+        learned_from: The rounds it was learned from; see `core.fingerprint`.
+        features: The map from context columns to φ(x), if it was learned with one: then contexts may be tables.
+        catalog: The ids of the actions, where they are known.
+        tied_to: The stream of rounds that it repeats, or None. It can only be evaluated on that stream.
+        samples_have_probabilities: True if `sample` follows `probability_of`; `Thompson` draws afresh.
     """
 
     n_actions: int
@@ -57,22 +57,22 @@ class Policy(SavedModel, ABC):
 
     @abstractmethod
     def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
-        """π(· | x) for a block of contexts over the eligible actions (None: all); arguments are checked already."""
+        """π(· | x) for a block of contexts over the eligible actions (None: all); the arguments have been checked."""
 
     def __repr__(self) -> str:
         tied = "" if self.n_rows is None else f", tied to {self.n_rows:,} rows"
         return f"{type(self).__name__}({self.n_actions:,} actions{tied})"
 
     def take(self, rows: slice | Int[Array, " m"]) -> Policy:
-        """The policy for these rows only: for callers that chunk or fold."""
+        """The policy for these rows only, for callers that work in chunks or folds."""
         return self
 
     def on(self, rounds: Any) -> Policy:
-        """The policy for one batch (a `LoggedData`) of a stream of rounds: for those that look at what was logged."""
+        """The policy for one batch (a `LoggedData`) of a stream; it matters for policies that read logged actions."""
         return self
 
     def actions(self, contexts: Any, *, eligible: Any = None) -> Int[Array, " n"]:
-        """The likeliest action in each context."""
+        """The most probable action in each context."""
         return self._collect(np.int64, [c.mode() for _, _, c in self.blocks(contexts, eligible)])
 
     def sample(self, contexts: Any, rng: np.random.Generator, *, eligible: Any = None) -> Int[Array, " n"]:
@@ -81,26 +81,26 @@ class Policy(SavedModel, ABC):
         return self._collect(np.int64, [c.sample(rng) for _, _, c in self.blocks(contexts, eligible)])
 
     def probability_of(self, contexts: Any, actions: Any, *, eligible: Any = None) -> Float[Array, " n"]:
-        """π(a_i | x_i), one action a context."""
+        """π(a_i | x_i), one action per context."""
         contexts = self._check_contexts(contexts)
         actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(contexts))
-        found = [c.probability_of(actions[rows]) for rows, _, c in self.blocks(contexts, eligible)]
-        return self._collect(np.float64, found)
+        parts = [c.probability_of(actions[rows]) for rows, _, c in self.blocks(contexts, eligible)]
+        return self._collect(np.float64, parts)
 
     def probabilities(self, contexts: Any, *, eligible: Any = None) -> Float[Array, "n K"]:
-        """π(a | x_i) for all actions: the n x K array, since you ask. `probability_chunks` gives it piece by piece."""
-        found = [block for _, block in self.probability_chunks(contexts, eligible=eligible)]
-        return np.concatenate(found) if found else np.empty((0, self.n_actions))
+        """π(a | x_i) for all actions: the whole n x K array. `probability_chunks` gives it chunk by chunk."""
+        chunks = [block for _, block in self.probability_chunks(contexts, eligible=eligible)]
+        return np.concatenate(chunks) if chunks else np.empty((0, self.n_actions))
 
     def probability_chunks(
         self, contexts: Any, *, eligible: Any = None, chunk_size: int | None = None
     ) -> Iterator[tuple[slice, Float[Array, "b K"]]]:
-        """π(a | x_i) for all actions, some rows at a time: (rows, their probabilities).
+        """π(a | x_i) for all actions, chunk by chunk: (rows, their probabilities).
 
         Args:
             contexts: (n, d), or a table.
-            eligible: Which actions may be chosen where; None for all.
-            chunk_size: Rows a chunk; by default as many as make a chunk of 32 MB.
+            eligible: The eligible actions of each row; None for all.
+            chunk_size: Rows per chunk; by default a chunk takes 32 MB.
         """
         size = max(1, (1 << 22) // self.n_actions) if chunk_size is None else as_count("chunk_size", chunk_size)
         for rows, _, choices in self.blocks(contexts, eligible, size):
@@ -109,27 +109,27 @@ class Policy(SavedModel, ABC):
     def probability_of_sets(
         self, contexts: Any, sets: sparse.csr_array, which: Any, *, eligible: Any = None
     ) -> Float[Array, " n"]:
-        """Σ_a π(a | x_i) over the actions of one set a row: clusters, neighbourhoods.
+        """Σ_a π(a | x_i) over the actions of one set per row, such as a cluster or a neighbourhood.
 
         Args:
             contexts: (n, d), or a table.
-            sets: (S, K) with ones where an action belongs to a set.
-            which: (n,) the set that each row asks for.
-            eligible: Which actions may be chosen where; None for all.
+            sets: (S, K) with a one where an action belongs to a set.
+            which: (n,) the set of each row.
+            eligible: The eligible actions of each row; None for all.
         """
         contexts = self._check_contexts(contexts)
         which = as_actions("which", which, n_actions=shape_of(sets)[0], length=len(contexts))
-        found = [c.probability_of_sets(sets, which[rows]) for rows, _, c in self.blocks(contexts, eligible)]
-        return self._collect(np.float64, found)
+        parts = [c.probability_of_sets(sets, which[rows]) for rows, _, c in self.blocks(contexts, eligible)]
+        return self._collect(np.float64, parts)
 
     def top_k(self, contexts: Any, k: int, *, eligible: Any = None) -> Int[Array, "n k"]:
-        """The k best actions in each context, best first, by score where the policy has one and else by probability.
+        """The k best actions in each context, best first: by score if the policy has one, else by probability.
 
-        -1 fills up a row that has fewer than k actions to choose from.
+        -1 pads a row that has fewer than k eligible actions.
         """
         k = self._check_k(k)
-        found = [choices.top_k(k) for _, _, choices in self.blocks(contexts, eligible)]
-        return np.concatenate(found) if found else np.empty((0, k), dtype=np.int64)
+        parts = [choices.top_k(k) for _, _, choices in self.blocks(contexts, eligible)]
+        return np.concatenate(parts) if parts else np.empty((0, k), dtype=np.int64)
 
     def feature_mass(self, contexts: Any, *, eligible: Any = None, weights: Any = None) -> FeatureMass:
         """m_a = mean_i π(a | x_i) φ(x_i), for the actions with any mass; a row of weight 2 counts twice."""
@@ -138,13 +138,13 @@ class Policy(SavedModel, ABC):
     def profile(
         self, contexts: Any, means: Float[Array, "K d"], *, eligible: Any = None, weights: Any = None
     ) -> tuple[FeatureMass, Float[Array, " n"]]:
-        """The feature mass, and Σ_a π(a | x_i) φ(x_i)ᵀ θ̂_a row by row, in one walk through the contexts.
+        """The feature mass, and Σ_a π(a | x_i) φ(x_i)ᵀ θ̂_a row by row, in one pass over the contexts.
 
         Args:
             contexts: (n, d), or a table.
             means: θ̂_a for every action.
-            eligible: Which actions may be chosen where; None for all.
-            weights: (n,) how often each row counts in the mass; None for once.
+            eligible: The eligible actions of each row; None for all.
+            weights: (n,) how often each row counts in the mass; None counts each once.
         """
         mass, rows = self._gather(contexts, eligible, weights, means)
         return mass, self._collect(np.float64, rows)
@@ -154,7 +154,7 @@ class Policy(SavedModel, ABC):
     ) -> tuple[FeatureMass, list[Array]]:
         contexts = self._check_contexts(contexts)
         if len(contexts) == 0:
-            raise ShapeError("contexts must have at least one row: a mean over none is undefined.")
+            raise ShapeError("must have at least one row: a mean over none is undefined.", argument="contexts")
         counts = row_weights(weights, len(contexts))
         mass, rows = FeatureMassSum(), list[Array]()
         for part, x, choices in self.blocks(contexts, eligible):
@@ -166,7 +166,7 @@ class Policy(SavedModel, ABC):
     def blocks(
         self, contexts: Any, eligible: Any, size: int | None = None
     ) -> Iterator[tuple[slice, Float[Array, "b d"], Choices]]:
-        """Walk through the contexts: (rows, their contexts, what the policy does there)."""
+        """Pass over the contexts in blocks: (rows, their contexts, the choices of the policy there)."""
         x = self._check_contexts(contexts)
         allowed = as_eligibility(eligible, len(x), self.n_actions)
         for rows, block in eligible_blocks(allowed, len(x), size or self.rows_per_block):
@@ -174,48 +174,51 @@ class Policy(SavedModel, ABC):
                 choices = self.take(rows).choices(x[rows], block)
             except RowError as cause:
                 raise EligibilityError(
-                    f"{type(self).__name__} {cause.problem} in row {rows.start + cause.row}. "
-                    "Leave such rows out, or widen eligible there."
+                    f"{type(self).__name__} {cause.problem} in row {rows.start + cause.row}.",
+                    "Leave such rows out, or make more actions eligible there.",
                 ) from None
             yield rows, x[rows], choices
 
     def _check_contexts(self, contexts: Any) -> Float[Array, "n d"]:
         if self.tied_to is not None:
             raise InputError(
-                f"{type(self).__name__} repeats the rounds of a stream: judge it on that stream itself, as in "
-                "posterior.difference(policy, ma.Logged(stream), stream), or on logs = stream.collect() with "
-                "ma.Logged(logs)."
+                f"{type(self).__name__} repeats the rounds of a stream and can only be evaluated on that stream.",
+                "Pass the stream itself, as in posterior.difference(policy, ma.Logged(stream), stream), or use "
+                "logs = stream.collect() and ma.Logged(logs).",
             )
         return as_contexts(contexts, self.features, rows=self.n_rows, columns=self.dim)
 
     def _check_k(self, k: int) -> int:
         k = as_count("k", k)
         if k > self.n_actions:
-            raise ShapeError(f"k must be at most n_actions={self.n_actions}; got {k}.")
+            raise ShapeError(f"must be at most n_actions={self.n_actions}; got {k}.", argument="k")
         return k
 
     @staticmethod
-    def _collect(dtype: type, found: list[Array]) -> Array:
-        return np.concatenate(found) if found else np.empty(0, dtype=dtype)
+    def _collect(dtype: type, parts: list[Array]) -> Array:
+        return np.concatenate(parts) if parts else np.empty(0, dtype=dtype)
 
 
 def row_weights(weights: Any, n_rows: int) -> Float[Array, " n"]:
-    """How often each row counts: once when nothing is said."""
+    """How often each row counts: once if `weights` is None."""
     if weights is None:
         return np.ones(n_rows)
     counts = as_vector("weights", weights, length=n_rows)
     check_rows("weights", counts, lambda w: w >= 0, InputError, "must not be negative", "Weight 0 drops a row.")
     if not counts.any():
-        raise InputError("weights are all zero: a mean over none is undefined.")
+        raise InputError("are all zero: a mean over none is undefined.", argument="weights")
     return counts
 
 
 class PolicyWithOwnFeatures(Policy):
-    """What a policy does in contexts that it has read through its own feature map; tied to these rows.
+    """A policy on fixed contexts that it has read through its own feature map.
+
+    It is needed where the posterior or the logs have another feature map than the policy: their contexts would mean
+    something else to it.
 
     Args:
         policy: Any policy.
-        contexts: (n, d) in the policy's own features.
+        contexts: (n, d) contexts in the policy's own features.
     """
 
     def __init__(self, policy: Policy, contexts: Float[Array, "n d"]):
@@ -231,35 +234,38 @@ class PolicyWithOwnFeatures(Policy):
 
 
 def with_own_features(policy: Policy, contexts: Any, features: FeatureMap | None, name: str = "policy") -> Policy:
-    """The policy for a judge that reads contexts through `features`; one with another map reads the table itself.
+    """The policy to evaluate on contexts that a posterior or a log reads through `features`.
+
+    A policy with the same map, or none, is returned as it is. One with another map reads the table through its own.
 
     Args:
-        policy: The policy to judge.
-        contexts: A table, or the judge's features.
-        features: The judge's map; None where it has none.
-        name: What the policy is called in messages.
+        policy: The policy to evaluate.
+        contexts: A table, or an array in `features`.
+        features: The feature map of the posterior or the log; None where it has none.
+        name: The name of the policy in messages.
 
     Raises:
-        InputError: When the maps differ and there is no table to read.
+        InputError: If the maps differ and `contexts` is not a table.
     """
     if policy.features is None or features is None or policy.features == features:
         return policy
     if table_of(contexts) is None:
         raise InputError(
-            f"{name} was learned with another feature map than the one these contexts were made with. Pass the table "
-            "with the columns themselves, which each reads through its own map."
+            "was learned with another feature map than the one these contexts were made with.",
+            "Pass the table with the original columns, so that each reads it through its own map.",
+            argument=name,
         )
     return PolicyWithOwnFeatures(policy, as_contexts(contexts, policy.features))
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureMass(Saved):
-    """m_a of the actions with any mass, ascending by action.
+    """m_a = mean_i π(a | x_i) φ(x_i) of the actions with any mass, ascending by action.
 
     Attributes:
-        actions: Those that are chosen at all.
+        actions: The actions that are chosen at all.
         vectors: m_a of each.
-        probability: How often each is chosen: mean_i π(a | x_i).
+        probability: mean_i π(a | x_i) of each.
     """
 
     saved_as = "feature mass"
@@ -269,7 +275,7 @@ class FeatureMass(Saved):
 
     @classmethod
     def total(cls, masses: Sequence[FeatureMass], factors: Sequence[float]) -> FeatureMass:
-        """The sum of several masses, each times a factor."""
+        """The weighted sum of several masses."""
         vectors = [factor * mass.vectors for mass, factor in zip(masses, factors, strict=True)]
         shares = [factor * mass.probability for mass, factor in zip(masses, factors, strict=True)]
         first = masses[0].actions
@@ -285,7 +291,7 @@ class FeatureMass(Saved):
 
 
 class FeatureMassSum:
-    """Σ_i π(a | x_i) φ(x_i), added up block by block; nothing of size K unless the policy spreads over all actions."""
+    """Σ_i π(a | x_i) φ(x_i), added up block by block; of size K only if the policy spreads over all actions."""
 
     def __init__(self):
         self._total = 0.0
@@ -294,7 +300,7 @@ class FeatureMassSum:
         self._dense: Float[Array, "K d"] | None = None
 
     def add(self, choices: Choices, features: Float[Array, "n d"], weights: Float[Array, " n"]) -> None:
-        """Take in the choices of a block of rows, each row counting as often as its weight says."""
+        """Add the choices of a block of rows, each row counted by its weight."""
         self._total += float(weights.sum())
         # A column of ones collects the probabilities along with the features.
         features = np.column_stack([features, np.ones(len(features))]) * weights[:, None]
@@ -309,7 +315,7 @@ class FeatureMassSum:
             self._add_dense(choices.dense.T @ features)
 
     def mean(self) -> FeatureMass:
-        """The sum divided by that of the weights."""
+        """The sum divided by the total weight."""
         if self._shared is not None:
             self._add_dense(np.outer(*self._shared))
             self._shared = None
@@ -323,12 +329,12 @@ class FeatureMassSum:
         mass /= self._total
         chosen = mass[:, -1] != 0
         if not chosen.all():
-            # Named with probability zero, or in rows of weight zero only.
+            # Actions named with probability zero, or only in rows of weight zero.
             actions, mass = actions[chosen], mass[chosen]
         return FeatureMass(actions, mass[:, :-1], mass[:, -1])
 
     def _add_shared(self, probabilities: Float[Array, " K"], features: Float[Array, " d"]) -> None:
-        # A policy shares one distribution over all its rows, so this stays a product until the end.
+        # A policy usually shares one distribution over all rows, so this stays a product until the end.
         if self._shared is not None and np.array_equal(self._shared[0], probabilities):
             features = features + self._shared[1]
         elif self._shared is not None:

@@ -22,16 +22,16 @@ from manyarms.linalg.threads import one_blas_thread
 def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: float) -> HierarchicalGaussian:
     """The distribution of ψ and θ given logged rounds, of the same type as the prior.
 
-    With rows R_a, responses ρ_a (`core.observed`), K_a = I + R_a Σ_a R_aᵀ = C_a C_aᵀ and H_a = C_a⁻¹ R_a:
+    With rows R_a, responses ρ_a (`core.observed_rows`), K_a = I + R_a Σ_a R_aᵀ = C_a C_aᵀ and H_a = C_a⁻¹ R_a:
     the latent precision gains Σ_a (H_a W_a)ᵀ (H_a W_a), a sum of squares that needs no inverse of Σ_a, and the rest of
     the posterior of an action is N_a = C_a⁻ᵀ H_a, kept as N_a L_a with L_a L_aᵀ = Σ_a. An action never logged is
     neither solved for nor stored.
 
-    Cost O(m d³ + m d d'²) for m seen actions and dense W; with one effect an action O(m d³ + J d³).
+    Cost O(m d³ + m d d'²) for m seen actions and dense W; with one effect per action O(m d³ + J d³).
 
     Args:
-        prior: What is believed before these rounds; an earlier posterior is allowed.
-        statistics: Of the rounds.
+        prior: The belief before these rounds; an earlier posterior is allowed.
+        statistics: The sums over these rounds.
         noise_std: σ, the standard deviation of a reward around φ(x)ᵀ θ_a.
 
     Returns:
@@ -41,14 +41,17 @@ def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: fl
     statistics = as_instance("statistics", statistics, Statistics, "Statistics of rounds")
     check_sizes(prior, statistics)
     noise_std = as_scalar("noise_std", noise_std, above=0.0)
-    # Rounds seen before are solved for again, together with the new: rows are few (at most d an action), and a
+    # Rounds seen before are solved for again, together with the new: rows are few (at most d per action), and a
     # posterior then never carries the rounding errors of the posteriors before it.
     observed = prior.observed.joined(observe(statistics, noise_std))
     return condition_on(prior.base, observed)
 
 
 def observe(statistics: Statistics, noise_std: float) -> ObservedRows:
-    """R_a = Φ_a / σ and ρ_a = r_a / σ, or d rows that say the same where only sums were kept."""
+    """Statistics as rows in units of the noise, the square-root form in which everything is solved.
+
+    R_a = Φ_a / σ and ρ_a = r_a / σ, or d equivalent rows where only sums were kept.
+    """
     rows = statistics.rows
     few, _ = group_rows(rows.actions, rows.features / noise_std, rows.rewards / noise_std)
     many, residual = _from_sums(statistics.sums, noise_std)
@@ -65,7 +68,7 @@ def _from_sums(sums: ActionSums, noise_std: float) -> tuple[tuple[RankGroup, ...
         finite &= np.isfinite(sums.reward_sq[part])
         if not finite.all():
             action = int(sums.actions[part][np.argmin(finite)])
-            raise NumericalError(f"sums over the rounds of action {action} overflow. Rescale contexts or rewards.")
+            raise NumericalError(f"sums over the rounds of action {action} overflow.", "Rescale contexts or rewards.")
         root[part], response[part] = gram_root(sums.gram[part], sums.moment[part])
     root /= noise_std
     response /= noise_std
@@ -79,7 +82,8 @@ def check_sizes(prior: HierarchicalGaussian, statistics: Statistics) -> None:
     if (statistics.n_actions, statistics.dim) != (prior.n_actions, prior.dim):
         raise ShapeError(
             f"the prior has {prior.n_actions} actions in {prior.dim} dimensions; "
-            f"the statistics have {statistics.n_actions} in {statistics.dim}."
+            f"the statistics have {statistics.n_actions} in {statistics.dim}.",
+            "Build the prior for the actions and contexts of the logs.",
         )
 
 
@@ -98,7 +102,7 @@ def solve(prior: HierarchicalGaussian, observed: ObservedRows) -> tuple[Hierarch
     log_det += latent.log_det
     log_evidence = observed.log_normaliser - 0.5 * (log_det + observed.residual + latent.misfit)
     if not np.isfinite(log_evidence):
-        raise NumericalError("the squares of the rewards overflow. Rescale rewards and noise_std.")
+        raise NumericalError("the squares of the rewards overflow.", "Rescale rewards and noise_std.")
     return prior.conditioned(latent.mean, latent.factor, observed, gains, log_evidence, latent.misfit, log_det), latent
 
 
@@ -114,7 +118,7 @@ _WORTH_THREADS = 512
 def absorb_groups(
     prior: HierarchicalGaussian, observed: ObservedRows, evidence: LatentEvidence
 ) -> tuple[tuple[Array, ...], float]:
-    """Add all seen actions to the evidence on ψ; returns their gains N_a L_a, group by group, and Σ_a log |K_a|."""
+    """Add all seen actions to the evidence on ψ; return their gains N_a L_a, group by group, and Σ_a log |K_a|."""
     absorbed = [_absorb(prior, group, evidence) for group in observed.groups]
     return tuple(gain for gain, _ in absorbed), sum((log_det for _, log_det in absorbed), 0.0)
 
@@ -122,7 +126,7 @@ def absorb_groups(
 def _absorb(
     prior: HierarchicalGaussian, group: RankGroup, evidence: LatentEvidence
 ) -> tuple[Float[Array, "m r d"], float]:
-    """Add one group of actions to the evidence on ψ; returns their gains N_a L_a and Σ_a log |K_a|."""
+    """Add one group of actions to the evidence on ψ; return their gains N_a L_a and Σ_a log |K_a|."""
     gains, log_det = np.empty_like(group.root), 0.0
     for part in cache_chunks(len(group.actions), max(prior.dim**2, group.rank * evidence.row_size)):
         actions, R, rho = group.actions[part], group.root[part], group.response[part]
@@ -147,7 +151,7 @@ def _row_cholesky(Z: Float[Array, "m r d"], actions: Array) -> Float[Array, "m r
     finite = np.isfinite(K).all(axis=(1, 2))
     if not finite.all():
         raise NumericalError(
-            f"the rows of action {int(actions[np.argmin(finite)])} overflow. Rescale contexts, rewards or noise_std."
+            f"the rows of action {int(actions[np.argmin(finite)])} overflow.", "Rescale contexts, rewards or noise_std."
         )
     try:
         return np.linalg.cholesky(K)

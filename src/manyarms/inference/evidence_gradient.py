@@ -1,9 +1,9 @@
-"""What the data say of the prior itself: expected squares under the posterior, in units of the prior.
+"""The gradient of the log evidence by the parameters of the prior.
 
 By Fisher's identity the gradient of the log evidence is the posterior expectation of the gradient of the log joint
-density. With ψ_j = μ_g + F_g z_j, θ_a = W_a ψ + c_a + L_a z_a and rewards in units of the noise, everything needed is
-the second moments of the z and of the residuals. They are 1 on average when the prior is right; no covariance of the
-prior is ever inverted, so one that vanishes does no harm.
+density. With ψ_j = μ_g + F_g z_j, θ_a = W_a ψ + c_a + L_a z_a and rewards in units of the noise, it needs only the
+second moments of the z and of the residuals. These are 1 on average when the prior is right. No covariance of the prior
+is ever inverted, so a vanishing one does no harm.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from manyarms.linalg.indexing import cache_chunks
 
 @dataclass(frozen=True)
 class EvidenceGradient:
-    """Gradients of the log evidence, each by what it is the excess of.
+    """The posterior, with the derivatives of the log evidence as excess second moments.
 
     Attributes:
         posterior: The distribution given the data.
@@ -51,12 +51,12 @@ class EvidenceGradient:
 def evidence_gradient(
     prior: HierarchicalGaussian, observed: ObservedRows, groups: tuple[EffectGroup, ...]
 ) -> EvidenceGradient:
-    """Condition on the rows and take the expected moments: about twice the cost of conditioning alone.
+    """Condition on the rows and compute the gradient: about twice the cost of conditioning alone.
 
     Args:
         prior: Not conditioned on anything yet.
         observed: Rows of the seen actions.
-        groups: The parts of ψ whose moments are wanted, in its order.
+        groups: The groups of effects to differentiate by, in the order of ψ.
     """
     with small_products(prior):
         posterior, latent = solve(prior, observed)
@@ -76,17 +76,17 @@ def evidence_gradient(
 def _effect_excess(latent: LatentPosterior, groups: tuple[EffectGroup, ...]) -> tuple[Array, ...]:
     if not groups:
         return ()
-    factor, start, found = latent.white_factor(), 0, list[Array]()
+    factor, start, excess = latent.white_factor(), 0, list[Array]()
     for group in groups:
         count, size = group.count, group.part_dim
         z = latent.white_mean[start : start + count * size].reshape(count, size)
-        found.append(z.T @ z + factor.part_gram(start, count, size) - count * np.eye(size))
+        excess.append(z.T @ z + factor.part_gram(start, count, size) - count * np.eye(size))
         start += count * size
-    return tuple(found)
+    return tuple(excess)
 
 
 class _GradientSums:
-    """Adds up over seen actions.
+    """Sums over the seen actions.
 
     With K_a = I + Z_a Z_aᵀ, Z_a = R_a L_a, and gains Q_a = K_a⁻¹ Z_a: E[z_a | ψ] = Q_aᵀ (ρ_a - R_a m_a),
     Cov[z_a | ψ] = I - Z_aᵀ Q_a, and a residual is ρ_a - R_a m_a - Z_a z_a.
@@ -100,7 +100,7 @@ class _GradientSums:
         self.latent_pull, self.offset_pull = np.zeros(posterior.latent_dim), np.zeros(d)
 
     def add(self, group: RankGroup, gains: Float[Array, "m r d"]) -> None:
-        """Take in one group of actions."""
+        """Add one group of actions."""
         post = self._posterior
         size = max(post.dim**2, post.mixing.action_size(post.latent_factor))
         for part in cache_chunks(len(group.actions), size):
@@ -108,7 +108,7 @@ class _GradientSums:
             Z = post.action_covariance.times_root(R, actions)
             centre = post.mixing.apply(post.latent_mean[None], actions)[0] + post.offset_of(actions)
             miss = group.response[part] - np.einsum("mrd,md->mr", R, centre)
-            # The mean, and beside it the columns of a root of the covariance of ψ: they enter alike.
+            # The mean, and beside it the columns of a root of the covariance of ψ: both enter in the same way.
             columns = np.concatenate([miss[:, :, None], R @ post.mixing.root(post.latent_factor, actions)], axis=2)
             z = Q.swapaxes(1, 2) @ columns
             residual = columns - Z @ z

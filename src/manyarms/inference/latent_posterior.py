@@ -1,9 +1,9 @@
-"""What the seen actions say of ψ, gathered action by action, and the posterior of ψ that follows.
+"""Evidence of the seen actions on ψ, gathered action by action, and the posterior of ψ that follows.
 
 Each action contributes whitened rows: H_a W_a ψ + noise = h_a - H_a c_a, noise of variance one. Small problems keep
 the rows and fold them by QR, which is accurate whatever their scales; large ones add up sums of squares, whose relative
-error is the machine's times the condition number of the latent posterior. Where most pairs of effects meet in no
-action, as in a tree, the sums stay sparse and effects are eliminated one layer after the other.
+error is the machine's times the condition number of the latent posterior. Where most pairs of effects share no
+action, as in a tree, the sums stay sparse and effects are eliminated layer by layer.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ class LatentPosterior:
     log_det: float
     """log |Σ| - log |Σ given the data|."""
     misfit: float
-    """What remains of Σ_a ‖h_a - H_a (W_a ψ + c_a)‖² + ‖ψ - μ‖² in Σ⁻¹ at its minimum."""
+    """The minimum over ψ of Σ_a ‖h_a - H_a (W_a ψ + c_a)‖² + ‖ψ - μ‖² in Σ⁻¹."""
     white_mean: Float[Array, " p"]
     """E z: the mean in units of the prior."""
     white_factor: Callable[[], LatentFactor]
-    """A factor of Cov z, found on request."""
+    """Computes a factor of Cov z, on request."""
 
 
 class LatentEvidence(ABC):
     """Rows on ψ, in units in which the prior of ψ is N(0, I): whitened by F and centred on μ.
 
     Attributes:
-        row_size: How many numbers one row takes on its way in; bounds a chunk of actions.
+        row_size: Numbers that `add` needs per row; it bounds a chunk of actions.
     """
 
     row_size: int
 
     @abstractmethod
     def add(self, rows: Float[Array, "m r d"], miss: Float[Array, "m r"], actions: Int[Array, " m"]) -> None:
-        """Take in H_a and h_a - H_a (W_a μ + c_a) of some actions."""
+        """Add H_a and h_a - H_a (W_a μ + c_a) of some actions."""
 
     @abstractmethod
     def posterior(self) -> LatentPosterior:
@@ -72,8 +72,8 @@ class BlockEvidence(LatentEvidence):
     def __init__(self, prior: HierarchicalGaussian, size: int):
         self.prior = prior
         self.row_size = size
-        sized = prior.prior_factor.with_block_size(size)
-        self.factor = prior.prior_factor.dense()[None] if sized is None else sized.blocks
+        blocked = prior.prior_factor.with_block_size(size)
+        self.factor = prior.prior_factor.dense()[None] if blocked is None else blocked.blocks
 
     @abstractmethod
     def whitened(self) -> tuple[Float[Array, "J b b"], Float[Array, "J b"], float]:
@@ -94,7 +94,7 @@ class BlockEvidence(LatentEvidence):
 
 
 class EvidenceByRows(BlockEvidence):
-    """Keeps the rows and folds them at the end."""
+    """Evidence that keeps the rows and folds them at the end by QR."""
 
     def __init__(self, prior: HierarchicalGaussian, size: int):
         super().__init__(prior, size)
@@ -126,7 +126,7 @@ class EvidenceByRows(BlockEvidence):
 
 
 class EvidenceBySums(BlockEvidence):
-    """Adds up Γ = Σ_a (H_a W_a)ᵀ (H_a W_a) and the score."""
+    """Evidence as sums: Γ = Σ_a (H_a W_a)ᵀ (H_a W_a) and the score."""
 
     def __init__(self, prior: HierarchicalGaussian, size: int):
         super().__init__(prior, size)
@@ -141,11 +141,11 @@ class EvidenceBySums(BlockEvidence):
 
     @property
     def sums(self) -> tuple[Float[Array, "J b b"], Float[Array, " p"], float]:
-        """Γ, the score and Σ miss²: all that travels of it."""
+        """Γ, the score and Σ miss²: everything that a worker sends back."""
         return self._gram, self._score, self._misfit
 
     def add_sums(self, gram: Float[Array, "J b b"], score: Float[Array, " p"], misfit: float) -> None:
-        """Take in what other actions have said elsewhere."""
+        """Add the sums of other actions, collected elsewhere."""
         self._gram += gram
         self._score += score
         self._misfit += misfit
@@ -157,19 +157,19 @@ class EvidenceBySums(BlockEvidence):
         try:
             C = np.linalg.cholesky(P)
         except np.linalg.LinAlgError:
-            raise NumericalError(_TOO_UNEVEN) from None
+            raise NumericalError(_TOO_UNEVEN, "Rescale contexts, or raise noise_std or action_cov.") from None
         score = np.einsum("jab,ja->jb", self.factor, self._score.reshape(self.factor.shape[:2]))
         moved = _solve_lower(C, score[:, :, None])[:, :, 0]
         return C, moved, self._misfit - float(np.sum(moved**2))
 
 
 class EvidenceByElimination(LatentEvidence):
-    """Adds up the blocks of Γ that are not zero, and eliminates effects along their structure."""
+    """Evidence as the non-zero blocks of Γ; effects are eliminated along their structure."""
 
     def __init__(self, prior: HierarchicalGaussian, mixing: MixedEffects, factor: BlockFactor, plan: Plan):
         self._mixing, self._plan = mixing, plan
         self._latent_mean, self._factor = prior.latent_mean, factor.blocks
-        # What an action adds is a block for each pair of its effects.
+        # An action adds one block per pair of its effects.
         self.row_size = mixing.dim * mixing.most_effects**2
         self._gram = np.zeros((plan.n_blocks, mixing.dim, mixing.dim))
         self._score = np.zeros(prior.latent_dim)
@@ -206,11 +206,11 @@ class EvidenceByElimination(LatentEvidence):
         try:
             return BlockCholesky(self._plan, P)
         except np.linalg.LinAlgError:
-            raise NumericalError(_TOO_UNEVEN) from None
+            raise NumericalError(_TOO_UNEVEN, "Rescale contexts, or raise noise_std or action_cov.") from None
 
 
 def gather(prior: HierarchicalGaussian, observed: ObservedRows) -> LatentEvidence:
-    """An empty collection that suits the rows of the actions seen."""
+    """Empty evidence of the kind that suits the rows of the seen actions."""
     mixing = prior.mixing
     size = mixing.gram_blocks(prior.prior_factor)
     if isinstance(mixing, MixedEffects) and size > max(SMALL_LATENT, mixing.dim):
@@ -223,7 +223,7 @@ def gather(prior: HierarchicalGaussian, observed: ObservedRows) -> LatentEvidenc
 
 
 def sums_for(prior: HierarchicalGaussian) -> EvidenceBySums:
-    """An empty collection that can be added to others."""
+    """Empty evidence whose sums can be added to those of other workers."""
     size = prior.mixing.gram_blocks(prior.prior_factor)
     check_dense_size(size)
     return EvidenceBySums(prior, size)
@@ -257,10 +257,10 @@ def _solve_lower_t(C: Float[Array, "J b b"], right: Float[Array, "J b c"]) -> Fl
 
 def _check_overflow(P: Float[Array, "J b b"]) -> None:
     if not np.isfinite(P).all():
-        raise NumericalError("the evidence on the latent parameter overflows. Rescale contexts or noise_std.")
+        raise NumericalError("the evidence on the latent parameter overflows.", "Rescale contexts or noise_std.")
 
 
 _TOO_UNEVEN = (
     "the evidence on the latent parameter is too uneven for sums of squares: some directions are known 1e16 times "
-    "better than others. Rescale contexts, or raise noise_std or action_cov."
+    "better than others."
 )

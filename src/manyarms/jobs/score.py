@@ -26,7 +26,7 @@ from manyarms.core.result_tables import Tabular, as_arrow, html_facts
 from manyarms.engines import Engine, Local, as_engine
 from manyarms.errors import ActionError, DataFileError, DataTypeError, EligibilityError, InputError
 from manyarms.logs.row_reader import complete
-from manyarms.logs.sources import FileSource, Source, as_source
+from manyarms.logs.sources import Source, as_source
 from manyarms.policies import Greedy
 from manyarms.posterior.posterior import Posterior
 
@@ -119,7 +119,7 @@ def score(
     work = _Scoring(policy, features, _posterior_of(policy), as_count("top_k", top_k), tuple(keep), eligible, missing)
     if work.top_k > policy.n_actions:
         raise InputError(f"top_k must be at most the {policy.n_actions} actions there are; got {top_k}.")
-    if isinstance(source, FileSource) and path.exists():
+    if path.exists():
         read = {place for file in source.files for place in (file, *file.resolve().parents)}
         if any(path.samefile(place) for place in read):
             raise InputError(f"{path} is, or holds, one of the files to be read: write elsewhere.")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import InputError
-from manyarms.logs.sources import FileSource
+from manyarms.logs.file_source import FileSource
 from manyarms.posterior import RewardPosterior
 
 

@@ -1,4 +1,4 @@
-"""How rewards arise from weights: logs in, statistics out."""
+"""Likelihoods: how rewards arise from weights, and the posterior under each."""
 
 from manyarms.likelihoods.bernoulli import Bernoulli
 from manyarms.likelihoods.gaussian import Gaussian, LogNormal

@@ -1,9 +1,8 @@
 """Clicks and purchases: rewards that are 0 or 1.
 
-Expectations of the logistic function g(η) = 1 / (1 + e⁻η) for η ~ N(m, s²), however wide.
-
-Up to s = NARROW by Gauss-Hermite quadrature. Beyond, its nodes lie farther apart than g takes to rise, and a closed
-form takes over, with a relative error below 1e-6 for every m and s. On either side of zero g is a short sum of
+The rest of the file computes expectations of the logistic function g(η) = 1 / (1 + e⁻η) for η ~ N(m, s²), however
+wide: up to s = NARROW by Gauss-Hermite quadrature. Beyond, the nodes lie farther apart than g takes to rise, and a
+closed form takes over, with a relative error below 1e-6 for every m and s. On either side of zero g is a short sum of
 exponentials,
 
     g(η) = Σ_k c_k e^(kη) for η < 0,   1 - Σ_k c_k e^(-kη) for η > 0,
@@ -21,9 +20,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import erfcx, expit, log_expit, log_ndtr, ndtr
 
-from manyarms._base.checks import Array
-from manyarms.errors import InputError
-from manyarms.likelihoods.likelihood import NARROW, Likelihood, Treatment, hermite
+from manyarms._base.checks import Array, check_choice
+from manyarms.likelihoods.likelihood import NARROW, Likelihood, Numbers, PerRound, Treatment, hermite
 
 
 @dataclass(frozen=True)
@@ -45,70 +43,60 @@ class Bernoulli(Likelihood):
     expected: Literal["quadrature", "probit"] = "quadrature"
     requirement = "must be 0 or 1 under Bernoulli"
     remedy = "Use Gaussian for other numbers, Poisson for counts, Hurdle for amounts with many zeros."
+    flag_remedy = "Use --likelihood gaussian for other numbers, --likelihood poisson for counts."
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("treatment", ("variational", "laplace", "paper")),
-            ("expected", ("probit", "quadrature")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}.")
+        check_choice("treatment", self.treatment, ("variational", "laplace", "paper"))
+        check_choice("expected", self.expected, ("probit", "quadrature"))
 
     @property
     def mean_is_exact(self) -> bool:
         return self.expected == "quadrature"
 
-    def allows(self, rewards: Float[Array, " n"]) -> Bool[Array, " n"]:
+    def allows(self, rewards: PerRound) -> Bool[Array, " n"]:
         return (rewards == 0) | (rewards == 1)
 
-    def log_density(self, rewards: Float[Array, " n"], predictor: Float[Array, " n"]) -> Float[Array, " n"]:
+    def log_density(self, rewards: PerRound, predictor: PerRound) -> PerRound:
         return log_expit(_towards(rewards, predictor))
 
-    def expected_log_density(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> Float[Array, " n"]:
+    def expected_log_density(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
         return expected_log_logistic(_towards(rewards, mean), np.sqrt(variance))
 
-    def log_predictive(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> Float[Array, " n"]:
+    def log_predictive(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
         return log_expected_logistic(_towards(rewards, mean), np.sqrt(variance))
 
-    def slopes(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def slopes(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> tuple[PerRound, PerRound]:
         expected, slope = expected_logistic_and_slope(mean, np.sqrt(variance))
         return rewards - expected, slope
 
-    def score(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
-        """The paper's Step (C): g is increasing, so its argument ranks."""
+    def score(self, mean: Numbers, variance: Numbers) -> Numbers:
+        """The paper's Step (C): g is increasing, so its argument ranks actions."""
         return self._shrunk(mean, variance) if self.expected == "probit" else self.mean_reward(mean, variance)
 
-    def reward_given(self, predictor: Float[Array, "..."]) -> Float[Array, "..."]:
+    def reward_given(self, predictor: Numbers) -> Numbers:
         return expit(predictor)
 
-    def mean_reward(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+    def mean_reward(self, mean: Numbers, variance: Numbers) -> Numbers:
         if self.expected == "probit":
             return expit(self._shrunk(mean, variance))
         return expected_logistic(mean, np.sqrt(variance))
 
-    def mean_slope(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+    def mean_slope(self, mean: Numbers, variance: Numbers) -> Numbers:
         if self.expected == "probit":
             inner = self._shrunk(mean, variance)
             return expit(inner) * expit(-inner) / np.sqrt(1.0 + np.pi / 8.0 * variance)
         return expected_logistic_and_slope(mean, np.sqrt(variance))[1]
 
     @staticmethod
-    def _shrunk(mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+    def _shrunk(mean: Numbers, variance: Numbers) -> Numbers:
         return mean / np.sqrt(1.0 + np.pi / 8.0 * variance)
 
 
-def _towards(rewards: Float[Array, " n"], predictor: Float[Array, " n"]) -> Float[Array, " n"]:
-    """η where the reward is 1, -η where it is 0: log p(r | η) = log g of it."""
+def _towards(rewards: PerRound, predictor: PerRound) -> PerRound:
+    """η where the reward is 1, -η where it is 0; log p(r | η) is log g of this number."""
     return np.where(rewards > 0.5, predictor, -predictor)
 
 
-Numbers = Float[Array, "..."]
 Formula = Callable[[Array, Array], tuple[Array, ...]]
 
 
@@ -134,7 +122,7 @@ def log_expected_logistic(mean: Numbers, spread: Numbers) -> Numbers:
 
 
 def _by_width(mean: Numbers, spread: Numbers, narrow: Formula, wide: Formula) -> tuple[Numbers, ...]:
-    """Each entry by the formula for its width."""
+    """Apply to each entry the formula for its width."""
     far = spread > NARROW
     if not far.any():
         return narrow(mean, spread)
@@ -187,7 +175,7 @@ def _narrow_log_expected(mean: Numbers, spread: Numbers) -> tuple[Numbers, ...]:
     return (np.logaddexp.reduce(terms, axis=0),)
 
 
-def _wide_moments(mean: Float[Array, " n"], spread: Float[Array, " n"]) -> tuple[Numbers, ...]:
+def _wide_moments(mean: PerRound, spread: PerRound) -> tuple[Numbers, ...]:
     # The smaller of E g and 1 - E g is computed, so that neither loses its digits.
     low = -np.abs(mean)
     expected, slope = ndtr(low / spread), np.zeros_like(mean)
@@ -198,7 +186,7 @@ def _wide_moments(mean: Float[Array, " n"], spread: Float[Array, " n"]) -> tuple
     return np.where(mean > 0, 1.0 - expected, expected), slope
 
 
-def _wide_log(mean: Float[Array, " n"], spread: Float[Array, " n"]) -> tuple[Numbers, ...]:
+def _wide_log(mean: PerRound, spread: PerRound) -> tuple[Numbers, ...]:
     # log g(η) = min(η, 0) - log(1 + e^-|η|), and log(1 + u) = Σ_k c_k u^k / k is the integral of the sum above.
     z = mean / spread
     out = mean * ndtr(-z) - spread * np.exp(-0.5 * np.clip(z, -_FAR, _FAR) ** 2) / np.sqrt(2 * np.pi)
@@ -207,14 +195,14 @@ def _wide_log(mean: Float[Array, " n"], spread: Float[Array, " n"]) -> tuple[Num
     return (np.minimum(out, 0.0),)
 
 
-def _wide_log_expected(mean: Float[Array, " n"], spread: Float[Array, " n"]) -> tuple[Numbers, ...]:
+def _wide_log_expected(mean: PerRound, spread: PerRound) -> tuple[Numbers, ...]:
     (expected, _), z = _wide_moments(mean, spread), mean / spread
-    # Below what floating point can hold: g(η) is 1 above zero and e^η below, but for a factor of 2.
+    # Below the range of floating point: g(η) is 1 above zero and e^η below, up to a factor of 2.
     tiny = np.logaddexp(log_ndtr(z), mean + 0.5 * spread**2 + log_ndtr(-z - spread))
     return (np.where(expected > 1e-280, np.log(np.maximum(expected, 1e-280)), tiny),)
 
 
-def _below(mean: Float[Array, " n"], spread: Float[Array, " n"], order: float) -> Float[Array, " n"]:
+def _below(mean: PerRound, spread: PerRound, order: float) -> PerRound:
     """E[e^(kη); η < 0] = e^(km + k²s²/2) Φ(-m/s - ks), written so that neither factor overflows."""
     z = mean / spread
     near = np.clip(z, -_FAR, _FAR)
@@ -235,4 +223,4 @@ def _interpolated(size: int) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
 
 _ORDERS, _COEFFICIENTS = _interpolated(8)
 _FAR = 30.0
-"""In standard deviations: e^(-z²/2) and its inverse are still numbers."""
+"""Standard deviations up to which e^(-z²/2) and its inverse stay within floating point."""

@@ -1,4 +1,4 @@
-"""Statistics of logged rounds, where one pass over them is enough."""
+"""Tasks that collect sufficient statistics in one pass over the rounds."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CollectedStatistics(Saved):
-    """What a pass finds.
+    """The result of one pass.
 
     Attributes:
-        statistics: Of rewards, or of what stands in for them.
-        numbers: (q,) sums over rounds; which they are is the task's business.
+        statistics: Sums over rewards, or over the pseudo-rewards that stand in for them.
+        numbers: (q,) further sums over rounds, defined by the task.
     """
 
     saved_as = "counted"
@@ -33,7 +33,7 @@ class CollectedStatistics(Saved):
 
 
 class StatisticsTask(Task[CollectedStatistics]):
-    """A task that finds statistics, which are merged action by action."""
+    """A task that collects statistics, which are merged action by action."""
 
     kinds = (CollectedStatistics, Statistics, ActionRows, ActionSums)
 
@@ -44,12 +44,12 @@ class StatisticsTask(Task[CollectedStatistics]):
 
 
 class StatisticsTally(Tally[CollectedStatistics]):
-    """Statistics and numbers that are added up; a subclass says what a batch adds.
+    """Running sums of statistics and numbers; a subclass says what a batch adds.
 
     Args:
         n_actions: K.
         dim: d.
-        size: How many numbers.
+        size: q, how many numbers.
     """
 
     def __init__(self, n_actions: int, dim: int, size: int):
@@ -66,10 +66,10 @@ class StatisticsTally(Tally[CollectedStatistics]):
 
 @dataclass(frozen=True)
 class CollectStatistics(StatisticsTask):
-    """The sufficient statistics under a likelihood for which one pass is enough; its number is the log Jacobian.
+    """Collect the sufficient statistics under an exact likelihood; the one number is the log Jacobian.
 
     Attributes:
-        likelihood: An exact one.
+        likelihood: One whose treatment is "exact".
         n_actions: K.
         dim: d.
     """

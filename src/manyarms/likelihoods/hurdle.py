@@ -1,4 +1,4 @@
-"""Two likelihoods for one reward: whether there is one, and how much it is."""
+"""A likelihood in two parts: whether there is a reward, and how large it is."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from manyarms.likelihoods.likelihood import Likelihood
 
 @dataclass(frozen=True)
 class Hurdle:
-    """r = 0 with probability 1 - p(x, a), else r ~ amount: purchases, most of which do not happen.
+    """r = 0 with probability 1 - p(x, a), else r ~ amount: spending, where most visitors buy nothing.
 
     Args:
-        occurs: Of whether there is a reward.
-        amount: Of a reward that is not zero.
+        occurs: Likelihood of whether there is a reward.
+        amount: Likelihood of a reward that is not zero.
     """
 
     occurs: Likelihood = field(default_factory=Bernoulli)

@@ -1,4 +1,4 @@
-"""What every likelihood supplies: how a reward arises from its linear predictor η = φ(x)ᵀ θ_a."""
+"""The interface of every likelihood: how a reward arises from its linear predictor η = φ(x)ᵀ θ_a."""
 
 from __future__ import annotations
 
@@ -19,26 +19,30 @@ from manyarms.likelihoods.collect_statistics import CollectStatistics
 from manyarms.model_file.save import Saved
 
 Treatment = Literal["exact", "variational", "laplace", "paper"]
+PerRound = Float[Array, " n"]
+Numbers = Float[Array, "..."]
 
 
 class Site(NamedTuple):
-    """What a round says of its predictor: a Gaussian factor exp(linear η - weight η² / 2), its weight not negative."""
+    """One Gaussian factor per round, exp(linear η - weight η² / 2) in its predictor η; weights are not negative."""
 
-    weight: Float[Array, " n"]
-    linear: Float[Array, " n"]
+    weight: PerRound
+    linear: PerRound
 
 
 class Likelihood(Saved, ABC):
     """p(r | η), with E[r | η] = g(η) increasing in η.
 
     Attributes:
-        treatment: "exact" when rewards (or a transform of them) are Gaussian around η: then one solve is the posterior.
-            Else how the posterior is approximated.
-        is_linear: Whether g(η) = η.
-        noise_std: Of the rewards around η where that is Gaussian; 1 for others, whose sites carry their own weights.
-        dispersion_name: Which argument says how far rewards lie from their expectation; None when none does.
-        requirement: What holds of the rewards it allows, as in "must be 0 or 1".
-        remedy: What to use for others.
+        treatment: "exact" when rewards (or a transform of them) are Gaussian around η: then one solve gives the
+            posterior. Otherwise the name of the approximation.
+        is_linear: True if g(η) = η.
+        noise_std: Standard deviation of rewards around η where that noise is Gaussian; 1 for other likelihoods, whose
+            sites carry their own weights.
+        dispersion_name: The argument that says how far rewards lie from their expectation; None if there is none.
+        requirement: The condition on rewards, as in "must be 0 or 1".
+        remedy: What to do about rewards that do not meet it, as a sentence.
+        flag_remedy: The same remedy for users of the command line, where it reads differently.
     """
 
     treatment: Treatment
@@ -47,33 +51,32 @@ class Likelihood(Saved, ABC):
     dispersion_name: str | None = None
     requirement: str = "must be numbers"
     remedy: str = ""
+    flag_remedy: str = ""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is known to be wrong with a posterior under it, in plain words."""
+        """Known faults of a posterior under this likelihood, in plain words."""
         return ()
 
     @property
     def mean_is_exact(self) -> bool:
-        """Whether `mean_reward` is E g(η) itself, and not a formula that comes near it."""
+        """True if `mean_reward` is E g(η) itself, not an approximate formula."""
         return True
 
     @property
     def dispersion(self) -> float | None:
-        """How far rewards lie from their expectation, where that is a parameter: `learn_prior` learns it."""
+        """The parameter that says how far rewards lie from their expectation, if any: `learn_prior` learns it."""
         return None if self.dispersion_name is None else float(getattr(self, self.dispersion_name))
 
     def with_dispersion(self, value: float | None) -> Likelihood:
-        """The same likelihood with another dispersion."""
+        """This likelihood with another dispersion."""
         if self.dispersion_name is None or value is None:
             return self
         out = copy(self)
         object.__setattr__(out, self.dispersion_name, value)
         return out
 
-    def dispersion_slope(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> Float[Array, " n"]:
+    def dispersion_slope(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
         """The derivative of L by the logarithm of the dispersion."""
         if self.dispersion is None:
             return np.zeros_like(mean)
@@ -83,144 +86,127 @@ class Likelihood(Saved, ABC):
         return rise / (2 * step)
 
     @abstractmethod
-    def log_predictive(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> Float[Array, " n"]:
-        """log E p(r | η) for η ~ N(m, v): the log density of a reward that was held out."""
+    def log_predictive(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
+        """log E p(r | η) for η ~ N(m, v): the log density of a held-out reward."""
 
-    def allows(self, rewards: Float[Array, " n"]) -> Bool[Array, " n"]:
-        """Which rewards this likelihood can produce; by default any number."""
+    def allows(self, rewards: PerRound) -> Bool[Array, " n"]:
+        """True for each reward that this likelihood can produce; by default any number."""
         return np.ones(len(rewards), dtype=bool)
 
-    def check(
-        self, rewards: Float[Array, " n"], weights: Float[Array, " n"] | None = None, remedy: str | None = None
-    ) -> None:
+    def check(self, rewards: PerRound, weights: PerRound | None = None, remedy: str | None = None) -> None:
         """Refuse rewards that this likelihood cannot produce, naming the first row.
 
         Args:
-            rewards: As they were logged.
-            weights: How often each counts; those of weight zero may be anything.
-            remedy: What the caller can do about it, where that is not what `self.remedy` says.
+            rewards: The logged rewards.
+            weights: How often each counts; rewards of weight zero may be anything.
+            remedy: What the caller can do about it, where `self.remedy` does not apply.
         """
+        advice, flags = (self.remedy, self.flag_remedy) if remedy is None else (remedy, "")
         check_rows(
             "rewards", rewards, lambda r: self.allows(r) if weights is None else self.allows(r) | (weights == 0),
-            RangeError, self.requirement, self.remedy if remedy is None else remedy,
+            RangeError, self.requirement, advice, flags,
         )  # fmt: skip
 
-    def log_density(self, rewards: Float[Array, " n"], predictor: Float[Array, " n"]) -> Float[Array, " n"]:
+    def log_density(self, rewards: PerRound, predictor: PerRound) -> PerRound:
         """log p(r | η)."""
         return self.expected_log_density(rewards, predictor, np.zeros_like(predictor))
 
     @abstractmethod
-    def expected_log_density(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> Float[Array, " n"]:
-        """L(r, m, v) = E log p(r | η) for η ~ N(m, v), or a lower bound of it."""
+    def expected_log_density(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
+        """L(r, m, v) = E log p(r | η) for η ~ N(m, v), or a lower bound on it."""
 
     @abstractmethod
-    def slopes(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def slopes(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> tuple[PerRound, PerRound]:
         """∂L/∂m and -2 ∂L/∂v: the slope and the weight of a site.
 
         Where L is the expectation itself they are the expected first and minus the expected second derivative of log p.
         """
 
     @abstractmethod
-    def mean_reward(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+    def mean_reward(self, mean: Numbers, variance: Numbers) -> Numbers:
         """E g(η) for η ~ N(m, v)."""
 
     @abstractmethod
-    def mean_slope(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+    def mean_slope(self, mean: Numbers, variance: Numbers) -> Numbers:
         """E g'(η): how a value moves with η."""
 
-    def start(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Around which N(m, v) to take the first sites, given what the prior predicts."""
+    def start(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> tuple[PerRound, PerRound]:
+        """The N(m, v) around which the first sites are taken, given the predictions of the prior."""
         return mean, variance
 
     def treated(self, treatment: Treatment) -> Likelihood:
-        """The same likelihood with another treatment."""
+        """This likelihood with another treatment."""
         out = copy(self)
         object.__setattr__(out, "treatment", treatment)
         return out
 
-    def score(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Anything that ranks as `mean_reward` does and is cheaper to compute."""
+    def score(self, mean: Numbers, variance: Numbers) -> Numbers:
+        """A number that ranks actions as `mean_reward` does and is cheaper to compute."""
         return self.mean_reward(mean, variance)
 
-    def reward_given(self, predictor: Float[Array, "..."]) -> Float[Array, "..."]:
+    def reward_given(self, predictor: Numbers) -> Numbers:
         """g(η)."""
         return self.mean_reward(predictor, np.zeros_like(predictor))
 
-    def response(self, rewards: Float[Array, " n"]) -> Float[Array, " n"]:
-        """What is Gaussian around η, where something is; else the rewards."""
+    def response(self, rewards: PerRound) -> PerRound:
+        """The transform of rewards that is Gaussian around η, where there is one; else the rewards."""
         return rewards
 
-    def log_jacobian(self, rewards: Float[Array, " n"], weights: Float[Array, " n"] | None) -> float:
-        """Σ log |d response / d reward|, each round as often as its weight says: it belongs to the evidence."""
+    def log_jacobian(self, rewards: PerRound, weights: PerRound | None) -> float:
+        """Σ log |d response / d reward|, each round counted with its weight: a term of the evidence."""
         return 0.0
 
     def statistics(self, logs: Logs, n_actions: int) -> Statistics:
         """The sufficient statistics of logged rounds, one pass over their batches; for exact likelihoods."""
         return Local().total(logs, CollectStatistics(self, n_actions, logs.dim)).statistics
 
-    def site(self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]) -> Site:
+    def site(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> Site:
         """The Gaussian factor that stands in for p(r | η) around N(m, v)."""
         slope, weight = self.slopes(rewards, mean, variance)
-        # A weight of zero cannot carry a slope; this one is nothing beside any prior.
+        # A site of weight zero cannot carry a slope; this weight is negligible beside any prior.
         weight = np.maximum(weight, LEAST_WEIGHT)
         return Site(weight, weight * mean + slope)
 
 
 class QuadratureLikelihood(Likelihood):
-    """A likelihood given by log p and its two derivatives by η; expectations by quadrature."""
+    """A likelihood given by log p and its first two derivatives by η; expectations are by quadrature."""
 
     @abstractmethod
-    def log_density(self, rewards: Float[Array, " n"], predictor: Float[Array, " n"]) -> Float[Array, " n"]:
+    def log_density(self, rewards: PerRound, predictor: PerRound) -> PerRound:
         """log p(r | η)."""
 
     @abstractmethod
-    def derivatives(
-        self, rewards: Float[Array, " n"], predictor: Float[Array, " n"]
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def derivatives(self, rewards: PerRound, predictor: PerRound) -> tuple[PerRound, PerRound]:
         """The first and the second derivative of log p by η."""
 
-    def expected_log_density(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> Float[Array, " n"]:
+    def expected_log_density(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
         out, spread = np.zeros_like(mean), np.sqrt(variance)
         for rows, node, share in _nodes(spread):
             out[rows] += share * self.log_density(rewards[rows], mean[rows] + node * spread[rows])
         return out
 
-    def log_predictive(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> Float[Array, " n"]:
+    def log_predictive(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
         out, spread = np.full_like(mean, -np.inf), np.sqrt(variance)
         for rows, node, share in _nodes(spread):
-            found = self.log_density(rewards[rows], mean[rows] + node * spread[rows])
-            out[rows] = np.logaddexp(out[rows], np.log(share) + found)
+            log_density = self.log_density(rewards[rows], mean[rows] + node * spread[rows])
+            out[rows] = np.logaddexp(out[rows], np.log(share) + log_density)
         return out
 
-    def slopes(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def slopes(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> tuple[PerRound, PerRound]:
         slope, tilt, bend, spread = np.zeros_like(mean), np.zeros_like(mean), np.zeros_like(mean), np.sqrt(variance)
         for rows, node, share in _nodes(spread):
             first, second = self.derivatives(rewards[rows], mean[rows] + node * spread[rows])
             slope[rows] += share * first
             tilt[rows] -= share * node * first
             bend[rows] -= share * second
-        # E f'' = E z f' / s (Stein). The right side is the derivative of the quadrature itself, and still of the right
-        # size where the nodes are too far apart to see the bend; without spread only the left one can be computed.
+        # E f'' = E z f' / s (Stein). The right side is the derivative of the quadrature itself, and still has the right
+        # size where the nodes are too far apart to see the bend. Without spread only the left side can be computed.
         wide = spread > 1e-3
         return slope, np.where(wide, tilt / np.where(wide, spread, 1.0), bend)
 
 
-def _nodes(spread: Float[Array, " n"]) -> Iterator[tuple[slice | Int[Array, " m"], float, float]]:
-    """Which rows, a node and its share: Gauss-Hermite where η is narrow, and where it is wide nodes close enough."""
+def _nodes(spread: PerRound) -> Iterator[tuple[slice | Int[Array, " m"], float, float]]:
+    """Rows, a node and its share: Gauss-Hermite nodes where η is narrow, a fine grid where it is wide."""
     wide = spread > NARROW
     rules = [(slice(None), hermite())] if not wide.any() else [
         (np.flatnonzero(~wide), hermite()), (np.flatnonzero(wide), (_GRID, _GRID_SHARES)),

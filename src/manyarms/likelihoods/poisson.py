@@ -5,21 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from scipy.special import gammaln, wrightomega
 
-from manyarms._base.checks import Array
-from manyarms.errors import InputError
-from manyarms.likelihoods.likelihood import Likelihood, Treatment, hermite
+from manyarms._base.checks import Array, check_choice
+from manyarms.likelihoods.likelihood import Likelihood, Numbers, PerRound, Treatment, hermite
 
 
 @dataclass(frozen=True)
 class Poisson(Likelihood):
     """r | x, a ~ Poisson(g(φ(x)ᵀ θ_a)) with g(η) = e^η.
 
-    Expectations are closed: E log p(r | η) = r m - e^(m + v/2) - log r!, and E g(η) = e^(m + v/2). So an action of
-    which little is known has a high expected count, e^(v/2) times its median: keep the prior's standard deviation of η
-    to what counts can differ by (1 is a factor of 2.7 up or down, 3 one of 20).
+    Expectations are closed: E log p(r | η) = r m - e^(m + v/2) - log r!, and E g(η) = e^(m + v/2). So an action about
+    which little is known has a high expected count, e^(v/2) times its median. Keep the prior's standard deviation of η
+    to a factor by which counts can differ: 1 is a factor of 2.7 up or down, 3 a factor of 20.
 
     Args:
         treatment: "variational" (default): the Gaussian nearest to the posterior in the sense of the evidence lower
@@ -30,37 +29,31 @@ class Poisson(Likelihood):
     treatment: Treatment = "variational"
     requirement = "must be counts 0, 1, 2, ... up to 2^53 under Poisson"
     remedy = "Use LogNormal for positive amounts, Hurdle for amounts with many zeros, Gaussian for other numbers."
+    flag_remedy = "Use --likelihood log-normal for positive amounts, --likelihood gaussian for other numbers."
 
     def __post_init__(self) -> None:
-        if self.treatment not in ("variational", "laplace"):
-            raise InputError(f"treatment must be one of 'variational', 'laplace'; got {self.treatment!r}.")
+        check_choice("treatment", self.treatment, ("variational", "laplace"))
 
-    def allows(self, rewards: Float[Array, " n"]) -> Bool[Array, " n"]:
+    def allows(self, rewards: PerRound) -> Bool[Array, " n"]:
         return (rewards >= 0) & (rewards == np.floor(rewards)) & (rewards <= _LARGEST_COUNT)
 
-    def start(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Around which N(m, v) to take the first site: the counts themselves, as in a Poisson regression.
+    def start(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> tuple[PerRound, PerRound]:
+        """The N(m, v) around which the first site is taken: the counts themselves, as in a Poisson regression.
 
-        A wide prior expects e^(v/2), up to any number, and a step down from there lowers η by about one; a low start
+        A wide prior expects e^(v/2), which has no limit, and a step down from there lowers η by about one. A low start
         with a high count would shoot up to r / e^m.
         """
         return np.log(rewards + 0.5), np.zeros_like(variance)
 
-    def expected_log_density(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> Float[Array, " n"]:
+    def expected_log_density(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
         exponent = mean + 0.5 * variance
         excess = np.maximum(exponent - _LARGEST_EXPONENT, 0.0)
-        # Beyond e^100 the rate goes on along its tangent: overflows nowhere, and still says which way is down.
+        # Beyond e^100 the rate continues along its tangent: it never overflows, and still slopes the right way.
         rate = np.exp(exponent - excess) * (1.0 + excess)
         return rewards * mean - rate - gammaln(rewards + 1.0)
 
-    def log_predictive(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> Float[Array, " n"]:
-        """By Gauss-Hermite quadrature around the peak of p(r | η) N(η; m, v), which no fixed nodes need hit."""
+    def log_predictive(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
+        """Gauss-Hermite quadrature around the peak of p(r | η) N(η; m, v), which fixed nodes could miss."""
         # The peak solves η = m + v (r - e^η): Wright's ω has ω(z) + log ω(z) = z. Offsets t = η - m keep small v exact.
         v = np.maximum(variance, 1e-100)
         omega = wrightomega(mean + v * rewards + np.log(v))
@@ -72,33 +65,25 @@ class Poisson(Likelihood):
         ]
         return np.logaddexp.reduce(terms, axis=0) + np.log(spread) - 0.5 * np.log(v)
 
-    def slopes(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def slopes(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> tuple[PerRound, PerRound]:
         rate = np.exp(np.minimum(mean + 0.5 * variance, _LARGEST_EXPONENT))
         return rewards - rate, rate
 
-    def mean_reward(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+    def mean_reward(self, mean: Numbers, variance: Numbers) -> Numbers:
         return np.exp(np.minimum(self.score(mean, variance), 700.0))
 
-    def mean_slope(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+    def mean_slope(self, mean: Numbers, variance: Numbers) -> Numbers:
         return self.mean_reward(mean, variance)
 
-    def score(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+    def score(self, mean: Numbers, variance: Numbers) -> Numbers:
         return mean + 0.5 * variance
 
-    def _log_joint(
-        self,
-        rewards: Float[Array, " n"],
-        mean: Float[Array, " n"],
-        variance: Float[Array, " n"],
-        offset: Float[Array, " n"],
-    ) -> Float[Array, " n"]:
+    def _log_joint(self, rewards: PerRound, mean: PerRound, variance: PerRound, offset: PerRound) -> PerRound:
         """log p(r | m + t) - t² / 2v."""
         at = self.expected_log_density(rewards, mean + offset, np.zeros_like(mean))
         return at - 0.5 * offset**2 / variance
 
 
 _LARGEST_COUNT = 2.0**53
-"""Above it floating point has no odd numbers."""
+"""Above this, floating point has no odd numbers."""
 _LARGEST_EXPONENT = 100.0

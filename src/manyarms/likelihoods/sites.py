@@ -1,13 +1,11 @@
-"""Rounds with a Gaussian site each, as the loop of `approximate` sees them.
+"""Gaussian sites of all rounds, with the steps that the variational loop takes with them.
 
-Rounds in memory: a site for each, moved one by one where that is needed.
-
-Rounds that are not in memory: every look at them is a pass, and their sites are kept as sums.
-
-Sites are needed only in Σ_i w_i φ φᵀ and Σ_i l_i φ, and on the way from one set of sites to another these sums move
-along a straight line. So a pass under given weights, which looks at every round once, says what the objective is there
-and where to go next; nothing that grows with the number of rounds is kept. The same steps as for rounds in memory, but
-for one: where all sites at once overshoot, rounds in memory are settled one by one first, and these are not.
+`MemorySiteSolver` keeps one site per round and can move each on its own. `StreamSiteSolver` is for rounds that are not
+in memory: every look at them is a pass, and their sites are kept as sums. Sites enter the solve only through
+Σ_i w_i φ φᵀ and Σ_i l_i φ, and between two sets of sites these sums move along a straight line. So one pass under given
+weights yields both the objective and the next sites; nothing that grows with the number of rounds is kept. The steps
+are those for rounds in memory, except one: where moving all sites at once overshoots, rounds in memory are first moved
+one by one.
 """
 
 from __future__ import annotations
@@ -26,24 +24,24 @@ from manyarms.core.statistics import Statistics
 from manyarms.engines import Engine
 from manyarms.inference import condition
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, StatisticsTally, StatisticsTask
-from manyarms.likelihoods.likelihood import Likelihood, Site
+from manyarms.likelihoods.likelihood import Likelihood, PerRound, Site
 from manyarms.linalg.indexing import chunks
 from manyarms.linalg.top_k import row_norms
 
 Sites = TypeVar("Sites")
 WIDE = 1.0
-"""Of a predictor with a larger variance even an earlier posterior knows no better than the prior."""
+"""Variance above which even an earlier posterior knows a predictor no better than the prior."""
 
 
 @dataclass(frozen=True)
 class SiteState(Generic[Sites]):
-    """A posterior, and the sites it was solved for.
+    """A set of sites with the posterior that it gives.
 
     Attributes:
-        sites: In the form in which the rounds keep them.
+        sites: One per round, or their sums.
         statistics: The sites as sums, in units of a noise of one.
-        weights: The posterior of ψ and θ given these.
-        objective: What a step must not lower.
+        weights: The posterior of ψ and θ given these sites.
+        objective: The quantity that no step may lower.
         log_evidence: The evidence lower bound, or Laplace's approximation of the evidence.
         rounding: The error of the objective.
     """
@@ -57,41 +55,47 @@ class SiteState(Generic[Sites]):
 
 
 class SiteSolver(ABC, Generic[Sites]):
-    """All that the loop asks of rounds."""
+    """The operations on sites that the variational loop needs."""
 
     @abstractmethod
     def sites_from(self, weights: HierarchicalGaussian) -> Sites:
-        """The sites to begin with, given some weights."""
+        """The first sites, from the predictions of some weights."""
 
     @abstractmethod
     def state(self, sites: Sites) -> SiteState[Sites]:
-        """Solve for given sites and look at what follows."""
+        """Solve for given sites and evaluate the objective."""
 
     @abstractmethod
     def target(self, state: SiteState[Sites]) -> Sites:
-        """The sites that a posterior asks for."""
+        """The sites that match the posterior of a state."""
 
     @abstractmethod
     def settled(self, state: SiteState[Sites]) -> Sites | None:
-        """More careful sites, for when all at once overshoot; None when these rounds know none."""
+        """More careful sites, for when moving all at once overshoots; None where there are none."""
 
     @abstractmethod
     def between(self, state: SiteState[Sites], target: Sites, share: float) -> Sites:
-        """Sites on the way to the target."""
+        """Sites part of the way to the target."""
 
     @abstractmethod
     def dispersion_slope(self, state: SiteState[Sites]) -> float:
         """The derivative of the objective by the logarithm of the likelihood's dispersion."""
 
 
-def predictions(
-    weights: HierarchicalGaussian, rounds: LoggedData, *, with_variance: bool
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+def predictions(weights: HierarchicalGaussian, rounds: LoggedData, *, with_variance: bool) -> tuple[PerRound, PerRound]:
     """Mean and variance of the predictor of every round."""
     x, actions = rounds.contexts, rounds.actions
     seen, where = np.unique(actions, return_inverse=True)
     mean = np.einsum("nd,nd->n", x, weights.action_mean(seen)[where])
     return mean, row_norms(x, actions, weights.action_cov) ** 2 if with_variance else np.zeros_like(mean)
+
+
+def _first_site_at(
+    likelihood: Likelihood, rewards: PerRound, mean: PerRound, variance: PerRound, from_prior: bool
+) -> tuple[PerRound, PerRound]:
+    """The N(m, v) around which first sites are taken: the likelihood's own where no posterior knows better."""
+    start, fresh = likelihood.start(rewards, mean, variance), from_prior | (variance > WIDE)
+    return np.where(fresh, start[0], mean), np.where(fresh, start[1], variance)
 
 
 SMALLEST_OWN_STEP = 2.0**-20
@@ -100,19 +104,19 @@ OWN_STEPS = 3
 
 @dataclass(frozen=True)
 class _MemoryState(SiteState[Site]):
-    """With mean and variance of the predictor of each round."""
+    """A state with mean and variance of the predictor of each round."""
 
-    mean: Float[Array, " n"]
-    variance: Float[Array, " n"]
+    mean: PerRound
+    variance: PerRound
 
 
 class MemorySiteSolver(SiteSolver[Site]):
-    """Rounds in memory.
+    """Sites of rounds in memory, one per round.
 
     Args:
-        prior: Of the weights.
-        logs: Checked by the likelihood, none of weight zero.
-        likelihood: Of the rewards.
+        prior: The prior of the weights.
+        logs: Rounds that the likelihood has checked, none of weight zero.
+        likelihood: The likelihood of the rewards.
     """
 
     def __init__(self, prior: HierarchicalGaussian, logs: LoggedData, likelihood: Likelihood):
@@ -122,53 +126,51 @@ class MemorySiteSolver(SiteSolver[Site]):
         self.prior_mean = self._predict(prior)[0]
 
     def sites_from(self, weights: HierarchicalGaussian) -> Site:
-        """The sites that the predictions of some weights ask for."""
         mean, variance = self._predict(weights)
-        first = self.likelihood.start(self.logs.rewards, mean, variance)
-        # Of a wide predictor even an earlier posterior knows no better than the prior.
-        fresh = (weights is self.prior) | (variance > WIDE)
-        return self._site(np.where(fresh, first[0], mean), np.where(fresh, first[1], variance))
+        return self._site(*_first_site_at(self.likelihood, self.logs.rewards, mean, variance, weights is self.prior))
 
     def target(self, state: SiteState[Site]) -> Site:
         assert isinstance(state, _MemoryState)
         return self._site(state.mean, state.variance)
 
     def settled(self, state: SiteState[Site]) -> Site | None:
-        """A few steps of every round on its own, the others as they are.
+        """Sites after a few steps of every round on its own, the others held fixed.
 
-        Where few rounds share a weight, the variance of a predictor hangs on its own site most, and all sites at once
-        would overshoot: each has a step length of its own, the best of 1, 1/2, 1/4, ... for what `_own` says.
+        Where few rounds share a weight, the variance of a predictor depends mostly on its own site, and moving all
+        sites at once would overshoot. So each round has a step length of its own: the best of 1, 1/2, 1/4, ... by the
+        gain that `_own_gain` computes.
         """
         assert isinstance(state, _MemoryState)
         if not self.variational:
             return None
         c, m, v = self.counts, state.mean, np.maximum(state.variance, 1e-100)
-        # What the others and the prior say of a predictor: its posterior less its own site.
+        # The factor of the prior and the other rounds: the posterior of a predictor less its own site.
         rest = Site(np.maximum(1.0 / v - c * state.sites.weight, 1e-14 / v), m / v - c * state.sites.linear)
         sites, everyone = state.sites, np.arange(len(m))
         for _ in range(OWN_STEPS):
             target = self._site(*_posterior(rest, sites, c))
-            step, best, live, length = np.ones(len(m)), self._own(rest, target, everyone), everyone, 1.0
+            step, best, live, length = np.ones(len(m)), self._own_gain(rest, target, everyone), everyone, 1.0
             while len(live) and length > SMALLEST_OWN_STEP:
                 length /= 2
-                trial = self._own(rest, _between(sites, target, length), live)
+                trial = self._own_gain(rest, _between(sites, target, length), live)
                 better = ~(trial <= best[live])
                 live = live[better]
                 step[live], best[live] = length, trial[better]
             sites = _between(sites, target, step)
         return sites
 
-    def _own(self, rest: Site, sites: Site, rounds: Int[Array, " m"]) -> Float[Array, " m"]:
-        """What some rounds gain by a site of theirs: E log p - KL(N(m, v), rest), but for a constant."""
-        rest, sites = (Site(*(part[rounds] for part in of)) for of in (rest, sites))
+    def _own_gain(self, rest: Site, sites: Site, rounds: Int[Array, " m"]) -> Float[Array, " m"]:
+        """The gain of some rounds from their own sites: E log p - KL(N(m, v), rest), up to a constant."""
+        rest, sites = (Site(*(part[rounds] for part in factor)) for factor in (rest, sites))
         m, v = _posterior(rest, sites, self.counts[rounds])
         fit = self.likelihood.expected_log_density(self.logs.rewards[rounds], m, v)
         return self.counts[rounds] * fit - 0.5 * (rest.weight * (m**2 + v) - 2 * rest.linear * m - np.log(v))
 
     def state(self, sites: Site) -> SiteState[Site]:
-        """KL = ½ (Σ (l - w m) (m - m₀) + log |S₀| / |S| - Σ w v): no squares of pseudo-rewards, which cancel.
+        """Solve for given sites; KL = ½ (Σ (l - w m) (m - m₀) + log |S₀| / |S| - Σ w v).
 
-        Σ (l - w m) (m - m₀) is ‖θ̂ - θ₀‖² in units of S₀, by the solve.
+        This form has no squares of pseudo-rewards, which would cancel. By the solve,
+        Σ (l - w m) (m - m₀) is ‖θ̂ - θ₀‖² in units of S₀.
         """
         logs, (weight, linear) = self.logs, sites
         statistics = Statistics.of_rounds(
@@ -193,31 +195,31 @@ class MemorySiteSolver(SiteSolver[Site]):
         slope = self.likelihood.dispersion_slope(self.logs.rewards, state.mean, state.variance)
         return float(self.counts @ slope)
 
-    def _site(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> Site:
+    def _site(self, mean: PerRound, variance: PerRound) -> Site:
         return self.likelihood.site(self.logs.rewards, mean, variance)
 
-    def _predict(self, weights: HierarchicalGaussian) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def _predict(self, weights: HierarchicalGaussian) -> tuple[PerRound, PerRound]:
         return predictions(weights, self.logs, with_variance=self.variational)
 
 
-def _between(old: Site, new: Site, share: float | Float[Array, " n"]) -> Site:
+def _between(old: Site, new: Site, share: float | PerRound) -> Site:
     return Site(*((1 - share) * a + share * b for a, b in zip(old, new, strict=True)))
 
 
-def _posterior(rest: Site, sites: Site, counts: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Mean and variance of predictors of which the rest and their own sites speak."""
+def _posterior(rest: Site, sites: Site, counts: PerRound) -> tuple[PerRound, PerRound]:
+    """Mean and variance of predictors, from their own sites and the factor of everything else."""
     variance = 1.0 / (rest.weight + counts * sites.weight)
     return variance * (rest.linear + counts * sites.linear), variance
 
 
 @dataclass(frozen=True)
 class UpdateSites(StatisticsTask):
-    """Where the sites of all rounds should be, given weights; numbers: Σ E log p, its absolute terms, and the slope.
+    """Compute the sites of all rounds given weights; numbers are Σ E log p, its absolute terms, and the slope.
 
     Attributes:
-        likelihood: Of the rewards.
-        weights: Whose predictions are looked at.
-        first: Whether these are what to start from: "prior", "posterior", or None when on the way.
+        likelihood: The likelihood of the rewards.
+        weights: The weights that predict.
+        first: For the first sites: the weights are the "prior" or an earlier "posterior"; None for later sites.
     """
 
     likelihood: Likelihood
@@ -240,9 +242,7 @@ class _UpdateTally(StatisticsTally):
         counts = np.ones(len(rounds)) if rounds.weights is None else rounds.weights
         m, v = predictions(weights, rounds, with_variance=likelihood.treatment != "laplace")
         if self._task.first is not None:
-            start = likelihood.start(rounds.rewards, m, v)
-            fresh = (v > WIDE) | (self._task.first == "prior")
-            m, v = np.where(fresh, start[0], m), np.where(fresh, start[1], v)
+            m, v = _first_site_at(likelihood, rounds.rewards, m, v, self._task.first == "prior")
         site = likelihood.site(rounds.rewards, m, v)
         self.statistics.add_rounds(rounds.contexts, rounds.actions, site.linear / site.weight, site.weight * counts)
         fit = counts * likelihood.expected_log_density(rounds.rewards, m, v)
@@ -252,20 +252,20 @@ class _UpdateTally(StatisticsTally):
 
 @dataclass(frozen=True)
 class _StreamState(SiteState[Statistics]):
-    """With where the sites should be next, and the slope by the dispersion."""
+    """A state with the sites to move to next, and the slope by the dispersion."""
 
     next_sites: Statistics
     slope: float
 
 
 class StreamSiteSolver(SiteSolver[Statistics]):
-    """Rounds that are gone through again for every step.
+    """Sites of rounds that are read again for every step.
 
     Args:
-        prior: Of the weights.
-        logs: Gone through by the engine.
-        likelihood: Of the rewards.
-        engine: Where.
+        prior: The prior of the weights.
+        logs: The rounds.
+        likelihood: The likelihood of the rewards.
+        engine: The engine that reads the rounds.
     """
 
     def __init__(self, prior: HierarchicalGaussian, logs: Logs, likelihood: Likelihood, engine: Engine):
@@ -274,18 +274,18 @@ class StreamSiteSolver(SiteSolver[Statistics]):
 
     def sites_from(self, weights: HierarchicalGaussian) -> Statistics:
         first = "prior" if weights is self._prior else "posterior"
-        return self._look(weights, first).statistics
+        return self._update(weights, first).statistics
 
     def state(self, sites: Statistics) -> SiteState[Statistics]:
         weights = condition(self._prior, sites, 1.0)
-        seen = self._look(weights, None)
-        fit, size, slope = (float(number) for number in seen.numbers)
+        updated = self._update(weights, None)
+        fit, size, slope = (float(number) for number in updated.numbers)
         moved, moved_size, known = _distance(self._prior, weights, sites, with_variance=self._variational)
         joint = fit - 0.5 * moved
         log_evidence = joint - 0.5 * (weights.log_det - self._prior.log_det - known)
         objective = log_evidence if self._variational else joint
         rounding = 1e-13 * (size + moved_size)
-        return _StreamState(sites, sites, weights, objective, log_evidence, rounding, seen.statistics, slope)
+        return _StreamState(sites, sites, weights, objective, log_evidence, rounding, updated.statistics, slope)
 
     def target(self, state: SiteState[Statistics]) -> Statistics:
         assert isinstance(state, _StreamState)
@@ -301,7 +301,7 @@ class StreamSiteSolver(SiteSolver[Statistics]):
         assert isinstance(state, _StreamState)
         return state.slope
 
-    def _look(self, weights: HierarchicalGaussian, first: str | None) -> CollectedStatistics:
+    def _update(self, weights: HierarchicalGaussian, first: str | None) -> CollectedStatistics:
         return self._engine.total(self._logs, UpdateSites(self._likelihood, weights, first))
 
 
@@ -313,7 +313,7 @@ def _distance(
     moved = moved_size = known = 0.0
     for part in chunks(len(rows.actions), 1 << 13):
         actions, x, y = rows.actions[part], rows.features[part], rows.rewards[part]
-        after, before = (np.einsum("nd,nd->n", x, of.action_mean(actions)) for of in (weights, prior))
+        after, before = (np.einsum("nd,nd->n", x, given.action_mean(actions)) for given in (weights, prior))
         terms = (y - after) * (after - before)
         moved, moved_size = moved + float(terms.sum()), moved_size + float(np.abs(terms).sum())
         if with_variance:

@@ -1,19 +1,17 @@
-"""Rewards with heavy tails: single ones may lie far off without moving what is believed."""
+"""Rewards with heavy tails: single rewards may lie far off without moving the posterior."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 from scipy.special import gammaln
 
-from manyarms._base.checks import Array, as_scalar
-from manyarms.errors import InputError
-from manyarms.likelihoods.likelihood import Likelihood, Site, Treatment
+from manyarms._base.checks import as_scalar, check_choice
+from manyarms.likelihoods.likelihood import Likelihood, Numbers, PerRound, Site, Treatment
 
 FEW_DEGREES = 3.0
-"""Up to which the bound makes intervals so narrow that every estimate must say so."""
+"""Degrees of freedom up to which the bound makes intervals so narrow that every estimate warns."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +20,13 @@ class StudentT(Likelihood):
 
     The log density is convex in the squared residual s = (r - η)², so its mean is at least its value at
     E s = (r - m)² + v (Jensen). That bound, the best over factors τ and θ, stands for the expectation; it is exact at
-    v = 0. Its site is a Gaussian round whose weight w = (ν + 1) / (νσ² + E s) is what is expected of τ / σ²: far rounds
+    v = 0. Its site is a Gaussian round whose weight w = (ν + 1) / (νσ² + E s) is the expected τ / σ²: outlying rounds
     weigh little, every step is one of EM, and the bound never falls. The posterior may have several modes where
     outliers agree with one another; this is one of them.
 
-    As with all such products, intervals are too narrow: the posterior standard deviation of a value was 0.77 of a
-    sampler's at ν = 1.5, 0.86 at ν = 3 and 0.90 at ν = 6. At ν up to 3 every estimate says so; `sample_posterior`
-    has the right ones.
+    As with every factorised approximation, intervals are too narrow: the posterior standard deviation of a value was
+    0.77 of a sampler's at ν = 1.5, 0.86 at ν = 3 and 0.90 at ν = 6. At ν up to 3 every estimate warns;
+    `sample_posterior` gives the right intervals.
 
     Args:
         scale: σ, above zero; for ν > 2 the standard deviation of a reward is σ √(ν / (ν - 2)).
@@ -47,27 +45,22 @@ class StudentT(Likelihood):
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", as_scalar("scale", self.scale, above=1e-150, below=1e150))
         object.__setattr__(self, "degrees", as_scalar("degrees", self.degrees, above=1.0, below=1e150))
-        if self.treatment not in ("variational", "laplace"):
-            raise InputError(f"treatment must be one of 'variational', 'laplace'; got {self.treatment!r}.")
+        check_choice("treatment", self.treatment, ("variational", "laplace"))
 
     @property
     def warnings(self) -> tuple[str, ...]:
         if self.degrees > FEW_DEGREES:
             return ()
         return (
-            f"StudentT with {self.degrees:g} degrees makes intervals too narrow, by a seventh at 3 and a quarter at "
-            "1.5 degrees: sample_posterior has the right ones",
+            f"StudentT with {self.degrees:g} degrees of freedom makes intervals too narrow: by a seventh at 3 degrees, "
+            "by a quarter at 1.5. Sample the posterior for the right ones",
         )
 
-    def expected_log_density(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> Float[Array, " n"]:
+    def expected_log_density(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
         nu, squares = self.degrees, self._squares(rewards, mean, variance)
         return _log_normaliser(nu) - np.log(self.scale) - 0.5 * (nu + 1.0) * np.log1p(squares / nu)
 
-    def log_predictive(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> Float[Array, " n"]:
+    def log_predictive(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
         """log ∫ N(r; m, v + σ²/τ) Gamma(τ; ν/2, ν/2) dτ, by the trapezoid rule over log τ."""
         nu, v = self.degrees, variance / self.scale**2
         residual = self._squares(rewards, mean, np.zeros_like(variance))
@@ -86,37 +79,31 @@ class StudentT(Likelihood):
             fit = -0.5 * (np.log(2 * np.pi * total) + residual / total)
             out = np.logaddexp(out, fit + 0.5 * nu * (u - np.expm1(u)))
         constant = 0.5 * nu * (np.log(0.5 * nu) - 1.0) - gammaln(0.5 * nu) - np.log(self.scale)
-        # Where the peak is too narrow for the nodes between it and the residual, Jensen's bound is the better number.
+        # Where the peak is too narrow for the nodes, Jensen's bound is the better number.
         return np.maximum(out + np.log(step) + constant, self.expected_log_density(rewards, mean, variance))
 
-    def slopes(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    def slopes(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> tuple[PerRound, PerRound]:
         weight = self._weight(rewards, mean, variance)
         return weight * (rewards - mean), weight
 
-    def site(self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]) -> Site:
-        """A Gaussian round with the reward as it is: the weight is never zero, whatever the unit of rewards."""
+    def site(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> Site:
+        """A Gaussian round with the reward as it is: its weight is never zero, whatever the unit of rewards."""
         weight = self._weight(rewards, mean, variance)
         return Site(weight, weight * rewards)
 
-    def mean_reward(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+    def mean_reward(self, mean: Numbers, variance: Numbers) -> Numbers:
         return mean
 
-    def mean_slope(self, mean: Float[Array, "..."], variance: Float[Array, "..."]) -> Float[Array, "..."]:
+    def mean_slope(self, mean: Numbers, variance: Numbers) -> Numbers:
         return np.ones_like(mean)
 
-    def _squares(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> Float[Array, " n"]:
+    def _squares(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
         """E s / σ²."""
-        # Farther off than 1e100 σ all rewards are alike; squares would overflow.
+        # Beyond 1e100 σ all rewards count alike; squares would overflow.
         residual = np.clip((rewards - mean) / self.scale, -1e100, 1e100)
         return residual**2 + variance / self.scale**2
 
-    def _weight(
-        self, rewards: Float[Array, " n"], mean: Float[Array, " n"], variance: Float[Array, " n"]
-    ) -> Float[Array, " n"]:
+    def _weight(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
         nu = self.degrees
         return (nu + 1.0) / (nu + self._squares(rewards, mean, variance)) / self.scale**2
 
@@ -127,7 +114,7 @@ def _log_normaliser(degrees: float) -> float:
     if half < _MANY:
         ratio = float(gammaln(half + 0.5) - gammaln(half))
     else:
-        # Both terms are large and nearly cancel; Stirling's series of their difference does not.
+        # Both terms are large and nearly cancel. Stirling's series gives their difference directly.
         ratio = 0.5 * np.log(half) - 1.0 / (8.0 * half) + 1.0 / (192.0 * half**3)
     return float(ratio - 0.5 * np.log(degrees * np.pi))
 

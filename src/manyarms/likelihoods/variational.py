@@ -1,14 +1,13 @@
-"""The loop around the closed-form solve, for likelihoods that are not Gaussian.
+"""The posterior of the weights: one solve for Gaussian rewards, the variational loop of solves for all others.
 
-Every round gets a site, a Gaussian factor in its predictor η_i = φ(x_i)ᵀ θ_{a_i} that stands in for p(r_i | η_i). Given
-the sites the posterior is one solve. Given the posterior N(m_i, v_i) of every predictor, each likelihood says what its
-site should be. A step moves all sites towards that, in natural parameters, halved until the objective does not fall.
+In the loop every round gets a site: a Gaussian factor in its predictor η_i = φ(x_i)ᵀ θ_{a_i} that stands in for
+p(r_i | η_i). Given the sites, the posterior is one solve. Given the posterior N(m_i, v_i) of every predictor, the
+likelihood computes new sites. A step moves all sites towards these, in natural parameters, and is halved until the
+objective does not fall.
 
 - variational: sites from expected derivatives under N(m_i, v_i). The fixed point maximises the evidence lower bound
   over Gaussians (conjugate-computation variational inference, Khan and Lin, 2017).
 - laplace: sites from derivatives at m_i, v_i = 0. The fixed point is the joint mode of ψ and θ, with its curvature.
-
-Rounds and a prior in, a posterior out: one solve where rewards are Gaussian, a loop of solves where they are not.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from manyarms.errors import InputError
 from manyarms.inference import condition
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
 from manyarms.likelihoods.likelihood import Likelihood, Site
-from manyarms.likelihoods.sites import MemorySiteSolver, SiteSolver, StreamSiteSolver
+from manyarms.likelihoods.sites import MemorySiteSolver, SiteSolver, SiteState, StreamSiteSolver
 
 MAX_ITERATIONS = 100
 SMALLEST_STEP = 1.0 / 1024
@@ -41,12 +40,12 @@ class Approximation:
     Attributes:
         weights: The posterior of ψ and θ.
         statistics: The sites as sums, in units of a noise of one.
-        sites: One for each round; None for rounds that are not in memory.
+        sites: One per round; None for rounds that are not in memory.
         dispersion_slope: The derivative of the objective by the logarithm of the likelihood's dispersion.
         log_evidence: The evidence lower bound, or Laplace's approximation of the evidence.
         trace: The objective after each step; it never falls.
-        converged: Whether the last step changed next to nothing.
-        stuck: Whether it stopped because no step raised the objective, though it had not come to rest.
+        converged: True if the last full step changed next to nothing.
+        stuck: True if the loop stopped before it converged because no step raised the objective.
     """
 
     weights: HierarchicalGaussian
@@ -73,37 +72,31 @@ def approximate(
     """The Gaussian that stands in for the posterior.
 
     Args:
-        prior: What is believed before these rounds; an earlier posterior is allowed, and its sites stay as they are.
-        logs: Rounds. Those in memory must have been checked by the likelihood.
-        likelihood: Whose `treatment` says how.
-        engine: Where rounds that are not in memory are gone through.
+        prior: The belief before these rounds; an earlier posterior is allowed, and its sites stay as they are.
+        logs: The rounds. The likelihood must have checked those in memory.
+        likelihood: The likelihood; its `treatment` chooses the approximation.
+        engine: The engine that reads rounds that are not in memory.
         start: Sites of the same rounds (as sums, for rounds that are not in memory), or weights whose predictions to
-            start from; by default the prior's.
-        max_iterations: Steps at most.
+            start from; by default the prior.
+        max_iterations: The most steps.
         tolerance: Stop when a full step raises the objective by less than this, in nats.
-        progress: As everywhere.
+        progress: True shows a bar; a function is called as progress(step, max_iterations).
     """
-    rounds = _rounds(prior, logs, likelihood, engine)
+    solver: SiteSolver[Any] = (
+        MemorySiteSolver(prior, logs, likelihood)
+        if isinstance(logs, LoggedData)
+        else StreamSiteSolver(prior, logs, likelihood, engine)
+    )
     is_sites = isinstance(start, Site | Statistics)
-    sites = start if is_sites else rounds.sites_from(prior if start is None else start)
-    state = rounds.state(sites)
+    sites = start if is_sites else solver.sites_from(prior if start is None else start)
+    state = solver.state(sites)
     trace, converged, stuck = [state.objective], False, False
     with reporter(progress, max_iterations, "fitting") as report:
         while not converged and len(trace) <= max_iterations:
-            target, step = rounds.target(state), 1.0
-            trial = rounds.state(target)
-            if not trial.objective >= state.objective - state.rounding:
-                calmer = rounds.settled(state)
-                if calmer is not None:
-                    target = calmer
-                    trial = rounds.state(target)
-            # A full step may overshoot, as Newton's does on a curved log density.
-            while not trial.objective >= state.objective - state.rounding and step > SMALLEST_STEP:
-                step /= 2
-                trial = rounds.state(rounds.between(state, target, step))
+            trial, step = _take_step(solver, state)
             gain = trial.objective - state.objective
             if not gain >= -state.rounding:
-                # No step along this direction helps: as good as it gets in floating point, or the arithmetic is lost.
+                # No step in this direction helps: floating point allows no better, or the arithmetic has failed.
                 converged = abs(gain) < tolerance
                 stuck = not converged
                 break
@@ -115,7 +108,7 @@ def approximate(
         state.weights,
         state.statistics,
         state.sites if isinstance(state.sites, Site) else None,
-        rounds.dispersion_slope(state),
+        solver.dispersion_slope(state),
         state.log_evidence,
         tuple(trace),
         converged,
@@ -123,10 +116,20 @@ def approximate(
     )
 
 
-def _rounds(prior: HierarchicalGaussian, logs: Logs, likelihood: Likelihood, engine: Engine) -> SiteSolver[Any]:
-    if isinstance(logs, LoggedData):
-        return MemorySiteSolver(prior, logs, likelihood)
-    return StreamSiteSolver(prior, logs, likelihood, engine)
+def _take_step(solver: SiteSolver[Any], state: SiteState[Any]) -> tuple[SiteState[Any], float]:
+    """The state after a step, halved until the objective does not fall, and the length of the step."""
+    target, step = solver.target(state), 1.0
+    trial = solver.state(target)
+    if not trial.objective >= state.objective - state.rounding:
+        careful = solver.settled(state)
+        if careful is not None:
+            target = careful
+            trial = solver.state(target)
+    # A full step may overshoot, as Newton's method does on a curved log density.
+    while not trial.objective >= state.objective - state.rounding and step > SMALLEST_STEP:
+        step /= 2
+        trial = solver.state(solver.between(state, target, step))
+    return trial, step
 
 
 RIDGE = 1e-3
@@ -135,15 +138,15 @@ RIDGE = 1e-3
 
 @dataclass(frozen=True)
 class FittedWeights:
-    """A posterior, and how it was come by.
+    """A fitted posterior of the weights with its convergence record.
 
     Attributes:
-        weights: Of ψ and θ.
-        statistics: Of these rounds: of their rewards, or of the pseudo-rewards that stand in for them.
+        weights: The posterior of ψ and θ.
+        statistics: Sums over the rewards of these rounds, or over the pseudo-rewards that stand in for them.
         evidence_offset: The log evidence of these rounds less that of the Gaussian solve.
         trace: The objective after each step; empty where one solve was enough.
-        converged: Whether the loop came to an end.
-        warnings: In plain words.
+        converged: False if the loop stopped before it converged.
+        warnings: Faults of this posterior, in plain words.
     """
 
     weights: HierarchicalGaussian
@@ -176,18 +179,20 @@ def fit_weights(
         logs = logs.counted()
     if likelihood.treatment == "paper":
         if not isinstance(logs, LoggedData):
-            raise InputError('treatment "paper" needs the rounds in memory: pass logs.collect().')
+            raise InputError('treatment "paper" needs the rounds in memory.', "Pass logs.collect().")
         return _by_action(prior, logs, likelihood, options)
-    found = approximate(prior, logs, likelihood, engine=engine, start=start, **options)
-    offset = found.log_evidence - (found.weights.log_evidence - prior.log_evidence)
-    warnings = (*_warnings(found), *likelihood.warnings)
-    return FittedWeights(found.weights, found.statistics, offset, found.trace, found.converged, warnings)
+    result = approximate(prior, logs, likelihood, engine=engine, start=start, **options)
+    offset = result.log_evidence - (result.weights.log_evidence - prior.log_evidence)
+    warnings = (*_warnings(result), *likelihood.warnings)
+    return FittedWeights(result.weights, result.statistics, offset, result.trace, result.converged, warnings)
 
 
-def fit_statistics(prior: HierarchicalGaussian, counted: CollectedStatistics, likelihood: Likelihood) -> FittedWeights:
-    """The same where one pass over the rounds was enough, and is done."""
-    weights = condition(prior, counted.statistics, likelihood.noise_std)
-    return FittedWeights(weights, counted.statistics, float(counted.numbers[0]), warnings=likelihood.warnings)
+def fit_statistics(
+    prior: HierarchicalGaussian, collected: CollectedStatistics, likelihood: Likelihood
+) -> FittedWeights:
+    """The exact posterior, from statistics that one pass over the rounds has collected."""
+    weights = condition(prior, collected.statistics, likelihood.noise_std)
+    return FittedWeights(weights, collected.statistics, float(collected.numbers[0]), warnings=likelihood.warnings)
 
 
 def _by_action(
@@ -199,30 +204,30 @@ def _by_action(
     """
     empty = DenseMixing(np.zeros((prior.n_actions, prior.dim, 0)))
     flat = HierarchicalGaussian(np.zeros(0), np.zeros((0, 0)), empty, 1.0 / RIDGE)
-    found = approximate(flat, logs, likelihood.treated("laplace"), **options)
+    mode = approximate(flat, logs, likelihood.treated("laplace"), **options)
     seen, where = np.unique(logs.actions, return_inverse=True)
-    peak = np.einsum("nd,nd->n", logs.contexts, found.weights.action_mean(seen)[where])
-    assert found.sites is not None
+    peak = np.einsum("nd,nd->n", logs.contexts, mode.weights.action_mean(seen)[where])
+    assert mode.sites is not None
     counts = np.ones(len(logs)) if logs.weights is None else logs.weights
-    statistics = Statistics.of_rounds(logs.contexts, logs.actions, peak, prior.n_actions, found.sites.weight * counts)
-    warnings = (*_warnings(found), _PAPER)
+    statistics = Statistics.of_rounds(logs.contexts, logs.actions, peak, prior.n_actions, mode.sites.weight * counts)
+    warnings = (*_warnings(mode), _PAPER)
     weights = condition(prior, statistics, 1.0)
-    return FittedWeights(weights, statistics, 0.0, found.trace, found.converged, warnings)
+    return FittedWeights(weights, statistics, 0.0, mode.trace, mode.converged, warnings)
 
 
-def _warnings(found: Approximation) -> tuple[str, ...]:
-    if found.converged:
+def _warnings(result: Approximation) -> tuple[str, ...]:
+    if result.converged:
         return ()
-    steps = len(found.trace) - 1
-    if found.stuck:
+    steps = len(result.trace) - 1
+    if result.stuck:
         return (
             f"the fit stopped after {steps} steps, before it converged: no step raised the objective any further. "
             "Scale contexts to about one, or narrow the prior",
         )
-    return (f"the fit had not converged after {steps} steps; raise max_iterations",)
+    return (f"the fit had not converged after {steps} steps; allow more iterations",)
 
 
 _PAPER = (
-    'treatment "paper" drops what actions with one kind of reward say: values are biased and intervals too narrow. '
+    'treatment "paper" ignores actions whose rewards are all the same: values are biased and intervals too narrow. '
     'Use "variational"'
 )

@@ -1,1 +1,1 @@
-"""Batched linear algebra that knows nothing of bandits: factors, groups of rows, tiles of a product."""
+"""Batched linear algebra that knows nothing about bandits: factors, index arithmetic, top-k, threads."""

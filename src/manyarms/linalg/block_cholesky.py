@@ -1,8 +1,8 @@
 """Sparse block Cholesky factors: a positive definite matrix of small blocks, most of them zero, eliminated in layers.
 
-A layer is a set of nodes that do not touch one another, so that all of it is eliminated at once, in batched products.
-The leaves of a tree are one layer, their parents the next, and nothing fills in. What is left when layers become thin,
-because every node touches every other, is the core: one dense matrix.
+A layer is a set of nodes that do not touch one another, so that all of them are eliminated at once, in batched
+products. The leaves of a tree are one layer, their parents the next, and nothing fills in. When layers become thin,
+because nearly every node touches every other, the nodes left form the core: one dense matrix.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ THIN = 8
 
 @dataclass(frozen=True)
 class EliminationLayer(Saved):
-    """Nodes that are eliminated together."""
+    """Nodes that are eliminated together, in one step."""
 
     saved_as = "layer"
     nodes: Int[Array, " m"]
     entries: slice
-    """Their entries below the diagonal, as places in `Plan.rows`."""
+    """Their entries below the diagonal, as positions in `Plan.rows`."""
     left: Int[Array, " q"]
     right: Int[Array, " q"]
     target: Int[Array, " q"]
@@ -51,19 +51,19 @@ class EliminationLayer(Saved):
 
 
 class Plan(Saved):
-    """Which nodes to eliminate when, and where the blocks of the factor are kept.
+    """The order in which nodes are eliminated, and the positions of the factor's blocks.
 
-    Blocks are kept in one array: the diagonal of every node, the entries below the diagonal, then the core row by row.
+    One array holds the blocks: the diagonal of every node, the entries below the diagonal, then the core row by row.
 
     Attributes:
-        n_nodes: How many nodes there are.
+        n_nodes: Number of nodes.
         layers: The nodes of each step.
-        core: The nodes that are left, in the order of the dense factor.
-        order: All nodes as they are eliminated, the core last.
-        rank: When each node is eliminated.
-        rows: The later node of every entry below the diagonal.
-        columns: The earlier node of every entry.
-        core_place: Where in the core each node is; -1 for those that are not.
+        core: The nodes of the core, in the order of its dense factor.
+        order: All nodes in the order of elimination, the core last.
+        rank: The position of each node in `order`.
+        rows: The node eliminated later, for every entry below the diagonal.
+        columns: The node eliminated earlier, for every entry below the diagonal.
+        core_place: The position of each node in the core; -1 for nodes outside it.
     """
 
     saved_as = "plan"
@@ -108,26 +108,26 @@ class Plan(Saved):
 
     @property
     def n_blocks(self) -> int:
-        """How many blocks the factor has."""
+        """Number of blocks in the factor."""
         return self.n_nodes + len(self.rows) + len(self.core) ** 2
 
     def places(self, rows: Int[Array, " q"], columns: Int[Array, " q"]) -> Int[Array, " q"]:
-        """Where the blocks (row, column) are kept, or -1 for one that is zero or above the diagonal."""
+        """Positions of the blocks (row, column); -1 for a block that is zero or above the diagonal."""
         out = np.where(rows == columns, rows, -1)
-        found = self.find(rows, columns)
-        out = np.where(found >= 0, self.n_nodes + found, out)
+        entries = self.find(rows, columns)
+        out = np.where(entries >= 0, self.n_nodes + entries, out)
         i, j = self.core_place[rows], self.core_place[columns]
         inside = self.n_nodes + len(self.rows) + i * len(self.core) + j
         return np.where((i >= j) & (j >= 0), inside, np.where((i >= 0) & (j >= 0), -1, out))
 
     def coordinates(self) -> tuple[Int[Array, " q"], Int[Array, " q"]]:
-        """Row and column of every block that is kept; in the core above the diagonal too."""
+        """Row and column of every stored block; in the core, blocks above the diagonal are included."""
         diagonal, core = np.arange(self.n_nodes), self.core
         rows = np.concatenate([diagonal, self.rows, np.repeat(core, len(core))])
         return rows, np.concatenate([diagonal, self.columns, np.tile(core, len(core))])
 
     def find(self, rows: Int[Array, " q"], columns: Int[Array, " q"]) -> Int[Array, " q"]:
-        """Which entry below the diagonal (row, column) is, or -1."""
+        """Numbers of the entries (row, column) below the diagonal; -1 where there is none."""
         if len(self._codes) == 0:
             return np.full(len(rows), -1)
         codes = columns * self.n_nodes + rows
@@ -136,23 +136,23 @@ class Plan(Saved):
 
     @cached_property
     def reach(self) -> sparse.csr_array:
-        """(nodes, ranks): where C⁻¹ times a vector at a node is not zero, core nodes aside.
+        """(nodes, ranks): where C⁻¹ times a vector at a node is not zero, the core aside.
 
-        The first node that an eliminated node still touches is its parent, and touches all others that it does; so the
-        reach is the chain of parents.
+        The parent of a node is the first node it still touches when it is eliminated. The parent touches all others
+        that the node does, so the reach is the chain of parents.
         """
         parent = np.full(self.n_nodes, self.n_nodes, dtype=np.int64)
         outside = self.core_place[self.rows] < 0
         np.minimum.at(parent, self.columns[outside], self.rank[self.rows[outside]])
         by_rank = np.append(self.order, self.n_nodes)
         nodes = np.flatnonzero(self.core_place < 0)
-        start, rank, found = nodes, self.rank[nodes], list[tuple[Array, Array]]()
+        start, rank, links = nodes, self.rank[nodes], list[tuple[Array, Array]]()
         while len(start):
-            found.append((start, rank))
+            links.append((start, rank))
             rank = parent[by_rank[rank]]
             more = rank < self.n_nodes
             start, rank = start[more], rank[more]
-        rows, columns = (np.concatenate(part) for part in zip(*found, strict=True)) if found else (nodes, nodes)
+        rows, columns = (np.concatenate(part) for part in zip(*links, strict=True)) if links else (nodes, nodes)
         shape = (self.n_nodes, self.n_nodes)
         return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
 
@@ -161,11 +161,11 @@ class BlockCholesky(Saved):
     """C, lower in the order of a plan, with C Cᵀ = P.
 
     Args:
-        plan: Of the pattern of P.
-        blocks: P, kept as the plan says; taken over and overwritten.
+        plan: The plan for the pattern of P.
+        blocks: P in the layout of the plan. The array is taken over and overwritten.
 
     Raises:
-        LinAlgError: When P is not positive definite.
+        LinAlgError: If P is not positive definite.
     """
 
     saved_as = "block Cholesky factor"
@@ -229,21 +229,21 @@ class BlockCholesky(Saved):
     def forward_sparse(
         self, pattern: sparse.csr_array, right: Float[Array, "e b s"]
     ) -> tuple[Int[Array, "m q"], Float[Array, "m q b s"]]:
-        """C⁻¹ B for many B that are zero nearly everywhere, one for each row of `pattern`.
+        """C⁻¹ B for many B that are zero nearly everywhere, one per row of `pattern`.
 
         Args:
-            pattern: (m, nodes): at which nodes each B has its blocks.
+            pattern: (m, nodes): the nodes at which each B has its blocks.
             right: The blocks, in the order in which the pattern stores them.
 
         Returns:
-            The nodes at which each solution is not zero (-1 fills up short rows), and its blocks there.
+            The nodes at which each solution is not zero (-1 pads short rows), and its blocks there.
         """
         nodes = self._reached(pattern)
         m, slots = nodes.shape
         free = slots - len(self.plan.core)
         out = np.zeros((m, slots, *right.shape[1:]))
         owner = pair_rows(pattern)
-        # Rows are sorted by rank, so one search finds all slots: rows are told apart by a stride.
+        # Rows are sorted by rank, so one search gives all slots; a stride keeps the rows apart.
         stride = self.plan.n_nodes + 1
         order = np.where(nodes[:, :free] >= 0, self.plan.rank[nodes[:, :free]], self.plan.n_nodes)
         keys = (order + stride * np.arange(m)[:, None]).reshape(-1)
@@ -259,7 +259,7 @@ class BlockCholesky(Saved):
         return nodes, out
 
     def _reached(self, pattern: sparse.csr_array) -> Int[Array, "m q"]:
-        """The nodes that each row can reach, in the order of elimination; the core is reached by all."""
+        """The nodes that each row can reach, in the order of elimination; every row reaches the core."""
         ones = sparse.csr_array((np.ones(pattern.nnz), pattern.indices, pattern.indptr), shape=pattern.shape)
         reached = sparse.csr_array(ones @ self.plan.reach)
         reached.sort_indices()
@@ -291,7 +291,7 @@ class BlockCholesky(Saved):
 def _layers(
     n_nodes: int, first: Int[Array, " e"], second: Int[Array, " e"]
 ) -> tuple[list[Array], list[tuple[Array, Array]], Int[Array, " c"]]:
-    """Nodes by layer; (column, row) of the entries that each leaves below the diagonal; and the core."""
+    """The nodes of each layer, the (column, row) of the entries it leaves below the diagonal, and the core."""
     touching = _pattern(np.concatenate([first, second]), np.concatenate([second, first]), n_nodes)
     alive = np.arange(n_nodes)
     layers, structures = list[Array](), list[tuple[Array, Array]]()
@@ -310,7 +310,7 @@ def _layers(
 
 
 def _independent(touching: sparse.csr_array) -> np.ndarray:
-    """Nodes of fewer neighbours than any of their neighbours have: no two of them touch."""
+    """Nodes with fewer neighbours than each of their neighbours has: no two of them touch."""
     degree = np.diff(touching.indptr)
     order = np.empty(len(degree), dtype=np.int64)
     order[np.argsort(degree, kind="stable")] = np.arange(len(degree))
@@ -331,5 +331,5 @@ def _entry_chunks(entries: slice) -> Iterator[slice]:
         yield slice(entries.start + part.start, entries.start + part.stop)
 
 
-# How many blocks a batched product takes at a time.
 _CHUNK = 1 << 14
+"""Blocks per batched product."""

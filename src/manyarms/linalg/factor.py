@@ -11,7 +11,7 @@ from manyarms._base.checks import Array
 
 
 def psd_root(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
-    """L with L Lᵀ = Σ: Cholesky's where every Σ is definite, else from eigenvalues, so a singular Σ is no problem."""
+    """L with L Lᵀ = Σ: Cholesky's where every Σ is definite, else from eigenvalues, so that Σ may be singular."""
     try:
         return np.linalg.cholesky(matrices)
     except np.linalg.LinAlgError:
@@ -21,20 +21,20 @@ def psd_root(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]
 def eigen_root(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
     """L with L Lᵀ = Σ from eigenvalues, for Σ that may be singular."""
     values, vectors = np.linalg.eigh(matrices)
-    # A zero eigenvalue comes out as rounding of either sign; taken for real it would be a direction of its own.
+    # A zero eigenvalue comes out as a rounding error of either sign; kept, it would add a direction.
     floor = matrices.shape[-1] * np.finfo(float).eps * values.max(axis=-1, keepdims=True, initial=0.0)
     return vectors * np.sqrt(np.where(values > floor, values, 0.0))[..., None, :]
 
 
 def is_symmetric(matrices: Float[Array, "k d d"]) -> np.ndarray:
-    """Which of the matrices are symmetric, to rounding."""
+    """True for each matrix that is symmetric up to rounding."""
     gap = np.abs(matrices - matrices.swapaxes(-1, -2)).max(axis=(-1, -2), initial=0.0)
     scale = np.abs(matrices).max(axis=(-1, -2), initial=0.0)
     return gap <= 1e-9 * scale
 
 
 def is_psd(matrices: Float[Array, "k d d"]) -> np.ndarray:
-    """Which of the symmetric matrices have no negative eigenvalue, to rounding."""
+    """True for each symmetric matrix without a negative eigenvalue, up to rounding."""
     try:
         np.linalg.cholesky(matrices)
     except np.linalg.LinAlgError:
@@ -46,7 +46,8 @@ def is_psd(matrices: Float[Array, "k d d"]) -> np.ndarray:
 def gram(rows: Float[Array, "m n d"]) -> Float[Array, "m d d"]:
     """AᵀA of every matrix.
 
-    Through a copy: of an array with itself NumPy computes half and mirrors it, for small matrices in twice the time.
+    A is copied first: for the product of an array with itself NumPy computes one half and mirrors it, which takes twice
+    as long for small matrices.
     """
     return rows.swapaxes(1, 2) @ rows.copy(order="K")
 
@@ -66,7 +67,7 @@ def lower_factor(rows: Float[Array, "*batch n d"]) -> Float[Array, "*batch d d"]
 
 
 def solve_lower(lower: Float[Array, "m r r"], right: Float[Array, "m r c"]) -> Float[Array, "m r c"]:
-    """C⁻¹ B for a stack of lower C, by forward substitution: a step for each of the r rows, over the whole stack.
+    """C⁻¹ B for a stack of lower C, by forward substitution: one step per row, over the whole stack.
 
     NumPy has no triangular solve for stacks, and its general one takes more than twice the time.
     """
@@ -90,7 +91,7 @@ def solve_lower_t(lower: Float[Array, "m r r"], right: Float[Array, "m r c"]) ->
 def gram_root(
     squares: Float[Array, "m d d"], moment: Float[Array, "m d"]
 ) -> tuple[Float[Array, "m d d"], Float[Array, "m d"]]:
-    """Rows R and responses ρ with RᵀR = G and Rᵀρ = B: as good as the rounds that were summed into G and B.
+    """Rows R and responses ρ with RᵀR = G and Rᵀρ = B: they replace the rounds that were summed into G and B.
 
     One Cholesky factor of the bordered matrix [[G, B], [Bᵀ, ·]] holds both, as a QR of the rounds would. Where G is
     singular, eigenvectors of G take over and the null directions become rows of zeros.
@@ -100,14 +101,14 @@ def gram_root(
     bordered[:, :d, :d] = squares
     bordered[:, d, :d] = moment
     diagonal = np.einsum("mjj->mj", bordered)
-    # A feature that an action never saw (one-hot contexts) leaves a zero row: give it a pivot, take it back after.
+    # A feature that an action never saw (one-hot contexts) leaves a zero row: give it a pivot, and remove it later.
     absent = diagonal[:, :d] == 0.0
     diagonal[:, :d][absent] = 1.0
     diagonal[:, d] = 1.0
     scale = np.sqrt(diagonal)
     bordered /= scale[:, :, None]
     bordered /= scale[:, None, :]
-    # Whatever stands in the corner leaves R and ρ alone; it only has to be large enough for the factor to exist.
+    # The corner does not affect R and ρ; it only has to be large enough for the factor to exist.
     diagonal[:, d] = _CORNER
     try:
         lower = np.linalg.cholesky(bordered)

@@ -1,4 +1,4 @@
-"""Rows that belong together: sorting them by key, and walking through ragged groups as rectangular blocks."""
+"""Index arithmetic: chunks of a range, rows grouped by key, and the rows and columns of sparse matrices."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ class Groups(NamedTuple):
     keys: Int[Array, " g"]
     """The distinct keys, ascending."""
     order: Int[Array, " n"]
-    """Row numbers, group after group; within a group in their first order."""
+    """Row numbers, group by group; within a group in their original order."""
     starts: Int[Array, " g"]
-    """Where each group begins in `order`."""
+    """The position in `order` at which each group begins."""
     counts: Int[Array, " g"]
-    """How many rows each group has."""
+    """Number of rows in each group."""
 
     def blocks(self, members: Int[Array, " m"], limit: int) -> Iterator[tuple[Int[Array, " b"], Int[Array, "b c"]]]:
-        """Blocks of groups of one size: (which groups, the rows of each), at most about `limit` rows a block.
+        """Rectangular blocks of groups of equal size: (groups, the rows of each), at most about `limit` rows per block.
 
         Args:
-            members: Positions in `keys` of the groups wanted.
-            limit: How many rows a block may hold; one group alone may exceed it.
+            members: Positions in `keys` of the groups to include.
+            limit: Maximum number of rows in a block; a single group may exceed it.
         """
         by_size = members[np.argsort(self.counts[members], kind="stable")]
         sizes = self.counts[by_size]
         ends = np.cumsum(sizes)
-        # Rows in the order in which blocks want them, so that a block is a slice.
+        # Rows in the order of the blocks, so that a block is a slice.
         n_rows = int(ends[-1]) if len(ends) else 0
         place = np.repeat((self.starts[by_size] - ends + sizes).astype(self.order.dtype), sizes)
         place += np.arange(n_rows, dtype=place.dtype)
@@ -57,9 +57,8 @@ def group_by(keys: Int[Array, " n"]) -> Groups:
         ordered = keys[order]
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))
         return Groups(ordered[starts], order, starts, np.diff(starts, append=n))
-    # A matrix with a one in column i and row keys[i]: changing it from columns to rows sorts by counting, in a tenth
-    # of the time.
-    # Half the memory for row numbers, where they fit.
+    # A matrix with a one in column i and row keys[i]: converting it from CSC to CSR is a counting sort, which takes a
+    # tenth of the time. Row numbers take half the memory where they fit into 32 bits.
     whole = np.int32 if n < np.iinfo(np.int32).max else np.int64
     parts = np.ones(n, dtype=np.int8), keys.astype(whole), np.arange(n + 1, dtype=whole)
     ones = sparse.csc_array(parts, shape=(bound, n)).tocsr()
@@ -80,7 +79,7 @@ def sum_by(keys: Int[Array, " n"], values: Float[Array, "n ..."]) -> tuple[Int[A
 
 
 def chunks(n: int, size: int) -> Iterator[slice]:
-    """Slices that cover 0 ... n, of `size` each but the last."""
+    """Slices of `size` that cover 0 ... n; the last may be shorter."""
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
 
@@ -91,23 +90,23 @@ def shape_of(matrix: sparse.csr_array) -> tuple[int, int]:
 
 
 def pair_rows(matrix: sparse.csr_array) -> Int[Array, " p"]:
-    """The row of every stored entry."""
+    """The row of every stored entry, in the order of storage."""
     return np.repeat(np.arange(shape_of(matrix)[0]), np.diff(matrix.indptr))
 
 
 def csr_parts(matrix: sparse.csr_array) -> tuple[Array, Array, Array, int, bool]:
-    """What a matrix is made of: values, columns, where rows begin, how many columns there are, whether in order."""
+    """The parts of a matrix that are saved: values, columns, row starts, number of columns, canonical order or not."""
     return matrix.data, matrix.indices, matrix.indptr, shape_of(matrix)[1], bool(matrix.has_canonical_format)
 
 
 def csr_from_parts(parts: tuple[Any, ...]) -> sparse.csr_array:
-    """What `csr_parts` gave, as a matrix again.
+    """Make a matrix from its `csr_parts`.
 
     Raises:
-        ValueError: When columns or rows are outside the matrix: SciPy would read beyond its memory.
+        ValueError: If columns or rows are outside the matrix: SciPy would read beyond its memory.
     """
     data, columns, starts, n_columns, canonical = parts
-    # One that is not in order may be sorted in its place later, and a file's memory cannot be written to.
+    # A matrix that is not in canonical order may be sorted in place later, and the memory of a file is read-only.
     out = sparse.csr_array((data, columns, starts), shape=(len(starts) - 1, n_columns), copy=not canonical)
     out.check_format(full_check=True)
     if canonical:
@@ -116,7 +115,7 @@ def csr_from_parts(parts: tuple[Any, ...]) -> sparse.csr_array:
 
 
 def shared_set(matrix: sparse.csr_array) -> Int[Array, " m"] | None:
-    """The one set of columns that all rows share, if they are at least 16 and do."""
+    """The columns of a row if all rows have the same ones and there are at least 16 rows; else None."""
     n_rows = shape_of(matrix)[0]
     if n_rows < 16 or len(matrix.indices) % n_rows:
         return None
@@ -128,7 +127,7 @@ def shared_set(matrix: sparse.csr_array) -> Int[Array, " m"] | None:
 
 
 def all_pairs(keys: Int[Array, " n"]) -> tuple[Int[Array, " q"], Int[Array, " q"]]:
-    """Every pair (i, j) of positions with equal keys, i = j too; equal keys stand together."""
+    """Every pair (i, j) of positions with equal keys, including i = j; equal keys must be adjacent."""
     counts = np.diff(np.flatnonzero(np.diff(keys, prepend=-1, append=-1)))
     partners = np.repeat(counts, counts)
     left = np.repeat(np.arange(len(keys)), partners)
@@ -143,4 +142,4 @@ def cache_chunks(n: int, numbers_each: int) -> Iterator[slice]:
 
 
 CHUNK_NUMBERS = 1 << 17
-"""How many float64 a chunk of a batched product holds (1 MB): large enough for BLAS, small enough for the cache."""
+"""Numbers per chunk of a batched product (1 MB): large enough for BLAS, small enough for the cache."""

@@ -1,4 +1,4 @@
-"""Our own threads over chunks, with BLAS at one thread each: faster than BLAS threads, same result for any number."""
+"""Threads over chunks, with BLAS at one thread each: faster than BLAS threads, and the same result for any number."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Item = TypeVar("Item")
 
 
 def for_each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
-    """Call `work` on every item, several at a time; each call must write to a place of its own."""
+    """Call `work` on every item, several at a time; each call must write to its own place."""
     todo = list(items)
     workers = 1 if _users.alone or _users.beside_others else min(len(todo), n_cores())
-    # Also for one item alone: BLAS threads on a tile that fits the cache cost more than they save, and on a busy
+    # Also for a single item: BLAS threads on a tile that fits the cache cost more than they save, and on a busy
     # machine they wait for one another.
     with one_blas_thread():
         if workers <= 1:
@@ -33,10 +33,10 @@ def for_each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
 
 @contextmanager
 def one_blas_thread() -> Generator[None]:
-    """BLAS at one thread: on small matrices its threads cost more than they save, on a busy machine far more.
+    """Set BLAS to one thread: on small matrices its threads cost more than they save, on a busy machine far more.
 
-    The setting is the process's. The first to ask for it sets it and the last to leave takes it back, so callers may be
-    nested and run in several threads.
+    The setting holds for the whole process. The first caller sets it and the last one to leave restores it, so calls
+    may be nested and may come from several threads.
     """
     with _lock:
         if _users.count == 0:
@@ -52,7 +52,7 @@ def one_blas_thread() -> Generator[None]:
 
 
 class _Users:
-    """How many are inside `one_blas_thread`, what takes the setting back, and whether our own threads are off."""
+    """Count of callers inside `one_blas_thread`, the limiter that restores the setting, switches for our threads."""
 
     count = 0
     limiter: Any = None
@@ -65,14 +65,14 @@ _users, _lock = _Users(), Lock()
 
 
 def stay_on_one_core() -> None:
-    """One thread for this process from now on, ours, BLAS's and OpenMP's: for one of several that share the cores."""
+    """Use one thread in this process from now on (ours, BLAS, OpenMP): for one of several processes on shared cores."""
     _users.alone = True
     _users.limit_for_good = ThreadpoolController().limit(limits=1)
 
 
 @contextmanager
 def on_one_core() -> Generator[None]:
-    """One thread inside, ours and BLAS's: for a piece of work beside others that have the other cores."""
+    """Use one thread inside this block (ours and BLAS): for work that runs beside other work on the other cores."""
     with _lock:
         _users.beside_others += 1
     try:
@@ -84,7 +84,7 @@ def on_one_core() -> Generator[None]:
 
 
 def n_cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 

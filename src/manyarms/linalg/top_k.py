@@ -1,6 +1,6 @@
-"""The best columns of a product X Mᵀ, row by row, without the product: tiles, pruning, and running winners.
+"""Top-k: the best columns of a product X Mᵀ, row by row, without forming it: tiles, pruning and running winners.
 
-Quadratic forms of many vectors in many matrices, without forming all the matrices at once.
+Also quadratic forms of many vectors in many matrices, without forming all the matrices at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROWS, COLUMNS = 256, 1024
 """A tile of scores: 2 MB, so that it is still in the cache when its maximum is taken."""
 
 FEW = 32
-"""Up to so many winners are found one after the other in a tile, and more by sorting it."""
+"""Up to this many winners are taken from a tile one by one; more are taken by sorting it."""
 
 Matrices = Callable[[Int[Array, " m"]], Float[Array, "m d d"]]
 
@@ -31,16 +31,16 @@ class Winners:
         self.scores: Float[Array, "n k"] = np.full((n_rows, k), -np.inf)
         self.columns: Int[Array, "n k"] = np.full((n_rows, k), -1, dtype=np.int64)
 
-    def found(self) -> Int[Array, "n k"]:
-        """The winners; refused when a score has overflowed (a row without winners has scores that are no numbers)."""
+    def result(self) -> Int[Array, "n k"]:
+        """The winning columns, or an error if a score has overflowed: a row of NaN scores has no winner."""
         bad = ~np.isfinite(self.scores).all(axis=1)
         if bad.any():
             row = int(np.argmax(bad))
-            raise NumericalError(f"scores overflow in row {row} of contexts. Rescale them.")
+            raise NumericalError(f"scores overflow in row {row} of contexts.", "Rescale the contexts.")
         return self.columns
 
     def offer(self, rows: slice, scores: Float[Array, "b c"], columns: Int[Array, " c"]) -> None:
-        """Let some columns compete; they must ascend, from one offer to the next too."""
+        """Let some columns compete; columns must ascend, also from one offer to the next."""
         if self.scores.shape[1] == 1:
             top = scores.argmax(axis=1)
             best = scores[np.arange(len(scores)), top]
@@ -52,7 +52,7 @@ class Winners:
         contested = np.flatnonzero(scores.max(axis=1) > self.scores[rows, -1])
         scores, names = scores[contested], np.broadcast_to(columns, (len(contested), len(columns)))
         if k <= FEW < len(columns):
-            # A few maxima cost far less than an order of all.
+            # A few maxima cost far less than a full sort.
             scores, names = _largest(scores, columns, k)
         merged = np.concatenate([self.scores[rows][contested], scores], axis=1)
         named = np.concatenate([self.columns[rows][contested], names], axis=1)
@@ -65,7 +65,7 @@ class Winners:
 def _largest(
     scores: Float[Array, "b c"], columns: Int[Array, " c"], k: int
 ) -> tuple[Float[Array, "b k"], Int[Array, "b k"]]:
-    """The k largest of each row, best first and the first among equals, and their columns; `scores` is used up."""
+    """The k largest scores of each row, best first, and their columns; `scores` is overwritten."""
     best, where = np.empty((len(scores), k)), np.empty((len(scores), k), dtype=np.int64)
     everyone = np.arange(len(scores))
     for rank in range(k):
@@ -81,7 +81,7 @@ def best_columns(x: Float[Array, "n d"], means: Float[Array, "K d"], k: int = 1)
 
 
 def best_scores(n_rows: int, n_columns: int, scores: Callable[[slice, slice], Array], k: int = 1) -> Int[Array, "n k"]:
-    """The k columns with the largest scores, row by row, from a function that gives the scores of a tile."""
+    """The k columns with the largest scores, row by row; `scores` gives the scores of a tile."""
     winners, names = Winners(n_rows, k), np.arange(n_columns)
 
     def work(rows: slice) -> None:
@@ -89,7 +89,7 @@ def best_scores(n_rows: int, n_columns: int, scores: Callable[[slice, slice], Ar
             winners.offer(rows, scores(rows, columns), names[columns])
 
     for_each(work, chunks(n_rows, ROWS))
-    return winners.found()
+    return winners.result()
 
 
 def best_lower_bounds(
@@ -121,13 +121,13 @@ def best_lower_bounds(
             winners.offer(rows, _lowered(scores, x[rows], forms, radius, least), names)
 
         for_each(bound, tiles)
-    return winners.found()
+    return winners.result()
 
 
 def _kth_bound_of_the_best_means(
     x: Float[Array, "n d"], means: Float[Array, "K d"], covariances: Matrices, radius: float, k: int
 ) -> Float[Array, " n"]:
-    """A number that the k-th best lower bound of each row cannot fall below."""
+    """A floor for the k-th best lower bound of each row."""
     floor = np.full(len(x), np.inf)
     for column in best_columns(x, means, k).T:
         width = radius * row_norms(x, column, covariances)
@@ -146,7 +146,7 @@ def _lowered(
     radius: float,
     least: Float[Array, " b"],
 ) -> Float[Array, "b c"]:
-    """Lower bounds of the pairs whose score is at least `least` of their row, and -inf for the others."""
+    """Lower bounds of the pairs whose score reaches the row's `least`, and -inf for the others."""
     hopeful = scores >= least[:, None]
     squares = pack_squares(x)
     if np.count_nonzero(hopeful) > scores.size // 10:
@@ -165,13 +165,13 @@ def _lowered(
 def best_of_pairs(
     scores: Float[Array, " p"], indptr: Int[Array, " n1"], columns: Int[Array, " p"], k: int
 ) -> Int[Array, "n k"]:
-    """The k best columns of each row when every row scores a list of its own; -1 fills short rows.
+    """The k best columns of each row, where every row scores its own list of columns; -1 pads short rows.
 
     Args:
-        scores: One a (row, column) pair, rows in order.
-        indptr: Where each row's pairs begin, as in a CSR matrix.
+        scores: One score per (row, column) pair, rows in order.
+        indptr: The position at which each row's pairs begin, as in a CSR matrix.
         columns: The column of each pair.
-        k: How many.
+        k: Number of columns per row.
     """
     n_rows = len(indptr) - 1
     rows = np.repeat(np.arange(n_rows), np.diff(indptr))
@@ -197,8 +197,8 @@ def row_norms(
 
     Args:
         vectors: v.
-        keys: Which matrix belongs to each row.
-        matrices: Gives the matrices of some distinct keys; called for a bounded number at a time.
+        keys: The matrix that belongs to each row.
+        matrices: Gives the matrices of distinct keys; it is called for a bounded number at a time.
     """
     distinct, where = np.unique(keys, return_inverse=True)
     order = np.argsort(where, kind="stable")
@@ -206,11 +206,11 @@ def row_norms(
     out = np.empty(len(vectors))
     for part in chunks(len(distinct), 1024):
         rows = order[bounds[part.start] : bounds[part.stop]]
-        found = matrices(distinct[part])
+        forms = matrices(distinct[part])
         for piece in chunks(len(rows), 1 << 13):
             mine = rows[piece]
             v = vectors[mine]
-            out[mine] = np.einsum("nd,nd->n", np.einsum("nd,nde->ne", v, found[where[mine] - part.start]), v)
+            out[mine] = np.einsum("nd,nd->n", np.einsum("nd,nde->ne", v, forms[where[mine] - part.start]), v)
     return np.sqrt(np.maximum(out, 0.0))
 
 

@@ -26,11 +26,11 @@ def learn_features(
     columns: Sequence[str],
     *,
     categorical: Sequence[str] = (),
-    max_levels: int = 100,
+    max_levels: int,
     standardise: bool = True,
     intercept: bool = True,
 ) -> FeatureMap:
-    """One pass over tables: what kind each column is, means and standard deviations, and the commonest levels.
+    """The feature map of some columns: their kinds, means, standard deviations and commonest levels, in one pass.
 
     Texts and booleans are categories, numbers are numbers unless they are named as categories, lists are embeddings.
 
@@ -38,27 +38,28 @@ def learn_features(
         batches: Tables with these columns, without missing values.
         columns: The context, in order.
         categorical: Columns of whole numbers that are categories, such as ids of cities.
-        max_levels: Levels with a feature of their own at most; the rarer ones share "(other)".
+        max_levels: Most levels with a feature of their own; rarer ones share "(other)".
         standardise: Whether numbers get mean 0 and standard deviation 1.
         intercept: Whether a column of ones comes first.
     """
     strangers = [name for name in categorical if name not in columns]
     if strangers:
-        raise InputError(f"categorical names {strangers[0]!r}, which is not among the columns {list(columns)}.")
-    limit, found = as_count("max_levels", max_levels), dict[str, _Pass]()
+        problem = f"names {strangers[0]!r}, which is not among the columns {list(columns)}."
+        raise InputError(problem, argument="categorical")
+    limit, seen = as_count("max_levels", max_levels), dict[str, _Column]()
     for batch in batches:
         for name in columns:
             column = column_of(batch, name)
-            if name not in found:
-                found[name] = _begin(name, column, name in categorical, limit, standardise)
-            found[name].take(column)
-    if columns and not found:
+            if name not in seen:
+                seen[name] = _begin(name, column, name in categorical, limit, standardise)
+            seen[name].take(column)
+    if columns and not seen:
         raise InputError("there are no rows to learn features from.")
-    return FeatureMap([found[name].feature() for name in columns], intercept=intercept)
+    return FeatureMap([seen[name].feature() for name in columns], intercept=intercept)
 
 
-class _Pass(ABC):
-    """What one column has shown so far."""
+class _Column(ABC):
+    """One column, as far as it has been read."""
 
     @abstractmethod
     def take(self, column: pa.ChunkedArray) -> None: ...
@@ -67,7 +68,7 @@ class _Pass(ABC):
     def feature(self) -> Feature: ...
 
 
-def _begin(name: str, column: pa.ChunkedArray, categorical: bool, max_levels: int, standardise: bool) -> _Pass:
+def _begin(name: str, column: pa.ChunkedArray, categorical: bool, max_levels: int, standardise: bool) -> _Column:
     import pyarrow as pa  # noqa: PLC0415
 
     kind = column.type
@@ -76,22 +77,22 @@ def _begin(name: str, column: pa.ChunkedArray, categorical: bool, max_levels: in
     lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     texts = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_boolean(kind)
     if texts or (categorical and pa.types.is_integer(kind)):
-        return _Levels(name, max_levels)
+        return _LevelColumn(name, max_levels)
     if lists:
-        return _Lists(name)
+        return _ListColumn(name)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _ColumnMoments(name, standardise)
+        return _NumberColumn(name, standardise)
     if pa.types.is_null(kind):
         raise InputError(
             f"column {name} has no values: there are no rows to learn features from, or it is always empty."
         )
     raise DataTypeError(
-        f"column {name} has type {kind}, which is no number, text or list of numbers. "
-        "Make numbers of it first, such as the hour of a time."
+        f"column {name} has type {kind}, which is not a number, text or list of numbers.",
+        "Make numbers of it first, such as the hour of a time.",
     )
 
 
-class _ColumnMoments(_Pass):
+class _NumberColumn(_Column):
     """Mean and variance, merged batch by batch (Chan et al.): no cancellation when numbers are far from zero."""
 
     def __init__(self, name: str, standardise: bool):
@@ -112,12 +113,12 @@ class _ColumnMoments(_Pass):
         if not self._standardise or self._count == 0:
             return Numeric(self._name)
         spread = float(np.sqrt(self._square / self._count))
-        # A constant column says nothing; zero it is, rather than a division by rounding errors.
+        # A constant column says nothing: it becomes zero, rather than rounding errors divided by one another.
         tiny = 1e-12 * max(abs(self._mean), 1.0)
         return Numeric(self._name, self._mean, spread if spread > tiny else 1.0)
 
 
-class _Levels(_Pass):
+class _LevelColumn(_Column):
     def __init__(self, name: str, max_levels: int):
         self._name, self._max_levels = name, max_levels
         self._counts = Counter[Level]()
@@ -128,8 +129,8 @@ class _Levels(_Pass):
         self._counts.update(dict(zip(distinct, counts.tolist(), strict=True)))
         if len(self._counts) > MAX_DISTINCT:
             raise InputError(
-                f"column {self._name} has more than {MAX_DISTINCT:,} distinct values: an id is no feature. Leave it "
-                "out."
+                f"column {self._name} has more than {MAX_DISTINCT:,} distinct values: an id is not a feature.",
+                "Leave it out.",
             )
 
     def feature(self) -> Feature:
@@ -138,7 +139,7 @@ class _Levels(_Pass):
         return Categorical(self._name, tuple(sorted(common, key=lambda level: (str(type(level)), level))))
 
 
-class _Lists(_Pass):
+class _ListColumn(_Column):
     def __init__(self, name: str):
         self._name = name
         self._size: int | None = None

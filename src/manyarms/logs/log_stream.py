@@ -1,4 +1,4 @@
-"""Logs bigger than memory: read batch by batch, again for every pass."""
+"""Logs larger than memory, read batch by batch, again for every pass."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from manyarms.logs.row_reader import AgeRule, DroppedRows, RowReader
 from manyarms.logs.sources import Source, give_back_memory
 
 BATCH = 1 << 15
-"""Rows that are read at a time unless something else is asked for: a few megabytes, which are soon used again."""
+"""Rows that are read at a time by default: a few megabytes, which are soon used again."""
 
 
 class LogStream:
-    """Rounds that are read when they are needed. What consumes logs by `batches()` takes it in place of `LoggedData`.
+    """Rounds that are read when they are needed; it can take the place of `LoggedData` wherever batches are consumed.
 
     Args:
-        source: Where rows come from.
-        reader: How they become rounds.
+        source: The rows.
+        reader: Makes rounds of them.
     """
 
     def __init__(self, source: Source, reader: RowReader):
@@ -36,7 +36,7 @@ class LogStream:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Which rounds these are: all of these files as they are now, or those in them after some time."""
+        """The fingerprint of these rounds: all of the files as they are now, or the rounds after some time."""
         after = None if self.reader.age is None else self.reader.age.after
         known = self.source.identity if after is None else f"{self.source.identity} after {after.isoformat()}"
         return Fingerprint(blake2b(known.encode(), digest_size=16).hexdigest(), 1)
@@ -48,19 +48,19 @@ class LogStream:
 
     @property
     def features(self) -> FeatureMap:
-        """From context columns to φ(x)."""
+        """The map from context columns to φ(x)."""
         return self.reader.features
 
     @property
     def catalog(self) -> Catalog | None:
-        """From ids to action numbers."""
+        """The map from ids to action numbers."""
         return self.reader.catalog
 
     @property
     def dropped(self) -> DroppedRows:
-        """How many rows were left out, and why; known after a pass over all of them."""
+        """The number of rows left out, by reason; known after a pass over all of them."""
         if self._dropped is None:
-            raise InputError("rows that are left out are counted while reading: go through batches() to the end first.")
+            raise InputError("rows that are left out are counted while reading.", "Read batches() to the end first.")
         return self._dropped
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ class LogStream:
         return LogStream(self.source, replace(self.reader, age=replace(age, half_life=None)))
 
     def note_dropped(self, dropped: DroppedRows) -> None:
-        """What a pass over all rows, here or elsewhere, has left out."""
+        """Keep the count of rows that a full pass, here or in other processes, has left out."""
         self._dropped = dropped
 
     def collect(self) -> LoggedData:
@@ -110,7 +110,7 @@ class LogStream:
 
 
 def joined(parts: list[LoggedData], stream: LogStream) -> LoggedData:
-    """Several logs of one stream as one."""
+    """The batches of a stream as one log."""
     import numpy as np  # noqa: PLC0415
 
     if not parts:

@@ -1,12 +1,12 @@
-"""The door for catalogs that are tables or files."""
+"""Catalogs read from tables or files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from manyarms._base.options import CatalogOptions, takes, with_defaults
 from manyarms.core.catalog import Catalog
 from manyarms.core.feature_map import OTHER
 from manyarms.errors import DataTypeError
@@ -17,45 +17,35 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_catalog(
-    catalog: Any,
-    id: str,
-    *,
-    category: str | None = None,
-    tags: str | None = None,
-    taxonomy: str | Sequence[str] | None = None,
-    embedding: str | Sequence[str] | None = None,
-    separator: str = "|",
-    other: bool = False,
-) -> Catalog:
-    """Every action there is, with what is known of it, from a table or from files; columns are mapped by name.
+@takes(CatalogOptions)
+def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpack[CatalogOptions]) -> Catalog:
+    """The catalog of all actions, with what is known of each, from a table or from files.
 
     Args:
         catalog: A table of pandas, Polars or Arrow; a Parquet, CSV or Arrow file, a folder or a glob; or Arrow batches.
         id: The column of action ids, each once.
-        category: A column with one label for each action.
-        tags: A column with several: lists, or texts joined by the separator.
-        taxonomy: A column for each level from the top down; or one with the whole path, as lists or joined texts.
-        embedding: A column of lists of numbers; or several columns of numbers.
-        separator: What joins labels in a text.
         other: Add an action "(other)" of which nothing is known, for `read_logs(..., unknown="other")`.
+        options: The columns that say what actions have in common: `category`, one label per action; `tags`, several
+            labels, as lists or as texts joined by the `separator`; `taxonomy`, one column per level from the top down,
+            or one column with the whole path; `embedding`, one column of lists of numbers, or several of numbers.
 
     Raises:
         InputError: Naming the column, the first bad row and a way out.
     """
     import pyarrow as pa  # noqa: PLC0415
 
-    levels, numbers = ([one] if isinstance(one, str) else list(one or ()) for one in (taxonomy, embedding))
-    names = [id, *(name for name in (category, tags) if name is not None), *levels, *numbers]
+    given = with_defaults("read_catalog", options, CatalogOptions)
+    levels, numbers = (_as_list(columns) for columns in (given.taxonomy, given.embedding))
+    names = [id, *(name for name in (given.category, given.tags) if name is not None), *levels, *numbers]
     source = as_source(catalog)
     source.need(names)
     batches = list(source.batches(names, BATCH))
     table = pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in names})
     ids = table[id].to_pylist()
     columns: dict[str, list[Any] | None] = {
-        "categories": None if category is None else table[category].to_pylist(),
-        "tags": None if tags is None else _labels(tags, table[tags], separator),
-        "paths": _paths(table, levels, separator) if levels else None,
+        "categories": None if given.category is None else table[given.category].to_pylist(),
+        "tags": None if given.tags is None else _labels(given.tags, table[given.tags], given.separator),
+        "paths": _paths(table, levels, given.separator) if levels else None,
         "embeddings": _embeddings(table, numbers) if numbers else None,
     }
     if other and OTHER not in ids:
@@ -64,8 +54,12 @@ def read_catalog(
     return Catalog(ids, **columns)
 
 
+def _as_list(columns: Any) -> list[str]:
+    return [columns] if isinstance(columns, str) else list(columns or ())
+
+
 def _labels(name: str, column: pa.ChunkedArray, separator: str) -> list[Any]:
-    """Several labels a row: lists as they are, texts split; None where there is none."""
+    """Several labels per row: lists as they are, texts split; None where there is none."""
     import pyarrow as pa  # noqa: PLC0415
 
     if _is_list(column.type):
@@ -84,7 +78,7 @@ def _paths(table: pa.Table, levels: list[str], separator: str) -> list[Any]:
 
 
 def _embeddings(table: pa.Table, columns: list[str]) -> list[Any]:
-    """A list of numbers a row, None where it is missing."""
+    """A list of numbers per row, None where it is missing."""
     import pyarrow as pa  # noqa: PLC0415
 
     if len(columns) == 1 and _is_list(table[columns[0]].type):

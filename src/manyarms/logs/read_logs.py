@@ -1,13 +1,14 @@
-"""The door for logs that are tables or files."""
+"""Logs read from tables or files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from manyarms._base.checks import as_count, as_instance, rows_from
 from manyarms._base.option_values import Missing, Unknown
+from manyarms._base.options import LogOptions, takes, with_defaults
 from manyarms.core.arrow_columns import codes_of, column_of, whole_numbers_of
 from manyarms.core.catalog import Catalog
 from manyarms.core.feature_map import OTHER, FeatureMap
@@ -21,7 +22,11 @@ from manyarms.logs.sources import Source, TableSource, as_source
 if TYPE_CHECKING:
     import pyarrow as pa
 
+MOST_NUMBERED, MOST_NUMBERED_PER_ROW = 10_000_000, 100
+"""Beyond both of these, the largest number is somebody's id and does not count actions."""
 
+
+@takes(LogOptions)
 def read_logs(
     logs: Any,
     context: str | Sequence[str],
@@ -30,24 +35,15 @@ def read_logs(
     propensity: str | None = None,
     catalog: Catalog | None = None,
     *,
-    weight: str | None = None,
-    group: str | None = None,
-    time: str | None = None,
     features: FeatureMap | None = None,
-    categorical: str | Sequence[str] = (),
-    max_levels: int = 100,
     n_actions: int | None = None,
-    missing: Missing = "refuse",
-    unknown: Unknown = "refuse",
-    half_life: timedelta | None = None,
-    maturity: timedelta | None = None,
-    now: datetime | None = None,
     after: datetime | None = None,
+    **options: Unpack[LogOptions],
 ) -> LoggedData | LogStream:
     """Rounds from a table (`LoggedData`), or from files and batches, which are read as they are needed (`LogStream`).
 
     Columns are mapped by name. Context columns become features: numbers are standardised, texts one-hot with an
-    "(other)", lists of numbers taken as they are, and a column of ones comes first; what is learned for that from these
+    "(other)", lists of numbers taken as they are, and a column of ones comes first. What is learned for that from these
     rows, in one pass, is the `FeatureMap` that the posterior keeps.
 
     Args:
@@ -58,50 +54,51 @@ def read_logs(
         reward: The column of rewards.
         propensity: The column of the logging policy's probabilities, if there is one.
         catalog: All actions by id. Without one, ids are action numbers, or texts that are numbered in their order.
-        weight: A column that says how often a row counts.
-        group: A column of users or sessions.
-        time: A column of times; needed for `half_life`, `maturity` and `after`.
-        features: A map learned before, to be used again; None to learn one here.
-        categorical: Context columns of whole numbers that are categories.
-        max_levels: Levels of a category with a feature of their own at most.
+        features: A feature map learned before, to be used again; None to learn one here.
         n_actions: K, when ids are action numbers; by default one more than the largest.
-        missing: "refuse" a row that lacks a value, or "drop" it; what is dropped is counted.
-        unknown: "refuse" an action that is not in the catalog, "drop" its rows, or count it as the action "(other)",
-            which the catalog must then list.
-        half_life: A round this old counts half.
-        maturity: Rounds younger than this are left out, since their rewards may still come in.
-        now: What ages are counted from; by default the time of this call.
-        after: Rounds at this time or before are left out, for instance since a model has them.
+        after: Rounds at this time or before are left out, for instance because a model has them already.
+        options: How rows become rounds; see `LogOptions`. The columns `weight` (how often a row counts), `group` (the
+            user or session) and `time`; the context columns of whole numbers that are `categorical`, and the
+            `max_levels` of a category (100) with a feature of their own. `missing`: "refuse" a row that lacks a value,
+            or "drop" it. `unknown`: "refuse" an action that is not in the catalog, "drop" its rows, or count it as the
+            action "(other)", which the catalog must then list. Rows that are dropped are counted. `half_life`: a round
+            this old counts half. `maturity`: younger rounds are left out, since their rewards may still come in. `now`:
+            the time from which ages are counted, by default that of this call.
 
     Raises:
         InputError: Naming the column, the row and a way out.
     """
+    given = with_defaults("read_logs", options, LogOptions)
     source = as_source(logs)
     # A text is a sequence of its letters, which nobody means.
-    context, categorical = ((names,) if isinstance(names, str) else names for names in (context, categorical))
-    roles = ColumnRoles(tuple(context), action, reward, propensity, weight, group, time)
+    context, categorical = ((names,) if isinstance(names, str) else names for names in (context, given.categorical))
+    roles = ColumnRoles(tuple(context), action, reward, propensity, given.weight, given.group, given.time)
     source.need(roles.columns)
-    for name, value, allowed in (("missing", missing, Missing), ("unknown", unknown, Unknown)):
+    for name, value, allowed in (("missing", given.missing, Missing), ("unknown", given.unknown, Unknown)):
         if value not in get_args(allowed):
-            choice = " or ".join(f'"{one}"' for one in get_args(allowed))
-            raise InputError(f"{name} must be {choice}; got {value!r}.")
-    age = _age(roles, half_life, maturity, now, after)
+            choice = " or ".join(f'"{word}"' for word in get_args(allowed))
+            raise InputError(f"must be {choice}; got {value!r}.", argument=name)
+    age = _age_rule(given, after)
     if features is None:
-        rows = _complete_rows(source, roles, missing)
-        features = learn_features(rows, roles.context, categorical=categorical, max_levels=max_levels)
+        rows = _complete_rows(source, roles, given.missing)
+        features = learn_features(rows, roles.context, categorical=categorical, max_levels=given.max_levels)
     elif as_instance("features", features, FeatureMap, "a FeatureMap").columns != roles.context:
-        raise InputError(f"features reads the columns {features.columns}; context names {roles.context}.")
+        problem = f"reads the columns {features.columns}; context names {roles.context}."
+        raise InputError(problem, argument="features")
     if catalog is None:
-        catalog, n_actions = _numbered(source, roles, missing, n_actions)
+        catalog, n_actions = _numbered(source, roles, given.missing, n_actions)
     else:
         catalog = as_instance("catalog", catalog, Catalog, "a Catalog")
         n_actions = catalog.n_actions
-    if unknown == "other" and (catalog is None or catalog.find([OTHER])[0] < 0):
+    if given.unknown == "other" and (catalog is None or catalog.find([OTHER])[0] < 0):
         raise InputError(
-            f'unknown="other" needs an action {OTHER!r} to count unknown ones as. Pass a catalog that lists it, as in '
-            "ma.read_catalog(..., other=True)."
+            f"needs an action {OTHER!r} to count unknown ones as.",
+            "Pass a catalog that lists it, as in ma.read_catalog(..., other=True).",
+            argument='unknown="other"',
+            flag_remedy="Fit with --catalog and --unknown other, which adds it.",
         )
-    stream = LogStream(source, RowReader(roles, features, n_actions, catalog, missing, unknown, age))
+    reader = RowReader(roles, features, n_actions, catalog, given.missing, given.unknown, age)
+    stream = LogStream(source, reader)
     return stream.collect() if isinstance(source, TableSource) else stream
 
 
@@ -116,7 +113,7 @@ def _complete_rows(source: Source, roles: ColumnRoles, missing: Missing) -> Iter
 def _numbered(
     source: Source, roles: ColumnRoles, missing: Missing, n_actions: int | None
 ) -> tuple[Catalog | None, int]:
-    """Ids that are action numbers count themselves; texts are numbered in their order."""
+    """Actions without a catalog: numbers count themselves, texts are numbered in their order."""
     import pyarrow as pa  # noqa: PLC0415
 
     if n_actions is not None:
@@ -133,36 +130,35 @@ def _numbered(
         catalog = Catalog(sorted(texts, key=str))
         return catalog, catalog.n_actions
     if largest < 0:
-        raise InputError("there are no rows, so it is not known how many actions there are; pass catalog=.")
-    if largest >= max(MOST_NUMBERED, MOST_NUMBERED_A_ROW * n_rows):
+        raise InputError("there are no rows, so the number of actions is not known.", "Pass a catalog.")
+    if largest >= max(MOST_NUMBERED, MOST_NUMBERED_PER_ROW * n_rows):
         raise ActionError(
             f"column {roles.action} holds the id {largest}, and without a catalog ids are action numbers 0, 1, 2, ..., "
-            "so there would be as many actions. Pass catalog= with all ids, those never logged too."
+            "so there would be as many actions.",
+            "Pass a catalog with all ids, including those never logged.",
         )
     return None, largest + 1
 
 
-MOST_NUMBERED, MOST_NUMBERED_A_ROW = 10_000_000, 100
-"""Beyond both of these, the largest number is somebody's id and does not count actions."""
-
-
-def _age(
-    roles: ColumnRoles,
-    half_life: timedelta | None,
-    maturity: timedelta | None,
-    now: datetime | None,
-    after: datetime | None,
-) -> AgeRule | None:
-    if half_life is None and maturity is None and after is None:
+def _age_rule(given: Any, after: datetime | None) -> AgeRule | None:
+    if given.half_life is None and given.maturity is None and after is None:
         return None
-    if roles.time is None:
-        raise InputError("half_life and maturity need to know when a round was (as after does): pass time=.")
-    for name, moment in (("now", now), ("after", after)):
-        if moment is not None and not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise DataTypeError(f"{name} must be a datetime, as in datetime(2024, 5, 1); got {moment!r}.")
-    for name, span in (("half_life", half_life), ("maturity", maturity)):
-        if span is not None and not isinstance(span, timedelta):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise DataTypeError(f"{name} must be a timedelta, as in timedelta(days=14); got {span!r}.")
+    if given.time is None:
+        raise InputError(
+            "need to know when a round was (as after does).",
+            'Name the column of times, as in time="at".',
+            argument="half_life and maturity",
+            flag_remedy="Name the column of times with --time.",
+        )
+    for name, moment in (("now", given.now), ("after", after)):
+        if moment is not None and not isinstance(moment, datetime):
+            problem = f"must be a datetime, as in datetime(2024, 5, 1); got {moment!r}."
+            raise DataTypeError(problem, argument=name)
+    for name, span in (("half_life", given.half_life), ("maturity", given.maturity)):
+        if span is not None and not isinstance(span, timedelta):
+            problem = f"must be a timedelta, as in timedelta(days=14); got {span!r}."
+            raise DataTypeError(problem, argument=name)
         if span is not None and span.total_seconds() <= 0:
-            raise InputError(f"{name} must be a positive timedelta; got {span!r}.")
-    return AgeRule(now or datetime.now().astimezone(), half_life, maturity, after, by_clock=now is None)
+            raise InputError(f"must be a positive timedelta; got {span!r}.", argument=name)
+    now = given.now or datetime.now().astimezone()
+    return AgeRule(now, given.half_life, given.maturity, after, by_clock=given.now is None)

@@ -1,4 +1,4 @@
-"""From the columns of a table to logged rounds: roles, ids, missing values, time."""
+"""Rounds made from the columns of a table: the role of each column, ids, missing values, ages."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """Which column is what.
+    """The column that each part of a round comes from.
 
     Attributes:
-        context: What is known before an action is chosen.
-        action: The id of the action.
-        reward: What came back.
-        propensity: The logging policy's probability of the action, if it was logged.
-        weight: How often a row counts.
-        group: The user or session.
-        time: When it was.
+        context: The columns that are known before an action is chosen.
+        action: The column of action ids.
+        reward: The column of rewards.
+        propensity: The column of the logging policy's probability of the action, if it was logged.
+        weight: The column that says how often a row counts.
+        group: The column of users or sessions.
+        time: The column of times.
     """
 
     context: tuple[str, ...]
@@ -47,21 +47,21 @@ class ColumnRoles:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All of them, each once."""
+        """The names of all columns, each once."""
         single = (self.action, self.reward, self.propensity, self.weight, self.group, self.time)
         return tuple(dict.fromkeys([*self.context, *(name for name in single if name is not None)]))
 
 
 @dataclass(frozen=True)
 class AgeRule:
-    """What the age of a round does to it.
+    """The effect that the age of a round has on it.
 
     Attributes:
-        now: What ages are counted from.
+        now: The time from which ages are counted.
         half_life: A round this old counts half, one twice as old a quarter; None for no such decay.
         maturity: Younger rounds are left out, since their rewards may still come in; None for none.
         after: Rounds at this time or before are left out, since they were counted already; None for none.
-        by_clock: Whether `now` was read from the clock, and so stands for local time where times have no zone.
+        by_clock: True where `now` was read from the clock, and so stands for local time where times have no zone.
     """
 
     now: datetime
@@ -84,12 +84,12 @@ class DroppedRows(Saved):
     """Rows that were left out, by reason, and those that stayed as something else.
 
     Attributes:
-        missing: Some value was missing.
-        unknown: The action is not in the catalog.
-        immature: Too young.
-        counted: In an earlier fit or update.
-        mapped: Not left out: the action is not in the catalog, and counts as its "(other)".
-        ahead: Not left out: later than `now`, and so counted in full where older rounds count less.
+        missing: Rows that lack a value.
+        unknown: Rows whose action is not in the catalog.
+        immature: Rows that are too young.
+        counted: Rows that were in an earlier fit or update.
+        mapped: Rows that stayed: their action is not in the catalog, and counts as its "(other)".
+        ahead: Rows that stayed: they are later than `now`, and count in full where older ones count less.
     """
 
     saved_as = "dropped"
@@ -105,22 +105,22 @@ class DroppedRows(Saved):
 
     @property
     def total(self) -> int:
-        """All that were left out."""
+        """The number of rows that were left out."""
         return self.missing + self.unknown + self.immature + self.counted
 
 
 @dataclass(frozen=True)
 class RowReader:
-    """How the rows of a table become rounds; plain data, so that it travels to other processes.
+    """Makes rounds of the rows of a table; plain data, so that it can be sent to other processes.
 
     Attributes:
-        roles: Which column is what.
-        features: From context columns to φ(x).
+        roles: The column that each part of a round comes from.
+        features: The map from context columns to φ(x).
         n_actions: K.
-        catalog: From ids to action numbers; None when the column holds action numbers.
+        catalog: The map from ids to action numbers; None when the column holds action numbers.
         missing: What to do with a row that lacks a value.
         unknown: What to do with an action that is not in the catalog.
-        age: What the age of a round does to it; None for nothing.
+        age: The effect that the age of a round has on it; None for none.
     """
 
     roles: ColumnRoles
@@ -132,7 +132,7 @@ class RowReader:
     age: AgeRule | None = None
 
     def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, DroppedRows]:
-        """The rounds of a batch, and how many rows were left out."""
+        """The rounds of a batch, and the rows that were left out."""
         table, missing = complete(batch, self.roles.columns, self.missing)
         aged = self._aged(table)
         wanted = aged.mature & aged.fresh
@@ -173,27 +173,29 @@ class RowReader:
         return None if name is None else numbers_of(name, column_of(table, name))
 
     def _actions(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"]]:
-        """Action numbers, and which rows have one."""
+        """Action numbers, and a mask of the rows that have one."""
         name = self.roles.action
         column = column_of(table, name)
         if self.catalog is None:
-            found = as_actions(name, whole_numbers_of(name, column))
-            known = found < self.n_actions
+            actions = as_actions(name, whole_numbers_of(name, column))
+            known = actions < self.n_actions
         else:
             codes, ids = codes_of(column)
             numbers = self.catalog.find(ids)
-            found = numbers[codes] if len(ids) else np.empty(0, dtype=np.int64)
-            known = found >= 0
+            actions = numbers[codes] if len(ids) else np.empty(0, dtype=np.int64)
+            known = actions >= 0
         if self.unknown == "refuse" and not known.all():
             row = int(np.argmin(known))
             raise ActionError(
                 f"{row_name(row)} has {column[row].as_py()!r} in column {name}, which is not in the catalog of "
-                f'{self.n_actions:,} actions. Put it there, or pass unknown="drop" or unknown="other".'
+                f"{self.n_actions:,} actions.",
+                'Put it there, or pass unknown="drop" or unknown="other".',
+                flag_remedy="Put it there, or pass --unknown drop or --unknown other.",
             )
-        return found, known
+        return actions, known
 
     def _aged(self, table: pa.Table) -> _RowAges:
-        """What its age does to each row."""
+        """The effect of age on each row."""
         everyone = np.ones(table.num_rows, dtype=bool)
         if self.age is None or self.roles.time is None:
             return _RowAges(None, everyone, everyone, ~everyone)
@@ -207,7 +209,7 @@ class RowReader:
 
 
 class _RowAges(NamedTuple):
-    """By how much less each row counts; which rows are old enough, not counted before, and later than now."""
+    """The weight of each row, and masks of rows that are old enough, not counted before, and later than now."""
 
     decay: Float[Array, " n"] | None
     mature: Bool[Array, " n"]
@@ -219,7 +221,7 @@ _REASONS = tuple(field.name for field in fields(DroppedRows))
 
 
 def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) -> tuple[pa.Table, int]:
-    """Rows that lack nothing, and how many do; NaN counts as missing."""
+    """The rows that lack no value, and the number of those that do; NaN counts as missing."""
     import pyarrow as pa  # noqa: PLC0415
 
     table = pa.Table.from_batches([batch]).select(list(columns))
@@ -238,7 +240,11 @@ def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) ->
     if missing == "refuse":
         row = int(np.argmin(fine))
         name = next(name for name in columns if not _present(table.column(name).slice(row, 1)).all())
-        raise NonFiniteError(f'column {name} is missing in {row_name(row)}. Fill it in, or pass missing="drop".')
+        raise NonFiniteError(
+            f"column {name} is missing in {row_name(row)}.",
+            'Fill it in, or pass missing="drop".',
+            flag_remedy="Fill it in, or pass --missing drop.",
+        )
     keep_rows(fine)
     return table.filter(fine), int((~fine).sum())
 
@@ -252,14 +258,14 @@ def _present(column: pa.ChunkedArray) -> Bool[Array, " n"]:
 
 
 def seconds_between(earlier: datetime, later: datetime) -> float:
-    """How long it is from one moment to another; where one has no time zone, both are taken by the local clock."""
+    """Seconds from one moment to another; where one has no time zone, both are taken by the local clock."""
     if (earlier.tzinfo is None) != (later.tzinfo is None):
         earlier, later = _local(earlier), _local(later)
     return (later - earlier).total_seconds()
 
 
 def _local(moment: datetime) -> datetime:
-    """What a clock without a time zone shows here."""
+    """A moment as a clock without a time zone shows it here."""
     return moment if moment.tzinfo is None else moment.astimezone().replace(tzinfo=None)
 
 
@@ -272,12 +278,12 @@ def _groups(name: str, column: pa.ChunkedArray) -> Int[Array, " n"]:
     from hashlib import blake2b  # noqa: PLC0415
 
     codes, distinct = codes_of(column)
-    digests = [int.from_bytes(blake2b(str(one).encode(), digest_size=7).digest(), "big") for one in distinct]
+    digests = [int.from_bytes(blake2b(str(text).encode(), digest_size=7).digest(), "big") for text in distinct]
     return np.array(digests, dtype=np.int64)[codes] if digests else np.empty(0, dtype=np.int64)
 
 
 def _ages(name: str, column: pa.ChunkedArray, age: AgeRule) -> Float[Array, " n"]:
-    """In seconds, counted back from `age.now`."""
+    """Ages in seconds, counted back from `age.now`."""
     import pyarrow as pa  # noqa: PLC0415
 
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
@@ -289,13 +295,15 @@ def _ages(name: str, column: pa.ChunkedArray, age: AgeRule) -> Float[Array, " n"
         now = _local(now)
     if zone is not None and now.tzinfo is None:
         raise InputError(
-            f"now must have a time zone, as column {name} has ({zone}); got {now.isoformat()}. Write it with one, as "
-            f"in {now.isoformat()}+00:00."
+            f"must have a time zone, as column {name} has ({zone}); got {now.isoformat()}.",
+            f"Write it with one, as in {now.isoformat()}+00:00.",
+            argument="now",
         )
     if zone is None and now.tzinfo is not None:
         raise InputError(
-            f"now must have no time zone, as column {name} has none; it is {now.isoformat(timespec='seconds')}. "
-            "Pass now= by the clock of the column, as in 2024-05-01T03:00:00."
+            f"must have no time zone, as column {name} has none; it is {now.isoformat(timespec='seconds')}.",
+            "Write it by the clock of the column, as in 2024-05-01T03:00:00.",
+            argument="now",
         )
     moments = column.cast(pa.timestamp("us", tz=zone), safe=False).to_numpy().astype("datetime64[us]")
     plain = now.astimezone(UTC).replace(tzinfo=None) if now.tzinfo else now

@@ -1,11 +1,11 @@
-"""Builders of priors, each returning a `HierarchicalGaussian`; `a + b` is the prior of a sum of two.
+"""Builders of priors, each returning a `HierarchicalGaussian`; `a + b` is the prior of the sum of two.
 
-What is known of the actions picks the builder: a category (`from_categories`), several tags (`from_tags`), a place in a
-tree (`from_taxonomy`), a vector (`from_embeddings` for clusters, `linear_in_embeddings`), a few directions that matter
-(`low_rank`), all covariances (`from_joint`), or nothing (`independent`, `ridge`). The first argument is a `Catalog` or
-the plain array; `effect_std` and `action_std` are scales to start from; `shared_std` adds an effect that all actions
-share; actions without the metadata share an effect of their own and are counted in `prior.effects`. `from_catalog`
-picks one of them by name, and `new_actions` says what its prior makes of actions that are added later.
+Choose the builder by what is known about the actions: a category (`from_categories`), several tags (`from_tags`), a
+place in a tree (`from_taxonomy`), a vector (`from_embeddings` for clusters, `linear_in_embeddings`), a few directions
+that matter (`low_rank`), all covariances (`from_joint`), or nothing (`independent`, `ridge`). The first argument is a
+`Catalog` or a plain array. `effect_std` and `action_std` are the scales that learning starts from. `shared_std` adds an
+effect that all actions share. Actions without the metadata share one effect and are counted in `prior.effects`.
+`from_catalog` picks a builder by name, and `new_actions` extends its prior to actions that are added later.
 """
 
 from manyarms.priors.categories import from_categories, from_tags

@@ -1,4 +1,4 @@
-"""Soft and hard clusters of embeddings, with their means and variances: scikit-learn, fitted to few rows."""
+"""Soft and hard clusters of embeddings, with their means and variances, by scikit-learn."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from manyarms._base.checks import Array
 from manyarms.errors import NumericalError, RangeError
 
 MAX_STEPS = 1000
-"""Of EM and of k-means; far above what they usually need."""
+"""Iterations of EM and of k-means; far above what they usually need."""
 
 ROWS_EACH = 5
-"""How many distinct rows a component must have on average when their number is chosen."""
+"""Distinct rows per component, on average, when the number of components is chosen."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Clusters:
         variances: (C, e), none below the floor.
         shares: (C,), which sum to one.
         weigh: Rows to memberships (n, C), each row summing to one.
-        bic: -2 log likelihood + parameters log n; of the assigned clusters where they are hard.
-        converged: Whether the fit came to rest.
+        bic: -2 log likelihood + parameters log n; for hard clusters with the likelihood of the assigned cluster.
+        converged: True if the fit converged.
     """
 
     means: Float[Array, "C e"]
@@ -55,38 +55,42 @@ def find_clusters(
     floor: float,
     rng: np.random.Generator,
 ) -> Clusters:
-    """As many clusters as asked for, or as BIC prefers.
+    """As many clusters as requested, or as BIC prefers.
 
     Args:
         rows: Centred and scaled.
         n_components: C, or None.
         fit: `gaussian_mixture` or `k_means`.
         max_components: The most that BIC may choose, but only as many as have `ROWS_EACH` distinct rows on average: a
-            component for a single row has no variance but the floor, and so a density as high as one likes.
+            component with a single row has no variance but the floor, so its density has no limit.
         floor: The least variance.
-        rng: Where the integer seeds for scikit-learn come from.
+        rng: Draws the integer seeds for scikit-learn.
     """
     n_distinct = len(np.unique(rows, axis=0))
     if n_components is not None:
         if n_components > n_distinct:
             raise RangeError(
-                f"n_components must be at most {n_distinct}, the number of distinct embeddings among the "
-                f"{len(rows)} rows used; got {n_components}. Pass fewer, or a larger max_rows if there are more rows."
+                f"must be at most {n_distinct}, the number of distinct embeddings among the {len(rows)} rows used; "
+                f"got {n_components}.",
+                "Pass fewer, or a larger max_rows if there are more rows.",
+                argument="n_components",
+                flag_remedy="Pass fewer.",
             )
-        found = _fitted(rows, n_components, fit, floor, rng)
-        if not found.converged:
+        clusters = _fit_clusters(rows, n_components, fit, floor, rng)
+        if not clusters.converged:
             raise NumericalError(
-                f"{n_components} components did not come to rest in {MAX_STEPS} steps. Pass fewer n_components, "
-                'a larger variance_floor, or method="kmeans".'
+                f"{n_components} components did not converge in {MAX_STEPS} steps.",
+                'Pass fewer n_components, a larger variance_floor, or method="kmeans".',
+                flag_remedy="Pass fewer --components.",
             )
-        return found
+        return clusters
     most = min(max_components, max(1, n_distinct // ROWS_EACH))
-    candidates = [_fitted(rows, count, fit, floor, rng) for count in range(1, most + 1)]
-    # One component always comes to rest.
-    return min((one for one in candidates if one.converged), key=lambda one: one.bic)
+    candidates = [_fit_clusters(rows, count, fit, floor, rng) for count in range(1, most + 1)]
+    # One component always converges.
+    return min((clusters for clusters in candidates if clusters.converged), key=lambda clusters: clusters.bic)
 
 
-def _fitted(rows: Float[Array, "n e"], count: int, fit: Fit, floor: float, rng: np.random.Generator) -> Clusters:
+def _fit_clusters(rows: Float[Array, "n e"], count: int, fit: Fit, floor: float, rng: np.random.Generator) -> Clusters:
     seed = int(rng.integers(2**31 - 1))
     # One component is the mean and the variance, whatever the method; scikit-learn refuses a single row.
     if count == 1:
@@ -98,9 +102,9 @@ def _fitted(rows: Float[Array, "n e"], count: int, fit: Fit, floor: float, rng: 
 def _quietly() -> Generator[None]:
     from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
 
-    # So few rows are no work for several threads, which on a busy machine would only wait for one another.
+    # So few rows are not worth several threads, which on a busy machine would only wait for one another.
     with warnings.catch_warnings(), threadpool_limits(limits=1):
-        # Said by `converged`, and acted upon.
+        # `converged` carries this, and `find_clusters` acts on it.
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
 

@@ -1,7 +1,4 @@
-"""A prior in which actions are alike as far as they belong to the same clusters of embeddings.
-
-A prior in which the weights of an action are linear in its embedding.
-"""
+"""Priors from embeddings: actions of one cluster are alike, or weights are linear in the embedding."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_count, as_scalar
+from manyarms._base.checks import Array, as_count, as_scalar, check_choice
 from manyarms._base.rng import split
 from manyarms.core.catalog import as_embeddings
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
@@ -21,10 +18,17 @@ from manyarms.core.mixing import EffectGroup
 from manyarms.errors import InputError, NonFiniteError, RangeError
 from manyarms.linalg.indexing import chunks
 from manyarms.priors.clustering import Clusters, find_clusters, gaussian_mixture, k_means
-from manyarms.priors.prior_builder import EffectPart, as_variance, beside_missing, build, metadata, root_mean_square
+from manyarms.priors.prior_builder import (
+    EffectPart,
+    build,
+    build_group,
+    metadata,
+    root_mean_square,
+    with_missing_effect,
+)
 
 NEGLIGIBLE = 1e-8
-"""Memberships below this are dropped, so that the weights of most actions are few."""
+"""Memberships below this are dropped, so that most actions have few weights."""
 
 
 def from_embeddings(
@@ -45,10 +49,10 @@ def from_embeddings(
     """θ_a ~ N(Σ_c w_ac ψ_c, Σ_a), with w_a the probabilities that a's embedding belongs to each cluster c.
 
     Clusters are the components of a mixture of diagonal Gaussians, fitted to at most `max_rows` rows, or those of
-    k-means, where every action has one.
+    k-means, where every action belongs to exactly one.
 
     With `dim`: only the weights come from the embeddings; ψ_c ~ N(0, effect_std² I) in R^d and Σ_a = action_std² I.
-    Columns that are constant tell nothing and are left out.
+    Constant columns carry no information and are left out.
 
     Without `dim`: embeddings are guesses at θ_a itself, in R^d (the paper's recipe for MovieLens, where they are a
     factorisation of the ratings). Then ψ_c ~ N(mean, diag(variances)) of component c, and Σ_a is the mean of the
@@ -65,17 +69,17 @@ def from_embeddings(
         rng: Draws the rows and the seeds of the fits.
         method: "gmm" for a Gaussian mixture with soft weights, or "kmeans".
         action_variance: Without `dim`: "shared" or "own".
-        effect_std: With `dim`: of every cluster's effect, where `learn_prior` starts; 1 by default.
-        action_std: With `dim`: of an action around its clusters; 1 by default.
-        shared_std: Of an effect that all actions share; None for none.
-        max_rows: How many rows, drawn at random, the clusters are fitted to.
+        effect_std: With `dim`: standard deviation of a cluster's effect; `learn_prior` starts there; 1 by default.
+        action_std: With `dim`: standard deviation of an action around its clusters; 1 by default.
+        shared_std: Standard deviation of an effect that all actions share; None for no such effect.
+        max_rows: The most rows, drawn at random, that the clusters are fitted to.
         max_components: The most that BIC may choose.
         variance_floor: Added to every variance, in units of the mean variance of the columns.
 
     Raises:
-        InputError: For a row with some NaN, fewer distinct rows than components, or embeddings that are all alike
+        InputError: For a row with some NaN, fewer distinct rows than components, or embeddings that are all the same
             without `dim`.
-        NumericalError: When the mixture does not come to rest.
+        NumericalError: When the mixture does not converge.
     """
     points = metadata(embeddings, "embeddings", as_embeddings)
     _check_options(dim, method, action_variance, effect_std, action_std)
@@ -95,15 +99,13 @@ def from_embeddings(
     labels = (*range(len(clusters.means)), *([MISSING] if n_missing else []))
     if dim is None:
         return _in_theta(clusters, space, weights, labels, n_missing, action_variance, shared_std)
-    group = EffectGroup("component", len(labels), as_count("dim", dim), labels=labels, n_missing=n_missing)
-    part = EffectPart(group, weights, as_variance("effect_std", 1.0 if effect_std is None else effect_std))
-    action_cov = as_variance("action_std", 1.0 if action_std is None else action_std)
-    return build([part], dim=dim, action_cov=action_cov, shared_std=shared_std)
+    stds = (1.0 if effect_std is None else effect_std, 1.0 if action_std is None else action_std, shared_std)
+    return build_group("component", labels, weights, n_missing=n_missing, dim=dim, stds=stds)
 
 
 @dataclass(frozen=True)
 class _Space:
-    """Where clusters are looked for: some columns, centred and divided by one number, so that units do not matter."""
+    """The space of the clusters: some columns, centred and divided by one number, so that units do not matter."""
 
     rows: Int[Array, " r"]
     columns: Int[Array, " c"]
@@ -118,32 +120,32 @@ def _space(
     points: Float[Array, "K e"], known: Bool[Array, " K"], max_rows: int, rng: np.random.Generator, *, in_theta: bool
 ) -> _Space:
     rows = np.flatnonzero(known)
-    if len(rows) == 0:
-        raise NonFiniteError("embeddings must have a row that is not NaN; all are missing.")
+    _check_known(len(rows))
     if len(rows) > max_rows:
         rows = np.sort(rng.choice(rows, max_rows, replace=False))
     used = points[rows]
     varied = np.flatnonzero(used.max(axis=0) > used.min(axis=0))
     if in_theta and len(varied) == 0:
         raise RangeError(
-            f"embeddings must differ, to tell how widely theta_a spreads; all {len(rows)} rows used are the same. "
-            "Pass dim= to take only weights from them, or use `independent`."
+            f"must differ, to show how widely theta_a spreads; all {len(rows)} rows used are the same.",
+            "Pass dim= to take only weights from them, or use `independent`.",
+            argument="embeddings",
         )
     columns = np.arange(points.shape[1]) if in_theta or len(varied) == 0 else varied
     centre = used[:, columns].mean(axis=0)
-    # Zero only where rows do not differ at all, and one component takes them all.
+    # Zero only where rows do not differ at all, so that one component takes them all.
     return _Space(rows, columns, centre, root_mean_square(used[:, columns] - centre) or 1.0)
 
 
 def _memberships(
     points: Float[Array, "K e"], known: Bool[Array, " K"], space: _Space, clusters: Clusters
 ) -> sparse.csr_array:
-    """(K, C), and a column more for actions without an embedding where there are any."""
+    """(K, C) memberships, with one more column for actions without an embedding if there are any."""
     count, everyone = len(clusters.means), np.flatnonzero(known)
     missing = np.flatnonzero(~known)
     rows, columns, values = [missing], [np.full(len(missing), count)], [np.ones(len(missing))]
     for part in chunks(len(everyone), _ROWS_AT_ONCE):
-        # A row that was not drawn may lie anywhere; past a million spreads its square only overflows.
+        # A row that was not drawn may lie anywhere; beyond a million spreads its square would only overflow.
         weights = clusters.weigh(np.clip(space.scaled(points[everyone[part]]), -1e6, 1e6))
         weights = np.where(weights < NEGLIGIBLE, 0.0, weights)
         weights /= weights.sum(axis=1, keepdims=True)
@@ -175,7 +177,7 @@ def _in_theta(
         total = clusters.shares @ (variances + (means - centre) ** 2)
         effect_means, effect_variances = np.vstack([means, centre]), np.vstack([variances, total])
         own = np.vstack([variances, around])
-    # Their means are known and differ: none that all share is to be learned.
+    # Their means are known and differ: there is no common mean to learn.
     group = EffectGroup("component", len(labels), d, has_mean=False, labels=labels, n_missing=n_missing)
     action_cov = around if action_variance == "shared" else np.asarray(weights @ own)[:, :, None] * np.eye(d)
     part = EffectPart(group, weights, effect_variances, effect_means)
@@ -183,16 +185,19 @@ def _in_theta(
 
 
 def _check_options(dim: Any, method: str, action_variance: str, effect_std: Any, action_std: Any) -> None:
-    for name, value, allowed in (
-        ("method", method, ("gmm", "kmeans")),
-        ("action_variance", action_variance, ("shared", "own")),
-    ):
-        if value not in allowed:
-            raise InputError(f"{name} must be {' or '.join(map(repr, allowed))}; got {value!r}.")
+    check_choice("method", method, ("gmm", "kmeans"))
+    check_choice("action_variance", action_variance, ("shared", "own"))
     if dim is None and (effect_std is not None or action_std is not None):
-        raise InputError("effect_std and action_std come from the embeddings when dim is None. Pass dim= to set them.")
+        raise InputError(
+            "effect_std and action_std come from the embeddings when dim is None.", "Pass dim= to set them."
+        )
     if dim is not None and action_variance == "own":
-        raise InputError('action_variance="own" needs embeddings in the space of theta: leave dim out.')
+        raise InputError('action_variance="own" needs embeddings in the space of theta.', "Leave dim out.")
+
+
+def _check_known(n_known: int) -> None:
+    if n_known == 0:
+        raise NonFiniteError("must have a row that is not NaN; all are missing.", argument="embeddings")
 
 
 _ROWS_AT_ONCE = 1 << 16
@@ -209,14 +214,14 @@ def linear_in_embeddings(
 ) -> HierarchicalGaussian:
     """θ_a ~ N(M e_a, action_std² I) with e_a the embedding of a, and M (d x e) of entries N(0, effect_std²).
 
-    Two actions covary by effect_std² e_aᵀ e_b: alike embeddings, alike weights. By default embeddings are divided by
-    one number so that the mean of ‖e_a‖² is 1; then effect_std is the standard deviation that M gives to a coordinate
-    of θ_a of a typical action.
+    Two actions covary by effect_std² e_aᵀ e_b: similar embeddings, similar weights. By default embeddings are divided
+    by one number so that the mean of ‖e_a‖² is 1. Then effect_std is the standard deviation that M gives to a
+    coordinate of θ_a of a typical action.
 
-    With `shared_std` embeddings are centred first: the shared effect is θ of the average action, and M tells actions
-    apart. Without it they are not, as nothing else could carry the average. Columns of zeros (with `shared_std`:
-    constant columns) are left out; `labels` has the numbers of those that remain. A constant column, without
-    `shared_std`, is an intercept and stays.
+    With `shared_std` embeddings are centred first: the shared effect is θ of the average action, and M describes the
+    differences. Without it they are not, as nothing else could carry the average. Columns of zeros (with `shared_std`:
+    constant columns) are left out; `labels` has the numbers of those that remain. Without `shared_std` a constant
+    column is an intercept and stays.
 
     Actions whose embedding is missing share the effect "(missing)", with the root mean square of ‖e_a‖ as weight, and
     are counted in `prior.effects`.
@@ -224,10 +229,10 @@ def linear_in_embeddings(
     Args:
         embeddings: A `Catalog`, or (K, e) numbers; a row of NaN where missing.
         dim: d, the dimension of the features.
-        scale: Whether to divide as said; if not, embeddings are used in their own units.
-        effect_std: Of every entry of M: where `learn_prior` starts.
-        action_std: Of an action around M e_a.
-        shared_std: Of an effect that all actions share; None for none.
+        scale: True divides embeddings as described; False uses them in their own units.
+        effect_std: Standard deviation of every entry of M; `learn_prior` starts there.
+        action_std: Standard deviation of an action around M e_a.
+        shared_std: Standard deviation of an effect that all actions share; None for no such effect.
     """
     points = metadata(embeddings, "embeddings", as_embeddings)
     missing = np.isnan(points[:, 0])
@@ -236,22 +241,20 @@ def linear_in_embeddings(
     columns = np.tile(np.arange(len(used)), len(known))
     weights = sparse.csr_array((known.reshape(-1), columns, starts), shape=(len(points), len(used)))
     labels = (*used.tolist(), *([MISSING] if missing.any() else []))
-    group = EffectGroup(
-        "embedding", len(labels), as_count("dim", dim), has_mean=False, labels=labels, n_missing=int(missing.sum())
-    )
-    mixed = beside_missing(weights, np.flatnonzero(missing))
-    part = EffectPart(group, mixed, as_variance("effect_std", effect_std))
-    return build([part], dim=dim, action_cov=as_variance("action_std", action_std), shared_std=shared_std)
+    weights, stds = with_missing_effect(weights, np.flatnonzero(missing)), (effect_std, action_std, shared_std)
+    n_missing = int(missing.sum())
+    return build_group("embedding", labels, weights, n_missing=n_missing, dim=dim, stds=stds, has_mean=False)
 
 
 def _prepared(rows: Float[Array, "n e"], *, centred: bool, scale: bool) -> tuple[Int[Array, " c"], Float[Array, "n c"]]:
-    """The columns that say something, and the rows in them."""
-    if len(rows) == 0:
-        raise NonFiniteError("embeddings must have a row that is not NaN; all are missing.")
-    # Asked of the values as given: centring would leave rounding where it should leave zeros.
+    """The columns that carry information, and the rows in these columns."""
+    _check_known(len(rows))
+    # Tested on the values as given: centring would leave rounding errors in place of zeros.
     used = np.flatnonzero((rows != (rows[0] if centred else 0.0)).any(axis=0))
     if len(used) == 0:
-        must = "differ between actions, as shared_std makes them centred" if centred else "not all be zero"
-        raise RangeError(f"embeddings must {must}; all {len(rows)} rows are alike. Leave them out: see `independent`.")
+        requirement = "must differ between actions, as shared_std centres them" if centred else "must not all be zero"
+        raise RangeError(
+            f"{requirement}; all {len(rows)} rows are alike.", "Use `independent` instead.", argument="embeddings"
+        )
     known = rows[:, used] - rows[:, used].mean(axis=0) if centred else rows[:, used]
     return used, known / (np.sqrt(len(used)) * root_mean_square(known)) if scale else known

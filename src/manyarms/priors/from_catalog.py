@@ -1,4 +1,4 @@
-"""The prior that suits a catalog, and what it says of actions that are added later."""
+"""The prior that suits a catalog, and its extension to actions that are added later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_instance
+from manyarms._base.checks import Array, as_instance, check_choice
 from manyarms._base.option_values import PriorKind
 from manyarms.core.catalog import Catalog, as_embeddings
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
@@ -25,15 +25,14 @@ from manyarms.priors.taxonomy import from_taxonomy
 
 
 def kind_for(catalog: Catalog) -> PriorKind:
-    """What to build from a catalog when nothing is said: the first of categories, paths, tags, embeddings it has."""
+    """The default kind of prior: the first of categories, paths, tags and embeddings that the catalog has."""
     known: dict[PriorKind, Any] = {
         "categories": catalog.categories,
         "taxonomy": catalog.paths,
         "tags": catalog.tags,
         "embeddings": catalog.embeddings,
     }
-    found: list[PriorKind] = [kind for kind, column in known.items() if column is not None]
-    return found[0] if found else "independent"
+    return next((kind for kind, column in known.items() if column is not None), "independent")
 
 
 def from_catalog(
@@ -47,24 +46,25 @@ def from_catalog(
     n_components: int | None = None,
     rng: np.random.Generator | None = None,
 ) -> HierarchicalGaussian:
-    """The prior of one of the other builders, chosen by name or by what the catalog knows of its actions.
+    """The prior of one of the other builders, chosen by name or by the metadata in the catalog.
 
     Args:
-        catalog: All actions; or only how many there are, for independent ones.
-        kind: Which one; None for `kind_for(catalog)`.
+        catalog: The catalog of all actions; or only their number, for an independent prior.
+        kind: The kind of prior; None for `kind_for(catalog)`.
         dim: d, the dimension of the features.
-        effect_std: Of what actions share; `learn_prior` starts there.
-        action_std: Of an action around it.
-        shared_std: Of an effect that all actions share; None for none. With it `learn_prior` learns how wide that is
-            rather than a mean for every feature, which a feature that hardly ever occurs would leave wide open.
+        effect_std: Standard deviation of the effects that actions share; `learn_prior` starts there.
+        action_std: Standard deviation of an action around its effects.
+        shared_std: Standard deviation of an effect that all actions share; None for no such effect. With it
+            `learn_prior` learns this standard deviation rather than a mean per feature, which a feature that hardly
+            ever occurs would leave undetermined.
         n_components: Clusters of embeddings; None for as many as BIC chooses.
-        rng: For clusters of embeddings; by default they are found with seed 0.
+        rng: For clusters of embeddings; by default seed 0.
     """
-    if kind is not None and kind not in get_args(PriorKind):
-        raise InputError(f"kind must be one of {', '.join(get_args(PriorKind))}; got {kind!r}.")
+    if kind is not None:
+        check_choice("kind", kind, get_args(PriorKind))
     if isinstance(catalog, int):
         if kind not in (None, "independent"):
-            raise InputError(f"a prior of {kind} needs a catalog that has them.")
+            raise InputError(f"a prior of {kind} needs a catalog that has them.", flag_remedy="Pass --catalog.")
         return _apart(catalog, dim, action_std, shared_std)
     catalog = as_instance("catalog", catalog, Catalog, "a Catalog")
     kind = kind_for(catalog) if kind is None else kind
@@ -80,7 +80,7 @@ def from_catalog(
 
 
 def _apart(n_actions: int, dim: int, action_std: float, shared_std: float | None) -> HierarchicalGaussian:
-    """Actions that have nothing in common, but for an effect that all share where there is one."""
+    """A prior of actions that have nothing in common, except an effect that all share if there is one."""
     variance = as_variance("action_std", action_std)
     if shared_std is None:
         return independent(n_actions, cov=variance, dim=dim)
@@ -88,36 +88,40 @@ def _apart(n_actions: int, dim: int, action_std: float, shared_std: float | None
 
 
 def new_actions(prior: HierarchicalGaussian, catalog: Catalog) -> Any:
-    """W of the actions that a catalog has beyond those of a prior: what `posterior.with_actions` takes.
+    """W of the actions that a catalog has beyond those of a prior: the argument of `posterior.with_actions`.
 
-    They must fit what the prior knows: its categories, tags, nodes and columns of embeddings. One with a category that
-    no earlier action has needs a new fit, as do clusters of embeddings, which the prior does not keep.
+    New actions may have only the categories, tags, nodes and columns of embeddings that the prior knows. An action with
+    a category that no earlier action has needs a new fit. So do clusters of embeddings, which the prior does not keep.
 
     Args:
-        prior: Made by `from_catalog` or by the builders behind it; a posterior's `prior` or `weights` too.
-        catalog: The prior's actions, in their order, and new ones after them.
+        prior: A prior from `from_catalog` or the builders behind it, or a posterior's `prior` or `weights`.
+        catalog: The prior's actions, in their order, followed by the new ones.
 
     Raises:
-        InputError: Naming the new action and what is unknown of it.
+        InputError: With the new action and the metadata that the prior does not know.
     """
     prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
     n_new = len(as_instance("catalog", catalog, Catalog, "a Catalog")) - prior.n_actions
     if n_new < 1:
-        raise InputError(f"the catalog has {len(catalog)} actions; the prior has {prior.n_actions} already.")
+        raise InputError(
+            f"has {len(catalog)} actions; the prior has {prior.n_actions} already.",
+            "Pass a catalog with new actions after those of the prior.",
+            argument="catalog",
+        )
     if prior.latent_dim == 0:
         return np.zeros((n_new, prior.dim, 0))
     if not isinstance(prior.mixing, MixedEffects):
-        raise InputError(f"what new actions share with others is not known of this prior. {_REFIT}")
+        raise InputError("this prior does not record what new actions would share with others.", _REFIT)
     blocks, start = list[sparse.csr_array](), 0
     for group in prior.effects:
         columns = sparse.csr_array(prior.mixing.weights[:, start : start + group.count])
-        blocks.append(_rows_of_new(group, columns, catalog, {one.name for one in prior.effects}))
+        blocks.append(_rows_of_new(group, columns, catalog, {effects.name for effects in prior.effects}))
         start += group.count
     return MixedEffects(sparse.hstack(blocks, format="csr"), prior.dim)
 
 
 def _rows_of_new(group: EffectGroup, known: sparse.csr_array, catalog: Catalog, names: set[str]) -> sparse.csr_array:
-    """The weights of new actions in one group of effects: built for all, and matched with those that are known."""
+    """The weights of new actions in one group of effects: built for all actions, and matched with the known ones."""
     n_old, n_new = shape_of(known)[0], len(catalog) - shape_of(known)[0]
     if group.name == "shared":
         return sparse.csr_array(np.ones((n_new, 1)))
@@ -125,29 +129,29 @@ def _rows_of_new(group: EffectGroup, known: sparse.csr_array, catalog: Catalog, 
         return _embedded(group, known, catalog, centred="shared" in names)
     kind = _GROUPS.get(group.name.split()[0])
     if kind is None or group.labels is None:
-        raise InputError(f"effects called {group.name!r} cannot be given to new actions. {_REFIT}")
+        raise InputError(f"new actions cannot get effects of the group {group.name!r}.", _REFIT)
     built = _BUILDERS[kind](catalog, dim=1)
-    deeper = [one.name for one in built.effects if one.name not in names]
+    deeper = [effects.name for effects in built.effects if effects.name not in names]
     if deeper:
-        raise InputError(f"new actions have a {deeper[0]}, which no earlier one has. {_REFIT}")
+        raise InputError(f"new actions have a {deeper[0]}, which no earlier action has.", _REFIT)
     weights = _columns_of(built, group.name)
     place = {label: i for i, label in enumerate(group.labels)}
-    labels = next(one.labels for one in built.effects if one.name == group.name) or ()
+    labels = next(effects.labels for effects in built.effects if effects.name == group.name) or ()
     where = np.array([place.get(label, -1) for label in labels], dtype=np.int64)
     new = sparse.csr_array(weights[n_old:])
     unseen = np.flatnonzero(where[new.indices] < 0)
     if len(unseen):
         row, label = n_old + pair_rows(new)[unseen[0]], labels[new.indices[unseen[0]]]
-        what = f"the {group.name.split()[0]} {label!r}"
-        raise InputError(f"action {catalog.ids[row]!r} has {what}, which no earlier action has. {_REFIT}")
+        known_as = f"the {group.name.split()[0]} {label!r}"
+        raise InputError(f"action {catalog.ids[row]!r} has {known_as}, which no earlier action has.", _REFIT)
     gap = abs(_placed(sparse.csr_array(weights[:n_old]), where, group.count) - known)
     if gap.max() > _CLOSE:
-        raise InputError(f"earlier actions have other {group.name} effects in this catalog than at the fit. {_REFIT}")
+        raise InputError(f"earlier actions have other {group.name} effects in this catalog than at the fit.", _REFIT)
     return _placed(new, where, group.count)
 
 
 def _embedded(group: EffectGroup, known: sparse.csr_array, catalog: Catalog, centred: bool) -> sparse.csr_array:
-    """The weights of new actions on the columns of embeddings: scaled, and centred, as those of the others were."""
+    """The weights of new actions on the columns of embeddings, scaled and centred as those of the others were."""
     n_old, points = shape_of(known)[0], as_embeddings("embeddings", catalog.embeddings)
     given, missing = known.toarray(), np.isnan(points[:, 0])
     out = np.zeros((len(points) - n_old, group.count))
@@ -156,7 +160,9 @@ def _embedded(group: EffectGroup, known: sparse.csr_array, catalog: Catalog, cen
     if missing[n_old:].any():
         if MISSING not in labels:
             row = n_old + int(np.argmax(missing[n_old:]))
-            raise InputError(f"action {catalog.ids[row]!r} lacks an embedding, and every earlier one has it. {_REFIT}")
+            raise InputError(
+                f"action {catalog.ids[row]!r} lacks an embedding, and every earlier action has one.", _REFIT
+            )
         place = labels.index(MISSING)
         out[missing[n_old:], place] = given[:, place].max()
     for column in range(points.shape[1]):
@@ -164,14 +170,17 @@ def _embedded(group: EffectGroup, known: sparse.csr_array, catalog: Catalog, cen
         if column not in labels:
             if (new != (x[0] if centred else 0.0)).any():
                 row = after[np.argmax(new != (x[0] if centred else 0.0))]
-                what = f"a new value in column {column} of its embedding, which told nothing before"
-                raise InputError(f"action {catalog.ids[row]!r} has {what}. {_REFIT}")
+                raise InputError(
+                    f"action {catalog.ids[row]!r} has a new value in column {column} of its embedding, which was the "
+                    "same for every earlier action.",
+                    _REFIT,
+                )
             continue
         place = labels.index(column)
         design = np.column_stack([x, np.ones(len(x))])[:, : 1 + centred]
         line, *_ = np.linalg.lstsq(design, given[before, place])
         if np.abs(design @ line - given[before, place]).max() > _CLOSE * max(1.0, float(np.abs(given).max())):
-            raise InputError(f"earlier actions have other embeddings in this catalog than at the fit. {_REFIT}")
+            raise InputError("earlier actions have other embeddings in this catalog than at the fit.", _REFIT)
         out[after - n_old, place] = np.column_stack([new, np.ones(len(new))])[:, : 1 + centred] @ line
     return sparse.csr_array(out)
 
@@ -183,11 +192,11 @@ def _columns_of(prior: HierarchicalGaussian, name: str) -> sparse.csr_array:
         if group.name == name:
             return sparse.csr_array(prior.mixing.weights[:, start : start + group.count])
         start += group.count
-    raise InputError(f"the catalog has no {name} any more. {_REFIT}")
+    raise InputError(f"the catalog no longer has a {name}.", _REFIT)
 
 
 def _placed(weights: sparse.csr_array, where: Int[Array, " j"], count: int) -> sparse.csr_array:
-    """The same weights with columns in other places; what has no place is dropped."""
+    """Weights with their columns moved to other places; columns without a place are dropped."""
     kept = where[weights.indices] >= 0
     rows, columns = pair_rows(weights)[kept], where[weights.indices[kept]]
     return sparse.csr_array((weights.data[kept], (rows, columns)), shape=(shape_of(weights)[0], count))

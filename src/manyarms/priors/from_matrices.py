@@ -30,12 +30,13 @@ def low_rank(
     The paper's structure with W_a = B_a. The basis is used as it is: scale its columns to say how much each matters.
 
     Args:
-        basis: B: (d, d') that all actions share, of which no copies are made, or (K, d, d') one each.
-        n_actions: K; needed with a basis that all actions share.
+        basis: B: (d, d') shared by all actions, of which no copies are made, or (K, d, d') with one per action.
+        n_actions: K; needed if all actions share the basis.
         latent_mean: E ψ, (d',); zero by default.
-        effect_std: Of every coordinate of ψ: where `learn_prior` starts.
-        action_std: Of an action around its B_a ψ.
-        shared_std: Of an effect in R^d that all actions share, which comes first in ψ; None for none.
+        effect_std: Standard deviation of every coordinate of ψ; `learn_prior` starts there.
+        action_std: Standard deviation of an action around its B_a ψ.
+        shared_std: Standard deviation of an effect in R^d that all actions share, which comes first in ψ; None for no
+            such effect.
 
     Examples:
         >>> import numpy as np
@@ -61,14 +62,20 @@ def low_rank(
 def _as_basis(value: Any, n_actions: int | None) -> Float[Array, "K d p"]:
     basis = as_floats("basis", value, ndim=(2, 3))
     if basis.size == 0:
-        raise ShapeError(f"basis must have a row and a column at least; got shape {basis.shape}. See `independent`.")
+        raise ShapeError(
+            f"must have at least one row and one column; got shape {basis.shape}.",
+            "Without a basis, use `independent`.",
+            argument="basis",
+        )
     count = None if n_actions is None else as_count("n_actions", n_actions)
     if basis.ndim == 2:
         if count is None:
-            raise ShapeError("basis is one for all actions here and does not say how many there are; pass n_actions=.")
+            raise ShapeError(
+                "is shared by all actions here, so it does not give their number.", "Pass n_actions=.", argument="basis"
+            )
         return _broadcast(basis.copy(), count)
     if count is not None and count != len(basis):
-        raise ShapeError(f"basis has {len(basis)} actions; n_actions is {count}.")
+        raise ShapeError(f"has {len(basis)} actions; n_actions is {count}.", "Leave n_actions out.", argument="basis")
     return basis.copy()
 
 
@@ -83,20 +90,20 @@ def from_joint(mean: Any, cov: Any, n_actions: int, *, rank: int | None = None) 
     The paper's appendix "Discussing the Main Assumption": some W Wᵀ + blockdiag(Σ_a) equals cov. There it subtracts
     λ I; here as much of the block diagonal as leaves a covariance, λ D_a with D_a = Cov θ_a. So nothing depends on the
     units of θ, and where λ is the smallest eigenvalue of D^-½ cov D^-½, d' falls by its multiplicity. Actions fall into
-    sets without covariance across them, and each set has its own λ: independent actions have d' = 0.
+    sets without covariance between them, and each set has its own λ: independent actions have d' = 0.
 
-    Without `rank` the joint distribution is the one given, to rounding. With it, ψ keeps the `rank` directions with
+    Without `rank` the joint distribution is the given one, up to rounding. With it, ψ keeps the `rank` directions with
     the largest remaining eigenvalues ν of D^-½ (cov - λ D) D^-½, and Σ_a takes up what the others gave to θ_a: means
     and covariances of each action stay exact. Covariances of two actions are approximate, in those units with a
     Frobenius error of at most √(Σ ν²) over the directions left out.
 
-    Costs O(K³ d³) once, for the eigenvectors; a fit then costs what d' costs, so choose `rank` well below K d.
+    Costs O(K³ d³) once, for the eigenvectors. The cost of a fit then depends on d', so choose `rank` well below K d.
 
     Args:
         mean: (K d,) stacked action by action, or (K, d).
         cov: (K d, K d), symmetric positive semi-definite; it may be singular.
         n_actions: K.
-        rank: The largest d' wanted; None for as many as exactness needs.
+        rank: The largest d' allowed; None for as many as exactness needs.
 
     Raises:
         CovarianceError: When cov is not symmetric, or has a negative eigenvalue.
@@ -104,11 +111,11 @@ def from_joint(mean: Any, cov: Any, n_actions: int, *, rank: int | None = None) 
     K = as_count("n_actions", n_actions)
     full = as_floats("cov", cov, ndim=2)
     if full.shape[0] != full.shape[1] or full.size == 0 or len(full) % K:
-        raise ShapeError(f"cov must be (K d, K d) with K = {K} actions; got shape {full.shape}.")
+        raise ShapeError(f"must be (K d, K d) with K = {K} actions; got shape {full.shape}.", argument="cov")
     d = len(full) // K
     centre = as_floats("mean", mean, ndim=(1, 2))
     if centre.shape not in ((K * d,), (K, d)):
-        raise ShapeError(f"mean must be ({K * d},) or ({K}, {d}), as cov has it; got shape {centre.shape}.")
+        raise ShapeError(f"must be ({K * d},) or ({K}, {d}), to match cov; got shape {centre.shape}.", argument="mean")
     limit = None if rank is None else as_count("rank", rank, minimum=0)
     remainder = _split(full, K)
     order = np.argsort(remainder.values, kind="stable")[::-1]
@@ -140,14 +147,14 @@ def _split(cov: Float[Array, "Kd Kd"], n_actions: int) -> _Remainder:
     values, columns, share = [np.zeros(0)], [np.zeros((size, 0))], np.zeros(n_actions)
     for number in range(int(sets.max()) + 1):
         mine = real[sets[real // d] == number]
-        found, vectors = np.linalg.eigh(white[np.ix_(mine, mine)])
-        # What lies within rounding of zero is zero, and what lies within rounding of λ belongs to the blocks.
-        rounding = _ROUNDING * found.max(initial=0.0)
-        low = found.min(initial=1.0)
+        eigenvalues, vectors = np.linalg.eigh(white[np.ix_(mine, mine)])
+        # Within rounding of zero is zero; within rounding of λ belongs to the blocks.
+        rounding = _ROUNDING * eigenvalues.max(initial=0.0)
+        low = eigenvalues.min(initial=1.0)
         low = low if low > rounding else 0.0
-        kept = found - low > rounding
+        kept = eigenvalues - low > rounding
         share[sets == number] = low
-        values.append(found[kept] - low)
+        values.append(eigenvalues[kept] - low)
         columns.append(np.zeros((size, int(kept.sum()))))
         columns[-1][mine] = vectors[:, kept] * np.sqrt(values[-1])
     flat = np.concatenate(columns, axis=1)
@@ -158,7 +165,7 @@ def _split(cov: Float[Array, "Kd Kd"], n_actions: int) -> _Remainder:
 
 
 def _correlation(cov: Float[Array, "Kd Kd"]) -> tuple[Float[Array, " Kd"], Float[Array, "Kd Kd"]]:
-    """Standard deviations and correlations, so that what counts as zero does not depend on units."""
+    """Standard deviations and correlations, so that the threshold for zero does not depend on units."""
     stds = np.sqrt(np.maximum(np.diag(cov), 0.0))
     divisor = np.where(stds > 0, stds, stds.max() or 1.0)
     return stds, as_covariances("cov", (cov / divisor / divisor[:, None])[None])[0]
@@ -179,13 +186,15 @@ def _whitened(
     lost = np.abs(correlation - (up @ half).reshape(size, size)).max(axis=1)
     if lost.max() > 1e-6:
         raise CovarianceError(
-            f"cov must be positive semi-definite; row {int(np.argmax(lost))} covaries in a direction in which it has "
-            "no variance. Build it as A @ A.T."
+            f"must be positive semi-definite; row {int(np.argmax(lost))} covaries in a direction in which it has "
+            "no variance.",
+            "Build it as A @ A.T.",
+            argument="cov",
         )
     tall = half.reshape(size, size).T.reshape(n_actions, d, size)
     white = (down.swapaxes(1, 2) @ tall).reshape(size, size)
     white = (white + white.T) / 2
-    # Rounding aside they are so already; an action alone must come out as exactly independent.
+    # Up to rounding they are so already; an action alone must come out as exactly independent.
     _blocks_apart(white, n_actions)[own, :, own, :] = np.eye(d) * kept[:, :, None]
     return up, white
 

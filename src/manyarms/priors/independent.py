@@ -1,4 +1,4 @@
-"""Priors under which actions share nothing: the standard direct methods."""
+"""Priors under which actions share nothing, as in the standard direct methods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from manyarms.errors import ShapeError
 def independent(n_actions: int, *, mean: Any = 0.0, cov: Any = 1.0, dim: int | None = None) -> HierarchicalGaussian:
     """θ_a ~ N(m_a, S_a), independent over actions (paper, eq. 3): with it `fit` is DM (Bayes).
 
-    `prior.marginal()` gives the one that belongs to a structured prior.
+    `prior.marginal()` gives the independent prior with the same marginals as a structured one.
 
     Args:
         n_actions: K.
@@ -27,7 +27,7 @@ def independent(n_actions: int, *, mean: Any = 0.0, cov: Any = 1.0, dim: int | N
     spread = as_floats("cov", cov, ndim=(0, 1, 2, 3))
     sizes = [part.shape[-1] for part in (centre, spread) if part.ndim]
     if dim is None and not sizes:
-        raise ShapeError("mean and cov are scalars here, so they do not say the dimension; pass dim=.")
+        raise ShapeError("mean and cov are scalars here, so they do not give the dimension.", "Pass dim=.")
     d = as_count("dim", dim) if dim is not None else sizes[0]
     offset = np.full(d, centre) if centre.ndim == 0 else centre
     return HierarchicalGaussian(np.zeros(0), np.zeros((0, 0)), np.zeros((n_actions, d, 0)), spread, offset)
@@ -40,7 +40,7 @@ def ridge(n_actions: int, dim: int, *, penalty: float, noise_std: float = 1.0) -
         n_actions: K.
         dim: d.
         penalty: λ, above zero.
-        noise_std: σ of the likelihood that it will be used with.
+        noise_std: σ of the likelihood that the prior will be used with.
     """
     penalty = as_scalar("penalty", penalty, above=0.0)
     noise_std = as_scalar("noise_std", noise_std, above=0.0)

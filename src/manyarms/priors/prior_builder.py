@@ -1,4 +1,4 @@
-"""What the builders of priors share: metadata from a catalog or an array, weights, and the prior made of them."""
+"""Steps common to the builders: metadata from a catalog or an array, weights of effects, and the prior itself."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class EffectPart:
-    """ψ_j ~ N(mean, diag(variance)) for the effects of one group, and how much every action owes to each.
+    """ψ_j ~ N(mean, diag(variance)) for the effects of one group, and the weight of each effect in every action.
 
     Attributes:
-        group: What the effects are.
-        weights: (K, J).
+        group: The name, number and labels of the effects.
+        weights: (K, J), the weight of effect j in action a.
         variance: A number, or (J, d).
         mean: A number, or (J, d).
     """
@@ -39,18 +39,22 @@ class EffectPart:
 
 
 def metadata(source: Any, column: str, check: Callable[[str, Any], Value], name: str | None = None) -> Value:
-    """A column of the catalog, or what was passed instead of a catalog, checked alike.
+    """A column of a catalog, or the plain array passed instead of one, checked in the same way.
 
     Args:
-        source: What the user passed first.
-        column: The column of a catalog that is meant.
-        check: What a plain value goes through; a catalog has done so already.
-        name: What the argument is called, where not as the column.
+        source: The first argument of the builder.
+        column: The column to take from a catalog.
+        check: The check of a plain array; a catalog has made it already.
+        name: The name of the argument, where it differs from the column.
     """
     if not isinstance(source, Catalog):
         return check(name or column, source)
     if getattr(source, column) is None:
-        raise InputError(f"the catalog has no {column}. Pass them: Catalog(ids, {column}=...).")
+        raise InputError(
+            f"the catalog has no {column}.",
+            f"Pass them: Catalog(ids, {column}=...).",
+            flag_remedy="Name their column, or columns: --category, --tags, --taxonomy or --embedding.",
+        )
     return getattr(source, column)
 
 
@@ -72,9 +76,28 @@ def build(
     return HierarchicalGaussian(mean, variance, MixedEffects(weights, d), action_cov, effects=groups)
 
 
+def build_group(
+    name: str,
+    labels: Sequence[Hashable],
+    weights: sparse.csr_array,
+    *,
+    n_missing: int,
+    dim: int,
+    stds: tuple[Any, Any, float | None],
+    has_mean: bool = True,
+) -> HierarchicalGaussian:
+    """The prior whose effects are one group, each N(0, effect_std² I), given effect_std, action_std and shared_std."""
+    effect_std, action_std, shared_std = stds
+    group = EffectGroup(
+        name, len(labels), as_count("dim", dim), has_mean=has_mean, labels=tuple(labels), n_missing=n_missing
+    )
+    part = EffectPart(group, weights, as_variance("effect_std", effect_std))
+    return build([part], dim=dim, action_cov=as_variance("action_std", action_std), shared_std=shared_std)
+
+
 def as_variance(name: str, std: Any) -> float:
     """The square of a standard deviation that is zero or more."""
-    # Beyond 1e100 a square is soon no number.
+    # Beyond 1e100 squares soon overflow.
     return as_scalar(name, std, at_least=0.0, at_most=1e100) ** 2
 
 
@@ -84,19 +107,19 @@ def one_hot(codes: Int[Array, " K"], count: int) -> sparse.csr_array:
     return sparse.csr_array((np.ones(n), codes, np.arange(n + 1)), shape=(n, count))
 
 
-def with_missing(found: Codes) -> tuple[Int[Array, " K"], tuple[Hashable, ...], int]:
-    """Codes in which missing labels are one label more, the last, all labels, and how many were missing."""
-    missing = found.codes < 0
+def with_missing(column: Codes) -> tuple[Int[Array, " K"], tuple[Hashable, ...], int]:
+    """The codes of a column with missing labels as one more label at the end, all labels, and how many were missing."""
+    missing = column.codes < 0
     n_missing = int(missing.sum())
-    labels = (*found.labels, MISSING) if n_missing else found.labels
-    return np.where(missing, len(found.labels), found.codes), labels, n_missing
+    labels = (*column.labels, MISSING) if n_missing else column.labels
+    return np.where(missing, len(column.labels), column.codes), labels, n_missing
 
 
-def beside_missing(weights: sparse.csr_array, missing: Int[Array, " m"]) -> sparse.csr_array:
-    """One column more for the actions that lack weights, where there are any.
+def with_missing_effect(weights: sparse.csr_array, missing: Int[Array, " m"]) -> sparse.csr_array:
+    """The weights with one more column for the actions that lack them, if there are any.
 
-    Its weight is the typical one, the root mean square of ‖w_a‖ over the other actions: what is unknown of an action
-    must not make its prior narrower.
+    Its weight is the typical one, the root mean square of ‖w_a‖ over the other actions: missing metadata must not make
+    the prior of an action narrower.
     """
     if len(missing) == 0:
         return weights

@@ -1,4 +1,4 @@
-"""A prior in which actions are alike as far as they go the same way down a tree."""
+"""A prior in which actions are the more alike, the longer they share a path down a tree."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ def from_taxonomy(
 ) -> HierarchicalGaussian:
     """θ_a ~ N(Σ_l ψ_{node of a at level l}, action_std² I), with ψ ~ N(0, effect_std_l² I) for the nodes of level l.
 
-    Two actions covary by Σ effect_std_l² over the levels at which they are in the same node. A node is known by its
-    whole path, so "Other" under two parents is two nodes. Each level is a group of effects of its own ("level 1", the
-    top, "level 2", ...), so that `learn_prior` learns how much each level matters.
+    Two actions covary by Σ effect_std_l² over the levels at which they are in the same node. A node is identified by
+    its whole path, so "Other" under two parents is two nodes. Each level is a group of effects of its own ("level 1",
+    the top, "level 2", ...), so that `learn_prior` learns how much each level matters.
 
     An action whose path ends early gets, at every level below, the effect "(missing)" of the deepest node it is known
-    to be in: every action sums one effect of every level, and none has a narrower prior for being known less well. The
-    group of a level counts such actions. Nodes without actions get no effect.
+    to be in: every action sums one effect per level, and a short path does not make its prior narrower. The group of a
+    level counts such actions. Nodes without actions get no effect.
 
     Args:
         paths: A `Catalog`; or for each action its labels from the top down (lists of any lengths, or a (K, depth) array
             with missing values at the end). With `parents`: the node of each action, (K,) labels, or a `Catalog`, whose
             categories are then the nodes.
-        parents: Node to parent; None as the parent of a root. A node's name is then unique in the tree.
+        parents: The parent of each node, None for a root. Names of nodes are then unique in the tree.
         dim: d, the dimension of the features.
-        effect_std: One number, or one for each level: where `learn_prior` starts.
-        action_std: Of an action around the sum of its nodes.
-        shared_std: Of an effect that all actions share; None for none.
+        effect_std: Standard deviation of a node's effect, one number or one per level; `learn_prior` starts there.
+        action_std: Standard deviation of an action around the sum of its nodes.
+        shared_std: Standard deviation of an effect that all actions share; None for no such effect.
 
     Raises:
-        InputError: For a label below a missing one, an unknown parent or node, or a cycle; it is named.
+        InputError: For a label below a missing one, an unknown parent or node, or a cycle; the message names it.
 
     Examples:
         >>> from manyarms.priors import from_taxonomy
@@ -58,8 +58,8 @@ def from_taxonomy(
     if parents is None:
         codes, labels = _down_paths(metadata(paths, "paths", as_paths))
     else:
-        found = encode("paths", metadata(paths, "categories", as_column, name="paths"))
-        codes, labels = _down_from_roots(found, parents)
+        nodes = encode("paths", metadata(paths, "categories", as_column, name="paths"))
+        codes, labels = _down_from_roots(nodes, parents)
     variances = _level_variances(effect_std, codes.shape[1])
     parts: list[EffectPart] = []
     above, names = np.zeros(len(codes), dtype=np.int64), [()]
@@ -82,19 +82,22 @@ def _nodes(
     """The nodes of the next level, each a node above with a label, and the path of each."""
     called, base = (*labels, MISSING), len(labels) + 1
     key = above * base + np.where(codes < 0, len(labels), codes)
-    found, node = np.unique(key, return_inverse=True)
+    keys, node = np.unique(key, return_inverse=True)
     paths = [
-        (*names[up], called[code]) for up, code in zip(*map(np.ndarray.tolist, np.divmod(found, base)), strict=True)
+        (*names[up], called[code]) for up, code in zip(*map(np.ndarray.tolist, np.divmod(keys, base)), strict=True)
     ]
     return node.reshape(-1), paths
 
 
 def _level_variances(effect_std: Any, depth: int) -> list[float]:
     stds = as_floats("effect_std", effect_std, ndim=(0, 1))
-    must = "must be at least 0 and at most 1e+100"
-    check_rows("effect_std", stds, lambda s: (s >= 0) & (s <= 1e100), RangeError, must, "Pass standard deviations.")
+    requirement = "must be at least 0 and at most 1e+100"
+    remedy = "Pass standard deviations."
+    check_rows("effect_std", stds, lambda s: (s >= 0) & (s <= 1e100), RangeError, requirement, remedy)
     if stds.ndim == 1 and len(stds) != depth:
-        raise ShapeError(f"effect_std must be one number or one for each of {depth} levels; got {len(stds)}.")
+        raise ShapeError(
+            f"must be one number or one for each of {depth} levels; got {len(stds)}.", argument="effect_std"
+        )
     return (np.broadcast_to(stds, (depth,)) ** 2).tolist()
 
 
@@ -102,38 +105,41 @@ def _down_paths(paths: Array | tuple[tuple[Hashable, ...], ...]) -> tuple[Int[Ar
     """The label of each action at each level as integers, -1 where missing, as deep as any label goes."""
     if isinstance(paths, np.ndarray):
         n, width = paths.shape
-        found = encode("paths", paths.reshape(-1), np.repeat(np.arange(n), width))
-        codes = found.codes.reshape(n, width)
+        nodes = encode("paths", paths.reshape(-1), np.repeat(np.arange(n), width))
+        codes = nodes.codes.reshape(n, width)
     else:
         lengths = np.fromiter(map(len, paths), dtype=np.int64, count=len(paths))
         row = np.repeat(np.arange(len(paths)), lengths)
-        found = encode("paths", np.fromiter(chain.from_iterable(paths), dtype=object, count=len(row)), row)
+        nodes = encode("paths", np.fromiter(chain.from_iterable(paths), dtype=object, count=len(row)), row)
         codes = np.full((len(paths), int(lengths.max())), -1, dtype=np.int64)
-        codes[row, np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)] = found.codes
+        codes[row, np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)] = nodes.codes
     known = codes >= 0
     gaps = known[:, 1:] & ~known[:, :-1]
     if gaps.any():
         row, level = np.argwhere(gaps)[0]
         raise InputError(
-            f"paths must be known from the top down; row {row} has {found.labels[codes[row, level + 1]]!r} at level "
-            f"{level + 2} below a missing label. Fill the gap, or cut the path there."
+            f"must be known from the top down; row {row} has {nodes.labels[codes[row, level + 1]]!r} at level "
+            f"{level + 2} below a missing label.",
+            "Fill the gap, or cut the path there.",
+            argument="paths",
         )
     # At least one level, so that a catalog without any path is one node.
     depth = max(1, int(known.sum(axis=1).max()))
-    return codes[:, :depth] if codes.shape[1] else np.full((len(codes), 1), -1), found.labels
+    return codes[:, :depth] if codes.shape[1] else np.full((len(codes), 1), -1), nodes.labels
 
 
-def _down_from_roots(found: Codes, parents: Any) -> tuple[Int[Array, "K depth"], tuple[Hashable, ...]]:
-    """The same for the node of each action and the parent of each node."""
+def _down_from_roots(nodes: Codes, parents: Any) -> tuple[Int[Array, "K depth"], tuple[Hashable, ...]]:
+    """The labels of `_down_paths`, from the node of each action and the parent of each node."""
     labels, up = _tree(parents)
     number = {label: i for i, label in enumerate(labels)}
     # The last entry stands for an action whose node is missing.
-    node = np.array([*(number.get(label, -2) for label in found.labels), -1])
+    node = np.array([*(number.get(label, -2) for label in nodes.labels), -1])
     if (node == -2).any():
         code = int(np.argmax(node == -2))
         raise InputError(
-            f"paths must be nodes of parents; row {int(np.argmax(found.codes == code))} has {found.labels[code]!r}. "
-            "Add it with its parent, None for a root."
+            f"must be nodes of parents; row {int(np.argmax(nodes.codes == code))} has {nodes.labels[code]!r}.",
+            "Add it with its parent, None for a root.",
+            argument="paths",
         )
     ancestors = [node]
     while (ancestors[-1] >= 0).any():
@@ -143,29 +149,30 @@ def _down_from_roots(found: Codes, parents: Any) -> tuple[Int[Array, "K depth"],
     for steps, ancestor in enumerate(ancestors):
         has = np.flatnonzero(ancestor >= 0)
         codes[has, depth[has] - 1 - steps] = ancestor[has]
-    return codes[found.codes], labels
+    return codes[nodes.codes], labels
 
 
 def _tree(parents: Any) -> tuple[tuple[Hashable, ...], Int[Array, " n"]]:
-    """The nodes, and the number of the parent of each, -1 at a root; refused when it is no tree."""
+    """The nodes, and the number of the parent of each, -1 at a root; an error if it is not a tree."""
     if not isinstance(parents, Mapping):
-        raise DataTypeError(f"parents must be a mapping from node to parent; got {type(parents).__name__}.")
+        raise DataTypeError(f"must be a mapping from node to parent; got {type(parents).__name__}.", argument="parents")
     pairs = [(node, parent) for node, parent in parents.items() if not is_missing(node)]
-    found = encode("parents", np.fromiter((node for node, _ in pairs), dtype=object, count=len(pairs)))
-    number = {label: i for i, label in enumerate(found.labels)}
-    # One entry more, as a mapping may be empty; -1 reads it.
+    nodes = encode("parents", np.fromiter((node for node, _ in pairs), dtype=object, count=len(pairs)))
+    number = {label: i for i, label in enumerate(nodes.labels)}
+    # One more entry, as a mapping may be empty; -1 reads it.
     up = np.full(len(pairs) + 1, -1, dtype=np.int64)
-    for code, (node, parent) in zip(found.codes.tolist(), pairs, strict=True):
+    for code, (node, parent) in zip(nodes.codes.tolist(), pairs, strict=True):
         if is_missing(parent):
             continue
         if parent not in number:
             raise InputError(
-                f"parents must name every node; {node!r} has the parent {parent!r}, which is not there. "
-                f"Add {parent!r} with its own parent, None for a root."
+                f"must name every node; {node!r} has the parent {parent!r}, which is not there.",
+                f"Add {parent!r} with its own parent, None for a root.",
+                argument="parents",
             )
         up[code] = number[parent]
-    _check_acyclic(up, found.labels)
-    return found.labels, up
+    _check_acyclic(up, nodes.labels)
+    return nodes.labels, up
 
 
 def _check_acyclic(up: Int[Array, " n"], labels: tuple[Hashable, ...]) -> None:
@@ -178,4 +185,6 @@ def _check_acyclic(up: Int[Array, " n"], labels: tuple[Hashable, ...]) -> None:
         while int(up[cycle[-1]]) != cycle[0]:
             cycle.append(int(up[cycle[-1]]))
         shown = [repr(labels[i]) for i in cycle[:10]] + ["..."] * (len(cycle) > 10) + [repr(labels[cycle[0]])]
-        raise InputError(f"parents must have no cycle; got {' -> '.join(shown)}. Give the root the parent None.")
+        raise InputError(
+            f"must have no cycle; got {' -> '.join(shown)}.", "Give the root the parent None.", argument="parents"
+        )

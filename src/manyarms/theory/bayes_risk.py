@@ -224,5 +224,5 @@ def _instances(rng: np.random.Generator, n_instances: int) -> tuple[np.random.Ge
     return split(rng, *("instance" for _ in range(as_count("n_instances", n_instances, minimum=2))))
 
 
-def _standard_error(values: Float[Array, "m ..."]) -> Float[Array, ...]:
+def _standard_error(values: Float[Array, "m ..."]) -> Float[Array, "..."]:
     return np.asarray(values.std(axis=0, ddof=1) / np.sqrt(len(values)))

@@ -12,63 +12,61 @@ import typer
 from manyarms.cli.terminal import one_line_errors, spinner
 
 if TYPE_CHECKING:
-    from manyarms.cli.demo.results import Comparison
+    from manyarms.cli.demo.results import DemoResult
 
-FILES = ["logs.parquet", "catalog.parquet", "shop.toml", "decide.py"]
-REPORT = "report.html"
+FILES = ["logs.parquet", "catalog.parquet", "shop.toml", "decide.py", "report.html"]
 
 
 def demo(
-    output: Annotated[Path, typer.Option(help="Folder for the files; made if it is not there.")] = Path("demo-shop"),
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, another shop.")] = 0,
-    items: Annotated[int, typer.Option(min=1, help="Items in the catalog.")] = 5000,
-    categories: Annotated[int, typer.Option(min=1, help="Categories they fall into.")] = 40,
-    rounds: Annotated[int, typer.Option(min=2, help="Rounds in the log.")] = 20_000,
-    force: Annotated[bool, typer.Option("--force", help="Replace files that are not the demo's own.")] = False,
+    output: Annotated[Path, typer.Option(help="Folder for the files. It is created if needed.")] = Path("demo-shop"),
+    seed: Annotated[int, typer.Option(min=0, help="Seed for everything random. Each seed gives another shop.")] = 0,
+    items: Annotated[int, typer.Option(min=1, help="Number of items in the catalog.")] = 5000,
+    categories: Annotated[int, typer.Option(min=1, help="Number of categories of the items.")] = 40,
+    rounds: Annotated[int, typer.Option(min=2, help="Number of rounds in the log.")] = 20_000,
+    force: Annotated[bool, typer.Option("--force", help="Replace files even if they are yours.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")] = False,
 ) -> None:
-    """Make up a shop, save its log, fit it, and say which policy to ship.
+    """Make up a shop, fit its log, and recommend which policy to ship.
 
-    Writes logs.parquet and catalog.parquet; report.html, the decision on one
-    page; and the way to your own data: shop.toml, a spec with comments for
-    the other commands, and decide.py, a script that does the same in Python.
+    The demo writes the log (logs.parquet), the catalog (catalog.parquet) and
+    the decision on one page (report.html). Two more files are a start for your
+    own data: shop.toml, a commented spec for the other commands, and
+    decide.py, a script that does the same in Python.
 
-    A second run replaces these files if they are just as the demo left them.
-    One that is yours, or that you have changed, is kept: the demo then stops,
-    unless you pass --force.
+    A second run replaces these files if you have not changed them. If one of
+    them is yours or was changed, the demo keeps it and stops, unless you pass
+    --force.
     """
     with one_line_errors():
-        comparison = _run(output, seed, items, categories, rounds, force)
-        from manyarms.cli.demo.results import figures, print_comparison  # noqa: PLC0415
+        result = _run(output, seed, items, categories, rounds, force)
+        from manyarms.cli.demo.results import figures, print_result  # noqa: PLC0415
 
         if as_json:
-            typer.echo(json.dumps(figures(comparison, output), indent=2))
+            typer.echo(json.dumps(figures(result, output), indent=2))
         else:
-            print_comparison(comparison, output)
+            print_result(result, output)
         sys.stdout.flush()
 
 
-def _run(output: Path, seed: int, items: int, categories: int, rounds: int, force: bool) -> Comparison:
+def _run(output: Path, seed: int, items: int, categories: int, rounds: int, force: bool) -> DemoResult:
     # Imported here, so that `manyarms --help` does not wait for what only the demo needs.
     import numpy as np  # noqa: PLC0415
 
     from manyarms._base.files import parquet_bytes  # noqa: PLC0415
-    from manyarms.cli.demo.output_files import refuse_foreign, write_ours  # noqa: PLC0415
-    from manyarms.cli.demo.results import compare  # noqa: PLC0415
-    from manyarms.cli.demo.script import script_file, spec_file  # noqa: PLC0415
+    from manyarms.cli.demo.output_files import refuse_foreign, templates, write_ours  # noqa: PLC0415
+    from manyarms.cli.demo.results import evaluate_shop  # noqa: PLC0415
     from manyarms.datasets.shop import Shop  # noqa: PLC0415
     from manyarms.decision.write_report import html_page  # noqa: PLC0415
 
     if not force:
-        refuse_foreign(output, [*FILES, REPORT])
+        refuse_foreign(output, FILES)
     with spinner("Making up a shop"):
         shop = Shop(n_items=items, n_categories=categories, n_rounds=rounds)
         log = shop.draw(np.random.default_rng(seed))
-        tables = [parquet_bytes(log.logs_table), parquet_bytes(log.catalog_table)]
-        contents = [*tables, spec_file().encode(), script_file().encode()]
-        write_ours(output, dict(zip(FILES, contents, strict=True)))
+        tables = {"logs.parquet": log.logs_table, "catalog.parquet": log.catalog_table}
+        write_ours(output, {**{name: parquet_bytes(table) for name, table in tables.items()}, **templates()})
     with spinner("Reading the log, fitting, comparing policies"):
-        comparison = compare(output, log.environment)
+        result = evaluate_shop(output, log.environment)
     with spinner("Writing the report"):
-        write_ours(output, {REPORT: html_page(comparison.decision, "The demo's shop").encode()})
-    return comparison
+        write_ours(output, {"report.html": html_page(result.decision, "The demo's shop").encode()})
+    return result

@@ -1,39 +1,120 @@
-"""Files that are never half-written, and never written over someone's work."""
+"""The files of the demo: a spec and a script to start from, written without replacing a user's own work."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from string import Template
 
 from manyarms._base.files import replace_files
+from manyarms.datasets.shop import CUSTOMER_COLUMNS
 from manyarms.errors import ManyarmsError
 
 LEDGER = ".manyarms-demo"
-"""In the folder: a checksum a line of every file there that is ours. A file with another one is someone's work."""
+"""A file in the folder with the checksum of every file that the demo wrote. Any other file is the user's."""
+
+_SPEC = Template("""\
+# The files and columns that the commands use; pass this file with --spec.
+# It works as it is on the demo's files. For your own data, change the names.
+# Paths are relative to the folder of this file.
+
+[logs]
+path = "logs.parquet"         # a file, folder or glob of Parquet, CSV or Arrow files
+context = $context
+action = "item"               # column: the action that was shown
+reward = "margin"             # column: the reward that followed
+propensity = "propensity"     # leave out if probabilities were not logged
+# time = "at"                 # column: time of the round, for the next two
+# half_life = "14d"           # a round this old has half the weight
+# maturity = "2d"             # leave out younger rounds: their rewards may still arrive
+
+[catalog]
+path = "catalog.parquet"      # all items, including those never shown
+id = "item"
+category = "category"         # what items share; or tags, taxonomy, embedding
+
+[likelihood]
+kind = "gaussian"             # bernoulli for clicks, poisson for counts, log-normal for amounts
+""")
+
+_SCRIPT = Template("""\
+# Should one of these policies replace the current one? Written by `manyarms demo`.
+#
+# The script works as it is on the demo's files. For your own data, change the
+# names at the top. It needs manyarms and nothing else.
+#
+#   LOGS     one row per round: the customer's columns, the item shown, the reward.
+#   CATALOG  one row per item, shown or not: its id and its category.
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+import manyarms as ma
+
+HERE = Path(__file__).parent
+LOGS, CATALOG = HERE / "logs.parquet", HERE / "catalog.parquet"
+ITEM, CATEGORY, REWARD = "item", "category", "margin"
+# Numbers of about unit scale; an intercept is added below.
+CONTEXT = $context
+
+logs, table = pq.read_table(LOGS), pq.read_table(CATALOG)
+catalog = ma.Catalog(table[ITEM], categories=table[CATEGORY])
+actions = catalog.numbers(logs[ITEM])
+columns = [logs[name].to_numpy() for name in CONTEXT]
+contexts = np.column_stack([np.ones(len(logs)), *columns])
+rewards = logs[REWARD].to_numpy()
+data = ma.LoggedData(contexts, actions, rewards, n_actions=len(catalog))
+
+# All items share one effect, each category adds its own, and each item adds its
+# own again. Items that were never shown borrow from those that were. The
+# standard deviations of these effects and of the noise are learned from the log.
+dim = contexts.shape[1]
+prior = ma.priors.from_categories(catalog, dim=dim, shared_std=1.0)
+learned = ma.learn_prior(data, prior)
+posterior = learned.posterior
+print(learned, end="\\n\\n")
+
+current = ma.Logged(data)
+print(f"{'current policy':<14} {posterior.value(current, contexts)}")
+for name, policy in {
+    "greedy": ma.Greedy(posterior),
+    "pessimistic": ma.Pessimistic(posterior),
+    "uniform": ma.Uniform(len(catalog)),
+}.items():
+    value = posterior.value(policy, contexts)
+    gain = posterior.difference(policy, current, contexts)
+    probability = gain.probability_positive
+    print(f"{name:<14} {value}  gain {gain}  P(beats current) {probability:.4f}")
+""")
 
 
 class OccupiedError(ManyarmsError):
-    """A file stands where one is to be written, and it is not ours to replace."""
+    """A file of the user stands where the demo would write one."""
 
 
 def refuse_foreign(folder: Path, names: list[str]) -> None:
-    """Raise unless each of these files is absent, or just as `write_ours` left it."""
+    """Raise if one of these files exists and is not as `write_ours` left it."""
     ours = _ledger(folder)
     for path in (folder / name for name in names):
-        if path.exists() and _checksum_of(path) not in ours:
+        if path.exists() and _checksum(path.read_bytes()) not in ours:
             raise OccupiedError(
-                f"{path} is not as an earlier demo left it, so it stays. Choose another --output, or pass --force."
+                f"{path} is not as an earlier demo left it, so it is kept.",
+                "Choose another --output, or pass --force to replace it.",
             )
 
 
 def write_ours(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write these files into the folder, and remember that they are ours.
+    """Write files into the folder, and record that they are the demo's.
 
-    The ledger goes first and keeps the files that were there: wherever this stops, what lies in the folder is known.
+    The ledger is written first and keeps the files that were there. Wherever this stops, the folder's files are known.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    present = {_checksum_of(file) for file in folder.iterdir() if file.is_file()} & _ledger(folder)
+    present = {_checksum(file.read_bytes()) for file in folder.iterdir() if file.is_file()} & _ledger(folder)
     known = sorted(present | {_checksum(content) for content in contents.values()})
     replace_files({folder / LEDGER: "".join(f"{line}\n" for line in known).encode()})
     replace_files({folder / name: content for name, content in contents.items()})
@@ -44,9 +125,22 @@ def _ledger(folder: Path) -> set[str]:
     return set(path.read_text(encoding="ascii", errors="replace").split()) if path.is_file() else set()
 
 
-def _checksum_of(path: Path) -> str:
-    return _checksum(path.read_bytes())
-
-
 def _checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def templates() -> dict[str, bytes]:
+    """The spec for the commands and the script in Python, with the demo's column names filled in."""
+    context = json.dumps(list(CUSTOMER_COLUMNS))
+    files = {"shop.toml": _SPEC, "decide.py": _SCRIPT}
+    return {name: template.substitute(context=context).encode() for name, template in files.items()}
+
+
+def commands(folder: Path) -> tuple[str, str]:
+    """The commands to run once the spec names the user's own data."""
+    spec, model = (shlex.quote(str(folder / name)) for name in ("shop.toml", "model.arrow"))
+    page = shlex.quote(str(folder / "my-report.html"))
+    return (
+        f"manyarms fit --spec {spec} --out {model}",
+        f"manyarms report --spec {spec} --model {model} --out {page}",
+    )

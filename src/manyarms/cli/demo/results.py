@@ -1,7 +1,4 @@
-"""What the demo finds out: the policies side by side, and which of them to ship.
-
-How the demo's findings look: on a terminal, and as JSON.
-"""
+"""The demo's evaluation of its policies, on a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -20,47 +17,25 @@ from rich.text import Text
 from scipy import sparse
 
 import manyarms as ma
-from manyarms.cli.demo.script import commands
-from manyarms.core.estimate import Estimate
+from manyarms.cli.demo.output_files import commands
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.datasets.shop import read_tables
-from manyarms.decision.format_figures import percent
-from manyarms.decision.recommendation import SURE
-from manyarms.jobs.evaluate import PolicyResult
+from manyarms.decision.format_figures import CURRENT, percent, share
+from manyarms.jobs.evaluate import BASELINE, PolicyResult
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A policy, as judged by the posterior and, since the shop is made up, by the truth.
-
-    Attributes:
-        name: What to call it.
-        value: Margin a round.
-        gain: The same, less that of what runs now.
-        true_value: What the posterior does not know, on the same customers.
-        never_shown: Share of its choices that fall on items with no row in the log.
-    """
-
-    name: str
-    value: ma.Estimate
-    gain: ma.Estimate
-    true_value: float
-    never_shown: float
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What runs now and what could run instead.
+class DemoResult:
+    """The decision between the current policy and the candidates.
 
     Attributes:
         n_rounds: Rounds in the log.
         n_items: Items in the catalog.
-        n_categories: Their categories.
-        n_never_shown: Items with no row in the log.
-        learned: What was learned of the prior, by name: standard deviations, and means coordinate by coordinate.
-        now: What runs now; its gain is zero.
-        candidates: What could run instead.
-        decision: All of it, for the report.
+        n_categories: Categories of the items.
+        n_never_shown: Items without a row in the log.
+        learned: The learned parameters of the prior by name: standard deviations, and means coordinate by coordinate.
+        true_values: The true value of each policy by name. Only a made-up shop has them.
+        decision: The recommendation with its evidence.
     """
 
     n_rounds: int
@@ -68,27 +43,26 @@ class Comparison:
     n_categories: int
     n_never_shown: int
     learned: Mapping[str, float]
-    now: Candidate
-    candidates: tuple[Candidate, ...]
+    true_values: Mapping[str, float]
     decision: ma.Decision
 
     @property
-    def best(self) -> Candidate:
-        """The candidate that the answer is about."""
-        return next(one for one in self.candidates if one.name == self.decision.policy)
+    def rows(self) -> tuple[PolicyResult, ...]:
+        """The current policy, then the candidates."""
+        return self.decision.evaluation.rows
 
     @property
     def ships(self) -> bool:
-        """Whether the answer is to ship it."""
+        """True when the recommendation is to ship a candidate."""
         return self.decision.verdict == "ship"
 
 
-def compare(folder: Path, truth: LinearEnvironment) -> Comparison:
-    """Read the files as a user would, learn a prior and fit, and judge the policies on the logged customers.
+def evaluate_shop(folder: Path, truth: LinearEnvironment) -> DemoResult:
+    """Read the files as a user would, learn a prior, fit, and evaluate the policies on the logged customers.
 
     Args:
-        folder: Holds logs.parquet and catalog.parquet.
-        truth: For the true values; nothing else sees it.
+        folder: The folder with logs.parquet and catalog.parquet.
+        truth: The shop itself. It is used for the true values only.
     """
     import pyarrow.parquet as pq  # noqa: PLC0415  slow to import: `manyarms --help` must not wait for it
 
@@ -97,9 +71,13 @@ def compare(folder: Path, truth: LinearEnvironment) -> Comparison:
     categories = catalog["category"].to_pylist()
     learned = ma.learn_prior(logs, ma.priors.from_categories(categories, dim=logs.dim, shared_std=1.0))
     posterior = learned.posterior
-    unseen = np.bincount(logs.actions, minlength=logs.n_actions) == 0
-    policies, now = _policies(posterior, logs.contexts), ma.Logged(logs)
-    true_values = {name: truth.value(policy, logs.contexts) for name, policy in {"logged": now, **policies}.items()}
+    policies: dict[str, ma.Policy] = {
+        "greedy": _as_table(ma.Greedy(posterior), logs.contexts),
+        "pessimistic": _as_table(ma.Pessimistic(posterior), logs.contexts),
+        "uniform": ma.Uniform(logs.n_actions),
+    }
+    everyone = {BASELINE: ma.Logged(logs), **policies}
+    true_values = {name: truth.value(policy, logs.contexts) for name, policy in everyone.items()}
     decision = ma.decide(
         policies,
         logs,
@@ -108,40 +86,21 @@ def compare(folder: Path, truth: LinearEnvironment) -> Comparison:
         categories=categories,
         truth=true_values,
         true_rewards=truth.expected_reward(logs.contexts, logs.actions),
-        sure=SURE,
         notes={"command": "manyarms demo", "data": "a made-up shop, so the truth is known"},
     )
-    now_row, *others = (_judged(row, true_values[row.name]) for row in decision.evaluation.rows)
-    return Comparison(
+    return DemoResult(
         n_rounds=len(logs),
         n_items=logs.n_actions,
         n_categories=len(set(categories)),
-        n_never_shown=int(unseen.sum()),
+        n_never_shown=logs.n_actions - len(np.unique(logs.actions)),
         learned={parameter.name: parameter.value for parameter in learned.parameters},
-        now=now_row,
-        candidates=tuple(others),
+        true_values=true_values,
         decision=decision,
     )
 
 
-def _judged(row: PolicyResult, true_value: float) -> Candidate:
-    assert row.value is not None
-    is_now = row.difference is None
-    gain = ma.Estimate(0.0, 0.0) if row.difference is None else row.difference
-    name = "what runs now" if is_now else row.name
-    return Candidate(name, row.value, gain, true_value, row.value.diagnostics["unsupported_mass"])
-
-
-def _policies(posterior: ma.RewardPosterior, contexts: Any) -> Mapping[str, ma.Policy]:
-    return {
-        "greedy": _written_down(ma.Greedy(posterior), contexts),
-        "pessimistic": _written_down(ma.Pessimistic(posterior), contexts),
-        "uniform": ma.Uniform(posterior.weights.n_actions),
-    }
-
-
-def _written_down(policy: ma.Policy, contexts: Any) -> ma.TablePolicy:
-    """A deterministic policy as a table of its choices: the best items are searched for once, not at every question."""
+def _as_table(policy: ma.Policy, contexts: Any) -> ma.TablePolicy:
+    """A deterministic policy as a table of its choices, so that the best items are searched for only once."""
     chosen = policy.actions(contexts)
     n = len(chosen)
     return ma.TablePolicy(sparse.csr_array((np.ones(n), chosen, np.arange(n + 1)), shape=(n, policy.n_actions)))
@@ -150,24 +109,23 @@ def _written_down(policy: ma.Policy, contexts: Any) -> ma.TablePolicy:
 MIN_WIDTH = 78
 
 CAPTION = (
-    "Never shown: the share of choices that fall on items with no row in the log; what is known of those comes from "
-    "their categories. True values, on the same customers, are "
-    "known because the shop is made up."
+    "Never shown: the share of a policy's choices that fall on items without a row in the log; their values come from "
+    "their categories. The true values are known because the shop is made up. All values are for the logged customers."
 )
 
 
-def print_comparison(comparison: Comparison, folder: Path) -> None:
-    """What was made up, the policies side by side, the decision, and the lines to run on one's own data."""
+def print_result(result: DemoResult, folder: Path) -> None:
+    """Print the shop, the table of policies, the decision, and the commands to run on one's own data."""
     console = Console(highlight=False)
     # Below this the table would drop digits; a narrow terminal wraps whole lines instead.
     console.width = max(console.width, MIN_WIDTH)
-    console.print(_opening(comparison, folder), soft_wrap=True)
+    console.print(_opening(result, folder), soft_wrap=True)
     console.print()
-    console.print(_table(comparison))
+    console.print(_table(result))
     console.print()
     console.print(CAPTION, style="dim")
     console.print()
-    console.print(_decision(comparison))
+    console.print(Text(_sentence(result), style="bold"))
     console.print()
     console.print(Text(f"The evidence on one page: {folder / 'report.html'}"), soft_wrap=True)
     console.print()
@@ -182,21 +140,20 @@ def print_comparison(comparison: Comparison, folder: Path) -> None:
     console.print(Text(f"  {shlex.quote(_this_python())} {script}", style="bold"), soft_wrap=True)
 
 
-def figures(comparison: Comparison, folder: Path) -> dict[str, Any]:
-    """The same figures, in full precision, as plain values."""
-    best = comparison.best
+def figures(result: DemoResult, folder: Path) -> dict[str, Any]:
+    """The demo's figures as plain values, in full precision."""
     return {
         "shop": {
-            "rounds": comparison.n_rounds,
-            "items": comparison.n_items,
-            "categories": comparison.n_categories,
-            "items_never_shown": comparison.n_never_shown,
+            "rounds": result.n_rounds,
+            "items": result.n_items,
+            "categories": result.n_categories,
+            "items_never_shown": result.n_never_shown,
         },
-        "learned": dict(comparison.learned),
-        "policies": [_row(comparison.now, is_now=True), *(_row(row, is_now=False) for row in comparison.candidates)],
+        "learned": dict(result.learned),
+        "policies": [_record(row, result.true_values[row.name]) for row in result.rows],
         "decision": {
-            "ship": best.name if comparison.ships else None,
-            "sentence": _decision(comparison).plain.replace("\n", " "),
+            "ship": result.decision.policy if result.ships else None,
+            "sentence": _sentence(result).replace("\n", " "),
         },
         "report": str(folder / "report.html"),
         "commands": list(commands(folder)),
@@ -204,77 +161,76 @@ def figures(comparison: Comparison, folder: Path) -> dict[str, Any]:
     }
 
 
-def _row(candidate: Candidate, *, is_now: bool) -> dict[str, Any]:
-    gain = candidate.gain
+def _record(row: PolicyResult, true_value: float) -> dict[str, Any]:
+    value, gain = row.value, row.difference
+    assert value is not None
     return {
-        "name": candidate.name,
-        "value": candidate.value.value,
-        "std": candidate.value.std,
-        "interval_95": list(candidate.value.interval()),
-        "true_value": candidate.true_value,
-        "difference": None if is_now else gain.value,
-        "difference_interval_95": None if is_now else list(gain.interval()),
-        "probability_beats_now": None if is_now else gain.probability_positive,
-        "share_never_shown": candidate.never_shown,
+        "name": CURRENT if gain is None else row.name,
+        "value": value.value,
+        "std": value.std,
+        "interval_95": list(value.interval()),
+        "true_value": true_value,
+        "difference": None if gain is None else gain.value,
+        "difference_interval_95": None if gain is None else list(gain.interval()),
+        "probability_beats_now": None if gain is None else gain.probability_positive,
+        "share_never_shown": value.diagnostics["unsupported_mass"],
     }
 
 
-def _opening(comparison: Comparison, folder: Path) -> Text:
-    share = _share(comparison.n_never_shown / comparison.n_items)
+def _opening(result: DemoResult, folder: Path) -> Text:
+    learned = result.learned
     return Text(
-        f"A made-up shop: {comparison.n_rounds:,} rounds, {comparison.n_items:,} items in "
-        f"{comparison.n_categories:,} categories.\n"
-        f"{comparison.n_never_shown:,} items ({share}) were never shown.\n"
-        f"Saved as Parquet in {folder}, read back and fitted.\n"
-        f"Learned from the log: a reward spreads by {comparison.learned['noise std']:.2g}, the weights of an item by "
-        f"{comparison.learned['actions std']:.2g}\naround those of its category, and these by "
-        f"{comparison.learned['category std']:.2g}."
+        f"A made-up shop: {result.n_rounds:,} rounds, {result.n_items:,} items in {result.n_categories:,} categories.\n"
+        f"{result.n_never_shown:,} items ({share(result.n_never_shown / result.n_items)}) were never shown.\n"
+        f"Its log was saved as Parquet in {folder}, read back and fitted.\n"
+        f"Standard deviations learned from the log: noise {learned['noise std']:.2g}, "
+        f"categories {learned['category std']:.2g},\nitems within a category {learned['actions std']:.2g}."
     )
 
 
-def _table(comparison: Comparison) -> Table:
+def _table(result: DemoResult) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column("margin, euros\nper round", no_wrap=True)
-    for name in ("\nvalue", "\n95 % interval", "\nvs now", "P(beats\nnow)", "true\nvalue", "never\nshown"):
+    for name in (
+        "\nvalue",
+        "\n95 % interval",
+        "gain over\ncurrent",
+        "P(beats\ncurrent)",
+        "true\nvalue",
+        "never\nshown",
+    ):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in (comparison.now, *comparison.candidates):
-        is_now = row is comparison.now
+    for row in result.rows:
+        value, gain = row.value, row.difference
+        assert value is not None
+        low, high = value.interval()
         table.add_row(
-            row.name,
-            f"{row.value.value:.3f}",
-            _interval(row.value),
-            "-" if is_now else f"{row.gain.value:+.3f}",
-            "-" if is_now else percent(row.gain.probability_positive),
-            f"{row.true_value:.3f}",
-            _share(row.never_shown),
-            style="bold green" if row is comparison.best and comparison.ships else "",
+            CURRENT if gain is None else row.name,
+            f"{value.value:.3f}",
+            f"{low:.3f} to {high:.3f}",
+            "-" if gain is None else f"{gain.value:+.3f}",
+            "-" if gain is None else percent(gain.probability_positive),
+            f"{result.true_values[row.name]:.3f}",
+            share(value.diagnostics["unsupported_mass"]),
+            style="bold green" if result.ships and row.name == result.decision.policy else "",
         )
     return table
 
 
-def _decision(comparison: Comparison) -> Text:
-    """What the report says too."""
-    decision = comparison.decision
-    if decision.verdict != "ship":
-        return Text(f"{decision.sentence}\n{decision.reason}", style="bold")
-    gain = comparison.best.gain
+def _sentence(result: DemoResult) -> str:
+    decision = result.decision
+    if not result.ships:
+        return f"{decision.sentence}\n{decision.reason}"
+    gain = decision.gains[decision.policy]
     low, high = gain.interval()
-    size = f"{gain.value:+.3f} euros per round, 95 % interval {low:+.3f} to {high:+.3f}"
-    sure = percent(gain.probability_positive)
-    return Text(f"Ship {comparison.best.name}: it beats what runs now with probability {sure}.\n{size}.", style="bold")
-
-
-def _interval(estimate: Estimate) -> str:
-    low, high = estimate.interval()
-    return f"{low:.3f} to {high:.3f}"
-
-
-def _share(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return (
+        f"Ship {decision.policy}: it beats the current policy with probability {percent(gain.probability_positive)}.\n"
+        f"Its gain is {gain.value:+.3f} euros per round, 95 % interval {low:+.3f} to {high:+.3f}."
+    )
 
 
 def _this_python() -> str:
-    """The interpreter that has the library, as short as it can be said from here."""
+    """The interpreter that has the library, as the shortest path from here."""
     here = Path.cwd()
     running = Path(sys.executable)
     return str(running.relative_to(here)) if running.is_relative_to(here) else str(running)

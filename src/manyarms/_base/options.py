@@ -1,0 +1,208 @@
+"""The options of jobs, defined once: arguments in Python, flags of the command line and keys of a spec file.
+
+A key of a class below is a keyword argument. Its flag is the same word with dashes, and its key in a TOML file is the
+same word in the table of the class, unless its `Option` says otherwise. Only plain types are used here, so that the
+command line knows all options without loading what they configure.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from types import SimpleNamespace
+from typing import Annotated, Any, TypedDict, TypeVar, get_args, get_type_hints
+
+from manyarms._base.option_values import LikelihoodKind, Missing, PriorKind, Unknown
+from manyarms.errors import InputError
+
+Names = str | Sequence[str]
+"""One name, or several."""
+NEEDED = object()
+"""The default of an option that has to be given."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    Attributes:
+        default: Its value where nothing is said; NEEDED where something must be.
+        help: A sentence on what it does.
+        key: Its key in a spec file, where that differs from its name.
+        metavar: An example of its value, or the form of it, for `--help`.
+        minimum: The smallest value of a number.
+        alias: A second flag.
+    """
+
+    default: Any
+    help: str
+    key: str = ""
+    metavar: str | None = None
+    minimum: int | None = None
+    alias: str = ""
+
+
+class LogColumns(TypedDict, total=False):
+    """Where the logs are, and the columns that every job needs."""
+
+    logs: Annotated[str, Option(NEEDED, "Logs in Parquet, CSV or Arrow: a file, a folder or a glob.", "path")]
+    context: Annotated[Names, Option((), "Context columns, separated by commas.")]
+    action: Annotated[str, Option(NEEDED, "Column of action ids.")]
+    reward: Annotated[str, Option(NEEDED, "Column of rewards.")]
+    propensity: Annotated[str | None, Option(None, "Column of the logging policy's probability of the logged action.")]
+
+
+class LogOptions(TypedDict, total=False):
+    """How the rows of logs become rounds."""
+
+    weight: Annotated[str | None, Option(None, "Column that says how often a row counts.")]
+    group: Annotated[str | None, Option(None, "Column of users or sessions.")]
+    time: Annotated[str | None, Option(None, "Column of times; a half-life or a maturity needs it.")]
+    categorical: Annotated[Names, Option((), "Context columns of whole numbers that are categories.")]
+    max_levels: Annotated[
+        int, Option(100, "Most levels of a category with a feature of their own; rarer ones share one.", minimum=1)
+    ]
+    missing: Annotated[Missing, Option("refuse", "What to do with a row that lacks a value.")]
+    unknown: Annotated[
+        Unknown,
+        Option(
+            "refuse",
+            "What to do with an action that is not in the catalog; other counts it as the action (other).",
+        ),
+    ]
+    half_life: Annotated[timedelta | None, Option(None, "Age at which a round counts half.", metavar="14d")]
+    maturity: Annotated[
+        timedelta | None,
+        Option(None, "Leave out rounds younger than this, since their rewards may still come in.", metavar="2d"),
+    ]
+    now: Annotated[
+        datetime | None,
+        Option(None, "Time from which ages are counted, in ISO 8601; by default the clock's.", metavar="TIME"),
+    ]
+
+
+class CatalogFile(TypedDict, total=False):
+    """Where the catalog is, and the column that identifies an action."""
+
+    catalog: Annotated[
+        str | None, Option(None, "Catalog of all actions, including those never logged: Parquet, CSV or Arrow.", "path")
+    ]
+    id: Annotated[str | None, Option(None, "Column of action ids; by default the same as in the logs.")]
+
+
+class CatalogOptions(TypedDict, total=False):
+    """What a catalog knows of its actions."""
+
+    category: Annotated[str | None, Option(None, "Column of categories.")]
+    tags: Annotated[str | None, Option(None, "Column of tags: lists, or texts such as a|b.")]
+    taxonomy: Annotated[
+        Names, Option((), "Columns of levels from the top down, or one column with the whole path.", alias="--path")
+    ]
+    embedding: Annotated[Names, Option((), "Column of lists of numbers, or several columns of numbers.")]
+    separator: Annotated[str, Option("|", "Character that separates the labels in a text.")]
+
+
+class PriorOptions(TypedDict, total=False):
+    """What actions share, and by how much they differ."""
+
+    prior: Annotated[
+        PriorKind | None,
+        Option(
+            None,
+            "What actions share: categories, taxonomy, tags, embeddings (clusters of them), linear-embeddings or "
+            "independent (nothing). By default the first of these that the catalog has.",
+            "kind",
+            metavar="KIND",
+        ),
+    ]
+    learn_prior: Annotated[
+        bool,
+        Option(
+            True, "Learn standard deviations, means and noise from the logs, or take them as they are given.", "learn"
+        ),
+    ]
+    prior_std: Annotated[
+        float, Option(1.0, "Standard deviation of what the actions of one category share.", "effect_std")
+    ]
+    action_std: Annotated[float, Option(1.0, "Standard deviation of an action around its category.")]
+    shared_std: Annotated[float, Option(1.0, "Standard deviation of what all actions share.")]
+    components: Annotated[
+        int | None, Option(None, "Number of clusters of embeddings; by default BIC chooses.", minimum=1)
+    ]
+
+
+class LikelihoodOptions(TypedDict, total=False):
+    """How rewards arise."""
+
+    likelihood: Annotated[
+        LikelihoodKind,
+        Option(
+            "gaussian",
+            "How rewards arise: gaussian (one pass, whatever the size of the logs), bernoulli for clicks, poisson, "
+            "student-t or log-normal.",
+            "kind",
+            metavar="KIND",
+        ),
+    ]
+    noise_std: Annotated[float, Option(1.0, "Standard deviation of a single reward around its mean.")]
+
+
+TABLES: Mapping[str, tuple[type, ...]] = {
+    "logs": (LogColumns, LogOptions),
+    "catalog": (CatalogFile, CatalogOptions),
+    "prior": (PriorOptions,),
+    "likelihood": (LikelihoodOptions,),
+}
+"""The tables of a spec file."""
+
+
+def options_of(*kinds: type) -> dict[str, tuple[Any, Option]]:
+    """The type of every option of some classes, and what is known of it, by name."""
+    hints = {name: hint for kind in kinds for name, hint in get_type_hints(kind, include_extras=True).items()}
+    return {name: (get_args(hint)[0], get_args(hint)[1]) for name, hint in hints.items()}
+
+
+def value_type(hint: Any) -> Any:
+    """The type of a value that is given: `int` for `int | None`."""
+    if hint == Names or not get_args(hint) or not any(part is type(None) for part in get_args(hint)):
+        return hint
+    return next(part for part in get_args(hint) if part is not type(None))
+
+
+def with_defaults(function: str, given: Mapping[str, Any], *kinds: type) -> Any:
+    """The options that were given to a function, and the defaults of the others, as attributes.
+
+    Raises:
+        InputError: Naming an option that there is not, and the one that was probably meant.
+    """
+    known = options_of(*kinds)
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            remedy = f"Did you mean {near[0]}?" if near else f"Its options are {', '.join(known)}."
+            raise InputError(f"{function}() has no argument {name!r}.", remedy)
+    return SimpleNamespace(**{name: given.get(name, option.default) for name, (_, option) in known.items()})
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def takes(*kinds: type) -> Callable[[F], F]:
+    """Show the options of some classes in the signature and in the help of a function that takes `**options`."""
+
+    def decorate(function: F) -> F:
+        signature, known = inspect.signature(function), options_of(*kinds)
+        own = [part for part in signature.parameters.values() if part.kind is not inspect.Parameter.VAR_KEYWORD]
+        shown = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=hint)
+            for name, (hint, option) in known.items()
+        ]
+        lines = [f"        {name}: {option.help}" for name, (_, option) in known.items()]
+        function.__signature__ = signature.replace(parameters=[*own, *shown])  # pyright: ignore[reportFunctionMemberAccess]
+        function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", "Options:", *lines])
+        return function
+
+    return decorate
