@@ -333,10 +333,18 @@ def changed(name, row, value):
 
 BAD_JESTER = {
     "no joke column": (dict(joke=None), ShapeError, "must have columns joke too; it has user, rating"),
-    "ids as words": (dict(user=pa.array(list("abcdefgh"))), DataTypeError, "column user of .* must be integer; it is string"),
+    "ids as words": (
+        dict(user=pa.array(list("abcdefgh"))),
+        DataTypeError,
+        "column user .* must be integer; it is string",
+    ),
     "ratings as words": (dict(rating=pa.array(list("abcdefgh"))), DataTypeError, "column rating"),
     "an id missing": (changed("joke", 3, None), InputError, "joke of .* must not be empty or NaN; row 3 has no value"),
-    "a rating missing": (changed("rating", 5, None), InputError, "rating of .* must not be empty or NaN; row 5 has no value"),
+    "a rating missing": (
+        changed("rating", 5, None),
+        InputError,
+        "rating of .* must not be empty or NaN; row 5",
+    ),
     "a rating that is no number": (changed("rating", 2, np.nan), InputError, "rating of .* must be finite; row 2"),
     "99 for no rating": (changed("rating", 4, 99.0), RangeError, r"\[-10, 10\]; row 4 has 99"),
     "a rating twice": (changed("joke", 1, 1), InputError, "user 4 rated joke 1 2 times"),
