@@ -177,7 +177,7 @@ def fit_files(
         posterior = fit(stream, prior, likelihood, progress=progress, engine=engine)
     else:
         posterior = learned.posterior
-    warnings = [*posterior.all_warnings, *row_warnings(stream.dropped), *_copy_warnings(source)]
+    warnings = [*posterior.warnings, *row_warnings(stream.dropped), *_copy_warnings(source)]
     if given.likelihood == "gaussian" and rewards_are_binary(posterior):
         warnings.append("all rewards are 0 or 1 but were taken as Gaussian: for clicks, use the bernoulli likelihood")
     if not posterior.statistics.n_rounds:
@@ -230,7 +230,7 @@ def update_files(
     posterior = grown.update(stream, allow_repeats=allow_repeats, engine=engine)
     dropped, new_rounds = cast(LogStream, stream).dropped, posterior.statistics.n_rounds - before.statistics.n_rounds
     warnings = (
-        *posterior.all_warnings,
+        *posterior.warnings,
         *_age_warnings(given.half_life is not None, before.as_of),
         *row_warnings(dropped),
         *_catalog_warnings(dropped, new_rounds),

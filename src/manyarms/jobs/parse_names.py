@@ -28,7 +28,6 @@ from manyarms.estimators.importance_weighted import (
 from manyarms.likelihoods import Bernoulli, Gaussian, Likelihood, LogNormal, Poisson, StudentT
 from manyarms.model_file.load import load
 from manyarms.policies import EpsilonGreedy, Greedy, Pessimistic, Softmax, Thompson, Uniform
-from manyarms.posterior import HurdlePosterior
 from manyarms.posterior.posterior import Posterior
 
 PathLike = str | os.PathLike[str]
@@ -96,9 +95,6 @@ def policy_named(
         problem = f"policy {name!r} is made from a model."
         raise InputError(problem, "Pass a model.", flag_remedy="Pass --model.")
     if name == "thompson":
-        if isinstance(posterior, HurdlePosterior):
-            problem = "thompson needs one set of weights, and a hurdle has two."
-            raise InputError(problem, "Use greedy or softmax.")
         draws = n_draws if number is None else _as_whole(text, number)
         return Thompson(posterior, draws, rng=np.random.default_rng(0) if rng is None else rng)
     makers: dict[str, Callable[[], Policy]] = {
