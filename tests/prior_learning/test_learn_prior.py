@@ -360,11 +360,11 @@ def test_a_mean_taken_for_certain_is_warned_about_as_far_as_it_narrows_intervals
     alike = learn(0.15)
     tau, sigma = np.sqrt(alike.prior.action_cov([0])[0, 0, 0]), alike.likelihood.noise_std
     narrower = 1 - np.sqrt(tau**2 * m / (tau**2 * m + sigma**2))
-    (told,) = (text for text in alike.posterior.value(ma.Uniform(K), np.ones((1, 1))).warnings if "certain" in text)
+    (warning,) = (text for text in alike.posterior.value(ma.Uniform(K), np.ones((1, 1))).warnings if "certain" in text)
     assert narrower > 0.1
-    assert f"{100 * narrower:.0f}% too narrow" in told and "shared_std=1.0" in told
-    assert told in alike.notes
-    assert told not in alike.averaged(8, rng=rng).value(ma.Uniform(K), np.ones((1, 1))).warnings
+    assert f"{100 * narrower:.0f}% too narrow" in warning and "an effect that all actions share" in warning
+    assert warning in alike.notes
+    assert warning not in alike.averaged(8, rng=rng).value(ma.Uniform(K), np.ones((1, 1))).warnings
     for learned in (learn(1.0), learn(0.15, shared_std=1.0)):
         assert not any("certain" in text for text in learned.notes)
 
