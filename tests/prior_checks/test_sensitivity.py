@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from prior_check_problems import RECIPE, (
+from prior_check_problems import (
     BY_CATEGORY,
     CATEGORIES,
+    RECIPE,
     draw_events,
 )
 from problems import make_problem
@@ -49,8 +50,6 @@ def distance(first, second, reach=3.6):
         )
 
     return max(one(1.0), one(-1.0))
-
-
 
 
 @pytest.mark.parametrize("with_baseline", [False, True])

@@ -1,4 +1,4 @@
-"""The look of charts on light and dark pages, and the helpers that all charts share.
+"""The look of charts on light and dark pages, their labels and their rows of data.
 
 The colours are those of Okabe and Ito, which most colour-blind readers can tell apart. Dark pages use lighter ones.
 """
@@ -6,14 +6,11 @@ The colours are those of Okabe and Ito, which most colour-blind readers can tell
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from manyarms.core.estimate import Estimate
 from manyarms.decision.format_figures import CURRENT, percent
 from manyarms.jobs import Evaluation
-
-if TYPE_CHECKING:
-    import altair as alt
 
 LIGHT = {
     "ground": "#ffffff", "ink": "#1f2328", "faint": "#6b7280", "line": "#d8dee4",
@@ -62,10 +59,6 @@ def theme(*, dark: bool = False) -> dict[str, Any]:
     }  # fmt: skip
 
 
-WIDTH = 620
-"""Width of a single chart in pixels; a page may stretch it."""
-ROW = 34
-"""Height of one row in a chart that lists policies."""
 LONG = 40
 """Characters of a label that are shown."""
 
@@ -100,21 +93,6 @@ def policy_labels(evaluation: Evaluation) -> dict[str, str]:
     return {evaluation.baseline.name: CURRENT, **{name: candidates[name] for name in names}}
 
 
-def chart(rows: Sequence[dict[str, Any]]) -> alt.Chart:
-    """A chart with these rows as its data, still without marks."""
-    import altair as alt  # noqa: PLC0415  slow to import
-
-    return alt.Chart(alt.Data(values=list(rows)))
-
-
-def reference_line(value: float, meaning: str) -> alt.Chart:
-    """A dashed vertical line, explained by its tooltip."""
-    import altair as alt  # noqa: PLC0415
-
-    tips = [alt.Tooltip("meaning:N", title=" "), alt.Tooltip("value:Q", format=".4g")]
-    return chart([{"value": value, "meaning": meaning}]).mark_rule(style="reference").encode(x="value:Q", tooltip=tips)
-
-
 def interval_row(name: str, estimate: Estimate) -> dict[str, Any]:
     """An estimate with the ends of its 95 % and 50 % intervals, as a row of chart data."""
     low, high = estimate.interval()
@@ -129,11 +107,3 @@ def interval_row(name: str, estimate: Estimate) -> dict[str, Any]:
 def listed(rows: Sequence[dict[str, Any]]) -> str:
     """Names and figures of a chart of intervals as text, for readers who cannot see it."""
     return "; ".join(f"{row['name']} {row['shown']}" for row in rows)
-
-
-def layered(layers: Sequence[Any], height: int, description: str) -> alt.LayerChart:
-    """Marks drawn over each other, with a size and a description for readers who cannot see the chart."""
-    import altair as alt  # noqa: PLC0415
-
-    drawn: Any = alt.layer(*layers)
-    return drawn.properties(width=WIDTH, height=height, description=description)

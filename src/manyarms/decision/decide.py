@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from html import escape
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from manyarms.decision.diagnostics import Diagnostic, diagnose
 from manyarms.decision.expected_rewards import Calibration, Shrinkage, calibration, shrinkage
 from manyarms.decision.format_figures import percent
 from manyarms.decision.recommendation import SURE, Verdict, recommend
-from manyarms.decision.traffic import Support, TrafficChanges, category_codes, support, traffic_changes
+from manyarms.decision.traffic import Categories, Support, TrafficChanges, support, traffic_changes
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate
@@ -161,7 +161,7 @@ def decide(
         progress=progress,
     )  # fmt: skip
     column = _category_column(categories, logs)
-    names = None if column is None else _category_names(column)
+    grouped = None if column is None else Categories(column)
     model = posterior if isinstance(posterior, RewardPosterior) else None
     prior_check = None if model is None else model.check
     category_checks, unchecked = _check_categories(model, logs, column, fingerprints)
@@ -171,14 +171,15 @@ def decide(
     doubts = [*_prior_doubts(prior_check), *_category_doubts(category_checks)]
     # First the policy, then the cautions that depend on where it moves the traffic.
     best = recommend(evaluation, sure=sure, doubts=doubts).policy
-    changes = _changes(best, evaluation, logs, names, posterior)
+    choices = next((row.choices for row in evaluation.policies if row.name == best), None)
+    changes = None if choices is None else traffic_changes(best, choices, logs, grouped, posterior)
     cautions = _cautions(changes, calibrated, prior_check)
     return Decision(
-        **vars(recommend(evaluation, sure=sure, doubts=doubts, cautions=cautions)),
+        **recommend(evaluation, sure=sure, doubts=doubts, cautions=cautions)._asdict(),
         evaluation=evaluation,
         diagnostics=diagnose(evaluation),
-        support=None if column is None else support(evaluation, logs, column, seen=_seen_actions(posterior)),
-        shrinkage=None if model is None else shrinkage(model, logs, names),
+        support=None if grouped is None else support(evaluation, logs, grouped, seen=_seen_actions(posterior)),
+        shrinkage=None if model is None else shrinkage(model, logs, grouped),
         traffic_changes=changes,
         prior_check=prior_check,
         category_checks=category_checks,
@@ -225,13 +226,6 @@ def _category_doubts(checks: CategoryChecks | None) -> list[str]:
     return [f"the rewards of {len(checks.flagged):,} of {len(checks):,} categories contradict the model"]
 
 
-def _changes(
-    policy: str, evaluation: Evaluation, logs: LoggedData, names: Sequence[str] | None, posterior: Posterior | None
-) -> TrafficChanges | None:
-    choices = next((row.choices for row in evaluation.policies if row.name == policy), None)
-    return None if choices is None else traffic_changes(policy, choices, logs, categories=names, posterior=posterior)
-
-
 def _cautions(changes: TrafficChanges | None, calibrated: Calibration | None, check: PriorCheck | None) -> list[str]:
     """Caveats to state when a policy is shipped, without full stops, to be joined into one sentence."""
     cautions = list[str]()
@@ -248,7 +242,7 @@ def _seen_actions(posterior: Posterior | None) -> Any:
     """(K,) True for the actions that the model has logged rounds of."""
     if posterior is None:
         return None
-    return np.isin(np.arange(posterior.n_actions), posterior.parts[0].weights.observed.actions)
+    return np.isin(np.arange(posterior.n_actions), posterior.seen_actions[0])
 
 
 def _category_column(categories: Any, logs: LoggedData) -> Any:
@@ -257,18 +251,13 @@ def _category_column(categories: Any, logs: LoggedData) -> Any:
     return as_column("categories", categories, length=logs.n_actions)
 
 
-def _category_names(column: Any) -> list[str]:
-    codes, labels = category_codes(column)
-    return np.array(labels, dtype=object)[codes].tolist()
-
-
 def _check_categories(
     model: RewardPosterior | None, logs: LoggedData, column: Any, fingerprints: tuple[Fingerprint, ...]
 ) -> tuple[CategoryChecks | None, list[str]]:
     """The predictive checks, or the reason why they are missing."""
     if model is None or column is None:
         return None, []
-    n = len(category_codes(column)[1])
+    n = len(Categories(column).labels)
     if n > MANY_CATEGORIES:
         return None, [f"Categories were not checked one by one: there are {n:,}, more than {MANY_CATEGORIES:,}."]
     held_out = not any_shared(model.learned_from, (logs.fingerprint, *fingerprints))
@@ -279,12 +268,8 @@ def _check_categories(
 
 
 def _made_with(logs: LoggedData, posterior: Posterior | None) -> dict[str, str]:
-    packages = {"manyarms": __version__, "Python": platform.python_version()}
-    for name in ("numpy", "scipy", "pyarrow", "altair"):
-        try:
-            packages[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    packages = {name: version(name) for name in ("numpy", "scipy", "pyarrow", "altair")}
+    packages = {"manyarms": __version__, "Python": platform.python_version(), **packages}
     return {
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "evaluated on": f"{len(logs):,} rounds, {logs.n_actions:,} actions, {logs.dim} features",

@@ -50,14 +50,9 @@ _MEANINGS = {
 }
 
 
-def diagnose(evaluation: Evaluation, thresholds: Thresholds | None = None) -> tuple[Diagnostic, ...]:
-    """All diagnostics in an evaluation that have a limit.
-
-    Args:
-        evaluation: The result of `evaluate`.
-        thresholds: The limits; None for those of the estimators' own warnings.
-    """
-    limits = Thresholds() if thresholds is None else thresholds
+def diagnose(evaluation: Evaluation) -> tuple[Diagnostic, ...]:
+    """All diagnostics in an evaluation that have a limit. The limits are those of the estimators' own warnings."""
+    limits = Thresholds()
     return tuple(
         diagnostic
         for row in evaluation.policies

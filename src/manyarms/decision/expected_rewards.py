@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from manyarms._base.checks import Array, as_vector
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import row_weights
-from manyarms.decision.traffic import action_name
+from manyarms.decision.traffic import Categories, action_name
 from manyarms.jobs.evaluate import effective_size
 from manyarms.linalg.indexing import sum_by
 from manyarms.linalg.top_k import row_norms
@@ -23,6 +23,7 @@ from manyarms.posterior.posterior import Posterior
 CHART_ACTIONS = 300
 """Actions in the chart of shrinkage, spread evenly from the least to the most logged."""
 BINS = 10
+"""Groups of rounds in the chart of calibration."""
 
 
 @dataclass(frozen=True)
@@ -59,25 +60,12 @@ class Shrinkage:
     n_actions: int
 
 
-def shrinkage(
-    posterior: RewardPosterior,
-    logs: LoggedData,
-    categories: Sequence[str] | None = None,
-    *,
-    shown: int = CHART_ACTIONS,
-) -> Shrinkage:
-    """The pull of each action from its own mean reward towards that of its category, which fades with its rounds.
-
-    Args:
-        posterior: The fitted model.
-        logs: Logged rounds, ideally those of the fit.
-        categories: (K,) the category labels of the actions.
-        shown: The number of actions to show.
-    """
+def shrinkage(posterior: RewardPosterior, logs: LoggedData, categories: Categories | None) -> Shrinkage:
+    """The pull of each action from its own mean reward towards that of its category, which fades with its rounds."""
     counts = row_weights(logs.weights, len(logs))
     logged, per_action = sum_by(logs.actions[counts > 0], counts[counts > 0])
     order = np.argsort(per_action, kind="stable")
-    places = np.unique(np.linspace(0, len(logged) - 1, min(shown, len(logged))).round().astype(int))
+    places = np.unique(np.linspace(0, len(logged) - 1, min(CHART_ACTIONS, len(logged))).round().astype(int))
     rounds = np.flatnonzero(np.isin(logs.actions, logged[order[places]]) & (counts > 0))
     actions, x, weight = logs.actions[rounds], logs.contexts[rounds], counts[rounds]
     fitted = np.asarray(posterior.expected_reward(x, actions))
@@ -88,7 +76,7 @@ def shrinkage(
     rows = [
         ActionMeans(
             action_name(posterior.catalog, int(action)),
-            "" if categories is None else categories[int(action)],
+            "" if categories is None else categories.names[int(action)],
             float(total),
             *(float(value) for value in mean),
         )
@@ -156,20 +144,11 @@ def calibration(
     fingerprints: tuple[Fingerprint, ...] = (),
     truth: Mapping[str, float] | None = None,
     true_rewards: Any = None,
-    bins: int = BINS,
 ) -> Calibration:
     """Expected and observed rewards of logged rounds, grouped by expected reward.
 
     Training rounds cannot show calibration: the model expects much where their rewards were high by chance. So there
     are groups only for held-out rounds, or where the true mean rewards are known.
-
-    Args:
-        posterior: The fitted model.
-        logs: Logged rounds, ideally held out.
-        fingerprints: Other fingerprints of these rounds.
-        truth: The true value of each policy, in a simulation.
-        true_rewards: (n,) the true mean reward of each round, in a simulation.
-        bins: The number of groups.
     """
     held_out = not any_shared(posterior.learned_from, (logs.fingerprint, *fingerprints))
     known = true_rewards is not None
@@ -179,7 +158,7 @@ def calibration(
     expected = np.asarray(posterior.expected_reward(logs.contexts, logs.actions))
     counts = row_weights(logs.weights, len(logs))
     groups = list[CalibrationBin]()
-    for rounds in np.array_split(np.argsort(expected, kind="stable"), min(bins, len(logs))):
+    for rounds in np.array_split(np.argsort(expected, kind="stable"), min(BINS, len(logs))):
         weight = counts[rounds]
         total = weight.sum()
         if total == 0:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from manyarms.core.estimate import Estimate
 
@@ -84,20 +85,20 @@ def estimate_cell(estimate: Estimate | None, written: Callable[[float], str] = n
     return TableCell(text, estimate.value, is_number=True)
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[TableCell]], *, caption: str) -> str:
+def table(caption: str, rows: Sequence[Any], columns: Mapping[str, Callable[[Any], TableCell]]) -> str:
     """An HTML table that sorts by a column when its header is clicked.
 
     Args:
-        headers: The column headers.
-        rows: The cells, row by row.
         caption: The name of the table, read out by screen readers.
+        rows: The results to show, one per row.
+        columns: For each header, the function from a result to its cell.
     """
-    cells = [list(row) for row in rows]
-    numbers = [bool(cells) and cells[0][column].is_number for column in range(len(headers))]
+    cells = [[make(row) for make in columns.values()] for row in rows]
+    numbers = [cell.is_number for cell in cells[0]] if cells else [False] * len(columns)
     head = "".join(
         f'<th scope="col" class="{"number" if is_number else "word"}">'
         f'<button type="button">{escape(name)}</button></th>'
-        for name, is_number in zip(headers, numbers, strict=True)
+        for name, is_number in zip(columns, numbers, strict=True)
     )
     body = "".join(f"<tr>{''.join(cell.html() for cell in row)}</tr>" for row in cells)
     return (

@@ -2,36 +2,24 @@
 
     ma.plots.values(ma.evaluate(policies, logs, posterior))
 
-Nothing is computed here: a chart shows what `ma.evaluate` and `ma.decide` computed. Altair is imported when a chart is
-drawn. Colours come from `plots.theme`, so that a page can be light or dark.
+Nothing is computed here: a chart shows what `ma.evaluate` and `ma.decide` computed. Colours come from `plots.theme`, so
+that a page can be light or dark. Altair is slow to import, so nothing else in the package imports this module early.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
 
 from manyarms._base.checks import as_instance
-from manyarms.decision.chart_style import (
-    ROW,
-    chart,
-    interval_row,
-    label,
-    labels,
-    layered,
-    listed,
-    policy_labels,
-    reference_line,
-    theme,
-)
+from manyarms.decision.chart_style import interval_row, label, labels, listed, policy_labels, theme
 from manyarms.decision.expected_rewards import Calibration, Shrinkage
 from manyarms.decision.format_figures import CURRENT, percent
 from manyarms.decision.traffic import Support, TrafficChanges
 from manyarms.errors import InputError
 from manyarms.jobs import Evaluation
-
-if TYPE_CHECKING:
-    import altair as alt
 
 __all__ = [
     "agreement",
@@ -45,7 +33,10 @@ __all__ = [
     "values",
 ]
 
-_EVALUATION = "what ma.evaluate() returned"
+_WIDTH = 620
+"""Width of a single chart in pixels; a page may stretch it."""
+_ROW = 34
+"""Height of one row in a chart that lists policies."""
 
 
 def values(evaluation: Evaluation, *, truth: Mapping[str, float] | None = None) -> alt.LayerChart:
@@ -55,23 +46,20 @@ def values(evaluation: Evaluation, *, truth: Mapping[str, float] | None = None) 
         evaluation: The result of `evaluate`.
         truth: The true value of each policy by name, shown as a diamond.
     """
-    import altair as alt  # noqa: PLC0415
-
-    evaluation = as_instance("evaluation", evaluation, Evaluation, _EVALUATION)
-    shown = policy_labels(evaluation)
+    shown = _labels(evaluation)
     rows = [interval_row(shown[row.name], row.value) for row in evaluation.rows if row.value is not None]
     if not rows:
         raise InputError("There are no values by a model to draw.", "Draw the estimators with plots.agreement.")
     names = [row["name"] for row in rows]
     layers: list[Any] = [reference_line(evaluation.mean_reward, "mean logged reward")]
-    layers += _intervals(rows, "value per round", "value [95 %]")
+    layers += _intervals(rows, "value per round", "value [95 %]", {})
     true = [{"name": shown[name], "value": value} for name, value in (truth or {}).items() if name in shown]
     if true:
-        tips = [alt.Tooltip("name:N", title="policy"), alt.Tooltip("value:Q", title="true value", format=".4g")]
+        tips = tooltips({"name:N": "policy", "value:Q": "true value"}, ".4g")
         marks = chart(true).mark_point(shape="diamond", size=110, filled=False, strokeWidth=2)
         axis = alt.Y("name:N", sort=names, title=None)
         layers.append(marks.encode(x="value:Q", y=axis, color=alt.value("#D55E00"), tooltip=tips))
-    return layered(layers, ROW * len(rows), f"Value per round with 95 % intervals: {listed(rows)}.")
+    return layered(layers, _ROW * len(rows), f"Value per round with 95 % intervals: {listed(rows)}.")
 
 
 def gains(evaluation: Evaluation) -> alt.LayerChart:
@@ -80,14 +68,15 @@ def gains(evaluation: Evaluation) -> alt.LayerChart:
     Args:
         evaluation: The result of `evaluate`.
     """
-    evaluation = as_instance("evaluation", evaluation, Evaluation, _EVALUATION)
-    shown = policy_labels(evaluation)
+    shown = _labels(evaluation)
     rows = [interval_row(shown[row.name], row.difference) for row in evaluation.policies if row.difference is not None]
     if not rows:
         raise InputError("There are no gains to draw.", "Evaluate the policies with a posterior.")
-    layers = _intervals(rows, f"gain per round over the {CURRENT}", "gain [95 %]", probability=True)
+    layers = _intervals(
+        rows, f"gain per round over the {CURRENT}", "gain [95 %]", {"probability:N": "probability of a gain"}
+    )
     description = f"Gain per round over the {CURRENT} with 95 % intervals: {listed(rows)}."
-    return layered([reference_line(0.0, "no gain"), *layers], ROW * len(rows), description)
+    return layered([reference_line(0.0, "no gain"), *layers], _ROW * len(rows), description)
 
 
 def probability_better(evaluation: Evaluation) -> alt.LayerChart:
@@ -96,10 +85,7 @@ def probability_better(evaluation: Evaluation) -> alt.LayerChart:
     Args:
         evaluation: The result of `evaluate(..., pairs=True)`.
     """
-    import altair as alt  # noqa: PLC0415
-
-    evaluation = as_instance("evaluation", evaluation, Evaluation, _EVALUATION)
-    shown = policy_labels(evaluation)
+    shown = _labels(evaluation)
     pairs = {(a, b): evaluation.probability_better(a, b) for a in shown for b in shown if a != b}
     rows = [
         {"row": shown[a], "column": shown[b], "probability": probability, "shown": percent(probability)}
@@ -114,17 +100,13 @@ def probability_better(evaluation: Evaluation) -> alt.LayerChart:
     base = chart(rows).encode(
         x=alt.X("column:N", sort=names, title="than this policy", axis=alt.Axis(orient="top", labelAngle=-45)),
         y=alt.Y("row:N", sort=names, title="This policy is better"),
-        tooltip=[
-            alt.Tooltip("row:N", title="policy"),
-            alt.Tooltip("column:N", title="compared with"),
-            alt.Tooltip("shown:N", title="probability of being better"),
-        ],
+        tooltip=tooltips({"row:N": "policy", "column:N": "compared with", "shown:N": "probability of being better"}),
     )
     ramp = alt.Scale(domain=[0, 0.5, 1], range="diverging", interpolate="rgb")
     cells = base.mark_rect(opacity=0.55).encode(color=alt.Color("probability:Q", scale=ramp, legend=None))
     text = base.mark_text().encode(text="shown:N")
     words = "; ".join(f"{row['row']} better than {row['column']}: {row['shown']}" for row in rows)
-    return layered([cells, text], ROW * (len(names) + 1), f"Probability that one policy beats another: {words}.")
+    return layered([cells, text], _ROW * (len(names) + 1), f"Probability that one policy beats another: {words}.")
 
 
 def agreement(evaluation: Evaluation) -> alt.LayerChart:
@@ -133,10 +115,7 @@ def agreement(evaluation: Evaluation) -> alt.LayerChart:
     Args:
         evaluation: The result of `evaluate` with estimators.
     """
-    import altair as alt  # noqa: PLC0415
-
-    evaluation = as_instance("evaluation", evaluation, Evaluation, _EVALUATION)
-    shown = policy_labels(evaluation)
+    shown = _labels(evaluation)
     rows = [
         {**interval_row(shown[row.name], estimate), "estimator": estimator}
         for row in evaluation.rows
@@ -151,18 +130,21 @@ def agreement(evaluation: Evaluation) -> alt.LayerChart:
         y=alt.Y("name:N", sort=names, title=None),
         yOffset=alt.YOffset("estimator:N", sort=estimators),
         color=alt.Color("estimator:N", sort=estimators, scale=alt.Scale(range="category")),
-        tooltip=[
-            alt.Tooltip("name:N", title="policy"), "estimator:N", alt.Tooltip("shown:N", title="value [95 %]"),
-        ],
-    )  # fmt: skip
+        tooltip=tooltips({"name:N": "policy", "estimator:N": "estimator", "shown:N": "value [95 %]"}),
+    )
     # Clipped: one very uncertain estimator would otherwise squeeze all others into a dot.
     scale = alt.Scale(domain=_domain(rows), clamp=False, nice=True)
     x = alt.X("low:Q", title="value per round", scale=scale)
     bars = base.mark_rule(strokeWidth=2, clip=True).encode(x=x, x2="high:Q")
     points = base.mark_point(clip=True).encode(x=alt.X("value:Q", scale=scale))
-    height = round(ROW * len(names) * max(1.0, 0.5 * len(estimators)))
+    height = round(_ROW * len(names) * max(1.0, 0.5 * len(estimators)))
     words = "; ".join(f"{row['name']} by {row['estimator']} {row['shown']}" for row in rows)
     return layered([bars, points], height, f"Value per round by estimator with 95 % intervals: {words}.")
+
+
+def _labels(evaluation: Evaluation) -> dict[str, str]:
+    """A label for each policy; refuses what is not an evaluation."""
+    return policy_labels(as_instance("evaluation", evaluation, Evaluation, "what ma.evaluate() returned"))
 
 
 def _domain(rows: list[dict[str, Any]]) -> list[float]:
@@ -175,13 +157,9 @@ def _domain(rows: list[dict[str, Any]]) -> list[float]:
     return [max(low - room, min(row["low"] for row in rows)), min(high + room, max(row["high"] for row in rows))]
 
 
-def _intervals(rows: list[dict[str, Any]], axis: str, figure: str, *, probability: bool = False) -> list[Any]:
+def _intervals(rows: list[dict[str, Any]], axis: str, figure: str, extra: Mapping[str, str]) -> list[Any]:
     """A thin line for the 95 % interval, a thick one for the 50 % interval, a point for the value."""
-    import altair as alt  # noqa: PLC0415
-
-    tips = [alt.Tooltip("name:N", title="policy"), alt.Tooltip("shown:N", title=figure)]
-    if probability:
-        tips.append(alt.Tooltip("probability:N", title="probability of a gain"))
+    tips = tooltips({"name:N": "policy", "shown:N": figure, **extra})
     base = chart(rows).encode(y=alt.Y("name:N", sort=[row["name"] for row in rows], title=None), tooltip=tips)
     scale = alt.Scale(zero=False)
     return [
@@ -198,8 +176,6 @@ def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
         evidence: The `support` of a `Decision`.
         policy: The name of the policy; None for the first.
     """
-    import altair as alt  # noqa: PLC0415
-
     evidence = as_instance("evidence", evidence, Support, "the support of what ma.decide() returned")
     names = list(evidence.rows[0].chosen) if evidence.rows else []
     policy = policy if policy is not None else next(iter(names), None)
@@ -222,11 +198,10 @@ def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
         yOffset=alt.YOffset("side:O", scale=alt.Scale(paddingInner=0.1)),
         x=alt.X("share:Q", title="share of rounds", axis=alt.Axis(format="%"), stack=None),
         color=alt.Color("part:N", sort=list(parts), scale=alt.Scale(domain=list(parts), range="category")),
-        tooltip=[
-            "category:N", alt.Tooltip("part:N", title="bar"), alt.Tooltip("share:Q", format=".1%"),
-            alt.Tooltip("actions:N", title="actions ever logged"),
-        ],
-    )  # fmt: skip
+        tooltip=tooltips(
+            {"category:N": "category", "part:N": "bar", "share:Q": "share", "actions:N": "actions ever logged"}, ".1%"
+        ),
+    )
     words = "; ".join(
         f"{shown[row.category]}: {row.logged:.1%} of the log, {row.chosen[policy]:.1%} of the choices"
         for row in evidence.rows
@@ -240,8 +215,6 @@ def traffic_changes(evidence: TrafficChanges) -> alt.LayerChart:
     Args:
         evidence: The `traffic_changes` of a `Decision`.
     """
-    import altair as alt  # noqa: PLC0415
-
     source = "the traffic_changes of what ma.decide() returned"
     evidence = as_instance("evidence", evidence, TrafficChanges, source)
     if not evidence.rows:
@@ -259,12 +232,11 @@ def traffic_changes(evidence: TrafficChanges) -> alt.LayerChart:
         x=alt.X("change:Q", title="change in share of choices", axis=alt.Axis(format="+%")),
         color=alt.Color("side:N", scale=alt.Scale(domain=["gains", "loses"], range="category"), legend=None),
         tooltip=[
-            "action:N", "category:N", alt.Tooltip("logged:Q", title="share in the log", format=".2%"),
-            alt.Tooltip("chosen:Q", title=f"share under {label(evidence.policy)}", format=".2%"),
-            alt.Tooltip("rounds:Q", title="logged rounds", format=",.6~g"),
+            *tooltips({"action:N": "action", "category:N": "category", "rounds:Q": "logged rounds"}, ",.6~g"),
+            *tooltips({"logged:Q": "share in the log", "chosen:Q": f"share under {label(evidence.policy)}"}, ".2%"),
         ],
-    )  # fmt: skip
-    zero = chart([{"value": 0.0}]).mark_rule(style="reference").encode(x="value:Q")
+    )
+    zero = reference_line(0.0, "no change")
     words = "; ".join(f"{row['action']} {row['change']:+.1%}" for row in rows)
     return layered([base.mark_bar(), zero], max(60, 22 * len(rows)), f"Change in share of choices: {words}.")
 
@@ -275,8 +247,6 @@ def shrinkage(evidence: Shrinkage) -> alt.LayerChart:
     Args:
         evidence: The `shrinkage` of a `Decision`.
     """
-    import altair as alt  # noqa: PLC0415
-
     evidence = as_instance("evidence", evidence, Shrinkage, "the shrinkage of what ma.decide() returned")
     rows = [
         {
@@ -291,8 +261,8 @@ def shrinkage(evidence: Shrinkage) -> alt.LayerChart:
     fields = {
         "own": "mean logged reward", "posterior": "expected by the model", "category_only": "expected from its category"
     }  # fmt: skip
-    tips: list[Any] = ["action:N", "category:N", alt.Tooltip("rounds:Q", title="logged rounds", format=",.6~g")]
-    tips += [alt.Tooltip(f"{field}:Q", title=title, format=".4g") for field, title in fields.items()]
+    tips = tooltips({"action:N": "action", "category:N": "category", "rounds:Q": "logged rounds"}, ",.6~g")
+    tips += tooltips({f"{field}:Q": title for field, title in fields.items()}, ".4g")
     x = alt.X("rounds:Q", title="logged rounds of the action", scale=alt.Scale(type="log"))
     base = chart(rows).encode(x=x, tooltip=tips)
     scale = alt.Scale(zero=False)
@@ -315,8 +285,6 @@ def calibration(evidence: Calibration) -> alt.LayerChart:
     Args:
         evidence: The `calibration` of a `Decision`.
     """
-    import altair as alt  # noqa: PLC0415
-
     evidence = as_instance("evidence", evidence, Calibration, "the calibration of what ma.decide() returned")
     if not evidence.bins:
         problem = "There is nothing to draw: the model was trained on all of these rounds."
@@ -335,9 +303,8 @@ def calibration(evidence: Calibration) -> alt.LayerChart:
     base = chart(rows).encode(
         x=alt.X("expected:Q", title="expected reward", scale=scale),
         tooltip=[
-            alt.Tooltip("rounds:Q", format=",.0f"),
-            alt.Tooltip("expected:Q", title="expected reward", format=".4g"),
-            alt.Tooltip("observed:Q", title=observed, format=".4g"),
+            *tooltips({"rounds:Q": "rounds"}, ",.0f"),
+            *tooltips({"expected:Q": "expected reward", "observed:Q": observed}, ".4g"),
         ],
     )
     layers = [
@@ -347,3 +314,28 @@ def calibration(evidence: Calibration) -> alt.LayerChart:
     ]
     words = "; ".join(f"expected {row['expected']:.3g}, observed {row['observed']:.3g}" for row in rows)
     return layered(layers, 300, f"Expected and observed rewards in {len(rows)} groups of rounds: {words}.")
+
+
+def chart(rows: Sequence[dict[str, Any]]) -> alt.Chart:
+    """A chart with these rows as its data, still without marks."""
+    return alt.Chart(alt.Data(values=list(rows)))
+
+
+def tooltips(shown: Mapping[str, str], format: str = "") -> list[Any]:
+    """Tooltips with a title for each field; numbers (:Q) in this format."""
+    return [
+        alt.Tooltip(field, title=title, **({"format": format} if field.endswith(":Q") else {}))
+        for field, title in shown.items()
+    ]
+
+
+def reference_line(value: float, meaning: str) -> alt.Chart:
+    """A dashed vertical line, explained by its tooltip."""
+    line = chart([{"value": value, "meaning": meaning}]).mark_rule(style="reference")
+    return line.encode(x="value:Q", tooltip=tooltips({"meaning:N": " ", "value:Q": "value"}, ".4g"))
+
+
+def layered(layers: Sequence[Any], height: int, description: str) -> alt.LayerChart:
+    """Marks drawn over each other, with a size and a description for readers who cannot see the chart."""
+    drawn: Any = alt.layer(*layers)
+    return drawn.properties(width=_WIDTH, height=height, description=description)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from manyarms.core.estimate import Estimate
 from manyarms.decision.format_figures import number, percent, signed_number, signed_percent
 from manyarms.estimators.weight_diagnostics import Thresholds
 from manyarms.jobs import Evaluation
@@ -24,16 +24,8 @@ TINY = 1e-300
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
 
 
-@dataclass(frozen=True)
-class Recommendation:
-    """The verdict, the policy that it is about, and two sentences for the reader.
-
-    Attributes:
-        verdict: As in `Decision`.
-        policy: The policy that the verdict is about; empty when it is about none.
-        sentence: The verdict in one sentence.
-        reason: The evidence for it and the next step.
-    """
+class Recommendation(NamedTuple):
+    """The verdict, the policy that it is about, and two sentences for the reader; all as in `Decision`."""
 
     verdict: Verdict
     policy: str
@@ -60,30 +52,29 @@ def recommend(
     results = [row for row in evaluation.policies if row.difference is not None]
     if not results:
         return _recommend_without_model(evaluation)
-    best = max(results, key=_gain)
-    if all(row.difference.value == 0.0 == row.difference.std for row in results if row.difference is not None):
+    best = max(results, key=lambda row: _gain(row).value)
+    if all(_gain(row).value == 0.0 == _gain(row).std for row in results):
         sentence = f"Nothing to decide: {best.name} makes the same choices as the current policy."
         return Recommendation("keep", best.name, sentence, "Add a candidate that differs from it.")
-    promising = [row for row in results if _probability(row) >= sure]
+    promising = [row for row in results if _gain(row).probability_positive >= sure]
     doubts = [*_baseline_doubts(evaluation), *doubts]
     sound = [] if doubts else [row for row in promising if not contradicting(row, evaluation)]
     if sound:
-        return _ship(max(sound, key=_gain), evaluation, cautions)
+        return _ship(max(sound, key=lambda row: _gain(row).value), evaluation, cautions)
     if promising:
-        return _contradicted(max(promising, key=_gain), evaluation, doubts)
-    if all(_probability(row) <= 1.0 - sure for row in results):
+        return _contradicted(max(promising, key=lambda row: _gain(row).value), evaluation, doubts)
+    if all(_gain(row).probability_positive <= 1.0 - sure for row in results):
         return Recommendation(
             "keep",
             best.name,
-            f"Keep the current policy: the best candidate, {best.name}, is worse by {_loss(best)}, with probability "
-            f"{percent(1.0 - _probability(best))}.",
+            f"Keep the current policy: the best candidate, {best.name}, would bring {_change(best)}.",
             f"No candidate has more than a {percent(1.0 - sure)} probability of being better.",
         )
     return Recommendation(
         "undecided",
         best.name,
         f"Not decided: {best.name} looks best with {_change(best)}.",
-        f"That is less than the required {percent(sure)}. Log more rounds, or test {best.name} on a share of the "
+        f"Shipping needs a probability of {percent(sure)}. Log more rounds, or test {best.name} on a share of the "
         "traffic.",
     )
 
@@ -118,18 +109,13 @@ def _baseline_doubts(evaluation: Evaluation) -> list[str]:
     return [f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"]
 
 
-def contradicting(row: PolicyResult, evaluation: Evaluation, thresholds: Thresholds | None = None) -> list[str]:
+def contradicting(row: PolicyResult, evaluation: Evaluation) -> list[str]:
     """The estimators that contradict the gain seen by the model, among those with enough effective rounds.
 
     An estimator contradicts the gain when it values the policy clearly below the current one, or when it values it far
     below the model without a clear gain of its own.
-
-    Args:
-        row: The result of the policy.
-        evaluation: The evaluation that it belongs to.
-        thresholds: The smallest effective sample size that counts; None for the default.
     """
-    limit = (Thresholds() if thresholds is None else thresholds).min_effective_sample_size
+    limit = Thresholds().min_effective_sample_size
     model, names = row.value, list[str]()
     if model is None:
         return names
@@ -171,43 +157,28 @@ def _recommend_without_model(evaluation: Evaluation) -> Recommendation:
     )
 
 
-def _gain(row: PolicyResult) -> float:
-    return -float("inf") if row.difference is None else row.difference.value
-
-
-def _probability(row: PolicyResult) -> float:
-    return 0.0 if row.difference is None else row.difference.probability_positive
+def _gain(row: PolicyResult) -> Estimate:
+    assert row.difference is not None
+    return row.difference
 
 
 def _change(row: PolicyResult) -> str:
     """The gain in percent where a relative change is defined, else in units of the reward, and its probability."""
-    if row.lift is not None:
-        low, high = row.lift.interval()
-        gain = f"{signed_percent(row.lift.value)} over the current policy"
-        ends = f"{signed_percent(low)} to {signed_percent(high)}"
-    else:
-        assert row.difference is not None
-        low, high = row.difference.interval()
-        gain = f"{signed_number(row.difference.value)} per round over the current policy"
-        ends = f"{signed_number(low)} to {signed_number(high)}"
-    return f"{gain} (95 % interval {ends}), better with probability {percent(_probability(row))}"
-
-
-def _loss(row: PolicyResult) -> str:
-    """The loss, as a positive number."""
-    if row.lift is not None:
-        low, high = row.lift.interval()
-        return f"{abs(100 * row.lift.value):.3g} % (95 % interval {-100 * high:.3g} % to {-100 * low:.3g} %)"
-    assert row.difference is not None
-    low, high = row.difference.interval()
-    return f"{number(abs(row.difference.value))} per round (95 % interval {number(-high)} to {number(-low)})"
+    gain, written, unit = (row.lift, signed_percent, "") if row.lift else (_gain(row), signed_number, " per round")
+    low, high = gain.interval()
+    probability = _gain(row).probability_positive
+    certainty = f"better with probability {percent(probability)}"
+    if probability < 0.5:
+        certainty = f"worse with probability {percent(1.0 - probability)}"
+    ends = f"95 % interval {written(low)} to {written(high)}"
+    return f"{written(gain.value)}{unit} over the current policy ({ends}), {certainty}"
 
 
 def _support_cautions(row: PolicyResult) -> list[str]:
     """Caveats about a gain that rests on the prior rather than on logged rounds."""
-    assert row.value is not None and row.difference is not None
+    assert row.value is not None
     cautions = list[str]()
-    prior_share = row.difference.diagnostics.get("prior_share", 0.0)
+    prior_share = _gain(row).diagnostics.get("prior_share", 0.0)
     if prior_share > 0.5:
         cautions.append(f"{percent(prior_share)} of the prior variance of the gain remains, so it rests on the prior")
     unsupported = row.value.diagnostics.get("unsupported_mass", 0.0)

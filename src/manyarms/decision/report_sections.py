@@ -7,6 +7,7 @@ from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from manyarms.core.estimate import Estimate
 from manyarms.decision import plots
 from manyarms.decision.decide import Decision
 from manyarms.decision.diagnostics import Diagnostic
@@ -15,12 +16,14 @@ from manyarms.decision.format_figures import (
     TableCell,
     count_cell,
     estimate_cell,
+    number,
     number_cell,
     percent,
     share,
     signed_number,
     table,
 )
+from manyarms.decision.traffic import Support
 from manyarms.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,6 +36,14 @@ STATUS = {"red": "● Problem", "amber": "● Caution", "green": "● OK"}
 """Traffic lights in words too, for readers who do not see colours."""
 LONG_TABLE = 25
 """Rows beyond which a table is folded."""
+PAIRS = "Each cell is the probability that the policy in the row is better than the policy in the column."
+PRIOR_SHARE = (
+    "the share of the prior variance that remains after the logs. Near 100 %, the value rests on the prior and not on "
+    "the data"
+)
+EFFECTIVE_SAMPLE_SIZE = (
+    "this many equally weighted rounds would be as informative. When it is small, the estimate is unreliable"
+)
 
 
 def draw_charts(decision: Decision) -> dict[str, alt.LayerChart]:
@@ -91,7 +102,7 @@ def _explain(term: str, meaning: str) -> str:
     return f"<p><strong>{term}</strong>: {meaning}.</p>"
 
 
-def _name_cell(decision: Decision, name: str) -> TableCell:
+def _policy_cell(decision: Decision, name: str) -> TableCell:
     return TableCell(CURRENT if name == decision.evaluation.baseline.name else name)
 
 
@@ -99,87 +110,66 @@ def _policies(decision: Decision, charts: Charts) -> str:
     evaluation = decision.evaluation
     if evaluation.baseline.value is None:
         return ""
-    headers = [
-        "Policy", "Value per round [95 %]", "Gain per round [95 %]", "Relative gain in % [95 %]",
-        "Probability of a gain", "Never logged", "Prior share",
-    ]  # fmt: skip
-    rows = list[list[TableCell]]()
-    for row in evaluation.rows:
-        figures = {} if row.value is None else row.value.diagnostics
-        probability = None if row.difference is None else row.difference.probability_positive
-        rows.append(
-            [
-                _name_cell(decision, row.name),
-                estimate_cell(row.value),
-                estimate_cell(row.difference, signed_number),
-                estimate_cell(row.lift, lambda lift: signed_number(100 * lift)),
-                number_cell(probability, percent),
-                number_cell(figures.get("unsupported_mass"), share),
-                number_cell(figures.get("prior_share"), share),
-            ]
-        )
     truth = decision.calibration is not None and decision.calibration.truth
-    diamonds = " Diamonds mark the true values." if truth else ""
-    caption = f"Value per round according to the model. The dashed line marks the mean logged reward.{diamonds}"
     lines = "Thick lines are 50 % intervals and thin lines 95 % intervals."
+    marks = f"The dashed line marks the mean logged reward.{' Diamonds mark the true values.' if truth else ''}"
+    columns = {
+        "Policy": lambda row: _policy_cell(decision, row.name),
+        "Value per round [95 %]": lambda row: estimate_cell(row.value),
+        "Gain per round [95 %]": lambda row: estimate_cell(row.difference, signed_number),
+        "Relative gain in % [95 %]": lambda row: estimate_cell(row.lift, lambda lift: signed_number(100 * lift)),
+        "Probability of a gain": lambda row: number_cell(
+            row.difference and row.difference.probability_positive, percent
+        ),
+        "Never logged": lambda row: number_cell(row.value.diagnostics.get("unsupported_mass"), share),
+        "Prior share": lambda row: number_cell(row.value.diagnostics.get("prior_share"), share),
+    }
     return (
         _figure("gains", charts, f"{lines} Right of zero, the policy is better.")
-        + _figure("values", charts, caption)
-        + table(headers, rows, caption="Policies")
+        + _figure("values", charts, f"Value per round according to the model. {marks}")
+        + table("Policies", [row for row in evaluation.rows if row.value is not None], columns)
         + _explain("Never logged", "the share of the policy's choices on actions without a logged round")
-        + _explain(
-            "Prior share",
-            "the share of the prior variance that remains after the logs. Near 100 %, the value "
-            "rests on the prior and not on the data",
-        )
+        + _explain("Prior share", PRIOR_SHARE)
     )
-
-
-def _pairs(decision: Decision, charts: Charts) -> str:
-    caption = "Each cell is the probability that the policy in the row is better than the policy in the column."
-    return _figure("probability_better", charts, caption)
 
 
 def _estimators(decision: Decision, charts: Charts) -> str:
     results = decision.evaluation.rows
     if not any(row.estimates or row.left_out for row in results):
         return ""
-    rows = [
-        [
-            _name_cell(decision, row.name),
-            TableCell(name),
-            estimate_cell(estimate),
-            number_cell(estimate.diagnostics.get("effective_sample_size")),
-        ]
-        for row in results
-        for name, estimate in row.estimates.items()
-    ]
+    estimates = [(row.name, *entry) for row in results for entry in row.estimates.items()]
     failures = [f"{name} could not evaluate {row.name}: {why}" for row in results for name, why in row.left_out.items()]
-    headers = ["Policy", "Estimator", "Value per round [95 %]", "Effective sample size"]
+    columns = {
+        "Policy": lambda entry: TableCell(entry[0]),
+        "Estimator": lambda entry: TableCell(entry[1]),
+        "Value per round [95 %]": lambda entry: estimate_cell(entry[2]),
+        "Effective sample size": lambda entry: number_cell(entry[2].diagnostics.get("effective_sample_size")),
+    }
     return (
         "<p>The estimators use logged rewards and propensities. They do not use the prior. If an estimator without "
         "problems in its diagnostics excludes the model's value, find out why before you trust either.</p>"
-        + _figure(
-            "agreement", charts, "Value per round according to the model and each estimator, with 95 % intervals."
-        )
-        + table(headers, rows, caption="Estimates")
-        + _explain(
-            "Effective sample size",
-            "this many equally weighted rounds would be as informative. When it is small, the estimate is unreliable",
-        )
+        + _figure("agreement", charts, "Value per round according to the model and each estimator. 95 % intervals.")
+        + table("Estimates", estimates, columns)
+        + _explain("Effective sample size", EFFECTIVE_SAMPLE_SIZE)
         + _notes(failures)
     )
 
 
 def _trust(decision: Decision, charts: Charts) -> str:
-    order = list(STATUS)
-    rows = [_diagnostic_row(entry) for entry in sorted(decision.diagnostics, key=lambda e: order.index(e.colour))]
-    headers = ["Status", "Policy", "Estimator", "Diagnostic", "Value", "Meaning"]
-    flagged = sum(entry.colour != "green" for entry in decision.diagnostics)
-    parts = [table(headers, rows[:flagged], caption="Diagnostics with problems")] if flagged else []
-    if rows[flagged:]:
-        passed = table(headers, rows[flagged:], caption="Diagnostics without problems")
-        parts.append(f"<details><summary>{len(rows) - flagged:,} diagnostics are OK</summary>{passed}</details>")
+    columns = {
+        "Status": lambda entry: TableCell(STATUS[entry.colour], css=f"light {entry.colour}"),
+        "Policy": lambda entry: TableCell(entry.policy),
+        "Estimator": lambda entry: TableCell(entry.estimator),
+        "Diagnostic": lambda entry: TableCell(entry.figure.replace("_", " ")),
+        "Value": _diagnostic_cell,
+        "Meaning": lambda entry: TableCell(entry.meaning, css="prose"),
+    }
+    flagged = [entry for colour in ("red", "amber") for entry in decision.diagnostics if entry.colour == colour]
+    passed = [entry for entry in decision.diagnostics if entry.colour == "green"]
+    parts = [table("Diagnostics with problems", flagged, columns)] if flagged else []
+    if passed:
+        fine = table("Diagnostics without problems", passed, columns)
+        parts.append(f"<details><summary>{len(passed):,} diagnostics are OK</summary>{fine}</details>")
     if decision.prior_check is not None:
         text = escape(str(decision.prior_check))
         parts.append(f'<h3>Do the rewards vary as much as the model expects?</h3><p class="lines">{text}</p>')
@@ -190,97 +180,67 @@ def _trust(decision: Decision, charts: Charts) -> str:
     return "".join(parts)
 
 
-def _diagnostic_row(entry: Diagnostic) -> list[TableCell]:
-    name = entry.figure.replace("_", " ")
+def _diagnostic_cell(entry: Diagnostic) -> TableCell:
     if entry.limit == 0.0:
-        value = TableCell("yes" if entry.value else "no", entry.value, is_number=True)
-    else:
-        is_share = entry.figure.endswith(("_mass", "_share"))
-        value = number_cell(entry.value, share) if is_share else number_cell(entry.value)
-    status = TableCell(STATUS[entry.colour], css=f"light {entry.colour}")
-    return [
-        status,
-        *map(TableCell, (entry.policy, entry.estimator, name)),
-        value,
-        TableCell(entry.meaning, css="prose"),
-    ]
+        return TableCell("yes" if entry.value else "no", entry.value, is_number=True)
+    return number_cell(entry.value, share if entry.figure.endswith(("_mass", "_share")) else number)
 
 
 def _category_checks(decision: Decision) -> str:
     checks = decision.category_checks
     if checks is None:
         return ""
-    flagged = checks.flagged
-    heading = f"<h3>Categories that contradict the model: {len(flagged):,} of {len(checks):,}</h3>"
+    flagged = checks.flagged[:200]
+    heading = f"<h3>Categories that contradict the model: {len(checks.flagged):,} of {len(checks):,}</h3>"
     if not flagged:
         return heading
-    rows = [
-        [
-            TableCell(str(row.category)),
-            count_cell(row.n_rounds),
-            number_cell(row.observed),
-            number_cell(row.prior_mean),
-            number_cell(row.posterior_mean),
-            TableCell(", ".join(row.flags)),
-        ]
-        for row in flagged[:200]
-    ]
-    headers = ["Category", "Rounds", "Mean reward", "Expected by the prior", "Expected by the model", "Failed checks"]
-    checked = table(headers, rows, caption="Categories that contradict the model")
-    return heading + _folded(len(rows), checked, "categories")
-
-
-def _traffic(decision: Decision, charts: Charts) -> str:
-    return _action_traffic(decision, charts) + _category_traffic(decision, charts)
-
-
-def _action_traffic(decision: Decision, charts: Charts) -> str:
-    changes = decision.traffic_changes
-    if changes is None:
-        return ""
-    rows = [
-        [
-            TableCell(row.action), TableCell(row.category), count_cell(row.n_rounds), number_cell(row.logged, share),
-            number_cell(row.chosen, share), number_cell(row.mean_reward), number_cell(row.expected),
-        ]
-        for row in changes.rows
-    ]  # fmt: skip
-    headers = [
-        "Action", "Category", "Logged rounds", "Share in the log", f"Share under {changes.policy}",
-        "Mean logged reward", "Expected reward",
-    ]  # fmt: skip
-    return (
-        f"<p>{escape(changes.policy)} differs from the {CURRENT} in at least {share(changes.moved)} of rounds.</p>"
-        + _figure("traffic_changes", charts, "The actions whose share of choices would grow and shrink most.")
-        + table(headers, rows, caption="Actions whose traffic changes most")
+    columns = {
+        "Category": lambda row: TableCell(str(row.category)),
+        "Rounds": lambda row: count_cell(row.n_rounds),
+        "Mean reward": lambda row: number_cell(row.observed),
+        "Expected by the prior": lambda row: number_cell(row.prior_mean),
+        "Expected by the model": lambda row: number_cell(row.posterior_mean),
+        "Failed checks": lambda row: TableCell(", ".join(row.flags)),
+    }
+    return heading + _folded(
+        len(flagged), table("Categories that contradict the model", flagged, columns), "categories"
     )
 
 
-def _category_traffic(decision: Decision, charts: Charts) -> str:
-    support, policy = decision.support, decision.policy
-    if support is None:
-        return ""
+def _traffic(decision: Decision, charts: Charts) -> str:
+    changes, support = decision.traffic_changes, decision.support
+    html = ""
+    if changes is not None:
+        columns = {
+            "Action": lambda row: TableCell(row.action),
+            "Category": lambda row: TableCell(row.category),
+            "Logged rounds": lambda row: count_cell(row.n_rounds),
+            "Share in the log": lambda row: number_cell(row.logged, share),
+            f"Share under {changes.policy}": lambda row: number_cell(row.chosen, share),
+            "Mean logged reward": lambda row: number_cell(row.mean_reward),
+            "Expected reward": lambda row: number_cell(row.expected),
+        }
+        moved = f"{changes.policy} differs from the {CURRENT} in at least {share(changes.moved)} of rounds."
+        html += f"<p>{escape(moved)}</p>"
+        html += _figure("traffic_changes", charts, "The actions whose share of choices would grow and shrink most.")
+        html += table("Actions whose traffic changes most", changes.rows, columns)
+    return html if support is None else html + _category_traffic(support, decision.policy, charts)
+
+
+def _category_traffic(support: Support, policy: str, charts: Charts) -> str:
     rest = f" The last row adds up {support.n_summed:,} smaller categories." if support.n_summed else ""
-    headers = [
-        "Category",
-        "Actions",
-        "Ever logged",
-        "Share in the log",
-        f"Share under {policy}",
-        "Of that never logged",
-    ]
-    rows = [
-        [
-            TableCell(row.category), count_cell(row.n_actions), count_cell(row.n_logged),
-            number_cell(row.logged, share), number_cell(row.chosen.get(policy), share),
-            number_cell(row.unsupported.get(policy), share),
-        ]
-        for row in support.rows
-    ]  # fmt: skip
+    columns = {
+        "Category": lambda row: TableCell(row.category),
+        "Actions": lambda row: count_cell(row.n_actions),
+        "Ever logged": lambda row: count_cell(row.n_logged),
+        "Share in the log": lambda row: number_cell(row.logged, share),
+        f"Share under {policy}": lambda row: number_cell(row.chosen.get(policy), share),
+        "Of that never logged": lambda row: number_cell(row.unsupported.get(policy), share),
+    }
     return (
         "<h3>By category</h3>"
         + _figure("support", charts, f"Share of each category in the log and under the policy.{rest}")
-        + _folded(len(rows), table(headers, rows, caption="Traffic by category"), "categories")
+        + _folded(len(support.rows), table("Traffic by category", support.rows, columns), "categories")
     )
 
 
@@ -301,34 +261,37 @@ def _calibration(decision: Decision, charts: Charts) -> str:
     evidence = decision.calibration
     if evidence is None or not (evidence.bins or evidence.truth):
         return ""
-    html = ""
-    if evidence.truth:
-        values = {row.name: row.value for row in decision.evaluation.rows if row.value is not None}
-        rows = list[list[TableCell]]()
-        for name, truth in evidence.truth.items():
-            if name in values:
-                low, high = values[name].interval()
-                inside = TableCell("yes" if low <= truth <= high else "no")
-                rows.append([_name_cell(decision, name), estimate_cell(values[name]), number_cell(truth), inside])
-        headers = ["Policy", "Value per round [95 %]", "True value", "Inside the interval"]
-        html += table(headers, rows, caption="Estimated and true values")
+    truth = evidence.truth
+    rows = [row for row in decision.evaluation.rows if row.value is not None and row.name in truth]
+    columns = {
+        "Policy": lambda row: _policy_cell(decision, row.name),
+        "Value per round [95 %]": lambda row: estimate_cell(row.value),
+        "True value": lambda row: number_cell(truth[row.name]),
+        "Inside the interval": lambda row: TableCell("yes" if _holds(row.value, truth[row.name]) else "no"),
+    }
     observed = "the true mean reward" if evidence.against_truth else "the mean reward of held-out rounds"
     caption = f"Expected reward against {observed}, in groups of rounds. A calibrated model lies on the diagonal."
-    return html + _figure("calibration", charts, caption)
+    values = table("Estimated and true values", rows, columns) if truth else ""
+    return values + _figure("calibration", charts, caption)
 
 
-def _omitted(decision: Decision, charts: Charts) -> str:
-    return _notes(decision.omitted)
+def _holds(estimate: Estimate, truth: float) -> bool:
+    low, high = estimate.interval()
+    return low <= truth <= high
 
 
 SECTIONS: tuple[tuple[str, str, Section], ...] = (
     ("policies", "Value and gain of each policy", _policies),
-    ("pairs", "Probability that one policy beats another", _pairs),
+    (
+        "pairs",
+        "Probability that one policy beats another",
+        lambda _, charts: _figure("probability_better", charts, PAIRS),
+    ),
     ("estimators", "Do the estimators agree with the model?", _estimators),
     ("trust", "Can the estimates be trusted?", _trust),
     ("traffic", "Where the traffic would go", _traffic),
     ("actions", "Estimates for single actions", _actions),
     ("calibration", "Is the model calibrated?", _calibration),
-    ("omitted", "Not in this report", _omitted),
+    ("omitted", "Not in this report", lambda decision, _: _notes(decision.omitted)),
 )
 """The anchor, heading and function of each section, in the order of the page."""

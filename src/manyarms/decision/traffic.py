@@ -25,6 +25,21 @@ CONTEXTS = 1000
 """Contexts over which the expected reward of an action is averaged."""
 
 
+class Categories:
+    """The category of every action. Missing labels (None, NaN) form one category, the last.
+
+    Attributes:
+        codes: (K,) the category of each action as a number.
+        labels: The label of each category.
+        names: (K,) the label of each action.
+    """
+
+    def __init__(self, column: Array):
+        self.codes, labels, _ = with_missing(encode("categories", column))
+        self.labels = [str(label) for label in labels]
+        self.names: list[str] = np.array(self.labels, dtype=object)[self.codes].tolist()
+
+
 @dataclass(frozen=True)
 class CategorySupport:
     """Logged rounds and choices in one category, or in several that are added up.
@@ -52,19 +67,17 @@ class Support:
 
     Attributes:
         rows: The categories with the largest shares, then all others as one row.
-        n_categories: The number of categories.
         n_summed: The number of categories added up in the last row.
     """
 
     rows: tuple[CategorySupport, ...]
-    n_categories: int
     n_summed: int
 
 
 def support(
     evaluation: Evaluation,
     logs: LoggedData,
-    categories: Array,
+    categories: Categories,
     *,
     seen: Array | None = None,
     shown: int = SHOWN_CATEGORIES,
@@ -74,11 +87,11 @@ def support(
     Args:
         evaluation: The result of `evaluate` on these logs.
         logs: Logged rounds.
-        categories: (K,) a label for every action; None and NaN count as "(missing)".
+        categories: The category of every action, and all labels.
         seen: (K,) True for actions that were ever logged; None for those in `logs`.
         shown: The number of categories to list: those with the largest share in the log or under any policy.
     """
-    codes, labels = category_codes(categories)
+    codes, labels = categories.codes, categories.labels
     n = len(labels)
     counts = row_weights(logs.weights, len(logs))
     logged = np.bincount(codes[logs.actions], weights=counts, minlength=n) / counts.sum()
@@ -105,13 +118,7 @@ def support(
     rows = [row(labels[i], np.array([i])) for i in order[:shown]]
     if len(rest):
         rows.append(row(f"{len(rest):,} others", rest))
-    return Support(tuple(rows), n, len(rest))
-
-
-def category_codes(categories: Array) -> tuple[Int[Array, " K"], list[str]]:
-    """The category of every action as a number, and the labels as text. Missing labels form one category, the last."""
-    codes, labels, _ = with_missing(encode("categories", categories))
-    return codes, [str(label) for label in labels]
+    return Support(tuple(rows), len(rest))
 
 
 def _category_shares(
@@ -165,24 +172,9 @@ class TrafficChanges:
 
 
 def traffic_changes(
-    name: str,
-    choices: ChoiceShares,
-    logs: LoggedData,
-    *,
-    categories: Sequence[str] | None = None,
-    posterior: Posterior | None = None,
-    shown: int = SHOWN_ACTIONS,
+    name: str, choices: ChoiceShares, logs: LoggedData, categories: Categories | None, posterior: Posterior | None
 ) -> TrafficChanges:
-    """The actions that gain and lose most when a policy replaces the current one.
-
-    Args:
-        name: The name of the policy.
-        choices: Its choices on the contexts of the logs.
-        logs: Logged rounds of the current policy.
-        categories: (K,) the category labels of the actions.
-        posterior: The model that gives expected rewards; None to leave them out.
-        shown: The largest number of actions listed on either side.
-    """
+    """The actions that gain and lose most when a policy with these choices replaces the one that made the logs."""
     counts = row_weights(logs.weights, len(logs))
     total, K = counts.sum(), logs.n_actions
     rounds = np.bincount(logs.actions, weights=counts, minlength=K)
@@ -190,13 +182,13 @@ def traffic_changes(
     change = -rounds / total
     change[choices.actions] += choices.shares
     order = np.argsort(-change, kind="stable")
-    actions = [int(a) for a in order[:shown] if change[a] > 0]
-    actions += [int(a) for a in order[-shown:] if change[a] < 0]
+    actions = [int(a) for a in order[:SHOWN_ACTIONS] if change[a] > 0]
+    actions += [int(a) for a in order[-SHOWN_ACTIONS:] if change[a] < 0]
     expected = {} if posterior is None else _expected_rewards(posterior, logs, actions)
     rows = tuple(
         TrafficChange(
             action_name(logs.catalog, action),
-            "" if categories is None else categories[action],
+            "" if categories is None else categories.names[action],
             float(rounds[action]),
             float(rounds[action] / total),
             float(change[action] + rounds[action] / total),
