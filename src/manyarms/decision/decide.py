@@ -175,7 +175,7 @@ def decide(
     changes = None if choices is None else traffic_changes(best, choices, logs, grouped, posterior)
     cautions = _cautions(changes, calibrated, prior_check)
     return Decision(
-        **vars(recommend(evaluation, sure=sure, doubts=doubts, cautions=cautions)),
+        **recommend(evaluation, sure=sure, doubts=doubts, cautions=cautions)._asdict(),
         evaluation=evaluation,
         diagnostics=diagnose(evaluation),
         support=None if grouped is None else support(evaluation, logs, grouped, seen=_seen_actions(posterior)),
@@ -242,7 +242,7 @@ def _seen_actions(posterior: Posterior | None) -> Any:
     """(K,) True for the actions that the model has logged rounds of."""
     if posterior is None:
         return None
-    return np.isin(np.arange(posterior.n_actions), posterior.parts[0].weights.observed.actions)
+    return np.isin(np.arange(posterior.n_actions), posterior.seen_actions[0])
 
 
 def _category_column(categories: Any, logs: LoggedData) -> Any:
