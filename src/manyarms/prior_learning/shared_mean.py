@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.mixing import MAX_WRITTEN_OUT, EffectGroup, MixedEffects
+from manyarms.core.mixing import MAX_DENSE, EffectGroup, MixedEffects
 from manyarms.linalg.factor import triangular
 
 
@@ -91,7 +91,7 @@ def _moved(prior: HierarchicalGaussian, where: slice, actions: Int[Array, " m"])
 def can_have_mean_effects(prior: HierarchicalGaussian) -> bool:
     """True if effects can be added without writing out a large dense mixing; otherwise means are maximised."""
     sparse = isinstance(prior.mixing, MixedEffects) or prior.latent_dim == 0
-    return sparse or prior.n_actions * prior.dim * (prior.latent_dim + prior.dim) <= MAX_WRITTEN_OUT // 8
+    return sparse or prior.n_actions * prior.dim * (prior.latent_dim + prior.dim) <= MAX_DENSE // 8
 
 
 def with_mean_effects(
