@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._base.checks import Array, as_actions, keep_rows, row_name
-from manyarms._base.option_values import Missing, Unknown
+from manyarms._base.options import Missing, Unknown
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.core.catalog import Catalog
 from manyarms.core.feature_map import OTHER, FeatureMap
@@ -107,6 +107,11 @@ class DroppedRows(Saved):
     def total(self) -> int:
         """The number of rows that were left out."""
         return self.missing + self.unknown + self.immature + self.counted
+
+    def record(self) -> dict[str, Any]:
+        """The counts as plain values, for JSON."""
+        reasons = ("missing", "unknown", "immature", "counted")
+        return {"dropped": {name: getattr(self, name) for name in reasons}, "counted_as_other": self.mapped}
 
 
 @dataclass(frozen=True)
