@@ -22,15 +22,15 @@ SETTINGS = {
 
 def executors(app: str) -> list[int]:
     """The processes of this application's executors, and of no other."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         try:
             line = (entry / "cmdline").read_bytes().decode(errors="replace") if entry.name.isdigit() else ""
         except OSError:
             continue
         if "CoarseGrainedExecutorBackend" in line and app in line:
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 def main() -> None:
@@ -53,9 +53,9 @@ def main() -> None:
             threading.Timer(0.3, kill).start()
 
     engine = Spark(session, pieces=6, shards=2)
-    found = ma.fit(stream, prior, ma.Bernoulli(), engine=engine, progress=during_the_fit, **options)
-    gap = np.abs(found.weights.action_mean() - expected.weights.action_mean()).max()
-    print(len(killed), found.statistics.n_rounds, gap)
+    posterior = ma.fit(stream, prior, ma.Bernoulli(), engine=engine, progress=during_the_fit, **options)
+    gap = np.abs(posterior.weights.action_mean() - expected.weights.action_mean()).max()
+    print(len(killed), posterior.statistics.n_rounds, gap)
     session.stop()
 
 

@@ -1,4 +1,4 @@
-"""The catalog: every action there is, by the id its owner gave it, and what is known of each."""
+"""The catalog: every action by its id, and the metadata of each."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_numbers, check_rows, frozen
-from manyarms.core.labels import Labels, Ragged, TagRow, is_missing, pack_labels, pack_rows, unpack_labels
+from manyarms.core.labels import Labels, RaggedLabels, TagRow, is_missing, pack_labels, pack_rows, unpack_labels
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError, RangeError, ShapeError
 from manyarms.linalg.indexing import csr_from_parts, csr_parts, pair_rows
 from manyarms.model_file.save import Saved
 
 
 class Catalog(Saved):
-    """Actions 0 ... K - 1 with their ids and metadata; checked once, here, and read-only after.
+    """Actions 0 ... K - 1 with their ids and metadata; checked here once, and read-only afterwards.
 
-    Ids turn into action numbers here and nowhere else, so a catalog lists the actions never logged too. Arrays of the
-    right type are not copied: leave them alone after.
+    Ids turn into action numbers here and nowhere else, so a catalog also lists the actions never logged. Arrays of the
+    right type are not copied, so do not change them afterwards.
 
     Args:
         ids: (K,) hashable and unique, in the order in which actions are numbered: a list, an array, a table's column.
         categories: (K,) one label each; None, NaN, NaT or masked where it is missing.
-        tags: For each action some labels, or a mapping from label to weight; or a sparse (K, T) matrix of weights.
-        paths: For each action its labels from the top of a taxonomy down, as far as they are known; (K, depth) arrays
-            with missing values at the end are fine.
-        embeddings: (K, e) numbers; a row of NaN where it is missing.
+        tags: Labels per action, or a mapping from label to weight per action; or a sparse (K, T) matrix of weights.
+        paths: Labels per action from the top of a taxonomy down, as far as they are known; a (K, depth) array may have
+            missing values at the end of a row.
+        embeddings: (K, e) numbers; a row of NaN where the embedding is missing.
 
     Raises:
-        InputError: Naming the argument, the first bad row and a way out.
+        InputError: If an argument is wrong; the message names it, the first bad row and a remedy.
 
     Examples:
         >>> from manyarms.core.catalog import Catalog
@@ -59,17 +59,18 @@ class Catalog(Saved):
         self.paths = None if paths is None else as_paths("paths", paths, length=K)
         self.embeddings = None if embeddings is None else as_embeddings("embeddings", embeddings, length=K)
 
-    # What comes from a file stays there until it is asked for: a million words are a second's work.
+    # Metadata from a file stay there until they are needed: reading a million words takes a second.
 
     @cached_property
     def ids(self) -> Array:
-        """(K,) what actions are called."""
+        """(K,) the ids of the actions."""
         return frozen(unpack_labels(self._stored["ids"]))
 
     @cached_property
     def categories(self) -> Array | None:
         """(K,) one label each, or None where there are no categories."""
-        return _unpacked(self._stored["categories"])
+        stored = self._stored["categories"]
+        return None if stored is None else frozen(unpack_labels(stored))
 
     @cached_property
     def tags(self) -> sparse.csr_array | tuple[TagRow, ...] | None:
@@ -79,7 +80,7 @@ class Catalog(Saved):
 
     @cached_property
     def paths(self) -> Array | tuple[tuple[Hashable, ...], ...] | None:
-        """Of every action the labels from the top of a taxonomy down."""
+        """The labels of every action, from the top of a taxonomy down."""
         stored = self._stored["paths"]
         if isinstance(stored, tuple):
             flat, depth = stored
@@ -120,48 +121,45 @@ class Catalog(Saved):
         return (self._stored.get(name) if name in self._stored else getattr(self, name)) is not None
 
     def numbers(self, ids: Any) -> Int[Array, " n"]:
-        """The action number of every id given; an id that the catalog does not list is refused, naming its row."""
+        """The action number of every id; an id that is not in the catalog raises an error that names its row."""
         values = _plain(as_column("ids", ids, minimum=0))
         try:
             return np.fromiter(map(self._numbers.__getitem__, values), dtype=np.int64, count=len(values))
         except (KeyError, TypeError):
             row = next(i for i, value in enumerate(values) if not (_hashable(value) and value in self._numbers))
             raise ActionError(
-                f"ids must be among the {len(self):,} of the catalog; row {row} has {values[row]!r}. "
-                "Put it into the Catalog, or drop such rows."
+                f"must be among the {len(self):,} of the catalog; row {row} has {values[row]!r}.",
+                "Add it to the catalog, or drop such rows.",
+                argument="ids",
             ) from None
 
     def begins_with(self, other: Catalog) -> bool:
-        """Whether the actions of another catalog come first here, in the same order: their numbers are the same."""
+        """True if this catalog starts with the actions of another, in the same order: their numbers agree."""
         return self is other or _plain(self.ids)[: len(other)] == _plain(other.ids)
 
     def grown_with(self, other: Catalog) -> Catalog:
-        """This catalog, and after its actions those of another that it does not list; what it knows itself stays.
+        """This catalog followed by the actions that only the other one lists; its own metadata stay as they are.
 
         Raises:
-            InputError: When the other catalog lacks a column that this one has.
+            InputError: If the other catalog lacks a column that this one has.
         """
         ids = _plain(other.ids)
         new = np.flatnonzero(self.find(ids) < 0)
         columns = dict[str, Any]()
         for name in ("categories", "tags", "paths", "embeddings"):
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine is None:
+            known, added = getattr(self, name), getattr(other, name)
+            if known is None:
                 continue
-            if theirs is None:
-                raise InputError(f"the new catalog has no {name}, and the one it adds to has them.")
-            if sparse.issparse(mine) or sparse.issparse(theirs):
-                raise DataTypeError("tags as a matrix have no labels to match: pass labels to both catalogs.")
-            columns[name] = [*mine, *(theirs[row] for row in new)]
+            if added is None:
+                raise InputError(f"the new catalog has no {name}, but the one it extends does.")
+            if sparse.issparse(known) or sparse.issparse(added):
+                raise DataTypeError("tags as a matrix have no labels to match.", "Pass labels to both catalogs.")
+            columns[name] = [*known, *(added[row] for row in new)]
         return Catalog([*_plain(self.ids), *(ids[row] for row in new)], **columns)
 
     def find(self, ids: Sequence[Hashable]) -> Int[Array, " n"]:
-        """The action number of every id given, -1 where the catalog does not list it."""
-        return np.fromiter((self._numbers.get(one, -1) for one in ids), dtype=np.int64, count=len(ids))
-
-
-def _unpacked(stored: Labels | None) -> Array | None:
-    return None if stored is None else frozen(unpack_labels(stored))
+        """The action number of every id; -1 for an id that is not in the catalog."""
+        return np.fromiter((self._numbers.get(key, -1) for key in ids), dtype=np.int64, count=len(ids))
 
 
 def _packed_tags(tags: sparse.csr_array | tuple[TagRow, ...] | None) -> Any:
@@ -170,7 +168,7 @@ def _packed_tags(tags: sparse.csr_array | tuple[TagRow, ...] | None) -> Any:
     return pack_rows("tags", tags) if isinstance(tags, tuple) else csr_parts(tags)
 
 
-def _packed_paths(paths: Array | tuple[tuple[Hashable, ...], ...] | None) -> tuple[Labels, int] | Ragged | None:
+def _packed_paths(paths: Array | tuple[tuple[Hashable, ...], ...] | None) -> tuple[Labels, int] | RaggedLabels | None:
     if paths is None:
         return None
     if isinstance(paths, tuple):
@@ -178,14 +176,14 @@ def _packed_paths(paths: Array | tuple[tuple[Hashable, ...], ...] | None) -> tup
     return pack_labels("paths", paths.reshape(-1)), paths.shape[1]
 
 
-# What users pass, checked: the same for a catalog and for the builders of priors.
+# Checks of metadata, for catalogs and for the builders of priors.
 
 
 def as_column(name: str, value: Any, *, length: int | None = None, minimum: int = 1) -> Array:
-    """One value for every action as a read-only array with one axis, of objects unless it came as a typed array."""
+    """One value per action as a read-only array with one axis; of objects, unless it is a typed array already."""
     array = _as_array(name, value)
     if array.ndim != 1:
-        raise ShapeError(f"{name} must have 1 axis; got shape {array.shape}.")
+        raise ShapeError(f"must have 1 axis; got shape {array.shape}.", argument=name)
     _check_length(name, array, length, minimum)
     return frozen(array)
 
@@ -194,26 +192,28 @@ def as_tags(name: str, value: Any, *, length: int | None = None) -> sparse.csr_a
     """The tags of every action: labels, weights by label, or a sparse matrix of weights."""
     if sparse.issparse(value):
         if value.ndim != 2 or value.dtype.kind not in "biuf":
-            raise DataTypeError(f"{name} must be a matrix of numbers; got {value.ndim} axes of {value.dtype}.")
+            raise DataTypeError(f"must be a matrix of numbers; got {value.ndim} axes of {value.dtype}.", argument=name)
         matrix = sparse.csr_array(value, dtype=np.float64)
         if not np.isfinite(matrix.data).all():
             bad = int(np.argmin(np.isfinite(matrix.data)))
             row, tag = pair_rows(matrix)[bad], matrix.indices[bad]
-            raise NonFiniteError(f"{name} must have finite weights; row {row} has {matrix.data[bad]} for tag {tag}.")
+            problem = f"must have finite weights; row {row} has {matrix.data[bad]} for tag {tag}."
+            raise NonFiniteError(problem, argument=name)
         _check_length(name, np.diff(matrix.indptr), length)
         return matrix
     if isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "biuf":
         raise DataTypeError(
-            f"{name} may not be a dense matrix of numbers: they could be labels or weights. "
-            "Pass scipy.sparse.csr_array(tags) for weights, or lists of labels."
+            "must not be a dense matrix of numbers: they could be labels or weights.",
+            "Pass scipy.sparse.csr_array(tags) for weights, or lists of labels.",
+            argument=name,
         )
     rows = _rows_of(name, value, length)
     return tuple(dict(row) if isinstance(row, Mapping) else _labels_in(name, i, row) for i, row in enumerate(rows))
 
 
 def as_paths(name: str, value: Any, *, length: int | None = None) -> Array | tuple[tuple[Hashable, ...], ...]:
-    """The labels of every action from the top of a taxonomy down: (K, depth), or as many as there are for each."""
-    if hasattr(value, "to_numpy") and not hasattr(value, "to_pylist"):  # a data frame, with a column for each level
+    """The labels of every action from the top of a taxonomy down: (K, depth), or a tuple of any length per action."""
+    if hasattr(value, "to_numpy") and not hasattr(value, "to_pylist"):  # a data frame with one column per level
         value = value.to_numpy()
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.ndim == 2:
         _check_length(name, value, length)
@@ -222,7 +222,7 @@ def as_paths(name: str, value: Any, *, length: int | None = None) -> Array | tup
 
 
 def as_embeddings(name: str, value: Any, *, length: int | None = None) -> Float[Array, "K e"]:
-    """Finite numbers, but for rows that are NaN all along: the embeddings that are missing."""
+    """Finite numbers, except rows that are entirely NaN: missing embeddings."""
     if isinstance(value, np.ma.MaskedArray):
         value = np.ma.filled(value.astype(np.float64), np.nan)
     if hasattr(value, "to_pylist"):
@@ -231,12 +231,12 @@ def as_embeddings(name: str, value: Any, *, length: int | None = None) -> Float[
         value = _with_nan_rows(list(value))
     array = np.asarray(as_numbers(name, value), dtype=np.float64)
     if array.ndim != 2 or array.shape[1] == 0:
-        raise ShapeError(f"{name} must have 2 axes and a column at least; got shape {array.shape}.")
+        raise ShapeError(f"must have 2 axes and at least a column; got shape {array.shape}.", argument=name)
     _check_length(name, array, length)
     missing = np.isnan(array).all(axis=1, keepdims=True)
     check_rows(
         name, array, lambda a: np.isfinite(a) | missing, NonFiniteError,
-        "must be finite, or NaN all along a row that is missing", "Fill such values in, or make the whole row NaN.",
+        "must be finite, or NaN in a whole row that is missing", "Fill such values in, or make the whole row NaN.",
     )  # fmt: skip
     check_rows(name, array, lambda a: (np.abs(a) < 1e150) | missing, RangeError, "must be below 1e150", "Rescale them.")
     return frozen(array)
@@ -251,7 +251,7 @@ class Codes:
 
     Attributes:
         codes: The number of each label; -1 where it is missing.
-        labels: The distinct labels, in order where they can be ordered, else as they first appear.
+        labels: The distinct labels, sorted where they have an order, else in the order of appearance.
     """
 
     codes: Int[Array, " n"]
@@ -259,56 +259,58 @@ class Codes:
 
 
 def encode(name: str, column: Array, rows: Int[Array, " n"] | None = None) -> Codes:
-    """Number the distinct labels of a column; None, NaN, NaT, masked, pandas' NA and MISSING are no labels.
+    """Number the distinct labels of a column; None, NaN, NaT, masked, pandas' NA and MISSING mean "no label".
 
     Args:
-        name: What the labels are, for messages.
+        name: Name of the labels in messages.
         column: The labels.
-        rows: Which action each belongs to, where actions may have several.
+        rows: The action of each label, where actions may have several.
     """
     if column.dtype.kind in "biufmM":
-        found, inverse = np.unique(column, return_inverse=True)
-        kept = found == found  # noqa: PLR0124  NaN and NaT differ from themselves
+        distinct, inverse = np.unique(column, return_inverse=True)
+        kept = distinct == distinct  # noqa: PLR0124  NaN and NaT differ from themselves
         number = np.where(kept, np.cumsum(kept) - 1, -1)
-        return Codes(number[inverse.reshape(-1)], tuple(_plain(found[kept])))
+        return Codes(number[inverse.reshape(-1)], tuple(_plain(distinct[kept])))
     values, table = column.tolist(), dict[Any, int]()
     try:
         raw = np.fromiter((table.setdefault(v, len(table)) for v in values), dtype=np.int64, count=len(values))
     except TypeError:
         bad = next(i for i, value in enumerate(values) if not _hashable(value))
         row = bad if rows is None else rows[bad]
-        raise DataTypeError(f"{name} must hold hashable labels; row {row} has {values[bad]!r}.") from None
-    found = list(table)
-    kept = [i for i, value in enumerate(found) if not is_missing(value)]
+        raise DataTypeError(f"must hold hashable labels; row {row} has {values[bad]!r}.", argument=name) from None
+    distinct = list(table)
+    kept = [i for i, value in enumerate(distinct) if not is_missing(value)]
     try:
-        kept.sort(key=found.__getitem__)
+        kept.sort(key=distinct.__getitem__)
     except TypeError:
         pass  # labels of several types have no order
-    number = np.full(len(found), -1, dtype=np.int64)
+    number = np.full(len(distinct), -1, dtype=np.int64)
     number[kept] = np.arange(len(kept))
-    return Codes(number[raw], tuple(found[i] for i in kept))
+    return Codes(number[raw], tuple(distinct[i] for i in kept))
 
 
 def _numbered(ids: Array) -> dict[Any, int]:
     values = _plain(ids)
     for row, value in enumerate(values):
         if not _hashable(value):
-            raise DataTypeError(f"ids must be hashable; row {row} holds {value!r}.")
+            raise DataTypeError(f"must be hashable; row {row} holds {value!r}.", argument="ids")
         if is_missing(value):
-            raise InputError(f"ids must not be missing; row {row} has {value!r}. Drop such rows or name them.")
+            problem = f"must not be missing; row {row} has {value!r}."
+            raise InputError(problem, "Drop such rows or name them.", argument="ids")
     numbers = dict(zip(values, range(len(values)), strict=True))
     if len(numbers) < len(values):
-        # Of equal ids the dictionary holds the last.
+        # The dictionary keeps the last of equal ids.
         first = next(i for i, value in enumerate(values) if numbers[value] != i)
         raise InputError(
-            f"ids must be unique; {values[first]!r} is in row {first} and in row {numbers[values[first]]}. "
-            "Keep one row for each action."
+            f"must be unique; {values[first]!r} is in row {first} and in row {numbers[values[first]]}.",
+            "Keep one row per action.",
+            argument="ids",
         )
     return numbers
 
 
 def _plain(column: Array) -> list[Any]:
-    """The values as Python's own, which hash alike wherever they came from; dates keep NumPy's type."""
+    """The values as Python objects, which hash alike wherever they came from; dates keep their NumPy type."""
     return list(column) if column.dtype.kind in "mM" else column.tolist()
 
 
@@ -322,11 +324,11 @@ def _hashable(value: Any) -> bool:
 
 def _as_array(name: str, value: Any) -> Array:
     if isinstance(value, str | bytes | Mapping | Set) or not hasattr(value, "__iter__"):
-        raise DataTypeError(f"{name} must be a column, with a value for every action; got {type(value).__name__}.")
+        raise DataTypeError(f"must be a column with one value per action; got {type(value).__name__}.", argument=name)
     if isinstance(value, np.ma.MaskedArray):
         value = value.tolist() if np.ma.getmaskarray(value).any() else value.data
     elif hasattr(value, "to_pylist"):
-        # Arrow's NumPy form would turn integers beside nulls into floats.
+        # Arrow's to_numpy would turn integers beside nulls into floats.
         value = value.to_pylist()
     elif hasattr(value, "to_numpy"):
         value = value.to_numpy()
@@ -346,20 +348,21 @@ def _labels_in(name: str, row: int, value: Any) -> tuple[Hashable, ...]:
         if not isinstance(value, str) and is_missing(value):
             return ()
         raise DataTypeError(
-            f"{name} must be labels for each action; row {row} has {value!r}. Wrap a single label as [label]; "
-            'split a joined one first, as in value.split("/").'
+            f"must hold a list of labels per action; row {row} has {value!r}.",
+            'Wrap a single label as [label]; split a joined one first, as in value.split("/").',
+            argument=name,
         )
     return tuple(value)
 
 
 def _with_nan_rows(rows: list[Any]) -> list[Any]:
-    """A column of lists, as tables have them, with a row of NaN in the place of a missing one."""
+    """A column of lists, as in a table, with a row of NaN in place of a missing list."""
     width = next((len(row) for row in rows if hasattr(row, "__len__")), None)
     return rows if width is None else [[np.nan] * width if row is None else row for row in rows]
 
 
 def _check_length(name: str, rows: Array, length: int | None, minimum: int = 1) -> None:
     if len(rows) < minimum:
-        raise ShapeError(f"{name} must have at least {minimum} row; got none.")
+        raise ShapeError(f"must have at least {minimum} row; got none.", argument=name)
     if length is not None and len(rows) != length:
-        raise ShapeError(f"{name} must have {length} rows, one for each action; got {len(rows)}.")
+        raise ShapeError(f"must have {length} rows, one per action; got {len(rows)}.", argument=name)

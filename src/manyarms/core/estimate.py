@@ -1,4 +1,4 @@
-"""An estimated quantity, with all that is known of its error."""
+"""An estimated quantity with its error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Shape(Protocol):
 
     @property
     def probability_positive(self) -> float:
-        """How sure it is that the quantity is above zero."""
+        """The probability that the quantity is above zero."""
         ...
 
 
@@ -34,21 +34,21 @@ class Shape(Protocol):
 class Estimate(Tabular):
     """The value of a policy, a difference of two, or a relative change; N(value, std²) unless it has another `shape`.
 
-    Two errors are kept apart. `posterior_std` is what the logs leave open about the rewards: it belongs to the value
-    *on the contexts given*. `context_std` is the sampling error of these contexts as a sample of the population. `std`
-    joins both and belongs to the value in the population.
+    Two errors are kept apart. `posterior_std` is the uncertainty about the rewards that the logs leave: it belongs to
+    the value *on the given contexts*. `context_std` is the sampling error of these contexts as a sample of the
+    population. `std` combines both and belongs to the value in the population.
 
     Attributes:
-        value: The best guess.
-        std: Standard deviation of all error.
-        posterior_std: The part that more rewards would shrink, where it is known.
-        context_std: The part that more contexts would shrink, where it is known.
-        kind: "posterior" when it is a posterior distribution, "sampling" when a sampling distribution.
-        method: How the distribution was found.
-        diagnostics: Figures that say how far to trust it.
-        warnings: What is wrong with it, in plain words; empty when nothing is.
-        shape: Its distribution when that is not a normal one: bootstrap draws, a concentration bound, a mixture.
-        posterior_shape: The same for the value on the contexts given.
+        value: The point estimate.
+        std: Standard deviation of the total error.
+        posterior_std: The part that more rewards would reduce, where it is known.
+        context_std: The part that more contexts would reduce, where it is known.
+        kind: "posterior" for a posterior distribution, "sampling" for a sampling distribution.
+        method: The method that gave the distribution.
+        diagnostics: Figures that show how far to trust the estimate.
+        warnings: Problems with the estimate, in plain words; empty if there are none.
+        shape: The distribution if it is not normal: bootstrap draws, a concentration bound, a mixture.
+        posterior_shape: The distribution of the value on the given contexts if it is not normal.
     """
 
     value: float
@@ -68,15 +68,15 @@ class Estimate(Tabular):
         """The central interval that holds the value with probability `level`.
 
         Args:
-            level: Between 0 and 1.
-            of: The value in the "population" the contexts were drawn from, or on these "contexts" themselves.
+            level: A probability between 0 and 1.
+            of: The value in the "population" that the contexts were drawn from, or on these "contexts" themselves.
         """
         level = as_scalar("level", level, above=0.0, below=1.0)
         if of not in ("population", "contexts"):
-            raise InputError(f'of must be "population" or "contexts"; got {of!r}.')
+            raise InputError(f'must be "population" or "contexts"; got {of!r}.', argument="of")
         std = self.std if of == "population" else self.posterior_std
         if std is None:
-            raise InputError("this estimate has no posterior_std; ask for the interval of the population.")
+            raise InputError("this estimate has no posterior_std.", 'Ask for the interval of the "population".')
         shape = self.shape if of == "population" else self.posterior_shape
         if shape is not None:
             return shape.interval(level)
@@ -85,7 +85,7 @@ class Estimate(Tabular):
 
     @property
     def probability_positive(self) -> float:
-        """How sure it is that the quantity is above zero: for a difference, that the policy beats its baseline."""
+        """The probability that the quantity is above zero: for a difference, that the policy beats its baseline."""
         if self.shape is not None:
             return self.shape.probability_positive
         if self.std == 0.0:
@@ -93,10 +93,10 @@ class Estimate(Tabular):
         return float(ndtr(self.value / self.std))
 
     def record(self, level: float = 0.95) -> dict[str, Any]:
-        """All of it as plain values: its figures, how they were found, what is wrong with it, its diagnostics.
+        """The estimate as plain values: its figures, kind and method, warnings and diagnostics.
 
         Args:
-            level: Of the interval from `low` to `high`.
+            level: The probability of the interval from `low` to `high`.
         """
         low, high = self.interval(level)
         return {
@@ -111,7 +111,7 @@ class Estimate(Tabular):
         }
 
     def records(self, level: float = 0.95) -> list[dict[str, Any]]:
-        """The one record, as a table has it."""
+        """The record as a table of one row."""
         return [self.record(level)]
 
     def _repr_html_(self) -> str:
@@ -119,7 +119,7 @@ class Estimate(Tabular):
         facts = {
             "95 % interval": f"{low:.4g} to {high:.4g}",
             "probability of being positive": f"{self.probability_positive:.4f}",
-            "how": f"{self.kind}, {self.method}",
+            "method": f"{self.kind}, {self.method}",
             **self.diagnostics,
         }
         return html_facts(f"{self.value:.4g}", facts, self.warnings)
@@ -127,5 +127,5 @@ class Estimate(Tabular):
     def __str__(self) -> str:
         low, high = self.interval()
         count = len(self.warnings)
-        careful = f" ({count} warning{'s' if count > 1 else ''}, see .warnings)" if count else ""
-        return f"{self.value:.4g} [{low:.4g}, {high:.4g}]{careful}"
+        note = f" ({count} warning{'s' if count > 1 else ''}, see .warnings)" if count else ""
+        return f"{self.value:.4g} [{low:.4g}, {high:.4g}]{note}"

@@ -1,7 +1,4 @@
-"""From the columns of a table to the features φ(x): plain data, applied alike everywhere.
-
-Contexts as their owners have them: features φ(x) already, or a table that a feature map reads.
-"""
+"""The feature map from the columns of a table to the features φ(x): plain data, applied alike everywhere."""
 
 from __future__ import annotations
 
@@ -27,11 +24,11 @@ if TYPE_CHECKING:
 
 
 OTHER = "(other)"
-"""The column of a categorical feature for levels that have none of their own."""
+"""The feature of all levels of a category that do not have one of their own."""
 
 
 class Feature(ABC):
-    """One column of a table, as one or more features. Plain data: it is saved as JSON and never as code.
+    """One column of a table as one or more features. It is plain data: saved as JSON, never as code.
 
     Attributes:
         column: The name of the column.
@@ -43,19 +40,19 @@ class Feature(ABC):
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """What its features are called."""
+        """The names of its features."""
 
     @abstractmethod
     def read(self, column: pa.ChunkedArray) -> Array:
-        """What the features are made of, a row each; there are no missing values, but numbers may not be finite."""
+        """The raw values of the column, one per row. None is missing, but numbers may be infinite or NaN."""
 
     @abstractmethod
     def fill(self, out: Float[Array, "n k"], raw: Array) -> None:
-        """Write the features of some rows, given what `read` gave for them."""
+        """Write the features of some rows, given their raw values from `read`."""
 
     @abstractmethod
     def as_json(self) -> dict[str, Any]:
-        """All of it, as plain values."""
+        """The feature as plain values."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +61,8 @@ class Numeric(Feature):
 
     Attributes:
         column: The name of the column.
-        mean: Of the rows it was learned on; 0 to leave values where they are.
-        std: Of these rows; 1 to leave values as large as they are.
+        mean: The mean that is subtracted; 0 leaves values where they are.
+        std: The standard deviation to divide by; 1 leaves the scale as it is.
     """
 
     kind = "numeric"
@@ -91,11 +88,11 @@ class Numeric(Feature):
 
 @dataclass(frozen=True)
 class Categorical(Feature):
-    """A one in the place of the row's level, zeros elsewhere; levels without a place share the last, "(other)".
+    """One-hot: a one at the row's level, zeros elsewhere; levels that are not listed share the last, "(other)".
 
     Attributes:
         column: The name of the column.
-        levels: Those with a place of their own.
+        levels: The levels with a feature of their own.
     """
 
     kind = "categorical"
@@ -121,11 +118,11 @@ class Categorical(Feature):
 
 @dataclass(frozen=True)
 class Embedding(Feature):
-    """A list of numbers a row, all of one length, as they are.
+    """A list of numbers per row, all of one length, used as they are.
 
     Attributes:
         column: The name of the column.
-        size: How many numbers.
+        size: The length of the lists.
     """
 
     kind = "embedding"
@@ -146,19 +143,19 @@ class Embedding(Feature):
         return {"column": self.column, "size": self.size}
 
 
-KINDS: dict[str, type[Numeric | Categorical | Embedding]] = {
+FEATURE_KINDS: dict[str, type[Numeric | Categorical | Embedding]] = {
     kind.kind: kind for kind in (Numeric, Categorical, Embedding)
 }
 
 
 class FeatureMap(Saved):
-    """φ: the columns of a table to R^d. Numbers are standardised, categories one-hot, lists of numbers as they are.
+    """φ maps the columns of a table to R^d: numbers are standardised, categories one-hot, lists kept as they are.
 
-    The same map is applied when fitting, evaluating and scoring, and travels with the model.
+    The same map is applied when fitting, evaluating and scoring, and it is saved with the model.
 
     Args:
         features: The features of each column, in order.
-        intercept: Whether a column of ones comes first.
+        intercept: If true, a column of ones comes first.
 
     Examples:
         >>> import pyarrow as pa
@@ -180,18 +177,18 @@ class FeatureMap(Saved):
         self.intercept = intercept
         repeated = [name for name, count in Counter(self.columns).items() if count > 1]
         if repeated:
-            raise InputError(f"context must name each column once; {repeated[0]!r} comes twice.")
+            raise InputError(f"must name each column once; {repeated[0]!r} comes twice.", argument="context")
         if self.dim == 0:
-            raise ShapeError("a feature map needs at least one column, or an intercept.")
+            raise ShapeError("a feature map needs at least one column or an intercept.")
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What it reads, in order."""
+        """The columns it reads, in order."""
         return tuple(feature.column for feature in self.features)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """(d,) what each feature is called."""
+        """(d,) the name of each feature."""
         first = ("(intercept)",) if self.intercept else ()
         return first + tuple(name for feature in self.features for name in feature.names)
 
@@ -204,12 +201,12 @@ class FeatureMap(Saved):
         """φ of every row.
 
         Raises:
-            InputError: Naming the column, and the first row that is missing or not of its kind.
+            InputError: If a value is missing or of the wrong type; the message names its column and row.
         """
         raw = [feature.read(column_of(table, feature.column)) for feature in self.features]
         out = np.empty((table.num_rows, self.dim))
         starts = np.cumsum([int(self.intercept), *(len(feature.names) for feature in self.features)])
-        # Columns become rows: some rows at a time, so that both stay in the cache.
+        # Columns become rows: in chunks, so that both stay in the cache.
         for rows in chunks(len(out), 1 << 12):
             if self.intercept:
                 out[rows, 0] = 1.0
@@ -220,12 +217,12 @@ class FeatureMap(Saved):
         return out
 
     def _refuse(self, table: pa.Table | pa.RecordBatch, out: Float[Array, "n d"]) -> None:
-        """Name the column and the row in which a feature is not finite."""
+        """Raise an error that names the column and row of a feature that is not finite."""
         for feature in self.features:
             if isinstance(feature, Numeric):
                 numbers_of(feature.column, column_of(table, feature.column))
         row, place = np.argwhere(~np.isfinite(out))[0]
-        raise NonFiniteError(f"feature {self.names[place]} overflows in {row_name(row)}. Rescale its column.")
+        raise NonFiniteError(f"feature {self.names[place]} overflows in {row_name(row)}.", "Rescale its column.")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FeatureMap) and self.as_json() == other.as_json()
@@ -237,36 +234,36 @@ class FeatureMap(Saved):
         return f"FeatureMap({', '.join(self.columns)}: d={self.dim})"
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, as plain values."""
+        """The map as plain values."""
         features = [{"kind": feature.kind, **feature.as_json()} for feature in self.features]
         return {"intercept": self.intercept, "features": features}
 
     def saved(self) -> dict[str, Any]:
-        # Numbers and levels of NumPy's types are as good as Python's own.
+        # Numbers and levels may have NumPy types.
         return {"json": json.dumps(self.as_json(), default=lambda value: value.item())}
 
     @classmethod
     def from_saved(cls, parts: dict[str, Any]) -> FeatureMap:
         data = json.loads(parts["json"])
         for feature in data["features"]:
-            if feature["kind"] not in KINDS:
+            if feature["kind"] not in FEATURE_KINDS:
                 raise UnknownPart(f"a {feature['kind']!r:.80} feature")
-            known = (field.name for field in fields(KINDS[feature["kind"]]))
+            known = (field.name for field in fields(FEATURE_KINDS[feature["kind"]]))
             check_names(feature, ("kind", *known), f"a {feature['kind']!r} feature")
         check_names(data, ("intercept", "features"), "a feature map")
         return cls.from_json(data)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FeatureMap:
-        """What `as_json` gave."""
+        """The map that `as_json` described."""
         try:
             parts = [dict(feature) for feature in data["features"]]
             features = [
-                KINDS[part.pop("kind")](**{key: _plain(value) for key, value in part.items()}) for part in parts
+                FEATURE_KINDS[part.pop("kind")](**{key: _plain(value) for key, value in part.items()}) for part in parts
             ]
             return cls(features, intercept=bool(data["intercept"]))
         except (KeyError, TypeError, AttributeError) as damage:
-            raise InputError(f"this is no feature map: {damage!r} is wrong or missing.") from damage
+            raise InputError(f"this is not a feature map: {damage!r} is wrong or missing.") from damage
 
 
 def _plain(value: Any) -> Any:
@@ -276,25 +273,27 @@ def _plain(value: Any) -> Any:
 def as_contexts(
     value: Any, features: FeatureMap | None, *, columns: int | None = None, rows: int | None = None
 ) -> Float[Array, "n d"]:
-    """φ(x) of every row: of an array as it stands, of a table through the feature map.
+    """φ(x) of every row: an array is taken as it is, a table is read through the feature map.
 
     Args:
         value: (n, d) features, or a table of pandas, Polars or Arrow with the columns that the map reads.
-        features: The map; None where there is none, and tables are refused.
+        features: The map; without one, tables are refused.
         columns: d, where it is known.
         rows: n, where it is known.
 
     Raises:
-        InputError: Naming the column that is missing, or the first bad row.
+        InputError: If a column is missing or a value is wrong; the message names the column and the row.
     """
     if hasattr(value, "batches"):
-        way_out = ".collect().contexts, or those of a sample" if hasattr(value, "collect") else ".contexts"
-        raise DataTypeError(f"contexts must be rows in memory here; got a {type(value).__name__}. Pass its {way_out}.")
+        part = ".collect().contexts, or those of a sample" if hasattr(value, "collect") else ".contexts"
+        problem = f"must be rows in memory here; got a {type(value).__name__}."
+        raise DataTypeError(problem, f"Pass its {part}.", argument="contexts")
     table = table_of(value)
     if table is not None and features is None:
         raise InputError(
-            "contexts is a table, and there is no feature map to read it with: what was fitted came as arrays. Pass "
-            "the same features as an array, or fit on logs from ma.read_logs."
+            "is a table, and there is no feature map to read it with: the fit used arrays.",
+            "Pass the same features as an array, or fit on logs from ma.read_logs.",
+            argument="contexts",
         )
-    found = value if table is None or features is None else features(table)
-    return as_matrix("contexts", found, columns=columns, rows=rows)
+    matrix = value if table is None or features is None else features(table)
+    return as_matrix("contexts", matrix, columns=columns, rows=rows)

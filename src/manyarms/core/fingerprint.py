@@ -1,4 +1,4 @@
-"""Where rounds came from: so that nothing is judged on the rounds it was learned from without anyone noticing."""
+"""Fingerprints of rounds, which reveal that a policy is evaluated on the rounds it was learned from."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from manyarms.model_file.save import Saved
 
 @dataclass(frozen=True)
 class Fingerprint(Saved):
-    """Which rows of which log.
+    """The identity of some rows of a log.
 
     Attributes:
         origin: A digest of the whole log that the rows were taken from.
-        n_rows: How many rows that log has.
-        rows: Which of them, packed eight to a byte; None for all.
-        until: The time, in ISO 8601, after which rows were left out for later; None when none were.
-        path: Where the file lay, for one whose rows were left out: it may be written anew until they are counted.
+        n_rows: Number of rows in that log.
+        rows: A bit per row of the log, eight to a byte; None for all rows.
+        until: The time, in ISO 8601, after which rows were left out for later; None if none were.
+        path: The path of a file from which rows were left out: it may be rewritten until they are counted.
     """
 
     saved_as = "fingerprint"
@@ -33,7 +33,7 @@ class Fingerprint(Saved):
 
     @classmethod
     def of_rows(cls, origin: str, n_rows: int, rows: Int[Array, " m"] | None) -> Fingerprint:
-        """The fingerprint of some rows of a log, by number."""
+        """The fingerprint of some rows of a log, given by number."""
         if rows is None:
             return cls(origin, n_rows)
         present = np.zeros(n_rows, dtype=bool)
@@ -41,26 +41,26 @@ class Fingerprint(Saved):
         return cls(origin, n_rows, np.packbits(present).tobytes())
 
     def shares_rows(self, other: Fingerprint) -> bool:
-        """Whether any row is in both."""
+        """True if some row is in both."""
         if self.origin != other.origin:
             return False
         if self.rows is None or other.rows is None:
             smaller = other.rows if self.rows is None else self.rows
             return self.n_rows > 0 and (smaller is None or any(smaller))
-        mine, theirs = (np.frombuffer(part, dtype=np.uint8) for part in (self.rows, other.rows))
-        return bool((mine & theirs).any())
+        first, second = (np.frombuffer(part, dtype=np.uint8) for part in (self.rows, other.rows))
+        return bool((first & second).any())
 
 
 def digest(*columns: Array) -> str:
-    """A digest of a log's columns: their shapes, and up to a few thousand rows spread evenly over them."""
-    found = hashlib.blake2b(digest_size=16)
+    """A digest of the columns of a log: their shapes, and up to a few thousand rows spread evenly over them."""
+    summary = hashlib.blake2b(digest_size=16)
     for column in columns:
         step = max(1, len(column) // 4096)
-        found.update(repr((column.shape, step)).encode())
-        found.update(np.ascontiguousarray(column[::step]).tobytes())
-    return found.hexdigest()
+        summary.update(repr((column.shape, step)).encode())
+        summary.update(np.ascontiguousarray(column[::step]).tobytes())
+    return summary.hexdigest()
 
 
 def any_shared(first: tuple[Fingerprint, ...], second: tuple[Fingerprint, ...]) -> bool:
-    """Whether two collections of rounds have a row in common."""
+    """True if two collections of rounds share a row."""
     return any(a.shares_rows(b) for a in first for b in second)

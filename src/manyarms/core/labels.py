@@ -1,4 +1,4 @@
-"""Labels: whatever ids, categories and tags are called, which of them mean "none", and how model files hold them."""
+"""Labels of ids, categories and tags: which of them mean "missing", and how model files store them."""
 
 from __future__ import annotations
 
@@ -18,29 +18,26 @@ from manyarms.errors import DataTypeError
 from manyarms.model_file.save import Saved
 
 MISSING = "(missing)"
-"""What an effect is called that stands in for metadata an action lacks. As a label it means the same as None."""
+"""Name of the effect of actions that lack the metadata. As a label it means the same as None."""
 
 TagRow: TypeAlias = tuple[Hashable, ...] | dict[Hashable, Any]
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a label says that there is none."""
+    """True if a label means that there is none."""
     if value is None or value is np.ma.masked or (isinstance(value, str) and value == MISSING):
         return True
     try:
         return bool(value != value)  # noqa: PLR0124
     except TypeError:  # pandas' NA compares to NA, which is neither true nor false
         return True
-    except ValueError:  # an array: no label, and refused as such where labels are numbered
+    except ValueError:  # an array, which is refused where labels are numbered
         return False
 
 
-# In a model file.
-
-
 @dataclass(frozen=True, eq=False)
-class Words(Saved):
-    """Text as Arrow holds it, ready to be read from the file's own memory."""
+class WordLabels(Saved):
+    """Text in the layout of Arrow, which reads it straight from the mapped file."""
 
     saved_as = "words"
     starts: Int[Array, " m"]
@@ -51,14 +48,14 @@ class Words(Saved):
         import pyarrow as pa  # noqa: PLC0415  slow to import, and few labels ever need it
 
         memory = [None if part is None else pa.py_buffer(part) for part in (self.present, self.starts, self.text)]
-        found = pa.LargeStringArray.from_buffers(len(self.starts) - 1, memory[1], memory[2], memory[0])
-        found.validate(full=True)
-        return found.to_numpy(zero_copy_only=False)
+        words = pa.LargeStringArray.from_buffers(len(self.starts) - 1, memory[1], memory[2], memory[0])
+        words.validate(full=True)
+        return words.to_numpy(zero_copy_only=False)
 
 
 @dataclass(frozen=True, eq=False)
-class Integers(Saved):
-    """Python's integers."""
+class IntegerLabels(Saved):
+    """Python integers."""
 
     saved_as = "integers"
     values: Int[Array, " m"]
@@ -68,7 +65,7 @@ class Integers(Saved):
 
 
 @dataclass(frozen=True, eq=False)
-class Mixed(Saved):
+class MixedLabels(Saved):
     """Labels of several types, as JSON."""
 
     saved_as = "mixed labels"
@@ -78,31 +75,31 @@ class Mixed(Saved):
         return _objects([_from_json(value) for value in json.loads(self.json)])
 
 
-Labels: TypeAlias = Array | Words | Integers | Mixed
+Labels: TypeAlias = Array | WordLabels | IntegerLabels | MixedLabels
 
 
 def pack_labels(name: str, labels: Sequence[Any] | Array) -> Labels:
-    """Labels as a model file can hold them.
+    """Labels in a form that a model file can hold.
 
     Args:
-        name: What they are, for messages.
-        labels: Typed arrays stay as they are. Of others, those that are missing become None.
+        name: Name of the labels in messages.
+        labels: Typed arrays stay as they are. In others, missing labels become None.
 
     Raises:
-        DataTypeError: Naming the first row that is neither text nor a number, a date, bytes or a tuple of these.
+        DataTypeError: If a label is not text, a number, a date, bytes or a tuple of these; the message names its row.
     """
     if isinstance(labels, np.ndarray) and not labels.dtype.hasobject:
         return labels
     values: list[Any] = [None if is_missing(value) and not isinstance(value, str) else value for value in labels]
     kinds = {type(value) for value in values}
     if kinds == {int} and -(2**63) <= min(values) and max(values) < 2**63:
-        return Integers(np.array(values, dtype=np.int64))
+        return IntegerLabels(np.array(values, dtype=np.int64))
     if kinds <= {str, np.str_, type(None)}:
         try:
             return _words(values)
         except UnicodeEncodeError:
             pass  # a lone surrogate, which JSON can hold
-    return Mixed(json.dumps([_as_json(name, row, value) for row, value in enumerate(values)]).encode())
+    return MixedLabels(json.dumps([_as_json(name, row, value) for row, value in enumerate(values)]).encode())
 
 
 def unpack_labels(packed: Labels) -> Array:
@@ -110,18 +107,18 @@ def unpack_labels(packed: Labels) -> Array:
     return packed if isinstance(packed, np.ndarray) else packed.array()
 
 
-def _words(values: list[Any]) -> Words:
+def _words(values: list[Any]) -> WordLabels:
     import pyarrow as pa  # noqa: PLC0415
 
     present, starts, text = pa.array(values, pa.large_string()).buffers()
-    held = np.frombuffer(starts, np.int64)[: len(values) + 1] if values else np.zeros(1, np.int64)
+    offsets = np.frombuffer(starts, np.int64)[: len(values) + 1] if values else np.zeros(1, np.int64)
     bits = None if present is None else np.frombuffer(present, np.uint8)[: -(-len(values) // 8)]
-    return Words(held, np.frombuffer(text or b"", np.uint8)[: held[-1]], bits)
+    return WordLabels(offsets, np.frombuffer(text or b"", np.uint8)[: offsets[-1]], bits)
 
 
 @dataclass(frozen=True, eq=False)
-class Ragged(Saved):
-    """For each action some labels, or a mapping from labels to weights."""
+class RaggedLabels(Saved):
+    """Some labels per action, or a mapping from labels to weights per action."""
 
     saved_as = "ragged labels"
     flat: Labels
@@ -141,18 +138,18 @@ class Ragged(Saved):
         )
 
 
-def pack_rows(name: str, rows: Sequence[TagRow]) -> Ragged:
-    """Rows of labels as a model file can hold them."""
+def pack_rows(name: str, rows: Sequence[TagRow]) -> RaggedLabels:
+    """Rows of labels in a form that a model file can hold."""
     flat = [label for row in rows for label in row]
     starts = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
     weighted = np.array([isinstance(row, dict) for row in rows], dtype=bool)
     weights = [weight for row in rows for weight in (row.values() if isinstance(row, dict) else [None] * len(row))]
     packed = pack_labels(f"weights of {name}", weights) if weighted.any() else None
-    return Ragged(pack_labels(name, flat), starts, packed, weighted)
+    return RaggedLabels(pack_labels(name, flat), starts, packed, weighted)
 
 
 def _objects(values: list[Any]) -> Array:
-    # np.array would make a matrix of tuples.
+    # np.array would turn tuples into a matrix.
     return np.fromiter(values, dtype=object, count=len(values))
 
 
@@ -164,22 +161,23 @@ def _as_json(name: str, row: int, value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, tuple):
-        return ["tuple", [_as_json(name, row, None if is_missing(one) else one) for one in value]]
+        return ["tuple", [_as_json(name, row, None if is_missing(part) else part) for part in value]]
     if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise DataTypeError(
-        f"{name} cannot be saved: row {row} has a {type(value).__name__}. Model files hold text, numbers, dates, bytes "
-        "and tuples of these; use str() of others."
+        f"cannot be saved: row {row} has a {type(value).__name__}.",
+        "Model files hold text, numbers, dates, bytes and tuples of these; use str() for anything else.",
+        argument=name,
     )
 
 
 def _from_json(value: Any) -> Any:
     if not isinstance(value, list):
         return value
-    tag, what = value
+    tag, content = value
     if tag == "tuple":
-        return tuple(_from_json(one) for one in what)
-    return _READ[tag](what)
+        return tuple(_from_json(part) for part in content)
+    return _READERS[tag](content)
 
 
 _TAGGED: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -189,4 +187,4 @@ _TAGGED: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
     datetime.date: ("date", datetime.date.isoformat, datetime.date.fromisoformat),
     np.datetime64: ("datetime64", lambda v: [str(v), np.datetime_data(v)[0]], lambda v: np.datetime64(*v)),
 }
-_READ = {tag: read for tag, _, read in _TAGGED.values()}
+_READERS = {tag: read for tag, _, read in _TAGGED.values()}

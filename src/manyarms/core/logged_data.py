@@ -1,4 +1,4 @@
-"""Logged rounds: what was shown to whom, and what came back."""
+"""Logged rounds: contexts, actions and rewards."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from manyarms.linalg.indexing import chunks
 
 @runtime_checkable
 class Logs(Protocol):
-    """Rounds that are consumed batch by batch: in memory (`LoggedData`) or read as they are needed (`LogStream`)."""
+    """Rounds that are read batch by batch, from memory (`LoggedData`) or from files (`LogStream`)."""
 
     @property
     def dim(self) -> int:
@@ -42,7 +42,7 @@ class Logs(Protocol):
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Which rounds these are; see `core.fingerprint`."""
+        """The identity of these rounds; see `core.fingerprint`."""
         ...
 
     def batches(self, size: int = ...) -> Iterator[LoggedData]:
@@ -53,35 +53,35 @@ class Logs(Protocol):
 
     @property
     def features(self) -> FeatureMap | None:
-        """From context columns to φ(x); None where contexts came as arrays."""
+        """The map from context columns to φ(x); None if contexts were given as arrays."""
         ...
 
     @property
     def catalog(self) -> Catalog | None:
-        """From ids to action numbers; None where actions came as numbers."""
+        """The map from ids to action numbers; None if actions were given as numbers."""
         ...
 
 
 class LoggedData:
-    """Rounds (x_i, a_i, r_i), i = 1 ... n, logged by some policy π_0; checked once, here, and read-only after.
+    """Rounds (x_i, a_i, r_i), i = 1 ... n, logged by some policy π_0; checked here once, and read-only afterwards.
 
     Contexts are used as they are: φ(x) = x, no intercept, no scaling. Arrays of the right type are not copied, since
-    logs are large: leave them alone after.
+    logs are large, so do not change them afterwards.
 
     Args:
         contexts: (n, d) features.
         actions: (n,) integers in 0 ... n_actions - 1.
         rewards: (n,) numbers.
-        propensities: (n,) π_0(a_i | x_i) in (0, 1], if known. The direct methods need none.
-        n_actions: K, counting actions never logged; by default one more than the largest action logged.
-        weights: (n,) non-negative; to a fit or an estimator, weight 2 says the same as the row twice.
+        propensities: (n,) π_0(a_i | x_i) in (0, 1], if known. The direct methods do not need them.
+        n_actions: K, including actions never logged; by default one more than the largest logged action.
+        weights: (n,) non-negative; weight 2 counts a row twice, in a fit as in an estimator.
         logging_policy: π_0 as a policy, if known, for estimators that need it for every action.
         groups: (n,) integer ids of users or sessions, if rounds come in clusters.
-        features: What contexts were made with, if that was a `FeatureMap`: a posterior of these rounds keeps it.
-        catalog: What actions are called, if they have ids.
+        features: The `FeatureMap` that contexts were made with, if any: a posterior of these rounds keeps it.
+        catalog: The ids of the actions, if they have any.
 
     Raises:
-        InputError: Naming the argument, the first bad row and a way out.
+        InputError: If an argument is wrong; the message names it, the first bad row and a remedy.
     """
 
     def __init__(
@@ -101,7 +101,9 @@ class LoggedData:
         self.contexts: Float[Array, "n d"] = as_matrix("contexts", contexts)
         n, d = self.contexts.shape
         if d == 0:
-            raise ShapeError("contexts must have at least one column; use a column of ones when there is no context.")
+            raise ShapeError(
+                "must have at least one column.", "Use a column of ones if there is no context.", argument="contexts"
+            )
         actions = as_empty_ids(actions)
         self.n_actions = self._count_actions(actions, n_actions)
         self.actions: Int[Array, " n"] = as_actions("actions", actions, n_actions=self.n_actions, length=n)
@@ -111,21 +113,22 @@ class LoggedData:
         if logging_policy is not None:
             as_instance("logging_policy", logging_policy, Policy, "a policy")
             if logging_policy.n_rows not in (None, n):
-                raise ShapeError(f"logging_policy is tied to {logging_policy.n_rows} rows; the logs have {n}.")
-        if logging_policy is not None and logging_policy.n_actions != self.n_actions:
-            raise ShapeError(
-                f"logging_policy has {logging_policy.n_actions} actions; the logs have {self.n_actions}. "
-                "Pass n_actions= to both."
-            )
+                problem = f"is tied to {logging_policy.n_rows} rows; the logs have {n}."
+                raise ShapeError(problem, argument="logging_policy")
+            if logging_policy.n_actions != self.n_actions:
+                problem = f"has {logging_policy.n_actions} actions; the logs have {self.n_actions}."
+                raise ShapeError(problem, "Pass n_actions= to both.", argument="logging_policy")
         self.logging_policy = logging_policy
         self.groups = None if groups is None else as_actions("groups", groups, length=n)
         self.features = None if features is None else as_instance("features", features, FeatureMap, "a FeatureMap")
         if self.features is not None and self.features.dim != d:
-            raise ShapeError(f"features makes {self.features.dim} columns; contexts have {d}.")
+            raise ShapeError(f"makes {self.features.dim} columns; contexts have {d}.", argument="features")
         self.catalog = None if catalog is None else as_instance("catalog", catalog, Catalog, "a Catalog")
         if self.catalog is not None and self.catalog.n_actions != self.n_actions:
-            raise ShapeError(f"catalog has {self.catalog.n_actions} actions; n_actions is {self.n_actions}.")
-        # None when it is a log of its own: a reference to itself would keep batches alive long after their use.
+            raise ShapeError(
+                f"has {self.catalog.n_actions} actions; n_actions is {self.n_actions}.", argument="catalog"
+            )
+        # None for a whole log: a reference to itself would keep batches alive long after their use.
         self._source: LoggedData | None = None
         self._rows: Int[Array, " n"] | None = None
 
@@ -143,7 +146,7 @@ class LoggedData:
         features: FeatureMap | None = None,
         catalog: Catalog | None = None,
     ) -> LoggedData:
-        """Rounds of a table, whose columns were checked one by one when they were read; not for users."""
+        """Rounds of a table whose columns were checked when they were read; not for users."""
         out = object.__new__(cls)
         n = len(actions)
         out.contexts, out.actions, out.rewards = frozen(contexts), frozen(actions), frozen(rewards)
@@ -158,10 +161,10 @@ class LoggedData:
     def _count_actions(actions: Any, n_actions: int | None) -> int:
         if n_actions is not None:
             return as_count("n_actions", n_actions)
-        found = as_actions("actions", actions)
-        if len(found) == 0:
-            raise ShapeError("an empty log does not say how many actions there are; pass n_actions=.")
-        return int(found.max()) + 1
+        numbers = as_actions("actions", actions)
+        if len(numbers) == 0:
+            raise ShapeError("an empty log does not show how many actions there are.", "Pass n_actions=.")
+        return int(numbers.max()) + 1
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -177,7 +180,7 @@ class LoggedData:
         return self.contexts.shape[1]
 
     def take(self, rows: slice | Int[Array, " m"]) -> LoggedData:
-        """These rows only; the logging policy is restricted to them too."""
+        """A log of these rows only; the logging policy is restricted to them too."""
         part = object.__new__(LoggedData)
         for name in ("contexts", "actions", "rewards", "propensities", "weights", "groups"):
             column = getattr(self, name)
@@ -193,7 +196,7 @@ class LoggedData:
         return self if self.weights is None or self.weights.all() else self.take(np.flatnonzero(self.weights))
 
     def with_rewards(self, rewards: Float[Array, " n"]) -> LoggedData:
-        """The same rounds with other rewards, such as whether there was one at all."""
+        """A log of these rounds with other rewards, such as 1 where there was any reward."""
         other = self.take(slice(None))
         other.rewards = frozen(as_vector("rewards", rewards, length=len(self)))
         return other
@@ -201,12 +204,12 @@ class LoggedData:
     def split(
         self, fraction: float, by: Literal["row", "group", "time"] = "row", *, rng: np.random.Generator | None = None
     ) -> tuple[LoggedData, LoggedData]:
-        """Two logs without a round in common: one to learn from and one to judge on.
+        """Two logs without a round in common: one to learn from and one to evaluate on.
 
         Args:
             fraction: The share of rounds (or groups) in the first.
             by: "row" draws rounds at random; "group" draws whole groups, so that no user is in both; "time" takes the
-                first rounds as they stand.
+                first rounds in their order.
             rng: A NumPy generator; needed unless `by` is "time".
         """
         fraction = as_scalar("fraction", fraction, above=0.0, below=1.0)
@@ -214,59 +217,59 @@ class LoggedData:
             first = np.arange(len(self)) < round(fraction * len(self))
         elif by in ("row", "group"):
             if rng is None:
-                raise InputError(f'a split by "{by}" draws at random: pass rng=np.random.default_rng(seed).')
+                raise InputError(f'a split by "{by}" draws at random.', "Pass rng=np.random.default_rng(seed).")
             if by == "group" and self.groups is None:
-                raise InputError('these logs have no groups; pass groups= to LoggedData, or split by "row".')
+                raise InputError("these logs have no groups.", 'Pass groups= to LoggedData, or split by "row".')
             keys = np.arange(len(self)) if by == "row" else np.unique(np.asarray(self.groups), return_inverse=True)[1]
             n_keys = int(keys.max(initial=-1)) + 1
             first = as_generator(rng).permutation(n_keys)[keys] < round(fraction * n_keys)
         else:
-            raise InputError(f'by must be "row", "group" or "time"; got {by!r}.')
+            raise InputError(f'must be "row", "group" or "time"; got {by!r}.', argument="by")
         if first.all() or not first.any():
-            raise InputError(f"a fraction of {fraction} leaves one side of the split without rounds.")
+            raise InputError(f"of {fraction} leaves one side of the split without rounds.", argument="fraction")
         return self.take(np.flatnonzero(first)), self.take(np.flatnonzero(~first))
 
     @property
     def rows(self) -> Int[Array, " n"]:
-        """Which rows of the log they were taken from these are: `policy.take(part.rows)` follows a split."""
+        """The numbers of these rows in the log they were taken from: `policy.take(part.rows)` follows a split."""
         return np.arange(len(self)) if self._rows is None else self._rows
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Which rows of which log these are, whatever reward is looked at; see `core.fingerprint`."""
+        """The identity of these rows and their log, whichever reward is used; see `core.fingerprint`."""
         source = self if self._source is None else self._source
         return Fingerprint.of_rows(source._digest, len(source), self._rows)
 
     @cached_property
     def _digest(self) -> str:
-        # Not the rewards: a policy learned from the clicks of some rounds has seen them when judged on their spend.
+        # Not the rewards: a policy learned from the clicks of some rounds must not be evaluated on their spend either.
         return digest(self.contexts, self.actions)
 
     def batches(self, size: int = 1 << 20) -> Iterator[LoggedData]:
-        """The rounds in order, `size` at a time: how everything here consumes logs."""
+        """The rounds in order, `size` at a time; all code here reads logs this way."""
         for rows in chunks(len(self), as_count("size", size)):
             with rows_from(row_number(rows.start)):
                 yield self.take(rows)
 
 
 def _as_propensities(value: Any, length: int) -> Float[Array, " n"]:
-    found = as_vector("propensities", value, length=length)
+    propensities = as_vector("propensities", value, length=length)
     check_rows(
-        "propensities", found, lambda p: (p > 0) & (p <= 1), PropensityError,
+        "propensities", propensities, lambda p: (p > 0) & (p <= 1), PropensityError,
         "must lie in (0, 1]", "They are the logging policy's probabilities of the logged actions.",
     )  # fmt: skip
-    return found
+    return propensities
 
 
 def _as_weights(value: Any, length: int) -> Float[Array, " n"]:
-    found = as_vector("weights", value, length=length)
+    weights = as_vector("weights", value, length=length)
     check_rows(
-        "weights", found, lambda w: w >= 0, InputError, "must not be negative",
+        "weights", weights, lambda w: w >= 0, InputError, "must not be negative",
         "Weight 0 drops a row, weight 2 counts it twice.",
     )  # fmt: skip
-    return found
+    return weights
 
 
 def as_empty_ids(actions: Any) -> Any:
-    """An empty list has no integer type of its own; everything else is left as it is."""
+    """An integer array in place of an empty list, which has no type; anything else is returned as it is."""
     return np.empty(0, dtype=np.int64) if isinstance(actions, list | tuple) and not actions else actions

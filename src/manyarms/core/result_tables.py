@@ -1,7 +1,4 @@
-"""Results that are tables, and the one way out of all of them: Arrow, and from there pandas and Polars.
-
-How results look in a notebook: small tables of HTML, with everything in them escaped.
-"""
+"""Results as tables: Arrow, pandas and Polars for programs, and small escaped HTML tables for notebooks."""
 
 from __future__ import annotations
 
@@ -26,16 +23,16 @@ class Tabular(ABC):
 
     @abstractmethod
     def records(self) -> list[dict[str, Any]]:
-        """The rows as plain records, for a file or for a loop."""
+        """The rows as plain records, for a file or a loop."""
 
     def _repr_html_(self) -> str:
         return html_table(self.records())
 
     def to_arrow(self, **options: Any) -> pa.Table:
-        """The table as a `pyarrow.Table`; a figure that a row does not have is null there.
+        """The table as a `pyarrow.Table`; a figure that a row lacks is null.
 
         Args:
-            options: As `records` takes them, such as `level` where there are intervals.
+            options: The options of `records`, such as `level` where there are intervals.
         """
         import pyarrow as pa  # noqa: PLC0415  slow to import, and few need it
 
@@ -55,14 +52,14 @@ class Tabular(ABC):
 
 
 class Records(list[dict[str, Any]], Tabular):
-    """Plain records that are a table too."""
+    """A list of plain records that is also a table."""
 
     def records(self) -> list[dict[str, Any]]:
         return list(self)
 
 
 def as_arrow(values: Sequence[Any]) -> pa.Array:
-    """A column of plain values; as texts where they are of several types, as labels may be."""
+    """A column of plain values; as text if they are of several types, as labels may be."""
     import pyarrow as pa  # noqa: PLC0415
 
     try:
@@ -72,15 +69,15 @@ def as_arrow(values: Sequence[Any]) -> pa.Array:
 
 
 SHOWN = 60
-"""Rows of a table at most: the beginning and the end of a longer one."""
+"""Maximum number of rows shown: the beginning and the end of a longer table."""
 
 
 def html_table(rows: Sequence[Mapping[str, Any]], *, caption: str = "") -> str:
-    """Records as a table.
+    """Records as an HTML table.
 
     Args:
-        rows: The records; a figure that one does not have is left empty.
-        caption: A line above, as plain text.
+        rows: The records; a figure that a record lacks is left empty.
+        caption: A line of plain text above the table.
     """
     names = list(dict.fromkeys(name for row in rows for name in row))
     half = SHOWN // 2
@@ -97,12 +94,12 @@ def html_table(rows: Sequence[Mapping[str, Any]], *, caption: str = "") -> str:
 
 
 def html_facts(title: str, facts: Mapping[str, Any], notes: Sequence[str] = ()) -> str:
-    """A title, names with their values, and notes such as warnings."""
+    """HTML with a title, names with their values, and notes such as warnings."""
     lines = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th>{_cell(value)}</tr>' for name, value in facts.items()
     )
-    said = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    below = f"<ul>{said}</ul>" if said else ""
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    below = f"<ul>{items}</ul>" if items else ""
     return f"<div><strong>{escape(title)}</strong><table><tbody>{lines}</tbody></table>{below}</div>"
 
 

@@ -175,7 +175,7 @@ def decide(
     changes = None if choices is None else traffic_changes(best, choices, logs, grouped, posterior)
     cautions = _cautions(changes, calibrated, prior_check)
     return Decision(
-        **vars(recommend(evaluation, sure=sure, doubts=doubts, cautions=cautions)),
+        **recommend(evaluation, sure=sure, doubts=doubts, cautions=cautions)._asdict(),
         evaluation=evaluation,
         diagnostics=diagnose(evaluation),
         support=None if grouped is None else support(evaluation, logs, grouped, seen=_seen_actions(posterior)),

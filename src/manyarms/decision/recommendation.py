@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from manyarms.core.estimate import Estimate
 from manyarms.decision.format_figures import number, percent, signed_number, signed_percent
@@ -25,16 +24,8 @@ TINY = 1e-300
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
 
 
-@dataclass(frozen=True)
-class Recommendation:
-    """The verdict, the policy that it is about, and two sentences for the reader.
-
-    Attributes:
-        verdict: As in `Decision`.
-        policy: The policy that the verdict is about; empty when it is about none.
-        sentence: The verdict in one sentence.
-        reason: The evidence for it and the next step.
-    """
+class Recommendation(NamedTuple):
+    """The verdict, the policy that it is about, and two sentences for the reader; all as in `Decision`."""
 
     verdict: Verdict
     policy: str
@@ -83,7 +74,7 @@ def recommend(
         "undecided",
         best.name,
         f"Not decided: {best.name} looks best with {_change(best)}.",
-        f"That is less than the required {percent(sure)}. Log more rounds, or test {best.name} on a share of the "
+        f"Shipping needs a probability of {percent(sure)}. Log more rounds, or test {best.name} on a share of the "
         "traffic.",
     )
 

@@ -36,6 +36,7 @@ STATUS = {"red": "● Problem", "amber": "● Caution", "green": "● OK"}
 """Traffic lights in words too, for readers who do not see colours."""
 LONG_TABLE = 25
 """Rows beyond which a table is folded."""
+PAIRS = "Each cell is the probability that the policy in the row is better than the policy in the column."
 PRIOR_SHARE = (
     "the share of the prior variance that remains after the logs. Near 100 %, the value rests on the prior and not on "
     "the data"
@@ -130,11 +131,6 @@ def _policies(decision: Decision, charts: Charts) -> str:
         + _explain("Never logged", "the share of the policy's choices on actions without a logged round")
         + _explain("Prior share", PRIOR_SHARE)
     )
-
-
-def _pairs(decision: Decision, charts: Charts) -> str:
-    caption = "Each cell is the probability that the policy in the row is better than the policy in the column."
-    return _figure("probability_better", charts, caption)
 
 
 def _estimators(decision: Decision, charts: Charts) -> str:
@@ -284,18 +280,18 @@ def _holds(estimate: Estimate, truth: float) -> bool:
     return low <= truth <= high
 
 
-def _omitted(decision: Decision, charts: Charts) -> str:
-    return _notes(decision.omitted)
-
-
 SECTIONS: tuple[tuple[str, str, Section], ...] = (
     ("policies", "Value and gain of each policy", _policies),
-    ("pairs", "Probability that one policy beats another", _pairs),
+    (
+        "pairs",
+        "Probability that one policy beats another",
+        lambda _, charts: _figure("probability_better", charts, PAIRS),
+    ),
     ("estimators", "Do the estimators agree with the model?", _estimators),
     ("trust", "Can the estimates be trusted?", _trust),
     ("traffic", "Where the traffic would go", _traffic),
     ("actions", "Estimates for single actions", _actions),
     ("calibration", "Is the model calibrated?", _calibration),
-    ("omitted", "Not in this report", _omitted),
+    ("omitted", "Not in this report", lambda decision, _: _notes(decision.omitted)),
 )
 """The anchor, heading and function of each section, in the order of the page."""

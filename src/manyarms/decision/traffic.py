@@ -67,12 +67,10 @@ class Support:
 
     Attributes:
         rows: The categories with the largest shares, then all others as one row.
-        n_categories: The number of categories.
         n_summed: The number of categories added up in the last row.
     """
 
     rows: tuple[CategorySupport, ...]
-    n_categories: int
     n_summed: int
 
 
@@ -120,7 +118,7 @@ def support(
     rows = [row(labels[i], np.array([i])) for i in order[:shown]]
     if len(rest):
         rows.append(row(f"{len(rest):,} others", rest))
-    return Support(tuple(rows), n, len(rest))
+    return Support(tuple(rows), len(rest))
 
 
 def _category_shares(

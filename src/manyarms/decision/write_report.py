@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from manyarms._base.checks import as_instance
@@ -58,44 +59,34 @@ def write_report(
 
 def html_page(decision: Decision, title: str) -> str:
     """The report as HTML. Text from catalogs and logs is escaped, and the page may not load anything."""
-    specs = _chart_specs(decision)
-    sections = [(name, heading, html) for name, heading, make in SECTIONS if (html := make(decision, specs))]
-    links = "".join(f'<a href="#{name}">{escape(heading)}</a>' for name, heading, _ in sections)
-    body = "".join(
-        f'<section id="{name}" aria-labelledby="{name}-head"><h2 id="{name}-head">{escape(heading)}</h2>{html}'
-        "</section>"
-        for name, heading, html in sections
-    )
+    charts = _chart_specs(decision)
+    sections = [(name, heading, html) for name, heading, make in SECTIONS if (html := make(decision, charts))]
     page_files = files("manyarms.decision") / "page_files"
-    return f"""<!doctype html>
-<html lang="en" data-theme="light">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; \
-script-src 'unsafe-inline' 'unsafe-eval'; img-src data:; base-uri 'none'; form-action 'none'">
-<meta name="generator" content="manyarms {__version__}">
-<title>{escape(title)}</title>
-<style>{(page_files / "report.css").read_text(encoding="utf-8")}</style>
-</head>
-<body>
-<header><span>{escape(title)}</span><button id="theme" type="button" aria-label="Switch between light and dark">Dark\
-</button></header>
-<main>
-<div class="verdict {decision.verdict}"><h1>{_unbroken(decision.sentence)}</h1><p>{escape(decision.reason)}</p></div>
-{_cards(decision)}
-<nav aria-label="Sections">{links}</nav>
-<noscript><p class="note">The charts need JavaScript. The tables show the main figures too.</p></noscript>
-{body}
-</main>
-<footer>{_made_with(decision.made_with)}</footer>
-<script type="application/json" id="charts">{_json(specs)}</script>
-<script type="application/json" id="themes">{_json(_themes())}</script>
-<script>{_vega()}</script>
-<script>{(page_files / "report.js").read_text(encoding="utf-8")}</script>
-</body>
-</html>
-"""
+    page, css, script = (
+        (page_files / f"report.{ending}").read_text(encoding="utf-8") for ending in ("html", "css", "js")
+    )
+    themes = {"light": plots.theme(), "dark": plots.theme(dark=True)}
+    return Template(page).substitute(
+        version=__version__,
+        title=escape(title),
+        css=css,
+        verdict=decision.verdict,
+        sentence=_unbroken(decision.sentence),
+        reason=escape(decision.reason),
+        cards=_cards(decision),
+        links="".join(f'<a href="#{name}">{escape(heading)}</a>' for name, heading, _ in sections),
+        sections="".join(_section(*section) for section in sections),
+        made_with="".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in decision.made_with.items()),
+        charts=_json(charts),
+        themes=_json({name: {**theme, "background": "transparent"} for name, theme in themes.items()}),
+        vega=_vega(),
+        script=script,
+    )
+
+
+def _section(name: str, heading: str, html: str) -> str:
+    head = f'<h2 id="{name}-head">{escape(heading)}</h2>'
+    return f'<section id="{name}" aria-labelledby="{name}-head">{head}{html}</section>'
 
 
 def _unbroken(text: str) -> str:
@@ -107,12 +98,6 @@ def _chart_specs(decision: Decision) -> dict[str, dict[str, Any]]:
     """The charts as Vega-Lite specifications without a theme, which the page adds."""
     specs = {name: drawn.to_dict(validate=False) for name, drawn in draw_charts(decision).items()}
     return {name: {k: v for k, v in spec.items() if k not in ("config", "$schema")} for name, spec in specs.items()}
-
-
-def _themes() -> dict[str, Any]:
-    """The light and the dark theme, both on a transparent background."""
-    themes = {"light": plots.theme(), "dark": plots.theme(dark=True)}
-    return {name: {**theme, "background": "transparent"} for name, theme in themes.items()}
 
 
 def _vega() -> str:
@@ -152,9 +137,4 @@ def _cards(decision: Decision) -> str:
         problems = sum(entry.colour == "red" and entry.policy == best.name for entry in decision.diagnostics)
         link = f'<a class="light {"red" if problems else "green"}" href="#trust">{problems}</a>'
         cells += f"<div><dt>Problems with {escape(best.name)}</dt><dd>{link}</dd></div>"
-    return f'<dl class="cards">{cells}</dl>'
-
-
-def _made_with(lines: Mapping[str, str]) -> str:
-    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in lines.items())
-    return f"<h2>How this report was made</h2><dl>{rows}</dl>"
+    return cells

@@ -48,10 +48,10 @@ PARTS = {
     "fingerprint": "core.fingerprint:Fingerprint",
     "feature map": "core.feature_map:FeatureMap",
     "catalog": "core.catalog:Catalog",
-    "words": "core.labels:Words",
-    "integers": "core.labels:Integers",
-    "mixed labels": "core.labels:Mixed",
-    "ragged labels": "core.labels:Ragged",
+    "words": "core.labels:WordLabels",
+    "integers": "core.labels:IntegerLabels",
+    "mixed labels": "core.labels:MixedLabels",
+    "ragged labels": "core.labels:RaggedLabels",
 }
 """The kinds that occur as parts of models."""
 
