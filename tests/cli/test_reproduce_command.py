@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 from manyarms.cli import app
 from manyarms.experiments import Store
 from manyarms.experiments import cell as cells
-from manyarms.experiments import rating_problems as matrices
+from manyarms.experiments import real_data_problems as matrices
 from manyarms.experiments.figure import QUICK
-from manyarms.experiments.paper import figures
-from manyarms.experiments.reproduction import Reproduction
+from manyarms.experiments.reproduction import Reproduction, figures
 
 OWN = """
 import manyarms as ma
@@ -77,7 +76,7 @@ def test_a_figure_comes_with_rows_drawing_page_and_verdicts_and_a_second_run_com
     assert pq.read_table(out / "rows.parquet").equals(rows)
     (tmp_path / "own.py").write_text(OWN + "# changed")
     quoted = "'guess | <b>bold</b>'"
-    refused(reproduce(*arguments), f"own.py has changed since its rows were made: pass --redo {quoted}.")
+    refused(reproduce(*arguments), f"own.py has changed since its rows were made. Pass --redo {quoted}.")
 
 
 def refused(result, *words):
@@ -90,7 +89,7 @@ def refused(result, *words):
 def test_what_cannot_be_run_is_refused_with_the_way_out(tmp_path):
     refused(reproduce("nonsense"), "no figure nonsense", "synthetic-opl", "kuairec")
     refused(reproduce(), "--list")
-    refused(reproduce("cost", "--quick", "--paper"), "exclude")
+    refused(reproduce("cost", "--quick", "--paper"), "--quick and --paper cannot be used together")
     refused(reproduce("cost", "--redo", "mine"), "no method or problem mine", "sDM")
     refused(reproduce("cost", "--method", "nowhere.py:Mine"), "nowhere.py")
     movielens = reproduce("movielens", "--instances", 2)
@@ -98,7 +97,7 @@ def test_what_cannot_be_run_is_refused_with_the_way_out(tmp_path):
     assert "download=True" not in movielens.stderr and not (tmp_path / "reproduction" / "reproduction.md").exists()
     refused(reproduce("jester", "--instances", 2, "--data", tmp_path), "jester_data_1.parquet", "Berkeley", "--data")
     refused(reproduce("jester", "--download"), "jester_data_1.parquet")
-    refused(reproduce("movielens", "jester"), "not run for want of data: movielens, jester")
+    refused(reproduce("movielens", "jester"), "not run because data is missing: movielens, jester")
     assert not (tmp_path / "reproduction" / "reproduction.md").exists(), "a page of nothing"
     (tmp_path / "ml-1m").mkdir()
     (tmp_path / "ml-1m" / "movies.dat").write_text("1::Film::War")
@@ -108,7 +107,7 @@ def test_what_cannot_be_run_is_refused_with_the_way_out(tmp_path):
     (tmp_path / "file").touch()
     refused(reproduce("cost", "--page", "file/page.md"), "file is a file")
     refused(reproduce("cost", "--out", "file"), "file is a file, not a folder")
-    refused(reproduce("cost", "--prune"), "--prune goes with --all")
+    refused(reproduce("cost", "--prune"), "--prune needs --all")
     (tmp_path / "reproduction" / "rows.parquet").write_bytes(b"half")
     damaged = reproduce("cost")
     refused(damaged, "rows.parquet", "Move it away")
@@ -118,7 +117,7 @@ def test_what_cannot_be_run_is_refused_with_the_way_out(tmp_path):
 def test_figures_without_data_are_named_at_the_end_and_the_others_are_run(tmp_path):
     result = reproduce("movielens", "cost", "--instances", 2, "--workers", 1)
     assert result.exit_code == 2
-    assert "not run for want of data: movielens" in result.stderr
+    assert "not run because data is missing: movielens" in result.stderr
     assert "cost" in result.stdout and (tmp_path / "reproduction" / "cost.svg").exists()
     page = (tmp_path / "reproduction" / "reproduction.md").read_text()
     assert "## cost" in page and "## movielens" not in page
@@ -140,7 +139,7 @@ def test_rows_of_a_truncated_file_are_not_mixed_with_those_of_the_whole_one(tmp_
 
 def forgetful(arguments):
     """As a new process would see the data."""
-    for cached in (matrices._jester, cells.world_of, cells.log_of):
+    for cached in (matrices._jester, cells.draw_world, cells.draw_log):
         cached.cache_clear()
     return reproduce(*arguments)
 

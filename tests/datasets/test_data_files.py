@@ -187,7 +187,7 @@ def test_without_a_path_the_cache_folder_is_read(cache):
 
 def test_a_path_and_a_download_exclude_one_another(tmp_path):
     for load in (load_movielens, load_kuairec, load_open_bandit):
-        with pytest.raises(InputError, match="leave path out"):
+        with pytest.raises(InputError, match="Leave path out"):
             load(tmp_path, download=True)
 
 
@@ -532,7 +532,7 @@ def test_wrong_categories_are_refused_by_line(tmp_path, name):
 
 def test_a_missing_or_damaged_kuairec_file_is_named(tmp_path):
     contents = {name: text for name, text in KUAIREC_FILES.items() if name != "item_categories.csv"}
-    with pytest.raises(DataFileError, match=r"KuaiRec\.zip holds no item_categories\.csv\. .*Zenodo.*432 MB"):
+    with pytest.raises(DataFileError, match=r"KuaiRec\.zip does not hold item_categories\.csv\. .*Zenodo.*432 MB"):
         load_kuairec(kuairec_at(tmp_path, "zip", contents))
     with pytest.raises(DataFileError, match=r"small_matrix\.csv is not in .*KuaiRec 2\.0/data/.*KuaiRec\.zip"):
         load_kuairec(unpack(tmp_path / "empty", {"note.txt": ""}))

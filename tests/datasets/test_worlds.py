@@ -216,7 +216,7 @@ def test_the_optimal_policy_refuses_whom_it_does_not_know_by_row(tables):
         best.actions(strangers)
     with pytest.raises(InputError, match=r"EpsilonGreedy knows no user .* row 7"):
         ma.EpsilonGreedy(best, 0.5).probabilities(strangers, eligible=mask[:10])
-    with pytest.raises(InputError, match="row 7 is no user's"):
+    with pytest.raises(InputError, match="row 7 belongs to no user"):
         as_given("dense", *tables).value(ma.Uniform(K), strangers)
     unseen = mask[:10].copy()
     unseen[6] = ~mask[6]
@@ -280,7 +280,7 @@ def test_noise_is_added_to_what_is_logged_and_to_nothing_else(tables):
 
 def test_a_large_log_never_writes_its_sets_out(monkeypatch):
     """Rounds are read some at a time: no block has more pairs than a few times the limit."""
-    from manyarms.datasets import observed_ratings as module
+    from manyarms.datasets import matrix_environment as module
 
     features, mask = rng(25).normal(size=(30, 2)), rng(26).random((30, 400)) < 0.9
     environment = MatrixEnvironment(rng(27).random((30, 400)), features, np.arange(10), observed=mask)
@@ -420,7 +420,7 @@ def test_a_wrong_watched_world_is_refused(scores):
         (dict(log_matrix=high), RangeError, r"log_matrix must lie in \[0, 1\]; row 9 holds 1.5"),
         (dict(prior_matrix=prior[:40]), ShapeError, "shape of log_matrix"),
         (dict(prior_matrix=prior.toarray()), DataTypeError, "prior_matrix must be a SciPy sparse"),
-        (dict(categories=categories[1:]), ShapeError, "one entry a video: 30; got 29"),
+        (dict(categories=categories[1:]), ShapeError, "one entry per video: 30; got 29"),
         (dict(log_matrix=lonely), ShapeError, "both sides"),
         (dict(prior_matrix=sparse.csr_array(np.ones((50, 30)))), RangeError, "rank must be at most that of the rows"),
         (dict(log_matrix=sparse.csr_array((50, 30))), InputError, "no video in common"),
@@ -510,7 +510,7 @@ def test_bad_labels_are_refused_by_row():
         ([0, 1, 2, -1, 0, 1], InputError, "labels must not be negative; row 3 has -1"),
         ([0, 1, 1.5, 1, 0, 1], DataTypeError, "labels must be integers; row 2"),
         (list("abcabc"), DataTypeError, "labels must hold numbers"),
-        ([0, 1, 2, 1, 0], ShapeError, "labels must have one row a row of features: 6; got 5"),
+        ([0, 1, 2, 1, 0], ShapeError, "labels must have one row per row of features: 6; got 5"),
         (two, RangeError, "labels must be 0 or 1; row 4 holds 2"),
         (sparse.csr_array(two), RangeError, "labels must be 0 or 1; row 4 holds 2"),
         (np.array([[0], [1], [2], [0], [0], [0]]), RangeError, "row 2 holds 2.0. Pass class numbers as a vector"),

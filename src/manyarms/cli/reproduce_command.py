@@ -1,4 +1,4 @@
-"""`manyarms reproduce`: the figures of the paper, and what becomes of its claims."""
+"""`manyarms reproduce`: the figures of the paper, with a verdict on each of its claims."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manyarms.cli.flag_values import figure_names
+from manyarms.cli.flags import figure_names
 from manyarms.cli.terminal import INTERRUPTED, cell_bar, fail, one_line_errors
 from manyarms.errors import DataFileError, InputError
 
@@ -22,43 +22,43 @@ if TYPE_CHECKING:
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FIGURE...", help="Figures by name; see --list.", autocompletion=figure_names),
+        typer.Argument(metavar="FIGURE...", help="Names of figures; --list shows them.", autocompletion=figure_names),
     ] = None,
-    list_figures: Annotated[bool, typer.Option("--list", help="Show every figure with its claims, and stop.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Every figure.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="About a minute a figure on 2 cores; the default.")] = False,
-    paper: Annotated[bool, typer.Option("--paper", help="50 instances or more; two hours for --all.")] = False,
-    instances: Annotated[int | None, typer.Option(min=2, help="So many instances instead.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for rows and figures.")] = Path("reproduction"),
-    page: Annotated[Path | None, typer.Option(help="Where the page goes; by default into the folder.")] = None,
+    list_figures: Annotated[bool, typer.Option("--list", help="List every figure with its claims, and stop.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Run every figure.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="About one minute per figure on 2 cores (the default).")
+    ] = False,
+    paper: Annotated[bool, typer.Option("--paper", help="At least 50 instances; about two hours for --all.")] = False,
+    instances: Annotated[int | None, typer.Option(min=2, help="Number of instances per problem.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for result rows and figures.")] = Path("reproduction"),
+    page: Annotated[Path | None, typer.Option(help="Path of the page (default: in the --out folder).")] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder with ml-1m, kuairec, jester, obd; by default the cache.", envvar="MANYARMS_DATA"),
+        typer.Option(help="Folder with ml-1m, kuairec, jester, obd (default: the cache).", envvar="MANYARMS_DATA"),
     ] = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch missing data from its owners.")] = False,
+    download: Annotated[bool, typer.Option("--download", help="Download missing data from its owners.")] = False,
     method: Annotated[
-        list[str] | None, typer.Option(help="Your own method beside the others, as file.py:Class; may be repeated.")
+        list[str] | None, typer.Option(help="Add your own method, given as file.py:Class. May be repeated.")
     ] = None,
     redo: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Forget the rows of this method, or of this problem, and compute them anew; may be repeated."
-        ),
+        typer.Option(help="Discard the rows of this method or problem and compute them again. May be repeated."),
     ] = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="With --all: drop the rows that no figure wants at this size, at the end.")
+        bool, typer.Option("--prune", help="With --all: at the end, delete rows that no figure needs at this size.")
     ] = False,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Number of processes (default: one per core).")] = None,
 ) -> None:
-    """Run the experiments of the paper: rows, figures, a verdict for each claim.
+    """Run the experiments of the paper, with a verdict on each of its claims.
 
-    Every finished cell is on disk at once. A run that was stopped, or killed,
-    goes on where it was when the same command is given again; --paper goes on
-    from --quick.
+    Every finished cell is saved at once. After a stop or a crash, the same
+    command continues where it was. A run with --paper reuses the results of
+    --quick.
     """
     with one_line_errors():
         from manyarms.cli.print_figures import print_list  # noqa: PLC0415
-        from manyarms.experiments.paper import figures  # noqa: PLC0415
+        from manyarms.experiments.reproduction import figures  # noqa: PLC0415
 
         known = figures(None if data is None else str(data))
         if list_figures:
@@ -66,7 +66,7 @@ def reproduce(
             return
         chosen = _choose(names or [], everything, known)
         if prune and not everything:
-            raise InputError("--prune goes with --all: rows of other figures would be lost.")
+            raise InputError("needs --all; otherwise the rows of other figures would be lost.", argument="prune")
         path = _page_path(out, page)
         work = _prepare(out, _size(quick, paper, instances), method or [], redo or [], workers)
         if download:
@@ -79,38 +79,38 @@ def reproduce(
             typer.echo(f"Rows, figures and page: {out}, {path}")
         if missing:
             reasons = "".join(f"\n  {name}: {reason}" for name, reason in missing.items())
-            fail(f"not run for want of data: {', '.join(missing)}.{reasons}")
+            fail(f"not run because data is missing: {', '.join(missing)}.{reasons}")
         if prune:
-            typer.echo(f"Rows dropped: {work.prune(chosen):,}")
+            typer.echo(f"Rows deleted: {work.prune(chosen):,}")
         sys.stdout.flush()
 
 
 def _page_path(out: Path, page: Path | None) -> Path:
-    """Where the page goes; its folder is made now, so that a run of hours does not end on it."""
+    """The path of the page. Its folder is made now, so that a run of hours does not fail at the end."""
     if page is None:
         return out / "reproduction.md"
     if page.is_dir():
-        raise InputError(f"--page must name a file; {page} is a folder.")
+        raise InputError(f"must name a file; {page} is a folder.", argument="page")
     if page.parent.exists() and not page.parent.is_dir():
-        raise InputError(f"--page must lie in a folder; {page.parent} is a file.")
+        raise InputError(f"must lie in a folder; {page.parent} is a file.", argument="page")
     page.parent.mkdir(parents=True, exist_ok=True)
     return page
 
 
 def _command(figures: str, size: Size, methods: list[str]) -> str:
-    """What gives the page again; of files only the names, since folders are the user's own affair."""
+    """The command that makes the page again. It names files without their folders, which are private."""
     own = "".join(f" --method {shlex.quote(place.rpartition('/')[2])}" for place in methods)
     return f"manyarms reproduce {figures} {size.flags}{own}"
 
 
 def _choose(names: list[str], everything: bool, known: dict[str, Figure]) -> list[Figure]:
-    from manyarms.experiments.method_files import check_names  # noqa: PLC0415
+    from manyarms.experiments.methods import check_names  # noqa: PLC0415
 
     check_names(names, known, "figure")
     if everything:
         return list(known.values())
     if not names:
-        raise InputError("name a figure, or pass --all. `manyarms reproduce --list` shows them.")
+        raise InputError("no figure was named.", "Name one, or pass --all. `manyarms reproduce --list` shows them.")
     return [known[name] for name in dict.fromkeys(names)]
 
 
@@ -118,7 +118,7 @@ def _size(quick: bool, paper: bool, instances: int | None) -> Size:
     from manyarms.experiments.figure import PAPER_SIZE, QUICK  # noqa: PLC0415
 
     if quick and paper:
-        raise InputError("--quick and --paper exclude each other.")
+        raise InputError("--quick and --paper cannot be used together.", "Pass one of them.")
     size = PAPER_SIZE if paper else QUICK
     if instances is None:
         return size
@@ -132,16 +132,15 @@ def _prepare(out: Path, size: Size, methods: list[str], redo: list[str], workers
 
 
 def _download(chosen: list[Figure], folder: Path | None) -> None:
-    """What the figures need, where they will look for it."""
-    from manyarms.experiments.reproduction import fetch  # noqa: PLC0415
+    """Download the data of the figures to where they will look for it."""
+    from manyarms.experiments.reproduction import download_data  # noqa: PLC0415
 
-    fetch((figure.data for figure in chosen if figure.data is not None), folder)
+    download_data((figure.data for figure in chosen if figure.data is not None), folder)
 
 
 def _run_all(chosen: list[Figure], work: Reproduction) -> dict[str, str]:
-    """Figure after figure; those without data are left out when there are others, and named with the reason."""
-    from manyarms.cli.print_figures import data_words, print_figure, stale_words  # noqa: PLC0415
-    from manyarms.experiments.provenance import StaleRowsError  # noqa: PLC0415
+    """Run figure after figure. Figures without data are skipped if there are others, and returned with the reason."""
+    from manyarms.cli.print_figures import data_words, print_figure  # noqa: PLC0415
 
     missing: dict[str, str] = {}
     for number, figure in enumerate(chosen, start=1):
@@ -154,9 +153,7 @@ def _run_all(chosen: list[Figure], work: Reproduction) -> dict[str, str]:
             if len(chosen) == 1:
                 fail(data_words(reason, figure.data))
             missing[figure.name] = data_words(reason, figure.data)
-        except StaleRowsError as stale:
-            fail(stale_words(stale))
         except KeyboardInterrupt:
-            typer.echo("Stopped. What was finished is kept; the same command goes on from there.", err=True)
+            typer.echo("Stopped. Finished cells are kept; run the same command again to continue.", err=True)
             raise typer.Exit(INTERRUPTED) from None
     return missing

@@ -1,10 +1,10 @@
-"""Worlds whose truth is known, to learn from and to test against, and readers of public data."""
+"""Simulated worlds with a known truth, and readers of public data sets."""
 
-from manyarms.datasets.classification import ClassificationEnvironment
 from manyarms.datasets.data_files import KUAIREC, MOVIELENS_1M, OPEN_BANDIT, DataSource, cache_folder, download
-from manyarms.datasets.environment import LinearEnvironment
+from manyarms.datasets.environment import LinearEnvironment, SyntheticProblem
 from manyarms.datasets.jester import JesterWorld, jester_world, load_jester
 from manyarms.datasets.kuairec import KuaiRec, KuaiRecWorld, kuairec_world, load_kuairec, split_cells
+from manyarms.datasets.matrix_environment import ClassificationEnvironment, MatrixEnvironment
 from manyarms.datasets.movielens import (
     MovieLens,
     MovieLensFactors,
@@ -14,9 +14,8 @@ from manyarms.datasets.movielens import (
     movielens_world,
 )
 from manyarms.datasets.open_bandit import OpenBanditLog, load_open_bandit, merge_levels
-from manyarms.datasets.rating_matrix import MatrixEnvironment, factorise
+from manyarms.datasets.rating_matrix import factorise
 from manyarms.datasets.shop import Shop
-from manyarms.datasets.synthetic_problem import SyntheticProblem
 
 __all__ = [
     "KUAIREC",

@@ -1,4 +1,4 @@
-"""Where data files lie: in a folder of the user's, in the cache folder, or with their owners, to be fetched."""
+"""Public data sets as files: where they are published, where they lie on disk, and their download."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from manyarms._base.progress import Progress
 from manyarms.errors import DataFileError, InputError, without_full_stop
 
 TIMEOUT_S = 30.0
-"""A server that sends nothing for so long is given up."""
+"""Seconds of silence after which a download is given up."""
 
 PIECE = 1 << 20
 
 STALE_S = 3600.0
-"""A draft that nobody has written to for so long was left by a run that was killed."""
+"""Seconds after which an unfinished download counts as left behind by a run that was killed."""
 
 DAMAGE = (OSError, RuntimeError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
-"""What reading raises when a file is damaged, encrypted or out of reach."""
+"""Exceptions that reading raises when a file is damaged, encrypted or out of reach."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class DataSource:
     """A data set as its owners publish it: one zip at one address.
 
     Attributes:
-        name: What the owners call it.
+        name: The owners' name of the data set.
         archive: The file name of the zip.
-        url: The owners' address of it.
-        checksum: "md5:..." or "sha256:..." of the zip.
-        size_mb: Of the zip, in megabytes.
-        where: How to get it by hand.
-        licence: What the owners allow.
-        folders: Where its files may lie below the folder that it was unpacked into.
+        url: The owners' address of the zip.
+        checksum: Checksum of the zip, as "md5:..." or "sha256:...".
+        size_mb: Size of the zip in megabytes.
+        where: A sentence that says how to get it by hand.
+        licence: The owners' terms of use.
+        folders: Folders inside the zip, and below the folder it was unpacked into, that may hold the files.
     """
 
     name: str
@@ -57,15 +57,15 @@ class DataSource:
     folders: tuple[str, ...] = ()
 
     @property
-    def way_out(self) -> str:
-        """What to do when its files are not there."""
+    def remedy(self) -> str:
+        """The advice for an error when its files are missing or damaged."""
         return (
             f"{self.where} Pass the zip or its folder as path; or leave path out and pass download=True: {self.cost}."
         )
 
     @property
     def cost(self) -> str:
-        """What a download takes, from where, and on which terms."""
+        """The size, address and terms of a download."""
         return f"{self.size_mb} MB from {self.url} ({self.licence})"
 
 
@@ -104,7 +104,7 @@ OPEN_BANDIT = DataSource(
 
 
 def cache_folder() -> Path:
-    """Where downloads go: $MANYARMS_CACHE, or manyarms/ in the user's cache folder; it need not exist yet."""
+    """The folder of downloads: $MANYARMS_CACHE, or manyarms/ in the user's cache folder. It need not exist yet."""
     chosen = os.environ.get("MANYARMS_CACHE")
     if chosen:
         return Path(chosen).expanduser()
@@ -113,18 +113,18 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Archive:
-    """The files of a source, as the user has them: unpacked in a folder, or in the zip.
+    """The files of a data set on disk: unpacked in a folder, or in the zip.
 
     Attributes:
-        source: Whose files these are.
-        path: The zip; or a folder that holds the files, itself or in one of `source.folders`, or the zip.
+        source: The data set.
+        path: The zip; or a folder that holds the zip, or the files, directly or in one of `source.folders`.
     """
 
     source: DataSource
     path: Path
 
     def has(self, name: str) -> bool:
-        """Whether a file is there; `name` may begin with folders, as in "random/all/all.csv"."""
+        """True when a file is there. `name` may begin with folders, as in "random/all/all.csv"."""
         with self._guarded(name):
             return self._unpacked(name) is not None or self._packed(name) is not None
 
@@ -135,7 +135,7 @@ class Archive:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Generator[IO[bytes]]:
-        """A file to read from piece by piece: some are larger than memory. A zip is not unpacked onto the disk."""
+        """A file to read in pieces, as some are larger than memory. A zip is not unpacked onto the disk."""
         with self._guarded(name):
             unpacked = self._unpacked(name)
             if unpacked is not None:
@@ -157,12 +157,12 @@ class Archive:
         return next((option for option in options if option.is_file()), None)
 
     def _packed(self, name: str) -> str | None:
-        """The member of the zip, in whatever folder it is there; the one nearest to the top when there are several."""
+        """The member of the zip in any of its folders; the one nearest to the top when there are several."""
         if not self._zip.is_file():
             return None
         with zipfile.ZipFile(self._zip) as packed:
-            fits = [member for member in packed.namelist() if f"/{member}".endswith(f"/{name}")]
-        return min(fits, key=lambda member: (member.count("/"), member), default=None)
+            matches = [member for member in packed.namelist() if f"/{member}".endswith(f"/{name}")]
+        return min(matches, key=lambda member: (member.count("/"), member), default=None)
 
     @contextlib.contextmanager
     def _guarded(self, name: str) -> Generator[None]:
@@ -170,18 +170,17 @@ class Archive:
             yield
         except DAMAGE as damage:
             raise DataFileError(
-                f"{name} cannot be read from {self._place(name)}: {without_full_stop(damage)}. "
-                "Delete the file there and get it again.",
-                self.source.way_out,
+                f"{name} cannot be read from {self._place(name)}: {without_full_stop(damage)}.",
+                f"Delete the file there and get it again. {self.source.remedy}",
             ) from damage
 
     def full_name(self, name: str) -> str:
-        """What to call a file in a message: with the folder or zip that it is in."""
+        """The name of a file in messages, with the folder or zip that it is in."""
         place = self._place(name)
         return str(place) if place.name == Path(name).name else str(place / name)
 
     def _place(self, name: str) -> Path:
-        """The file to blame; looking for it may fail for the same reason as reading it."""
+        """The file or zip that an error is about. Looking for it may fail for the same reason as reading it."""
         with contextlib.suppress(OSError):
             return self._unpacked(name) or self._zip
         return self.path
@@ -189,21 +188,22 @@ class Archive:
     def _missing(self, name: str) -> DataFileError:
         source, path = self.source, self.path
         if self._zip.is_file():
-            problem = f"{self._zip} holds no {name}."
+            problem = f"{self._zip} does not hold {name}."
         elif path.exists():
             places = ", ".join(f"{folder}/" for folder in source.folders)
             problem = f"{name} is not in {path}; it was expected there, in {places} or in {source.archive}."
         else:
             problem = f"{path} does not exist; {name} was expected there."
-        return DataFileError(problem, source.way_out)
+        return DataFileError(problem, source.remedy)
 
 
 def locate(source: DataSource, path: str | os.PathLike[str] | None, needs: str, *, fetch: bool) -> Archive:
-    """The files of a source at `path`, or in the cache folder, fetched when asked for and `needs` is not there."""
+    """The files of a data set at `path`, or in the cache folder, downloaded if `fetch` and `needs` is not there."""
     if path is not None:
         if fetch:
             raise InputError(
-                "download=True fetches into the cache folder: leave path out, or set MANYARMS_CACHE to it."
+                "download=True downloads into the cache folder, not into path.",
+                "Leave path out, or set MANYARMS_CACHE to it.",
             )
         return Archive(source, Path(path))
     archive = Archive(source, cache_folder())
@@ -213,21 +213,22 @@ def locate(source: DataSource, path: str | os.PathLike[str] | None, needs: str, 
 
 
 def download(source: DataSource, folder: str | os.PathLike[str] | None = None, *, progress: Progress = True) -> Path:
-    """Fetch the zip of a source from its owners, unless it is there already with the owners' checksum.
+    """Download the zip of a data set from its owners, unless it is there already with the owners' checksum.
 
-    The file appears under its name when it is whole and its checksum is right, and not before. A file of that name
-    with another checksum is then replaced.
+    The file appears under its name only when it is complete and its checksum is right. It then replaces a file of that
+    name with another checksum.
 
     Args:
         source: `MOVIELENS_1M`, `KUAIREC` or `OPEN_BANDIT`.
-        folder: Where to put it; the cache folder by default.
-        progress: True draws a bar when the terminal is one; a function is called as progress(bytes_done, bytes_total).
+        folder: Folder for the zip; the cache folder by default.
+        progress: True draws a bar in a terminal. A function is called as progress(bytes_done, bytes_total).
 
     Returns:
         The path of the zip.
 
     Raises:
-        DataFileError: What went wrong, with the address and where to put a file fetched by other means.
+        DataFileError: When it fails. The message has the reason, the address, and where to put a file fetched by other
+            means.
     """
     target = (cache_folder() if folder is None else Path(folder)) / source.archive
     try:
@@ -236,11 +237,12 @@ def download(source: DataSource, folder: str | os.PathLike[str] | None = None, *
         target.parent.mkdir(parents=True, exist_ok=True)
         _drop_stale_drafts(target)
         with replacing(target) as file:
-            found = _fetch(source, target, file, progress)
-            if found != source.checksum:
+            checksum = _fetch(source, target, file, progress)
+            if checksum != source.checksum:
                 raise DataFileError(
-                    f"what came from {source.url} is not {source.name} as published: its checksum is {found}, not "
-                    f"{source.checksum}. It was removed. Try again; or put a file that you trust at {target}."
+                    f"the file from {source.url} is not {source.name} as published: its checksum is {checksum}, not "
+                    f"{source.checksum}. It was removed.",
+                    f"Try again; or put a file that you trust at {target}.",
                 )
     except OSError as problem:
         raise DataFileError(
@@ -251,7 +253,7 @@ def download(source: DataSource, folder: str | os.PathLike[str] | None = None, *
 
 
 def _fetch(source: DataSource, target: Path, file: IO[bytes], progress: Progress) -> str:
-    """Write what the server sends to the file; returns its checksum."""
+    """Write the download to the file, and return its checksum."""
     digest, done = _digest(source), 0
     with _reporter(progress, source) as report, contextlib.closing(_pieces(source, target)) as pieces:
         for piece, total in pieces:
@@ -263,7 +265,7 @@ def _fetch(source: DataSource, target: Path, file: IO[bytes], progress: Progress
 
 
 def _pieces(source: DataSource, target: Path) -> Generator[tuple[bytes, int]]:
-    """What the server sends, piece by piece, each with the size of the whole; zero when it does not say."""
+    """The download in pieces, each with the size of the whole; zero when the server does not say."""
     import http.client  # noqa: PLC0415  these take long to import, and few runs download
     import urllib.request  # noqa: PLC0415
 
@@ -283,13 +285,13 @@ def _pieces(source: DataSource, target: Path) -> Generator[tuple[bytes, int]]:
 
 def _not_fetched(source: DataSource, target: Path, reason: str) -> DataFileError:
     return DataFileError(
-        f"{source.name} was not fetched from {source.url}: {reason}. Try again later; or get {source.archive} by other "
-        f"means and put it at {target}."
+        f"{source.name} was not fetched from {source.url}: {reason}.",
+        f"Try again later; or get {source.archive} by other means and put it at {target}.",
     )
 
 
 def _reason(problem: Exception) -> str:
-    """What happened, in words that do not need the error's type."""
+    """The cause of a failed download, in plain words."""
     import urllib.error  # noqa: PLC0415
 
     if isinstance(problem, urllib.error.HTTPError):
@@ -305,7 +307,7 @@ def _reason(problem: Exception) -> str:
 
 @contextlib.contextmanager
 def _reporter(progress: Progress, source: DataSource) -> Generator[Callable[[int, int], None]]:
-    """What to call after each piece. Not `_progress.reporter`: bytes and speed matter here, and stdout is not ours."""
+    """The function to call after each piece. It shows bytes and speed, on stderr, unlike `_base.progress.reporter`."""
     if callable(progress):
         yield progress
     elif not progress or sys.stderr is None or not sys.stderr.isatty():
@@ -321,7 +323,7 @@ def _reporter(progress: Progress, source: DataSource) -> Generator[Callable[[int
 
 
 def _drop_stale_drafts(target: Path) -> None:
-    """What runs left behind that were killed without a chance to clean up."""
+    """Delete unfinished downloads of runs that were killed."""
     for draft in target.parent.glob(f".{target.name}.*.tmp"):
         with contextlib.suppress(OSError):
             if time.time() - draft.stat().st_mtime > STALE_S:

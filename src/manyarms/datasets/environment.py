@@ -1,23 +1,32 @@
-"""Worlds with known weights: they can be logged from, and they know the value of every policy."""
+"""Worlds with known weights, which can be logged from and know the value of every policy.
+
+The last one is the paper's synthetic problem (Section 6).
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit
 
-from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_matrix, as_scalar
+from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_instance, as_matrix, as_scalar
 from manyarms._base.rng import split
 from manyarms.core.choices import Choices
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
+from manyarms.core.mixing import DenseMixing
 from manyarms.core.policy import Policy
 from manyarms.errors import ShapeError
 from manyarms.linalg.indexing import pair_rows
 from manyarms.linalg.top_k import best_columns, best_of_pairs
+
+FLOOR = 1e-3
+"""The smallest eigenvalue of a covariance with noise on it."""
 
 DrawContexts = Callable[[np.random.Generator, int], Float[Array, "n d"]]
 
@@ -26,8 +35,8 @@ class ScoredEnvironment(ABC):
     """Contexts x ~ ν; the reward of action a in context x has a mean that rises with xᵀ θ_a.
 
     Args:
-        weights: (K, d) the true θ.
-        draw_contexts: Called as draw_contexts(rng, n); returns (n, d) contexts.
+        weights: (K, d) The true θ.
+        draw_contexts: Function called as draw_contexts(rng, n), which returns (n, d) contexts.
     """
 
     def __init__(self, weights: Any, draw_contexts: DrawContexts):
@@ -36,7 +45,7 @@ class ScoredEnvironment(ABC):
 
     @abstractmethod
     def expected_reward(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
-        """The mean reward, one action a row."""
+        """The mean reward of one action per row."""
 
     @abstractmethod
     def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> float:
@@ -48,7 +57,7 @@ class ScoredEnvironment(ABC):
 
     @abstractmethod
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
-        """Rewards with these means."""
+        """Random rewards with these means."""
 
     @property
     def n_actions(self) -> int:
@@ -61,25 +70,25 @@ class ScoredEnvironment(ABC):
         return self.weights.shape[1]
 
     def contexts(self, n: int, rng: np.random.Generator) -> Float[Array, "n d"]:
-        """Fresh contexts."""
+        """n contexts drawn at random."""
         return as_matrix("contexts", self._draw_contexts(rng, n), columns=self.dim, rows=n)
 
     def log(self, policy: Policy, n: int, rng: np.random.Generator) -> LoggedData:
-        """n rounds logged by `policy`, with its propensities; contexts, actions and noise have streams of their own."""
+        """n rounds logged by `policy`, with its propensities. Contexts, actions and noise have separate streams."""
         contexts_rng, actions_rng, noise_rng = split(rng, "contexts", "actions", "noise")
         x = self.contexts(as_count("n", n, minimum=0), contexts_rng)
         actions = policy.sample(x, actions_rng)
         rewards = self._draw_rewards(self.expected_reward(x, actions), noise_rng)
         # Thompson samples afresh, so its frozen probabilities are not those of its samples.
         propensities = policy.probability_of(x, actions) if policy.samples_have_probabilities else None
-        return LoggedData(x, actions, rewards, propensities, self.n_actions, logging_policy=_free(policy))
+        return LoggedData(x, actions, rewards, propensities, self.n_actions, logging_policy=unless_tied(policy))
 
     def optimal_policy(self) -> Policy:
-        """Always the truly best action."""
-        return _Best(self.weights)
+        """The policy that always chooses the truly best action."""
+        return _OptimalPolicy(self.weights)
 
     def optimal_value(self, contexts: Any) -> float:
-        """The value of the best policy there is."""
+        """The true value of the optimal policy."""
         return self.value(self.optimal_policy(), contexts)
 
     def _scores(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
@@ -89,16 +98,18 @@ class ScoredEnvironment(ABC):
 
     def _check_policy(self, policy: Policy) -> None:
         if policy.n_actions != self.n_actions:
-            raise ShapeError(f"policy has {policy.n_actions} actions; the environment has {self.n_actions}.")
+            raise ShapeError(
+                f"has {policy.n_actions} actions; the environment has {self.n_actions}.", argument="policy"
+            )
 
 
 class LinearEnvironment(ScoredEnvironment):
     """Contexts x ~ ν; reward of action a in context x ~ N(xᵀ θ_a, σ²).
 
     Args:
-        weights: (K, d) the true θ.
+        weights: (K, d) The true θ.
         noise_std: σ.
-        draw_contexts: Called as draw_contexts(rng, n); returns (n, d) contexts.
+        draw_contexts: Function called as draw_contexts(rng, n), which returns (n, d) contexts.
     """
 
     def __init__(self, weights: Any, noise_std: float, draw_contexts: DrawContexts):
@@ -124,8 +135,8 @@ class LogisticEnvironment(ScoredEnvironment):
     """Contexts x ~ ν; reward of action a in context x is 1 with probability 1 / (1 + exp(-xᵀ θ_a)), and else 0.
 
     Args:
-        weights: (K, d) the true θ.
-        draw_contexts: Called as draw_contexts(rng, n); returns (n, d) contexts.
+        weights: (K, d) The true θ.
+        draw_contexts: Function called as draw_contexts(rng, n), which returns (n, d) contexts.
     """
 
     def expected_reward(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
@@ -141,16 +152,16 @@ class LogisticEnvironment(ScoredEnvironment):
 
     def values(self, policy: Policy, contexts: Any) -> Float[Array, " n"]:
         self._check_policy(policy)
-        contexts, found = as_matrix("contexts", contexts, columns=self.dim), np.empty(len(contexts))
+        contexts, values = as_matrix("contexts", contexts, columns=self.dim), np.empty(len(contexts))
         for rows, probabilities in policy.probability_chunks(contexts):
-            found[rows] = (probabilities * expit(contexts[rows] @ self.weights.T)).sum(axis=1)
-        return found
+            values[rows] = (probabilities * expit(contexts[rows] @ self.weights.T)).sum(axis=1)
+        return values
 
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
         return (rng.random(len(expected)) < expected).astype(np.float64)
 
 
-class _Best(Policy):
+class _OptimalPolicy(Policy):
     def __init__(self, weights: Float[Array, "K d"]):
         self._weights = weights
         self.n_actions, self.dim = weights.shape
@@ -163,6 +174,99 @@ class _Best(Policy):
         return Choices.of_actions(best[:, 0], self.n_actions)
 
 
-def _free(policy: Policy) -> Policy | None:
-    """A policy that is tied to rows is not a rule for all contexts."""
+@dataclass(frozen=True)
+class SyntheticProblem:
+    """Contexts uniform on [-1, 1]^d, W_a and μ uniform on [-1, 1], Σ and Σ_a multiples of the identity.
+
+    The defaults are the paper's setting.
+
+    Args:
+        n_actions: K.
+        dim: d.
+        latent_dim: d'.
+        latent_var: Σ = latent_var I.
+        action_var: Σ_a = action_var I.
+        noise_std: σ; not used when rewards are binary.
+        binary: True for rewards that are 1 with probability 1 / (1 + exp(-xᵀ θ_a)) and else 0, instead of
+            N(xᵀ θ_a, σ²).
+    """
+
+    n_actions: int = 1000
+    dim: int = 10
+    latent_dim: int = 10
+    latent_var: float = 3.0
+    action_var: float = 1.0
+    noise_std: float = 1.0
+    binary: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("n_actions", "dim", "latent_dim"):
+            as_count(name, getattr(self, name), minimum=0 if name == "latent_dim" else 1)
+        for name in ("latent_var", "action_var", "noise_std"):
+            as_scalar(name, getattr(self, name), at_least=0.0)
+
+    def draw_prior(self, rng: np.random.Generator) -> HierarchicalGaussian:
+        """A prior with random mixing matrices and latent mean."""
+        mixing_rng, mean_rng = split(rng, "mixing", "mean")
+        mixing = mixing_rng.uniform(-1, 1, (self.n_actions, self.dim, self.latent_dim))
+        mean = mean_rng.uniform(-1, 1, self.latent_dim)
+        return HierarchicalGaussian(mean, self.latent_var, mixing, self.action_var)
+
+    def draw_environment(self, prior: HierarchicalGaussian, rng: np.random.Generator) -> ScoredEnvironment:
+        """A world whose weights are drawn from the prior."""
+        weights = prior.sample(rng)[0]
+        if self.binary:
+            return LogisticEnvironment(weights, self.draw_contexts)
+        return LinearEnvironment(weights, self.noise_std, self.draw_contexts)
+
+    def draw_contexts(self, rng: np.random.Generator, n: int) -> Float[Array, "n d"]:
+        """n contexts, uniform on [-1, 1]^d."""
+        return rng.uniform(-1, 1, (n, self.dim))
+
+    def misspecified(
+        self,
+        prior: HierarchicalGaussian,
+        level: float,
+        *,
+        means: bool = True,
+        covs: bool = True,
+        rng: np.random.Generator,
+    ) -> HierarchicalGaussian:
+        """A wrong prior: uniform noise from [v, v + 1/2] on μ and every W_a, and on Σ and every Σ_a (paper, App. F).
+
+        A covariance gets a symmetric matrix of such noise. Where that leaves it an eigenvalue below `FLOOR`, the
+        eigenvalue is raised to it: the paper does not say how its covariances stayed positive definite.
+
+        Args:
+            prior: The right prior, from `draw_prior`.
+            level: v, the size of the noise.
+            means: True to add noise to μ and W_a, which together give the mean of θ_a.
+            covs: True to add noise to Σ and Σ_a.
+            rng: A NumPy generator. Noise on the means is the same with and without `covs`, and vice versa.
+        """
+        v = as_scalar("level", level, at_least=0.0)
+        mean_rng, mixing_rng, latent_rng, action_rng = split(rng, "mean", "mixing", "latent", "actions")
+        mean = prior.latent_mean
+        mixing = as_instance("mixing", prior.mixing, DenseMixing, "a (K, d, d') array").matrices
+        if means:
+            mean = mean + mean_rng.uniform(v, v + 0.5, mean.shape)
+            mixing = mixing + mixing_rng.uniform(v, v + 0.5, mixing.shape)
+        if not covs:
+            return HierarchicalGaussian(mean, self.latent_var, mixing, self.action_var)
+        latent_cov = _noisy(self.latent_var, v, 1, self.latent_dim, latent_rng)[0]
+        action_cov = _noisy(self.action_var, v, self.n_actions, self.dim, action_rng)
+        return HierarchicalGaussian(mean, latent_cov, mixing, action_cov)
+
+
+def unless_tied(policy: Policy) -> Policy | None:
+    """The policy; None when it is tied to rows, since it then says nothing about other contexts."""
     return policy if policy.n_rows is None else None
+
+
+def _noisy(variance: float, v: float, count: int, size: int, rng: np.random.Generator) -> Float[Array, "k s s"]:
+    """Covariances: variance I plus symmetric noise, made positive definite."""
+    noise = np.triu(rng.uniform(v, v + 0.5, (count, size, size)))
+    symmetric = noise + np.triu(noise, 1).swapaxes(1, 2) + variance * np.eye(size)
+    values, vectors = np.linalg.eigh(symmetric)
+    raised = (vectors * np.maximum(values, FLOOR)[:, None, :]) @ vectors.swapaxes(1, 2)
+    return (raised + raised.swapaxes(1, 2)) / 2

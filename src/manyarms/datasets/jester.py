@@ -1,4 +1,4 @@
-"""Jester: the users who rated every joke, and a world in which their ratings are the rewards."""
+"""Jester: ratings of the users who rated every joke, and a world in which these ratings are the rewards."""
 
 from __future__ import annotations
 
@@ -10,44 +10,41 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_count, as_floats, as_scalar, check_rows, frozen
+from manyarms._base.checks import Array, as_count, as_floats, as_scalar, frozen
 from manyarms._base.rng import split
 from manyarms.datasets.data_files import cache_folder
-from manyarms.datasets.rating_matrix import MatrixEnvironment, factorise
-from manyarms.errors import DataFileError, DataTypeError, InputError, RangeError, ShapeError, without_full_stop
+from manyarms.datasets.matrix_environment import MatrixEnvironment
+from manyarms.datasets.rating_matrix import factorise
+from manyarms.datasets.read_columns import Columns, read_parquet
+from manyarms.errors import DataFileError, InputError, RangeError, ShapeError
 
 NAME = "jester_data_1.parquet"
 
 WHERE = (
     'Get "Jester dataset 1" from the Jester project at UC Berkeley and save it as a Parquet file with columns user, '
-    "joke and rating, a row a rating."
+    "joke and rating, one row per rating."
 )
 
 
 @dataclass(frozen=True)
 class JesterWorld:
-    """Some jokes are known of every user, the others are actions; a joke is worth what the user really gave it.
+    """Ratings of some jokes are known for every user; the other jokes are actions, with real ratings as rewards.
 
-    The context of a user is an intercept and the largest principal components of their ratings of the known jokes, of
-    mean zero and unit variance over all users but those that policies are judged on.
+    The context of a user is an intercept and the largest principal components of their ratings of the known jokes, with
+    mean zero and unit variance over all users except test users.
 
     Attributes:
-        environment: The truth: real ratings of real users.
-        items: (K,) which jokes the actions are, as columns of the matrix.
-        known: (k,) which jokes the contexts are made of.
-        item_vectors: (K, d) what is known of the actions beforehand: weights fitted by least squares to the ratings
-            of `n_prior_users` users who are neither logged nor judged on.
+        environment: The true environment: real ratings of real users.
+        items: (K,) The joke of each action, as a column of the matrix.
+        known: (k,) The jokes that contexts are made of, as columns of the matrix.
+        item_vectors: (K, d) Prior knowledge of the actions: weights fitted by least squares to the ratings of
+            `n_prior_users` users who are neither logged from nor evaluated on.
     """
 
     environment: MatrixEnvironment
     items: Int[Array, " K"]
     known: Int[Array, " k"]
     item_vectors: Float[Array, "K d"]
-
-    @property
-    def prior_vectors(self) -> Float[Array, "K d"]:
-        """The vectors to fit a prior on: those of the actions."""
-        return self.item_vectors
 
 
 def jester_world(
@@ -59,15 +56,15 @@ def jester_world(
     test_share: float = 0.5,
     rng: np.random.Generator,
 ) -> JesterWorld:
-    """A world on a fully observed matrix: see `JesterWorld`. Jokes and users change sides from draw to draw.
+    """A world on a fully observed matrix: see `JesterWorld`. Each call draws jokes and users anew.
 
     Args:
-        matrix: (users, jokes) ratings, none missing, as `load_jester` gives them.
-        rank: How many principal components a context has, beside the intercept.
-        n_actions: K; the jokes that remain are known.
-        n_prior_users: Set apart for `item_vectors`; few, since thousands would give the truth away.
-        test_share: The share of the other users that policies are judged on.
-        rng: Draws the actions, the users set apart and those to judge on.
+        matrix: (users, jokes) Ratings, none missing, from `load_jester`.
+        rank: The number of principal components in a context, besides the intercept.
+        n_actions: K. The remaining jokes are known.
+        n_prior_users: The number of users set apart for `item_vectors`; few, since thousands would give the truth away.
+        test_share: The share of the other users that policies are evaluated on.
+        rng: A NumPy generator, which draws the actions, the users set apart and the test users.
     """
     ratings = as_floats("matrix", matrix, ndim=2)
     _check_sizes(ratings.shape, rank, n_actions, n_prior_users)
@@ -88,19 +85,21 @@ def _check_sizes(shape: tuple[int, ...], rank: int, n_actions: int, n_prior_user
     if as_count("n_actions", n_actions) + as_count("rank", rank) > n_jokes:
         raise RangeError(f"n_actions + rank must be at most {n_jokes}, the number of jokes; got {n_actions} + {rank}.")
     if as_count("n_prior_users", n_prior_users, minimum=rank + 1) > n_users - 2:
-        raise RangeError(f"n_prior_users must be at most {n_users - 2}, to leave users; got {n_prior_users}.")
+        raise RangeError(
+            f"must be at most {n_users - 2}, to leave users; got {n_prior_users}.", argument="n_prior_users"
+        )
 
 
 def _features(
     ratings: Float[Array, "users k"], seen: Int[Array, " s"], rank: int, rng: np.random.Generator
 ) -> Float[Array, "users d"]:
-    """An intercept and principal components; centre, axes and scale come from the users who may be seen."""
+    """An intercept and principal components. Centre, axes and scale come from the users in `seen`."""
     centred = ratings - ratings[seen].mean(axis=0)
     axes = factorise(centred[seen], rank, rng)[1]
     scores = centred @ axes
     spread = scores[seen].std(axis=0)
     if spread.min() <= 1e-12 * spread.max():
-        raise RangeError(f"rank must be at most that of the known ratings; got {rank}.")
+        raise RangeError(f"must be at most that of the known ratings; got {rank}.", argument="rank")
     return np.column_stack([np.ones(len(ratings)), scores / spread])
 
 
@@ -109,61 +108,41 @@ def load_jester(path: str | os.PathLike[str] | None = None) -> Float[Array, "use
 
     Args:
         path: A Parquet file with columns user, joke and rating, or a folder that holds it as jester_data_1.parquet;
-            the cache folder by default. There is no download: the owners publish spreadsheets.
+            the cache folder by default. There is no download, since the owners publish spreadsheets.
 
     Returns:
-        Rows in the order of user ids, columns in that of joke ids.
+        Ratings with rows in the order of user ids and columns in that of joke ids.
 
     Raises:
-        DataFileError: The file is missing or damaged; says where to get it.
-        InputError: Naming the column, the first bad row and a way out.
+        DataFileError: When the file is missing or damaged. The message says where to get it.
+        InputError: Naming the column, the first bad row and a remedy.
     """
-    columns = _read_columns(_find(cache_folder() if path is None else Path(path)))
-    users, user_rows = np.unique(columns["user"], return_inverse=True)
-    jokes, joke_rows = np.unique(columns["joke"], return_inverse=True)
+    columns = _read(_find(cache_folder() if path is None else Path(path)))
+    users, user_rows = np.unique(columns.array("user"), return_inverse=True)
+    jokes, joke_rows = np.unique(columns.array("joke"), return_inverse=True)
     counts = np.zeros((len(users), len(jokes)), dtype=np.int64)
     np.add.at(counts, (user_rows, joke_rows), 1)
     if counts.max(initial=0) > 1:
         user, joke = np.unravel_index(int(counts.argmax()), counts.shape)
-        raise InputError(f"user {users[user]} rated joke {jokes[joke]} {counts.max()} times. Keep one rating.")
+        raise InputError(f"user {users[user]} rated joke {jokes[joke]} {counts.max()} times.", "Keep one rating.")
     complete = (counts == 1).all(axis=1)
     if not complete.any():
-        raise ShapeError(f"no user rated all {len(jokes)} jokes, so there is no full matrix. {WHERE}")
+        raise ShapeError(f"no user rated all {len(jokes)} jokes, so there is no full matrix.", WHERE)
     ratings = np.zeros(counts.shape)
-    ratings[user_rows, joke_rows] = columns["rating"]
+    ratings[user_rows, joke_rows] = columns.array("rating")
     return frozen(ratings[complete])
 
 
-def _find(where: Path) -> Path:
-    options = [where, where / NAME, where / "jester" / NAME]
-    found = next((option for option in options if option.is_file()), None)
-    if found is None:
-        raise DataFileError(f"{where} is no Parquet file and no folder that holds {NAME}.", WHERE)
-    return found
+def _find(path: Path) -> Path:
+    file = next((option for option in (path, path / NAME, path / "jester" / NAME) if option.is_file()), None)
+    if file is None:
+        raise DataFileError(f"{path} is not a Parquet file, nor a folder that holds {NAME}.", WHERE)
+    return file
 
 
-def _read_columns(path: Path) -> dict[str, Array]:
-    """Ids as integers and ratings as floats, all there and in range."""
-    import pyarrow as pa  # noqa: PLC0415  slow to import, and only readers need it
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as damage:
-        raise DataFileError(f"{path} cannot be read as Parquet: {without_full_stop(damage)}.", WHERE) from damage
-    kinds = {"user": pa.types.is_integer, "joke": pa.types.is_integer, "rating": pa.types.is_floating}
-    for name, fits in kinds.items():
-        if name not in table.column_names:
-            raise ShapeError(f"{path} must have columns {', '.join(kinds)}; it has {table.column_names}. {WHERE}")
-        if not fits(table.schema.field(name).type):
-            raise DataTypeError(f"column {name} of {path} has type {table.schema.field(name).type}. {WHERE}")
-        if table[name].null_count:
-            row = table[name].is_null().to_pylist().index(True)
-            raise InputError(f"column {name} of {path} is empty in row {row}. Leave such rows out.")
-    columns = {name: table[name].to_numpy() for name in kinds}
-    columns["rating"] = as_floats("rating", columns["rating"], ndim=1)
-    check_rows(
-        "rating", columns["rating"], lambda r: np.abs(r) <= 10.0, RangeError, "must lie in [-10, 10]",
-        "Leave out the 99 that stands for no rating.",
-    )  # fmt: skip
+def _read(path: Path) -> Columns:
+    columns = read_parquet(path, str(path), {"user": "integer", "joke": "integer", "rating": "number"}, WHERE)
+    in_range = np.abs(columns.array("rating")) <= 10.0
+    remedy = "Leave out the 99 that stands for no rating."
+    columns.check("rating", in_range, RangeError, "must lie in [-10, 10]", remedy)
     return columns

@@ -1,4 +1,4 @@
-"""MovieLens 1M: the owners' files, and worlds made of their ratings by factorisation."""
+"""MovieLens 1M: the owners' files, and worlds made from their ratings by factorisation."""
 
 from __future__ import annotations
 
@@ -27,31 +27,18 @@ NUMBER = re.compile(rb"\s*\d{1,18}\s*")
 
 
 @dataclass(frozen=True)
-class _Names:
-    """What messages call the two files.
-
-    Attributes:
-        ratings: The one of ratings, with the folder or zip that it is in.
-        movies: The one of movies.
-    """
-
-    ratings: str
-    movies: str
-
-
-@dataclass(frozen=True)
 class MovieLens:
-    """User `users[user_rows[i]]` gave `ratings[i]` of five stars to movie `movies[movie_rows[i]]`, once at most.
+    """User `users[user_rows[i]]` gave `ratings[i]` of five stars to movie `movies[movie_rows[i]]`, at most once.
 
     Movies without a rating are left out.
 
     Attributes:
-        users: (U,) the owners' ids, ascending.
-        movies: (M,) the owners' ids of the movies that are rated, ascending.
-        user_rows: (n,) a rating's user, as a row of `users`.
-        movie_rows: (n,) a rating's movie, as a row of `movies`.
-        ratings: (n,) whole stars, 1 to 5.
-        titles: One for each of `movies`.
+        users: (U,) The owners' ids of the users, ascending.
+        movies: (M,) The owners' ids of the rated movies, ascending.
+        user_rows: (n,) The user of each rating, as a row of `users`.
+        movie_rows: (n,) The movie of each rating, as a row of `movies`.
+        ratings: (n,) Whole stars, 1 to 5.
+        titles: The title of each of `movies`.
         genres: The genres of each of `movies`.
     """
 
@@ -63,18 +50,8 @@ class MovieLens:
     titles: list[str]
     genres: list[tuple[str, ...]]
 
-    @property
-    def user_ids(self) -> Int[Array, " n"]:
-        """The owners' id of each rating's user."""
-        return self.users[self.user_rows]
-
-    @property
-    def movie_ids(self) -> Int[Array, " n"]:
-        """The owners' id of each rating's movie."""
-        return self.movies[self.movie_rows]
-
     def matrix(self, keep: Bool[Array, " n"] | None = None) -> sparse.csr_array:
-        """(U, M) ratings, with zeros where unrated; of the ratings to `keep` only, when that is given."""
+        """(U, M) Ratings, with zeros where unrated. With `keep`, only those ratings."""
         kept = slice(None) if keep is None else keep
         cells = (self.ratings[kept], (self.user_rows[kept], self.movie_rows[kept]))
         return sparse.csr_array(cells, shape=(len(self.users), len(self.movies)))
@@ -82,14 +59,14 @@ class MovieLens:
 
 @dataclass(frozen=True)
 class MovieLensFactors:
-    """Movie a is worth xᵀ θ_a to a user with vector x: what worlds are drawn from, found once for all of them.
+    """A factorisation to draw worlds from: the reward of movie a for a user with vector x is xᵀ θ_a on average.
 
     Attributes:
-        users: (U, r) the x.
-        items: (M, r) the θ_a, the truth.
-        prior_vectors: (M, r) vectors of the same movies, that a prior may be fitted on.
-        movies: (M,) which movies these are, as rows of `MovieLens.movies`.
-        genres: The genres of each.
+        users: (U, r) x of each user.
+        items: (M, r) The true θ_a of each movie.
+        prior_vectors: (M, r) Vectors of the same movies to fit a prior on.
+        movies: (M,) The movies, as rows of `MovieLens.movies`.
+        genres: The genres of each movie.
     """
 
     users: Float[Array, "U r"]
@@ -99,39 +76,38 @@ class MovieLensFactors:
     genres: list[tuple[str, ...]]
 
     def draw_world(self, *, n_actions: int = 1000, noise_std: float = 1.0, rng: np.random.Generator) -> MovieLensWorld:
-        """A world on `n_actions` movies drawn at random."""
+        """A world on `n_actions` random movies."""
         (items_rng,) = split(rng, "items")
         if as_count("n_actions", n_actions) > len(self.items):
-            raise RangeError(f"n_actions must be at most {len(self.items)}, the number of movies; got {n_actions}.")
+            raise RangeError(
+                f"must be at most {len(self.items)}, the number of movies; got {n_actions}.", argument="n_actions"
+            )
         drawn = items_rng.choice(len(self.items), size=n_actions, replace=False)
         environment = LinearEnvironment(self.items[drawn], noise_std, DrawRows(self.users))
         genres = [self.genres[row] for row in drawn]
-        vectors = frozen(self.prior_vectors[drawn])
-        return MovieLensWorld(environment, frozen(self.movies[drawn]), genres, vectors, self.prior_vectors)
+        return MovieLensWorld(environment, frozen(self.movies[drawn]), genres, frozen(self.prior_vectors[drawn]))
 
 
 @dataclass(frozen=True)
 class MovieLensWorld:
-    """A user comes by, drawn at random, with vector x; movie a is worth N(xᵀ θ_a, σ²) to them.
+    """A random user with vector x arrives; the reward of movie a is N(xᵀ θ_a, σ²).
 
     Attributes:
-        environment: The truth.
-        items: (K,) which movies the actions are, as rows of `MovieLens.movies`.
+        environment: The true environment.
+        items: (K,) The movie of each action, as a row of `MovieLens.movies`.
         genres: The genres of each action.
-        item_vectors: (K, r) what is known of the actions beforehand: their rows of `prior_vectors`.
-        prior_vectors: (M, r) vectors of all movies, to fit a prior on.
+        item_vectors: (K, r) Prior knowledge of the actions: vectors to fit a prior on.
     """
 
     environment: LinearEnvironment
     items: Int[Array, " K"]
     genres: list[tuple[str, ...]]
     item_vectors: Float[Array, "K r"]
-    prior_vectors: Float[Array, "M r"]
 
 
 @dataclass(frozen=True)
 class DrawRows:
-    """Contexts that are rows of `vectors`, drawn with replacement; an object, so that worlds travel to processes."""
+    """Draws rows of `vectors` as contexts, with replacement. An object, so that worlds can be sent to processes."""
 
     vectors: Float[Array, "U r"]
 
@@ -148,7 +124,7 @@ def movielens_world(
     half: bool = False,
     rng: np.random.Generator,
 ) -> MovieLensWorld:
-    """One world at once; for many of the same data, draw each from one `movielens_factors`."""
+    """A world in one call. For many worlds, draw each from one `movielens_factors`."""
     factors_rng, world_rng = split(rng, "factors", "world")
     factors = movielens_factors(data, rank=rank, half=half, rng=factors_rng)
     return factors.draw_world(n_actions=n_actions, noise_std=noise_std, rng=world_rng)
@@ -157,22 +133,22 @@ def movielens_world(
 def movielens_factors(
     data: MovieLens, *, rank: int = 5, half: bool = False, rng: np.random.Generator
 ) -> MovieLensFactors:
-    """User u is x_u and movie a is θ_a, with x_uᵀ θ_a the best approximation of that rank to the ratings.
+    """Vectors x_u of users and θ_a of movies, with x_uᵀ θ_a the best approximation of that rank to the ratings.
 
-    Ratings are zero where there is none. As in the paper, the vectors that a prior may be fitted on are the true θ_a
-    themselves, so that such a prior knows much before any data. With `half` it does not: the ratings are split at
-    random, the truth comes from one half and the prior's vectors from the other.
+    Missing ratings are zeros. As in the paper, the vectors to fit a prior on are the true θ_a themselves, so such a
+    prior knows much before any data. With `half` it does not: the ratings are split at random, the truth comes from one
+    half and the prior's vectors from the other.
 
-    Each half counts double, so that its matrix has the whole one as its expectation and rewards keep their scale
-    against the noise. The two halves have bases of their own, so the second is turned by the orthogonal matrix that
-    brings its user vectors nearest to those of the first. Users, not movies: a log shows the true x, never a true θ_a,
-    so the prior learns nothing of θ by it. A movie that one half has no rating of is left out.
+    Each half counts double, so that its expectation is the whole matrix and rewards keep their scale against the noise.
+    The two halves have different bases, so the second is rotated by the orthogonal matrix that brings its user vectors
+    nearest to those of the first. User vectors, not movie vectors: a log shows the true x but never a true θ_a, so the
+    rotation tells the prior nothing about θ. A movie without a rating in one half is left out.
 
     Args:
         data: The ratings.
         rank: r, the dimension of contexts and weights.
-        half: Whether truth and prior come from separate halves of the ratings.
-        rng: Splits the ratings.
+        half: True to take truth and prior from separate halves of the ratings.
+        rng: A NumPy generator, which splits the ratings.
     """
     halves_rng, truth_rng, prior_rng = split(rng, "halves", "truth", "prior")
     if not half:
@@ -194,20 +170,21 @@ def load_movielens(path: str | os.PathLike[str] | None = None, *, download: bool
     Args:
         path: A folder that holds the two files, itself, in ml-1m/ or in ml-1m.zip; or the zip. By default the cache
             folder.
-        download: Fetch the zip into the cache folder (6 MB, for research, not to be passed on) when it is not there.
+        download: True to download the zip into the cache folder (6 MB, for research, not to be passed on) when it is
+            not there.
 
     Raises:
-        DataFileError: A file is missing or damaged; says where to get it.
-        InputError: Naming the file, the first bad line and a way out.
+        DataFileError: When a file is missing or damaged. The message says where to get it.
+        InputError: Naming the file, the first bad line and a remedy.
     """
     archive = locate(MOVIELENS_1M, path, "ratings.dat", fetch=download)
-    names = _Names(archive.full_name("ratings.dat"), archive.full_name("movies.dat"))
-    numbers = _parse_ratings(archive.read("ratings.dat"), names.ratings)
-    catalog = _parse_movies(archive.read("movies.dat"), names.movies)
-    _check_ratings(names, numbers, np.fromiter(catalog, dtype=np.int64, count=len(catalog)))
+    ratings_name, movies_name = archive.full_name("ratings.dat"), archive.full_name("movies.dat")
+    numbers = _parse_ratings(archive.read("ratings.dat"), ratings_name)
+    catalog = _parse_movies(archive.read("movies.dat"), movies_name)
+    _check_ratings(ratings_name, movies_name, numbers, np.fromiter(catalog, dtype=np.int64, count=len(catalog)))
     users, user_rows = np.unique(numbers["user"], return_inverse=True)
     movies, movie_rows = np.unique(numbers["movie"], return_inverse=True)
-    _check_pairs(names, user_rows * len(movies) + movie_rows, numbers)
+    _check_pairs(ratings_name, user_rows * len(movies) + movie_rows, numbers)
     titles, genres = zip(*(catalog[movie] for movie in movies.tolist()), strict=True)
     stars = numbers["rating"].astype(np.float64)
     users, movies, user_rows, movie_rows, stars = map(frozen, (users, movies, user_rows, movie_rows, stars))
@@ -215,7 +192,7 @@ def load_movielens(path: str | os.PathLike[str] | None = None, *, download: bool
 
 
 def _parse_ratings(data: bytes, name: str) -> dict[str, Int[Array, " n"]]:
-    """Four columns of whole numbers, a rating a line."""
+    """Four columns of whole numbers, one rating per line."""
     import pyarrow as pa  # noqa: PLC0415  slow to import, and only readers need it
     from pyarrow import csv  # noqa: PLC0415
 
@@ -235,20 +212,20 @@ def _parse_ratings(data: bytes, name: str) -> dict[str, Int[Array, " n"]]:
 
 
 def _refuse_line(data: bytes, name: str, problem: str) -> NoReturn:
-    """The fast reader does not say which line it stumbled over: look for it."""
+    """Raise the error of the first bad line. The fast reader does not name it, so it is searched for."""
     if not data:
-        raise ShapeError(f"{name} is empty. {WHERE}")
+        raise ShapeError(f"{name} is empty.", WHERE)
     for line, text in enumerate(data.split(b"\n"), start=1):
         fields = text.split(b"::")
         shown = text.decode("latin-1").rstrip()[:60]
         if len(fields) != len(COLUMNS):
             raise ShapeError(
-                f"{name} must have {len(COLUMNS)} columns separated by '::'; line {line} has {len(fields)}: "
-                f"{shown!r}. {WHERE}"
+                f"{name} must have {len(COLUMNS)} columns separated by '::'; line {line} has {len(fields)}: {shown!r}.",
+                WHERE,
             )
         if not all(NUMBER.fullmatch(field) for field in fields):
-            raise DataTypeError(f"{name} must hold whole numbers; line {line} is {shown!r}. {WHERE}")
-    raise InputError(f"{name} cannot be read: {without_full_stop(problem)}. {WHERE}")
+            raise DataTypeError(f"{name} must hold whole numbers; line {line} is {shown!r}.", WHERE)
+    raise InputError(f"{name} cannot be read: {without_full_stop(problem)}.", WHERE)
 
 
 def _parse_movies(data: bytes, name: str) -> dict[int, tuple[str, tuple[str, ...]]]:
@@ -258,39 +235,41 @@ def _parse_movies(data: bytes, name: str) -> dict[int, tuple[str, tuple[str, ...
         fields = text.rstrip("\r").split("::")
         if len(fields) != 3:
             raise ShapeError(
-                f"{name} must have 3 columns separated by '::'; line {line} has {len(fields)}: {text[:60]!r}. {WHERE}"
+                f"{name} must have 3 columns separated by '::'; line {line} has {len(fields)}: {text[:60]!r}.", WHERE
             )
         if not NUMBER.fullmatch(fields[0].encode("latin-1")):
-            raise DataTypeError(f"{name} must begin with a whole number; line {line} has {fields[0]!r}. {WHERE}")
+            raise DataTypeError(f"{name} must begin with a whole number; line {line} has {fields[0]!r}.", WHERE)
         movie = int(fields[0])
         if movie in catalog:
-            raise InputError(f"{name} must have each movie once; line {line} repeats movie {movie}. {WHERE}")
+            raise InputError(f"{name} must have each movie once; line {line} repeats movie {movie}.", WHERE)
         catalog[movie] = (fields[1], tuple(genre for genre in fields[2].split("|") if genre))
     return catalog
 
 
-def _check_ratings(names: _Names, numbers: dict[str, Int[Array, " n"]], known: Int[Array, " m"]) -> None:
+def _check_ratings(
+    ratings_name: str, movies_name: str, numbers: dict[str, Int[Array, " n"]], known: Int[Array, " m"]
+) -> None:
     stars, movie = numbers["rating"], numbers["movie"]
     wrong = np.flatnonzero((stars < 1) | (stars > 5))
     if len(wrong):
-        raise RangeError(
-            f"{names.ratings} must have ratings 1 to 5; line {wrong[0] + 1} has {stars[wrong[0]]}. {WHERE}"
-        )
+        raise RangeError(f"{ratings_name} must have ratings 1 to 5; line {wrong[0] + 1} has {stars[wrong[0]]}.", WHERE)
     unknown = np.flatnonzero(~np.isin(movie, known))
     if len(unknown):
         raise InputError(
-            f"{names.movies} must know every rated movie; line {unknown[0] + 1} of ratings.dat has movie "
-            f"{movie[unknown[0]]}. Take both files from one download. {WHERE}"
+            f"{movies_name} must list every rated movie; line {unknown[0] + 1} of ratings.dat has movie "
+            f"{movie[unknown[0]]}.",
+            f"Take both files from one download. {WHERE}",
         )
 
 
-def _check_pairs(names: _Names, pairs: Int[Array, " n"], numbers: dict[str, Int[Array, " n"]]) -> None:
-    """A second rating of one movie by one user would be added to the first in the matrix."""
+def _check_pairs(ratings_name: str, pairs: Int[Array, " n"], numbers: dict[str, Int[Array, " n"]]) -> None:
+    """Refuse a second rating of one movie by one user, which the matrix would add to the first."""
     order = np.argsort(pairs, kind="stable")
     again = order[1:][np.diff(pairs[order]) == 0]
     if len(again):
         row = int(again.min())
         raise InputError(
-            f"{names.ratings} must have one rating for each user and movie; line {row + 1} is another one of user "
-            f"{numbers['user'][row]} for movie {numbers['movie'][row]}. Keep one of them."
+            f"{ratings_name} must have one rating per user and movie; line {row + 1} is another one of user "
+            f"{numbers['user'][row]} for movie {numbers['movie'][row]}.",
+            "Keep one of them.",
         )

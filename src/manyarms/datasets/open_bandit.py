@@ -1,4 +1,4 @@
-"""Open Bandit Dataset: clicks on fashion items that two policies showed in three places of a page."""
+"""Open Bandit Dataset: clicks on fashion items that two policies showed in three positions of a page."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ ITEM_FEATURES: dict[str, Kind] = {"item_feature_0": "number", **{f"item_feature_
 
 @dataclass(frozen=True)
 class OpenBanditLog:
-    """At a time a user was shown item `items[actions[i]]` in one of three positions, and clicked on it or did not.
+    """In round i a user was shown item `items[actions[i]]` in one of three positions, and clicked on it or did not.
 
-    Rows are in the order of time. The policy chose with probability `propensities[i]`, given the position.
+    Rounds are in the order of time. The policy chose with probability `propensities[i]`, given the position.
 
     Attributes:
-        items: (K,) the owners' ids, ascending: 80 for "all", 34 for "men", 46 for "women".
-        item_features: Columns of what is known of each item, by name: a number, and three texts without meaning. The
-            texts group items, and the groups are the same in every log of a campaign; the texts are not.
-        actions: (n,) which item, as a row of `items`.
-        positions: (n,) 0 is the left one; the files count from 1.
-        clicks: (n,) 0 or 1.
-        propensities: (n,) in (0, 1].
-        user_levels: For each of the four features of users the texts that occur, ascending.
-        user_rows: (n, 4) which of these texts a round's user has.
-        timestamps: (n,) datetime64, UTC.
+        items: (K,) The owners' ids of the items, ascending: 80 for "all", 34 for "men", 46 for "women".
+        item_features: Features of the items, by name: a number, and three texts without meaning. The texts group items.
+            The groups are the same in every log of a campaign; the texts are not.
+        actions: (n,) The item of each round, as a row of `items`.
+        positions: (n,) The position of each round. 0 is the left one; the files count from 1.
+        clicks: (n,) 1 for a click, else 0.
+        propensities: (n,) Propensities, in (0, 1].
+        user_levels: The texts that occur in each of the four user features, ascending.
+        user_rows: (n, 4) The numbers of the texts of each round's user.
+        timestamps: (n,) Times, datetime64 in UTC.
     """
 
     items: Int[Array, " K"]
@@ -67,30 +67,30 @@ class OpenBanditLog:
 
     @property
     def user_features(self) -> Array:
-        """(n, 4) texts; formed when asked for, since the whole log has millions of rows."""
+        """(n, 4) The texts of each round's user, computed on request, since the whole log has millions of rows."""
         columns = zip(self.user_levels, self.user_rows.T, strict=True)
         return np.column_stack([np.array(levels, dtype=object)[rows] for levels, rows in columns])
 
     def logged_data(self, features: str = "position", *, levels: Sequence[Sequence[str]] | None = None) -> LoggedData:
-        """The rounds with clicks as rewards and contexts of zeros and ones.
+        """The rounds, with clicks as rewards and contexts of zeros and ones.
 
-        With "position" a context has three columns, a one in that of the position. With "position+user" there follow,
-        for each feature of users, as many columns as it has levels, a one in that of the user's. Every level has its
-        column, so each block sums to one: no intercept is needed, and least squares without a prior or a penalty would
-        not be unique.
+        With "position" a context has three columns, with a one at its position. With "position+user" there follow, for
+        each user feature, as many columns as it has levels, with a one at the user's level. Every level has a column,
+        so each block sums to one: no intercept is needed, and least squares without a prior or a penalty would not be
+        unique.
 
         Args:
-            features: What contexts tell, "position" or "position+user".
-            levels: The levels that have columns; those of this log by default. Two logs that are to share a model need
-                the same ones, and a small log may miss some: pass `merge_levels(one, other)` to both.
+            features: Content of the contexts, "position" or "position+user".
+            levels: The levels that have columns; those of this log by default. Two logs that share a model need the
+                same levels, and a small log may miss some: pass `merge_levels(first, second)` to both.
         """
         if features not in ("position", "position+user"):
-            raise InputError(f'features must be "position" or "position+user"; got {features!r}.')
+            raise InputError(f'must be "position" or "position+user"; got {features!r}.', argument="features")
         blocks = [_one_hot(self.positions, N_POSITIONS)]
         if features == "position+user":
             wanted = self.user_levels if levels is None else [list(level) for level in levels]
             if len(wanted) != len(USER_FEATURES):
-                raise ShapeError(f"levels must be {len(USER_FEATURES)} lists of texts; got {len(wanted)}.")
+                raise ShapeError(f"must be {len(USER_FEATURES)} lists of texts; got {len(wanted)}.", argument="levels")
             for k, known in enumerate(wanted):
                 column = _column_of(USER_FEATURES[k], self.user_levels[k], known)
                 blocks.append(_one_hot(column[self.user_rows[:, k]], len(known)))
@@ -98,7 +98,7 @@ class OpenBanditLog:
 
 
 def merge_levels(*logs: OpenBanditLog) -> tuple[tuple[str, ...], ...]:
-    """For each feature of users the texts that occur in any of the logs, ascending."""
+    """The texts that occur in any of the logs, ascending, for each user feature."""
     return tuple(
         tuple(sorted({text for log in logs for text in log.user_levels[k]})) for k in range(len(USER_FEATURES))
     )
@@ -109,18 +109,18 @@ def load_open_bandit(
 ) -> OpenBanditLog:
     """Read a log in its owners' format: {policy}/{campaign}/{campaign}.csv, with item_context.csv beside it.
 
-    Where these are not there but {policy}_{campaign}.parquet and {policy}_{campaign}_item_context.parquet, with the
-    same columns, are, those are read. Affinities between users and items are left out.
+    Without them, {policy}_{campaign}.parquet and {policy}_{campaign}_item_context.parquet with the same columns are
+    read. Affinities between users and items are left out.
 
     Args:
         path: The zip, or a folder that holds it or its files; the cache folder by default. Nothing is unpacked.
         campaign: "all", "men" or "women".
-        policy: "random" showed every item equally often; "bts" is a Thompson sampler.
-        download: Fetch the zip into the cache folder (413 MB) when it is not there.
+        policy: "random", which showed every item equally often, or "bts", a Thompson sampler.
+        download: True to download the zip into the cache folder (413 MB) when it is not there.
 
     Raises:
-        DataFileError: A file is missing or damaged; says where to get it.
-        InputError: Naming the file, the first bad line and a way out.
+        DataFileError: When a file is missing or damaged. The message says where to get it.
+        InputError: Naming the file, the first bad line and a remedy.
     """
     if campaign not in CAMPAIGNS or policy not in POLICIES:
         raise InputError(
@@ -135,18 +135,18 @@ def load_open_bandit(
     items, order = np.unique(catalog.array("item_id"), return_index=True)
     once = np.isin(np.arange(catalog.table.num_rows), order)
     catalog.check("item_id", once, InputError, "must have each item once")
-    raw = {name: _raw(catalog, name)[order] for name in ITEM_FEATURES}
-    return _as_log(read_columns(archive, log_name, LOG), items, {name: frozen(column) for name, column in raw.items()})
+    item_features = {name: frozen(_item_feature(catalog, name)[order]) for name in ITEM_FEATURES}
+    return _as_log(read_columns(archive, log_name, LOG), items, item_features)
 
 
 def _as_log(log: Columns, items: Int[Array, " K"], item_features: dict[str, Array]) -> OpenBanditLog:
     columns = {name: log.array(name) for name in LOG if name not in USER_FEATURES}
     item, position = columns["item_id"], columns["position"]
-    click, chance = columns["click"], columns["propensity_score"]
+    click, propensity = columns["click"], columns["propensity_score"]
     log.check("item_id", np.isin(item, items), ActionError, "must be in item_context")
     log.check("position", (position >= 1) & (position <= N_POSITIONS), RangeError, f"must be 1 to {N_POSITIONS}")
     log.check("click", (click == 0) | (click == 1), RangeError, "must be 0 or 1")
-    log.check("propensity_score", (chance > 0) & (chance <= 1), PropensityError, "must lie in (0, 1]")
+    log.check("propensity_score", (propensity > 0) & (propensity <= 1), PropensityError, "must lie in (0, 1]")
     levels, rows = zip(*(log.levels(name) for name in USER_FEATURES), strict=True)
     # Splits by time take rows as they stand.
     order = np.argsort(columns["timestamp"], kind="stable")
@@ -156,23 +156,25 @@ def _as_log(log: Columns, items: Int[Array, " K"], item_features: dict[str, Arra
         actions=frozen(np.searchsorted(items, item)[order]),
         positions=frozen(position[order] - 1),
         clicks=frozen(click[order]),
-        propensities=frozen(chance[order]),
+        propensities=frozen(propensity[order]),
         user_levels=levels,
         user_rows=frozen(np.column_stack(rows)[order]),
         timestamps=frozen(columns["timestamp"][order]),
     )
 
 
-def _raw(catalog: Columns, name: str) -> Array:
+def _item_feature(catalog: Columns, name: str) -> Array:
     return np.array(catalog.texts(name), dtype=object) if ITEM_FEATURES[name] == "text" else catalog.array(name)
 
 
 def _column_of(feature: str, levels: Sequence[str], known: Sequence[str]) -> Int[Array, " l"]:
-    """The column of each level of a log among the levels that have columns."""
+    """The column of each level of a log."""
     column = {text: k for k, text in enumerate(known)}
     unknown = [text for text in levels if text not in column]
     if unknown:
-        raise InputError(f"levels of {feature} must have {unknown[0]!r} too. Pass merge_levels of all logs.")
+        raise InputError(
+            f"of {feature} must have {unknown[0]!r} too.", "Pass merge_levels of all logs.", argument="levels"
+        )
     return np.array([column[text] for text in levels])
 
 

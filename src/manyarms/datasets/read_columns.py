@@ -1,4 +1,4 @@
-"""Columns of CSV and Parquet files, with every bad value named by file and line."""
+"""Reading columns of CSV and Parquet files. Errors name the file and the first bad line."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ READS: dict[Kind, Callable[[str], Any]] = {
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a file, of the kinds asked for and without gaps; numbers are finite.
+    """Columns of a file, of the kinds asked for and without gaps. Numbers are finite.
 
     Attributes:
         name: The file, with its folder.
-        table: The columns; text is stored once for each distinct value.
-        where: How to get a good file.
+        table: The columns. Each distinct text is stored once.
+        where: The advice for an error: how to get a good file.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Columns:
         return self.table[column].to_numpy()
 
     def levels(self, column: str) -> tuple[tuple[str, ...], Int[Array, " n"]]:
-        """The distinct texts of a column in ascending order, and which one each row has."""
+        """The distinct texts of a column in ascending order, and the number of the text in each row."""
         encoded = self.table[column].combine_chunks()
         texts = np.array(encoded.dictionary.to_pylist(), dtype=object)
         order = np.argsort(texts)
@@ -61,39 +61,75 @@ class Columns:
         return tuple(texts[order]), rank[encoded.indices.to_numpy(zero_copy_only=False)]
 
     def texts(self, column: str) -> list[str]:
-        """A column of text, in full."""
+        """A column of text."""
         return self.table[column].to_pylist()
 
-    def place(self, row: int) -> str:
-        """What to call a row: in a text file it is a line, the first one after that of names being line 2."""
-        return f"line {row + 2}" if self.name.endswith(".csv") else f"row {row}"
-
-    def check(self, column: str, fine: Array, error: type[InputError], must: str) -> None:
-        """Raise `error` naming the first row that is not fine."""
-        if not fine.all():
-            row = int(fine.argmin())
+    def check(self, column: str, good: Array, error: type[InputError], must: str, remedy: str = "") -> None:
+        """Raise `error` naming the first row that is not good."""
+        if not good.all():
+            row = int(good.argmin())
             value = "no value" if self.table[column][row].as_py() is None else self.table[column][row].as_py()
-            raise error(f"{column} of {self.name} {must}; {self.place(row)} has {value}. {self.where}")
+            # In a text file a row is a line; line 1 has the names.
+            place = f"line {row + 2}" if self.name.endswith(".csv") else f"row {row}"
+            raise error(f"{column} of {self.name} {must}; {place} has {value}.", remedy or self.where)
 
 
 def read_columns(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> Columns:
     """Read some columns of a CSV file with a line of names, or of a Parquet file.
 
     Args:
-        archive: Where the file is. A CSV file is read piece by piece, out of the zip when it is in one.
-        name: Its name; .parquet at the end makes it a Parquet file.
-        kinds: The columns to read; others may be there.
+        archive: The files of a data set. A CSV file is read in pieces, out of the zip when it is in one.
+        name: Name of the file. It is a Parquet file when it ends in .parquet.
+        kinds: Columns to read, with their kinds. The file may have more.
 
     Raises:
-        InputError: Naming the file, the column, the first bad line and a way out.
+        InputError: Naming the file, the column, the first bad line and a remedy.
     """
-    table = (_read_parquet if name.endswith(".parquet") else _read_csv)(archive, name, kinds)
-    columns = Columns(archive.full_name(name), table, archive.source.where)
-    if table.num_rows == 0:
-        raise ShapeError(f"{columns.name} has no rows. {columns.where}")
+    full, where = archive.full_name(name), archive.source.where
+    if name.endswith(".parquet"):
+        return read_parquet(io.BytesIO(archive.read(name)), full, kinds, where)
+    return _without_gaps(Columns(full, _read_csv(archive, name, kinds), where), kinds)
+
+
+def read_parquet(file: Any, full: str, kinds: Mapping[str, Kind], where: str) -> Columns:
+    """Read some columns of a Parquet file.
+
+    Args:
+        file: The file, or its path.
+        full: Name of the file in messages.
+        kinds: Columns to read, with their kinds.
+        where: The advice for an error: how to get a good file.
+    """
+    import pyarrow as pa  # noqa: PLC0415  slow to import, and only readers need it
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        _check_names(full, pq.read_schema(file).names, kinds, where)
+        table = pq.read_table(file, columns=list(kinds))
+    except (OSError, pa.ArrowException) as damage:
+        raise DataFileError(f"{full} cannot be read as Parquet: {without_full_stop(damage)}.", where) from damage
+    for place, (column, wanted) in enumerate(_arrow_types(kinds).items()):
+        stored = table.schema.field(column).type
+        whole, real = pa.types.is_integer(stored), pa.types.is_floating(stored)
+        text = pa.types.is_string(stored) or pa.types.is_large_string(stored)
+        fits = {"integer": whole, "number": whole or real, "text": text, "time": text or pa.types.is_timestamp(stored)}
+        problem = f"column {column} of {full} must be {kinds[column]}"
+        if not fits[kinds[column]]:
+            raise DataTypeError(f"{problem}; it is {stored}.", where)
+        try:
+            table = table.set_column(place, column, table[column].cast(wanted))
+        except pa.ArrowInvalid as cause:
+            raise DataTypeError(f"{problem}: {without_full_stop(cause)}.", where) from cause
+    return _without_gaps(Columns(full, table, where), kinds)
+
+
+def _without_gaps(columns: Columns, kinds: Mapping[str, Kind]) -> Columns:
+    """The columns, refused when they are empty or lack a value."""
+    if columns.table.num_rows == 0:
+        raise ShapeError(f"{columns.name} has no rows.", columns.where)
     for column, kind in kinds.items():
-        if table[column].null_count:
-            gaps = table[column].is_null().to_numpy()
+        if columns.table[column].null_count:
+            gaps = columns.table[column].is_null().to_numpy()
             columns.check(column, ~gaps, NonFiniteError if kind == "number" else InputError, "must not be empty or NaN")
         if kind == "number":
             columns.check(column, np.isfinite(columns.array(column)), NonFiniteError, "must be finite")
@@ -101,7 +137,7 @@ def read_columns(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> Colu
 
 
 def _read_csv(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> pa.Table:
-    import pyarrow as pa  # noqa: PLC0415  slow to import, and only readers need it
+    import pyarrow as pa  # noqa: PLC0415
     from pyarrow import csv  # noqa: PLC0415
 
     with archive.open(name) as file:
@@ -113,37 +149,9 @@ def _read_csv(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> pa.Tabl
     try:
         with archive.open(name) as file:
             reader = csv.open_csv(file, csv.ReadOptions(block_size=BLOCK), parse, convert)
-            table = pa.Table.from_batches(reader, reader.schema)
+            return pa.Table.from_batches(reader, reader.schema)
     except pa.ArrowInvalid as problem:
         _refuse_line(archive, name, kinds, problem)
-    return table
-
-
-def _read_parquet(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> pa.Table:
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    where, full = archive.source.where, archive.full_name(name)
-    content = io.BytesIO(archive.read(name))
-    try:
-        _check_names(full, pq.read_schema(content).names, kinds, where)
-        table = pq.read_table(content, columns=list(kinds))
-    except (OSError, pa.ArrowException) as damage:
-        raise DataFileError(f"{full} cannot be read as Parquet: {without_full_stop(damage)}. {where}") from damage
-    for place, (column, wanted) in enumerate(_arrow_types(kinds).items()):
-        found = table.schema.field(column).type
-        whole, real = pa.types.is_integer(found), pa.types.is_floating(found)
-        text = pa.types.is_string(found) or pa.types.is_large_string(found)
-        fits = {"integer": whole, "number": whole or real, "text": text, "time": text or pa.types.is_timestamp(found)}
-        try:
-            if not fits[kinds[column]]:
-                raise DataTypeError(f"column {column} of {full} must be {kinds[column]}; it is {found}. {where}")
-            table = table.set_column(place, column, table[column].cast(wanted))
-        except pa.ArrowInvalid as problem:
-            raise DataTypeError(
-                f"column {column} of {full} must be {kinds[column]}: {without_full_stop(problem)}. {where}"
-            ) from problem
-    return table
 
 
 def _arrow_types(kinds: Mapping[str, Kind]) -> dict[str, pa.DataType]:
@@ -158,14 +166,14 @@ def _arrow_types(kinds: Mapping[str, Kind]) -> dict[str, pa.DataType]:
     return {column: types[kind] for column, kind in kinds.items()}
 
 
-def _check_names(name: str, found: list[str], kinds: Mapping[str, Kind], where: str) -> None:
-    missing = [column for column in kinds if column not in found]
+def _check_names(name: str, names: list[str], kinds: Mapping[str, Kind], where: str) -> None:
+    missing = [column for column in kinds if column not in names]
     if missing:
-        raise ShapeError(f"{name} must have columns {', '.join(missing)} too; it has {', '.join(found)}. {where}")
+        raise ShapeError(f"{name} must have columns {', '.join(missing)} too; it has {', '.join(names)}.", where)
 
 
 def _refuse_line(archive: Archive, name: str, kinds: Mapping[str, Kind], problem: Exception) -> NoReturn:
-    """The fast reader does not say which line it stumbled over: look for it."""
+    """Raise the error of the first bad line. The fast reader does not name it, so it is searched for."""
     where, full = archive.source.where, archive.full_name(name)
     with archive.open(name) as file, io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as text:
         lines = _readable(plain_csv.reader(text))
@@ -173,19 +181,19 @@ def _refuse_line(archive: Archive, name: str, kinds: Mapping[str, Kind], problem
         for line, fields in enumerate(lines, start=2):
             if len(fields) != len(header):
                 raise ShapeError(
-                    f"{full} must have {len(header)} columns; line {line} has {len(fields)}: {fields[:8]}. {where}"
+                    f"{full} must have {len(header)} columns; line {line} has {len(fields)}: {fields[:8]}.", where
                 )
             for column, kind in kinds.items():
                 value = fields[header.index(column)]
                 if not _reads_as(kind, value):
                     raise DataTypeError(
-                        f"column {column} of {full} must be {kind}; line {line} has {value[:60]!r}. {where}"
+                        f"column {column} of {full} must be {kind}; line {line} has {value[:60]!r}.", where
                     )
-    raise DataFileError(f"{full} cannot be read: {without_full_stop(problem)}. {where}") from problem
+    raise DataFileError(f"{full} cannot be read: {without_full_stop(problem)}.", where) from problem
 
 
 def _readable(lines: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Lines up to the first that cannot be taken apart: a quote that is never closed, line ends of an old Macintosh."""
+    """Lines up to the first that cannot be parsed: a quote that is never closed, line ends of an old Macintosh."""
     with contextlib.suppress(plain_csv.Error):
         yield from lines
 

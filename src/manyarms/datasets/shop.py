@@ -1,4 +1,4 @@
-"""A shop whose truth is known: customers, a catalog in categories, and a log in which most items never appear."""
+"""A simulated shop: customers, a catalog in categories, and a log in which most items never appear."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CUSTOMER_COLUMNS = ("age", "evening", "mobile", "returning", "past_spend")
-"""Age in decades from forty, three yes-or-no columns, and past spending on a log scale: all of about unit scale."""
+"""Age in decades from forty, three yes-or-no columns, and past spending on a log scale, all of about unit scale."""
 
 CATEGORY_NAMES = tuple(
     "audio bakery baskets bedding bicycles books cameras camping candles chairs cheese chocolate coffee cosmetics "
@@ -29,7 +29,7 @@ CATEGORY_NAMES = tuple(
 )
 
 TRUST_AFTER = 50
-"""Rounds after which the shop believes half of what a category's average margin says."""
+"""The number of rounds after which the shop trusts the average margin of a category by half."""
 
 
 @dataclass(frozen=True)
@@ -39,23 +39,23 @@ class Shop:
     ψ_c ~ N((mean_margin, 0, ..., 0), category_std² I), and the item effect ~ N(0, item_std² I). x is an intercept and
     the `CUSTOMER_COLUMNS`.
 
-    What runs now is mediocre on purpose. In every category a few items get nearly all the views (Zipf, in an order that
-    has nothing to do with their margin), some categories are in fashion, and each day those that earned more on the
-    days before get somewhat more views. The shop thus learns from logged rewards alone: given the log, what it chose
-    says nothing more of θ, and a posterior need not know how it chose.
+    The shop's own policy is mediocre on purpose. In every category a few items get nearly all the views (Zipf, in an
+    order unrelated to their margin). Some categories are in fashion, and each day those that earned more on the days
+    before get somewhat more views. The shop learns from logged rewards alone. So, given the log, its choices say
+    nothing more about θ, and a posterior need not know how it chose.
 
     Args:
         n_items: K.
-        n_categories: At most n_items.
+        n_categories: The number of categories, at most n_items.
         n_rounds: n, over all days.
-        n_days: How often the shop thinks again.
-        mean_margin: Average over categories, for a customer with zeros in all columns.
-        category_std: How much categories differ, in each column.
-        item_std: How much the items of one category differ, in each column.
+        n_days: The number of days. The shop updates its policy every day.
+        mean_margin: Mean margin over categories, for a customer with zeros in all columns.
+        category_std: Standard deviation between categories, in each column.
+        item_std: Standard deviation between the items of one category, in each column.
         noise_std: σ.
-        popularity_exponent: The k-th item of a category is shown in proportion to k^-exponent.
-        fashion_std: Spread of the log share of views that categories start with.
-        eagerness: By how much a euro of average margin raises that log share.
+        popularity_exponent: Zipf exponent: the k-th item of a category is shown in proportion to k^-exponent.
+        fashion_std: Standard deviation of the initial log share of views between categories.
+        eagerness: Increase of that log share per euro of average margin.
     """
 
     n_items: int = 5000
@@ -78,24 +78,24 @@ class Shop:
             as_scalar(name, getattr(self, name), at_least=0.0)
         if self.n_categories > self.n_items:
             raise ShapeError(
-                f"n_categories must be at most n_items={self.n_items}, since no category is empty; "
-                f"got {self.n_categories}."
+                f"must be at most n_items={self.n_items}, since no category is empty; got {self.n_categories}.",
+                argument="n_categories",
             )
 
     def prior(self, categories: Any) -> HierarchicalGaussian:
-        """The prior that this shop is a draw from: an effect a category, and the item's own around it.
+        """The prior that this shop is drawn from: an effect per category, and the item's own effect around it.
 
-        Its scales are known here, as the shop is made up. On your own data `learn_prior` finds them.
+        Its scales are known, since the shop is simulated. On your own data, `learn_prior` estimates them.
 
         Args:
-            categories: (K,) names, one an item.
+            categories: (K,) The category name of each item.
         """
         centre = np.array([self.mean_margin] + [0.0] * len(CUSTOMER_COLUMNS))
         around = from_categories(categories, dim=len(centre), effect_std=self.category_std, action_std=self.item_std)
         return around + independent(len(categories), mean=centre, cov=0.0)
 
     def draw(self, rng: np.random.Generator) -> ShopLog:
-        """One shop: its catalog, its truth and its log."""
+        """A random shop: its catalog, its true environment and its log."""
         catalog_rng, truth_rng, log_rng = split(rng, "catalog", "truth", "log")
         categories = _draw_categories(self.n_items, self.n_categories, catalog_rng)
         items = np.array([f"item-{number:05d}" for number in range(self.n_items)])
@@ -128,7 +128,7 @@ class Shop:
         return LoggedData(x, actions, rewards, propensities, K), days
 
     def _popularity(self, category: Int[Array, " K"], rng: np.random.Generator) -> Float[Array, " K"]:
-        """Shares of views before anything is learned: Zipf within each category, a log-normal share for each."""
+        """Initial shares of views: Zipf within each category, times a log-normal share of the category."""
         order_rng, fashion_rng = split(rng, "order", "fashion")
         order = np.lexsort((order_rng.random(len(category)), category))
         start = np.searchsorted(category[order], np.arange(self.n_categories))
@@ -141,14 +141,14 @@ class Shop:
 
 @dataclass(frozen=True)
 class ShopLog:
-    """A shop's catalog and log, as it would keep them, and the truth, which it would not know.
+    """The catalog and log of a shop, as it would keep them, and the truth, which it would not know.
 
     Attributes:
-        items: (K,) ids.
-        categories: (K,) the category of each item.
+        items: (K,) Ids of the items.
+        categories: (K,) The category of each item.
         logs: The rounds, with items numbered in the order of the catalog.
-        days: (n,) the day of each round, from 1.
-        environment: The truth: `environment.value(policy, contexts)` is the true value of any policy.
+        days: (n,) The day of each round, from 1.
+        environment: The true environment: `environment.value(policy, contexts)` is the true value of any policy.
     """
 
     items: Array
@@ -159,14 +159,14 @@ class ShopLog:
 
     @property
     def catalog_table(self) -> pa.Table:
-        """Every item and its category, shown or not."""
+        """A table of every item and its category, shown or not."""
         import pyarrow as pa  # noqa: PLC0415  slow to import, and only tables need it
 
         return pa.table({"item": pa.array(self.items.tolist()), "category": pa.array(self.categories.tolist())})
 
     @property
     def logs_table(self) -> pa.Table:
-        """A row a round: day, customer, item, margin, and the probability that the item had of being shown."""
+        """A table with one row per round: day, customer, item, margin and propensity."""
         import pyarrow as pa  # noqa: PLC0415
 
         columns: dict[str, Any] = {"day": self.days}
@@ -186,7 +186,7 @@ def read_tables(logs: pa.Table, catalog: pa.Table) -> LoggedData:
     shown = logs["item"].to_pylist()
     missing = next((row for row, item in enumerate(shown) if item not in number), None)
     if missing is not None:
-        raise ActionError(f"items of the log must be in the catalog; row {missing} has {shown[missing]!r}. Add it.")
+        raise ActionError(f"items of the log must be in the catalog; row {missing} has {shown[missing]!r}.", "Add it.")
     intercept = np.ones(len(logs))
     contexts = np.column_stack([intercept, *(logs[name].to_numpy() for name in CUSTOMER_COLUMNS)])
     actions = np.array([number[item] for item in shown], dtype=np.int64)
@@ -194,7 +194,7 @@ def read_tables(logs: pa.Table, catalog: pa.Table) -> LoggedData:
 
 
 def draw_customers(rng: np.random.Generator, n: int) -> Float[Array, "n d"]:
-    """An intercept and the `CUSTOMER_COLUMNS`: the young are more often on a phone, and only who returns has spent."""
+    """Contexts: an intercept and the `CUSTOMER_COLUMNS`. The young use phones more; only the returning have spent."""
     age_rng, evening_rng, mobile_rng, returning_rng, spend_rng = split(rng, *CUSTOMER_COLUMNS)
     age = (np.clip(age_rng.normal(40.0, 14.0, n), 18.0, 80.0) - 40.0) / 10.0
     evening = evening_rng.random(n) < 0.45
@@ -205,11 +205,11 @@ def draw_customers(rng: np.random.Generator, n: int) -> Float[Array, "n d"]:
 
 
 def _draw_categories(n_items: int, n_categories: int, rng: np.random.Generator) -> Array:
-    """A category name for each item: categories of unequal size, none empty."""
+    """A category name per item: categories of unequal size, none empty."""
     size_rng, item_rng, order_rng = split(rng, "sizes", "items", "order")
     share = size_rng.lognormal(0.0, 0.5, n_categories)
-    rest = item_rng.choice(n_categories, n_items - n_categories, p=share / share.sum())
-    code = order_rng.permutation(np.concatenate([np.arange(n_categories), rest]))
+    others = item_rng.choice(n_categories, n_items - n_categories, p=share / share.sum())
+    code = order_rng.permutation(np.concatenate([np.arange(n_categories), others]))
     laps = -(-n_categories // len(CATEGORY_NAMES))
     names = [name if lap == 0 else f"{name} {lap + 1}" for lap in range(laps) for name in CATEGORY_NAMES]
     return np.array(names)[code]
@@ -218,7 +218,7 @@ def _draw_categories(n_items: int, n_categories: int, rng: np.random.Generator) 
 def _margin_above_average(
     category: Int[Array, " m"], rewards: Float[Array, " m"], n_categories: int
 ) -> Float[Array, " J"]:
-    """By how much each category's average margin exceeds that of the shop, shrunk while there are few rounds."""
+    """The average margin of each category above that of the shop, shrunk while there are few rounds."""
     if len(rewards) == 0:
         return np.zeros(n_categories)
     count = np.bincount(category, minlength=n_categories)

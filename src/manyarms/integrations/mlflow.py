@@ -11,14 +11,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from manyarms._base.checks import as_instance, import_optional
 from manyarms._version import __version__
 from manyarms.core.result_tables import Tabular
 from manyarms.errors import DataTypeError, InputError, TooLargeError
 from manyarms.learners.training import TrainingStep
 from manyarms.model_file.save import SavedModel
-from manyarms.posterior import HurdlePosterior, RewardPosterior
-from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.gaussian_posterior import GaussianPosterior
 
 __all__ = ["log", "log_step"]
 
@@ -29,7 +30,7 @@ MAX_METRICS = 1000
 def log(
     result: Tabular | None = None,
     *,
-    posterior: Posterior | None = None,
+    posterior: GaussianPosterior | None = None,
     models: Mapping[str, SavedModel] | None = None,
 ) -> str:
     """Write a result, and what it was made with, into the run that is active, or into one of its own.
@@ -56,8 +57,8 @@ def log(
     mlflow: Any = import_optional("mlflow", "ma.mlflow", "manyarms[mlflow]")
     records = [] if result is None else as_instance("result", result, Tabular, "a result with records()").records()
     metrics = _metrics(records)
-    if posterior is not None and not isinstance(posterior, HurdlePosterior):
-        posterior = as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
+    if posterior is not None:
+        posterior = as_instance("posterior", posterior, GaussianPosterior, "what ma.fit returned")
     if posterior is not None and "log_evidence" in metrics:
         raise InputError("result has a log_evidence, as the posterior has. Log one of them in a run of its own.")
     files = _files(models, posterior)
@@ -73,7 +74,7 @@ def _write(
     result: Tabular | None,
     records: list[dict[str, Any]],
     metrics: dict[str, float],
-    posterior: Posterior | None,
+    posterior: GaussianPosterior | None,
     folder: str,
 ) -> str:
     """All of it into a run, with the files in a folder; the id of the run."""
@@ -84,8 +85,8 @@ def _write(
         if posterior is not None:
             mlflow.log_params(_settings(posterior))
             metrics["log_evidence"] = posterior.log_evidence
-            if posterior.all_warnings:
-                mlflow.set_tag("manyarms.warnings", "; ".join(posterior.all_warnings))
+            if posterior.warnings:
+                mlflow.set_tag("manyarms.warnings", "; ".join(posterior.warnings))
         mlflow.log_metrics(metrics)
         for path in sorted(Path(folder).iterdir()):
             mlflow.log_artifact(str(path))
@@ -138,7 +139,7 @@ _ROW = ("policy", "estimator", "name", "component", "category", "action", "featu
 """Columns that say which row it is."""
 
 
-def _files(models: Mapping[str, SavedModel] | None, posterior: Posterior | None) -> dict[str, SavedModel]:
+def _files(models: Mapping[str, SavedModel] | None, posterior: GaussianPosterior | None) -> dict[str, SavedModel]:
     """All models by the names of their files."""
     if not isinstance(models, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DataTypeError(f"models must be a dictionary of models by name; got {type(models).__name__}.")
@@ -179,12 +180,12 @@ def _plain(word: str) -> str:
     return re.sub(r"^\.+|^$|[^\w\-. ]", "_", word)
 
 
-def _settings(posterior: Posterior) -> dict[str, Any]:
-    first = posterior if isinstance(posterior, RewardPosterior) else posterior.occurs
+def _settings(posterior: GaussianPosterior) -> dict[str, Any]:
+    factors = posterior.factors_for(np.empty(0, dtype=np.int64))
     return {
         "n_actions": posterior.n_actions,
         "dim": posterior.dim,
-        "n_rounds": first.statistics.n_rounds,
-        "prior": repr(first.prior),
-        "likelihood": ", ".join(repr(likelihood) for _, likelihood in posterior.factors),
+        "n_rounds": posterior.n_rounds,
+        "prior": repr(factors[0].prior),
+        "likelihood": ", ".join(repr(factor.likelihood) for factor in factors),
     }

@@ -1,6 +1,6 @@
-"""Bayes risks by simulation, the paper's bounds on them, and the bounds that hold where those do not.
+"""Bayes risks by simulation, the paper's bounds on them, and bounds that hold where the paper's do not.
 
-A risk here is an average over worlds drawn from the prior, so it judges a method, not one data set.
+A Bayes risk is an average over worlds drawn from the prior: it describes a method, not one data set.
 
     >>> import numpy as np
     >>> from manyarms import datasets, theory

@@ -21,19 +21,19 @@ from manyarms.policies import Greedy, Uniform
 from manyarms.posterior import RewardPosterior, fit
 
 Learn = Callable[[RewardPosterior], Policy]
-"""How a posterior becomes the policy to judge: `Greedy`, or any callable."""
+"""Function from posterior to policy, such as `Greedy`."""
 
 
 @dataclass(frozen=True)
 class BayesianProblem:
-    """A world drawn at random: θ from the prior, contexts from ν, rewards N(xᵀ θ_a, σ²), logged by π_0.
+    """Random worlds: θ from the prior, contexts from ν, rewards N(xᵀ θ_a, σ²), logged by π_0.
 
-    π_0 is fixed before θ is drawn. Were it to depend on θ, the logged actions would speak of θ themselves, and no
-    posterior here would be the right one.
+    π_0 is fixed before θ is drawn. If it depended on θ, the logged actions themselves would carry information about θ,
+    and no posterior here would be right.
 
     Args:
-        prior: The law of θ.
-        draw_contexts: Called as draw_contexts(rng, n); returns (n, d) contexts.
+        prior: The distribution of θ.
+        draw_contexts: Function called as draw_contexts(rng, n), which returns (n, d) contexts.
         noise_std: σ, above zero.
         logging_policy: π_0; None for uniform.
     """
@@ -47,11 +47,12 @@ class BayesianProblem:
         as_scalar("noise_std", self.noise_std, above=0.0)
         if self.logging_policy is not None and self.logging_policy.n_actions != self.prior.n_actions:
             raise ShapeError(
-                f"logging_policy has {self.logging_policy.n_actions} actions; the prior has {self.prior.n_actions}."
+                f"has {self.logging_policy.n_actions} actions; the prior has {self.prior.n_actions}.",
+                argument="logging_policy",
             )
 
     def draw(self, n_rounds: int, rng: np.random.Generator) -> tuple[LinearEnvironment, LoggedData]:
-        """One world, and n rounds logged in it."""
+        """A random world, and n rounds logged in it."""
         weights_rng, rounds_rng = split(rng, "weights", "rounds")
         world = LinearEnvironment(self.prior.sample(weights_rng)[0], self.noise_std, self.draw_contexts)
         policy = Uniform(self.prior.n_actions) if self.logging_policy is None else self.logging_policy
@@ -62,12 +63,12 @@ class BayesianProblem:
 class BayesSuboptimality:
     """E[V(π_*) - V(π̂)] over worlds and logs, as the mean over independent instances (paper, eq. for BSO).
 
-    The norms are those that the bounds on it are written in: ‖φ(X)‖ in Σ̂ of the truly optimal action.
+    The norms are those in the bounds on it: ‖φ(X)‖ in Σ̂ of the truly optimal action.
 
     Attributes:
         suboptimality: (m,) V(π_*) - V(π̂) in each instance, on contexts of its own.
-        norm: (m,) mean of ‖φ(x)‖ over the contexts of each instance.
-        squared_norm: (m,) mean of ‖φ(x)‖² over the contexts of each instance.
+        norm: (m,) Mean of ‖φ(x)‖ over the contexts of each instance.
+        squared_norm: (m,) Mean of ‖φ(x)‖² over the contexts of each instance.
     """
 
     suboptimality: Float[Array, " m"]
@@ -81,7 +82,7 @@ class BayesSuboptimality:
 
     @property
     def standard_error(self) -> float:
-        """Of `mean`, over instances."""
+        """The standard error of `mean`, over instances."""
         return float(_standard_error(self.suboptimality))
 
     @property
@@ -101,7 +102,7 @@ class BayesMSE:
 
     Attributes:
         squared_error: (m, q) (r̂ - r)² of each pair in each instance.
-        squared_norm: (m, q) ‖φ(x)‖² in Σ̂_a; if the fit used the true prior, its mean is the Bayes MSE too (Theorem 3).
+        squared_norm: (m, q) ‖φ(x)‖² in Σ̂_a. If the fit used the true prior, its mean is the Bayes MSE too (Theorem 3).
     """
 
     squared_error: Float[Array, "m q"]
@@ -114,7 +115,7 @@ class BayesMSE:
 
     @property
     def standard_error(self) -> Float[Array, " q"]:
-        """Of `mean`, over instances."""
+        """The standard error of `mean`, over instances."""
         return _standard_error(self.squared_error)
 
     @property
@@ -133,23 +134,24 @@ def bayes_suboptimality(
     n_instances: int = 100,
     n_contexts: int = 100,
 ) -> BayesSuboptimality:
-    """E[V(π_*) - V(π̂)], θ drawn from the prior, π̂ learned from n rounds: no policy does better than greedy on it.
+    """E[V(π_*) - V(π̂)], θ drawn from the prior, π̂ learned from n rounds. Greedy minimises it.
 
-    The same seed gives the same worlds, logs and contexts whatever `learn` and `fit_prior` are, so that two methods can
-    be compared instance by instance.
+    The same seed gives the same worlds, logs and contexts whatever `learn` and `fit_prior` are, so two methods can be
+    compared instance by instance.
 
     Args:
-        problem: The law of worlds and logs.
+        problem: The distribution of worlds and logs.
         n_rounds: n; zero is allowed, and leaves the prior.
         rng: A NumPy generator.
-        learn: From a posterior to the policy judged, for example `lambda p: Pessimistic(p, delta=0.1)`.
-        fit_prior: What the fit believes; by default the truth. `problem.prior.marginal()` is DM (Bayes).
-        n_instances: How many worlds; at least two.
-        n_contexts: Fresh contexts a world on which values are compared. One would do: the worlds differ more.
+        learn: Function from posterior to policy, for example `lambda p: Pessimistic(p, delta=0.1)`.
+        fit_prior: The prior of the fit; by default the true one. `problem.prior.marginal()` is DM (Bayes).
+        n_instances: The number of worlds, at least two.
+        n_contexts: The number of contexts per world on which values are compared. One would do, as worlds differ more.
     """
     as_count("n_contexts", n_contexts)
-    found = [_lost(problem, n_rounds, learn, fit_prior, n_contexts, child) for child in _instances(rng, n_instances)]
-    return BayesSuboptimality(*map(frozen, np.array(found).T))
+    children = _instances(rng, n_instances)
+    instances = [_suboptimality(problem, n_rounds, learn, fit_prior, n_contexts, child) for child in children]
+    return BayesSuboptimality(*map(frozen, np.array(instances).T))
 
 
 def bayes_mse(
@@ -165,27 +167,26 @@ def bayes_mse(
     """E[(r̂ - r)(x, a)²] for each pair (x, a) given, θ drawn from the prior, r̂ fitted to n rounds.
 
     Args:
-        problem: The law of worlds and logs.
-        contexts: (q, d).
-        actions: (q,) one action a context.
+        problem: The distribution of worlds and logs.
+        contexts: (q, d) Contexts of the pairs.
+        actions: (q,) Actions of the pairs.
         n_rounds: n; zero is allowed, and leaves the prior.
-        rng: A NumPy generator; the same seed gives the same worlds and logs whatever `fit_prior` is.
-        fit_prior: What the fit believes; by default the truth.
-        n_instances: How many worlds; at least two.
+        rng: A NumPy generator. The same seed gives the same worlds and logs whatever `fit_prior` is.
+        fit_prior: The prior of the fit; by default the true one.
+        n_instances: The number of worlds, at least two.
     """
     x = as_matrix("contexts", contexts, columns=problem.prior.dim)
     actions = as_actions("actions", actions, n_actions=problem.prior.n_actions, length=len(x))
 
-    def one(instance_rng: np.random.Generator) -> tuple[Float[Array, " q"], Float[Array, " q"]]:
-        world, posterior = _fitted(problem, n_rounds, fit_prior, instance_rng)
-        error = posterior.expected_reward(x, actions) - world.expected_reward(x, actions)
-        return error**2, posterior.reward_std(x, actions) ** 2
+    errors, norms = list[Array](), list[Array]()
+    for child in _instances(rng, n_instances):
+        world, posterior = _fitted(problem, n_rounds, fit_prior, child)
+        errors.append((posterior.expected_reward(x, actions) - world.expected_reward(x, actions)) ** 2)
+        norms.append(posterior.reward_std(x, actions) ** 2)
+    return BayesMSE(frozen(np.stack(errors)), frozen(np.stack(norms)))
 
-    found = [one(child) for child in _instances(rng, n_instances)]
-    return BayesMSE(*(frozen(np.stack(part)) for part in zip(*found, strict=True)))
 
-
-def _lost(
+def _suboptimality(
     problem: BayesianProblem,
     n_rounds: int,
     learn: Learn,
@@ -199,26 +200,27 @@ def _lost(
     x = world.contexts(n_contexts, contexts_rng)
     best = world.optimal_policy().actions(x)
     norm = posterior.reward_std(x, best)
-    lost = float(world.expected_reward(x, best).mean()) - world.value(learn(posterior), x)
-    return lost, float(norm.mean()), float((norm**2).mean())
+    suboptimality = float(world.expected_reward(x, best).mean()) - world.value(learn(posterior), x)
+    return suboptimality, float(norm.mean()), float((norm**2).mean())
 
 
 def _fitted(
     problem: BayesianProblem, n_rounds: int, fit_prior: HierarchicalGaussian | None, rng: np.random.Generator
 ) -> tuple[LinearEnvironment, RewardPosterior]:
-    """One world, and what is believed of it after n rounds."""
+    """A random world, and the posterior after n rounds in it."""
     prior = problem.prior if fit_prior is None else fit_prior
     if (prior.n_actions, prior.dim) != (problem.prior.n_actions, problem.prior.dim):
         raise ShapeError(
-            f"fit_prior has {prior.n_actions} actions of dimension {prior.dim}; "
-            f"the problem's prior has {problem.prior.n_actions} of dimension {problem.prior.dim}."
+            f"has {prior.n_actions} actions of dimension {prior.dim}; the problem's prior has "
+            f"{problem.prior.n_actions} of dimension {problem.prior.dim}.",
+            argument="fit_prior",
         )
     world, logs = problem.draw(n_rounds, rng)
     return world, fit(logs, prior, Gaussian(problem.noise_std))
 
 
 def _instances(rng: np.random.Generator, n_instances: int) -> tuple[np.random.Generator, ...]:
-    # One instance has no spread, hence no standard error.
+    # A single instance has no standard error.
     return split(rng, *("instance" for _ in range(as_count("n_instances", n_instances, minimum=2))))
 
 

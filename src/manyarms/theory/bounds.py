@@ -1,7 +1,7 @@
-"""The paper's bounds on Bayes risks (Section 5 and its appendix), and the ones that do hold where those do not.
+"""The paper's bounds on Bayes risks (Section 5 and its appendix), and bounds that hold where the paper's do not.
 
 Throughout, π_*(x) is the truly best action and ‖φ(X)‖ is taken in Σ̂ of that action: the posterior standard deviation
-of its reward. `bayes_suboptimality` simulates both moments of it that are needed here.
+of its reward. `bayes_suboptimality` simulates the two moments of it that are needed here.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count, as_scalar, as_vector, check_rows
 from manyarms.errors import PropensityError, RangeError, ShapeError
-from manyarms.posterior.reward_posterior import RewardPosterior
+from manyarms.posterior.posterior import Posterior
 
 
 def theorem_1_bound(dim: int, expected_norm: float) -> float:
     """2 √d E‖φ(X)‖: the paper's bound on the Bayes suboptimality of greedy, which is *not* true as stated.
 
-    The proof takes r(X, a) - r̂(X, a) for a centred Gaussian given the data also at a = π_*(X). But π_*(X) is picked by
-    the very weights that are unknown, and the best of K actions is likely one that was underestimated: the difference
-    can grow like √(2 log K). So the bound can fail once log K is large against d. With d = 1, no data, K independent
-    standard normal weights and φ = 1 it says 2, and the suboptimality is the mean of the largest of K normals: 3.24 at
-    K = 1000. Where √d is large against √log K, as in the paper's experiments, it held in every simulation of ours.
+    The proof takes r(X, a) - r̂(X, a) to be a centred Gaussian given the data, even at a = π_*(X). But π_*(X) depends on
+    the unknown weights themselves, and the best of K actions is likely one that was underestimated: the difference can
+    grow like √(2 log K). So the bound can fail once log K is large against d. With d = 1, no data, K independent
+    standard normal weights and φ = 1 the bound is 2, and the suboptimality is the mean of the largest of K normals:
+    3.24 at K = 1000. Where √d is large against √log K, as in the paper's experiments, it held in all our simulations.
     `corrected_bound` holds for all d and K.
 
     Args:
@@ -35,7 +35,7 @@ def theorem_1_bound(dim: int, expected_norm: float) -> float:
 
 
 def corrected_bound(n_actions: int, expected_squared_norm: float) -> float:
-    """√((4 log K + 2 log 2) E‖φ(X)‖²): bounds the Bayes suboptimality of greedy under a true prior, whatever d and K.
+    """√((4 log K + 2 log 2) E‖φ(X)‖²): bounds the Bayes suboptimality of greedy under a true prior, for all d and K.
 
     Given the data, ξ_a = (r - r̂)(X, a) / ‖φ(X)‖_a is standard normal for every a, and greedy loses at most
     ‖φ(X)‖ max_a |ξ_a| in expectation. From E exp(ξ²/4) = √2 comes E max_a ξ_a² ≤ 4 log K + 2 log 2, however the actions
@@ -49,16 +49,16 @@ def corrected_bound(n_actions: int, expected_squared_norm: float) -> float:
     return float(np.sqrt(largest * as_scalar("expected_squared_norm", expected_squared_norm, at_least=0.0)))
 
 
-def mse_bound(posterior: RewardPosterior, contexts: Any, actions: Any) -> Float[Array, " n"]:
-    """‖φ(x)‖² in Σ̂_a, of which Theorem 3 takes the expectation over logs: and it *is* the Bayes MSE, no mere bound.
+def mse_bound(posterior: Posterior, contexts: Any, actions: Any) -> Float[Array, " n"]:
+    """‖φ(x)‖² in Σ̂_a, whose expectation over logs is the bound of Theorem 3. It *is* the Bayes MSE, not only a bound.
 
     With a true prior and known noise, E[(r̂ - r)(x, a)² | logged contexts and actions] equals it. Rewards do not enter,
-    so a log with the planned contexts and actions and any rewards tells how well they will let (x, a) be estimated.
+    so a log with planned contexts and actions and any rewards tells how well (x, a) could be estimated from it.
 
     Args:
-        posterior: What `fit` returned.
-        contexts: (n, d).
-        actions: (n,) one action a row.
+        posterior: Any posterior.
+        contexts: (n, d) Contexts.
+        actions: (n,) One action per context.
     """
     return posterior.reward_std(contexts, actions) ** 2
 
@@ -74,8 +74,8 @@ class IsotropicModel:
         dim: d.
         noise_std: σ.
         action_std: σ_0.
-        latent_std: τ; zero says that actions share nothing.
-        smallest_eigenvalue: g, of E X Xᵀ: above zero, and at most 1/d since ‖x‖ ≤ 1.
+        latent_std: τ; zero when actions share nothing.
+        smallest_eigenvalue: g, that of E X Xᵀ: above zero, and at most 1/d since ‖x‖ ≤ 1.
         moment_ratio: h ≥ 1 with √E(vᵀX)⁴ ≤ h E(vᵀX)² for all v.
     """
 
@@ -95,8 +95,9 @@ class IsotropicModel:
         # The eigenvalues of E X Xᵀ sum to E‖X‖² ≤ 1; a g estimated from contexts may be off by rounding.
         if self.smallest_eigenvalue * self.dim > 1.0 + 1e-9:
             raise RangeError(
-                f"smallest_eigenvalue must be at most 1 / dim = {1 / self.dim:g}; got {self.smallest_eigenvalue}. "
-                "Scale the contexts so that ‖x‖ ≤ 1."
+                f"must be at most 1 / dim = {1 / self.dim:g}; got {self.smallest_eigenvalue}.",
+                "Scale the contexts so that ‖x‖ ≤ 1.",
+                argument="smallest_eigenvalue",
             )
 
 
@@ -106,21 +107,21 @@ def explicit_squared_norm(model: IsotropicModel, n_rounds: int, optimal_propensi
     With p = π_0(π_*(X) | X), m = ⌊p n / 2⌋ and α = max(m - 7 h √(m (d + 2 log n)), 0) it is (paper, "Explicit Bound")
         E[1 / λ + τ² σ_0⁻⁴ / λ² + (σ_0² + τ²) exp(-n p² / 2)] + 2 (σ_0² + τ²) / n,  λ = α g / σ² + 1 / σ_0².
 
-    Valid under (A0)-(A2) when logging does not look at the context: only then have the contexts logged with an action
-    the law of X, and only then are the counts of actions binomial. Where the paper's α is negative it would claim less
-    than the prior knows, hence the clip: the first two terms are then those of the prior, and the log counts for
-    nothing. So it stays until p n exceeds about 98 h² (d + 2 log n), out of reach of most logs with many actions.
-    Theorem 1 is not used up to here; `explicit_bound` uses it.
+    It is valid under (A0)-(A2) when logging ignores the context: only then do contexts logged with an action have the
+    distribution of X, and only then are the counts of actions binomial. A negative α in the paper's formula would claim
+    less than the prior knows, so it is clipped at zero: the first two terms are then those of the prior, and the log
+    counts for nothing. This lasts until p n exceeds about 98 h² (d + 2 log n), out of reach of most logs with many
+    actions. It does not rest on Theorem 1; `explicit_bound` does.
 
     Args:
         model: The assumptions, as numbers.
         n_rounds: n.
-        optimal_propensities: π_0(π_*(x) | x), one a draw of (world, context); 1/K throughout if logging is uniform.
+        optimal_propensities: π_0(π_*(x) | x), one per draw of (world, context); all 1/K if logging is uniform.
     """
     n = as_count("n_rounds", n_rounds)
     p = as_vector("optimal_propensities", optimal_propensities)
     if len(p) == 0:
-        raise ShapeError("optimal_propensities must have at least one row: a mean over none is undefined.")
+        raise ShapeError("must have at least one row: a mean over none is undefined.", argument="optimal_propensities")
     check_rows(
         "optimal_propensities", p, lambda q: (q >= 0) & (q <= 1), PropensityError, "must lie in [0, 1]",
         "They are the logging policy's probabilities of the optimal actions.",
@@ -136,13 +137,13 @@ def explicit_squared_norm(model: IsotropicModel, n_rounds: int, optimal_propensi
 def explicit_bound(model: IsotropicModel, n_rounds: int, optimal_propensities: Any) -> float:
     """2 √(d E‖X‖²), with the norm bounded by `explicit_squared_norm`: the paper's O(1/√n) bound on the suboptimality.
 
-    It starts from Theorem 1 and inherits its gap: with log K large against d nothing guarantees it (`theorem_1_bound`).
-    What does hold under the same assumptions is
+    It rests on Theorem 1 and has the same gap: nothing guarantees it when log K is large against d (`theorem_1_bound`).
+    A bound that does hold under the same assumptions is
     `corrected_bound(n_actions, explicit_squared_norm(model, n_rounds, optimal_propensities))`.
 
     Args:
         model: The assumptions (A0)-(A2), as numbers.
         n_rounds: n.
-        optimal_propensities: π_0(π_*(x) | x), one a draw of (world, context); logging must not look at the context.
+        optimal_propensities: π_0(π_*(x) | x), one per draw of (world, context); logging must ignore the context.
     """
     return 2.0 * float(np.sqrt(model.dim * explicit_squared_norm(model, n_rounds, optimal_propensities)))
