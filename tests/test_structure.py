@@ -1,4 +1,4 @@
-"""The tree can be read: one name for one thing, docstrings that name their subject, and a page that describes it truly."""
+"""The tree can be read: one name for one thing, docstrings that name their subject, a page that describes it."""
 
 import ast
 import re
