@@ -1,4 +1,4 @@
-"""What each stage of a fit on a cluster costs, measured here a stage at a time: the numbers behind docs/scale.md.
+"""The cost of each stage of a fit on a cluster, measured here one stage at a time: the numbers behind docs/scale.md.
 
 python benchmarks/make_logs.py big --rounds 20000000 --dim 16 --actions 100000
 python benchmarks/cluster_stages.py big --actions 100000
@@ -27,13 +27,13 @@ from manyarms.posterior.sharded_posterior import _Latent
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """A result, and its CPU seconds."""
+    """The result of some work, and its CPU seconds."""
     start = time.process_time()
     return work(), time.process_time() - start
 
 
 def main() -> None:
-    """Pieces of two sizes, the way between machines, the merge, and what a shard says of ψ."""
+    """Measure pieces of two sizes, their way between machines, the merge, and a shard's message about ψ."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--actions", type=int, default=100_000)
@@ -45,21 +45,23 @@ def main() -> None:
     kinds = {kind.saved_as: kind for kind in (Finding, DroppedRows, *task.kinds)}
     for pieces in (40, 5):
         some = stream.source.pieces(pieces)[:3]
-        found, look = timed(lambda: [work(piece) for piece in some])  # noqa: B023  called at once
-        rows = sum(one.found.statistics.n_rounds for one in found)
-        payloads, pack = timed(lambda: [to_bytes(*describe(one)) for one in found])  # noqa: B023
-        back, unpack = timed(lambda: [rebuild(*from_bytes(one), kinds) for one in payloads])  # noqa: B023
+        findings, look = timed(lambda: [work(piece) for piece in some])  # noqa: B023  called at once
+        rows = sum(finding.found.statistics.n_rounds for finding in findings)
+        payloads, pack = timed(lambda: [to_bytes(*describe(finding)) for finding in findings])  # noqa: B023
+        back, unpack = timed(lambda: [rebuild(*from_bytes(payload), kinds) for payload in payloads])  # noqa: B023
         size = sum(map(len, payloads)) / 1e6
         together, merge = timed(lambda: work.merged(back))  # noqa: B023
-        print(f"pieces of {rows / len(some):,.0f} rounds: {1e6 * look / rows:.3f} µs a round to read and sum,")
-        print(f"  {size / len(some):,.0f} MB each, {1e3 * pack / size:.2f} ms a MB to pack, {1e3 * unpack / size:.2f}")
+        print(f"pieces of {rows / len(some):,.0f} rounds: {1e6 * look / rows:.3f} µs per round to read and sum,")
+        print(
+            f"  {size / len(some):,.0f} MB each, {1e3 * pack / size:.2f} ms per MB to pack, {1e3 * unpack / size:.2f}"
+        )
         print(
             f"  to unpack, {1e3 * merge / size:.2f} to merge; merged {len(to_bytes(*describe(together))) / 1e6:,.0f} MB"
         )
     prior = ma.priors.from_categories(np.arange(args.actions) % CATEGORIES, dim=stream.dim)
-    said, latent = timed(lambda: _Latent(prior, 1.0)(together.found))
-    print(f"per-action stage: {1e6 * latent / args.actions:.1f} µs an action; what goes to the driver is")
-    print(f"  {(said.gram.nbytes + said.score.nbytes) / 1e3:,.0f} kB a shard")
+    message, latent = timed(lambda: _Latent(prior, 1.0)(together.found))
+    print(f"per-action stage: {1e6 * latent / args.actions:.1f} µs per action; the driver gets")
+    print(f"  {(message.gram.nbytes + message.score.nbytes) / 1e3:,.0f} kB per shard")
 
 
 if __name__ == "__main__":

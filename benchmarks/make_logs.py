@@ -1,4 +1,4 @@
-"""Logs as large as one likes, written as Parquet files part by part: for benchmarks out of core and on clusters."""
+"""Logs of any size, written as Parquet files part by part: for benchmarks out of core and on clusters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROWS_PER_GROUP = 1 << 17
 
 
 def write_logs(folder: Path, n: int, dim: int, n_actions: int, n_files: int, seed: int = 0) -> None:
-    """Rounds of a linear problem: columns x0 ... x{d-1}, action, reward and propensity, uniform logging."""
+    """Write rounds of a linear problem: columns x0 ... x{d-1}, action, reward and propensity, uniform logging."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     weights = 0.3 * rng.standard_normal((n_actions, dim))

@@ -1,9 +1,9 @@
-"""A fit of logs on disk beside only reading them: CPU time, wall time and peak memory, each in a process of its own.
+"""A fit of logs on disk, compared with only reading them: CPU time, wall time and peak memory, each in its own process.
 
     python benchmarks/make_logs.py big --rounds 20000000 --dim 16 --actions 100000
     python benchmarks/out_of_core.py big --actions 100000
 
-CPU times are those of all threads of a process. Compare them within one run: machines differ, and so do their hours.
+CPU times cover all threads of a process. Compare them within one run only: machines differ, and so does their load.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read_only(folder: Path, n_actions: int) -> None:
 
 
 def scan(folder: Path, n_actions: int) -> None:
-    """The same columns through the reader that a fit uses."""
+    """Read the columns through the reader that a fit uses."""
     from manyarms.logs.log_stream import BATCH  # noqa: PLC0415
     from manyarms.logs.sources import as_source  # noqa: PLC0415
 
@@ -47,7 +47,7 @@ def scan(folder: Path, n_actions: int) -> None:
 
 
 def stream_of(folder: Path, n_actions: int) -> Any:
-    """The logs as they are on disk: no intercept, no scaling, so that one pass is all there is."""
+    """The logs as they are on disk: without intercept or scaling, so that one pass is enough."""
     import manyarms as ma  # noqa: PLC0415  so that reading alone is not charged with the import
     from manyarms.core.feature_map import Numeric  # noqa: PLC0415
 
@@ -57,14 +57,14 @@ def stream_of(folder: Path, n_actions: int) -> Any:
 
 
 def statistics(folder: Path, n_actions: int) -> None:
-    """The one pass: all that a posterior needs of the logs."""
+    """Make the one pass: everything that a posterior needs from the logs."""
     import manyarms as ma  # noqa: PLC0415
 
     ma.Gaussian(1.0).statistics(stream_of(folder, n_actions), n_actions)
 
 
 def fit(folder: Path, n_actions: int) -> None:
-    """The pass, and the solve over all seen actions."""
+    """Make the pass, and solve over all seen actions."""
     import manyarms as ma  # noqa: PLC0415
 
     stream = stream_of(folder, n_actions)
@@ -74,8 +74,8 @@ def fit(folder: Path, n_actions: int) -> None:
 STAGES: dict[str, Callable[[Path, int], None]] = {"read": read_only, "scan": scan, "statistics": statistics, "fit": fit}
 
 
-def measured(stage: str, folder: Path, n_actions: int) -> dict[str, float]:
-    """One stage in this process; what it takes to import the library is not counted."""
+def measure(stage: str, folder: Path, n_actions: int) -> dict[str, float]:
+    """Measure one stage in this process, without the time to import the library."""
     if stage != "read":
         import manyarms.logs.sources  # noqa: F401, PLC0415
 
@@ -86,7 +86,7 @@ def measured(stage: str, folder: Path, n_actions: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Every stage in a process of its own, in turn, `--repeats` times; the least of each is shown."""
+    """Run every stage in a process of its own, in turn, `--repeats` times; show the least of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--actions", type=int, default=100_000)
@@ -94,18 +94,18 @@ def main() -> None:
     parser.add_argument("--stage", choices=STAGES)
     args = parser.parse_args()
     if args.stage:
-        print(json.dumps(measured(args.stage, args.folder, args.actions)))
+        print(json.dumps(measure(args.stage, args.folder, args.actions)))
         return
     rows = sum(pq.read_metadata(file).num_rows for file in args.folder.glob("*.parquet"))
     print(f"{rows:,} rounds, {len(columns_of(args.folder))} context columns, {args.actions:,} actions")
-    found: dict[str, list[dict[str, float]]] = {stage: [] for stage in STAGES}
+    measurements: dict[str, list[dict[str, float]]] = {stage: [] for stage in STAGES}
     for _ in range(args.repeats):
-        for stage, runs in found.items():
+        for stage, runs in measurements.items():
             call = [sys.executable, __file__, str(args.folder), "--actions", str(args.actions), "--stage", stage]
             runs.append(json.loads(subprocess.run(call, check=True, capture_output=True, text=True).stdout))
-    base = min(run["cpu_s"] for run in found["read"])
+    base = min(run["cpu_s"] for run in measurements["read"])
     print(f"{'stage':12} {'CPU s':>8} {'of reading':>10} {'wall s':>8} {'peak MB':>8}")
-    for stage, runs in found.items():
+    for stage, runs in measurements.items():
         best = {name: min(run[name] for run in runs) for name in runs[0]}
         peak = max(run["peak_mb"] for run in runs)
         print(f"{stage:12} {best['cpu_s']:8.2f} {best['cpu_s'] / base:10.2f} {best['wall_s']:8.2f} {peak:8.0f}")

@@ -2,13 +2,14 @@
 
 K = 50 actions in 5 categories, contexts (1, z) with z uniform on [-1, 1]², clicks with probability g(xᵀ θ_a), weights
 drawn from a category prior whose intercept makes the average click rate 1, 5 or 20 %. 1000 rounds logged uniformly, the
-true prior used. Three policies are valued on the logged contexts: uniform, a random softmax that knows nothing of the
-log, and greedy under the variational posterior. Each treatment of `ma.Bernoulli` stands beside a Polya-Gamma Gibbs
-sampler (`polya_gamma.py`), which is exact. Expected rewards are by quadrature or by the probit approximation, intervals
-by the delta method; "variational, draws" has both from draws of the same Gaussian, as `value_draws` does.
+true prior used. Three policies are evaluated on the logged contexts: uniform, a random softmax that knows nothing about
+the log, and greedy under the variational posterior. Each treatment of `ma.Bernoulli` is compared with a Polya-Gamma
+Gibbs sampler (`polya_gamma.py`), which is exact. Expected rewards come from quadrature or from the probit
+approximation, intervals from the delta method; "variational, draws" takes both from draws of the same Gaussian, as
+`value_draws` does.
 
-For each: the bias of the posterior mean, also in units of its posterior standard deviation, its RMSE, and how often the
-95 % interval holds the truth. Then how far means and standard deviations lie from those of the sampler, problem by
+For each it prints the bias of the posterior mean, also in units of its posterior standard deviation, its RMSE, and the
+coverage of the 95 % interval; then how far means and standard deviations are from those of the sampler, problem by
 problem, in units of the sampler's standard deviation. Required of "variational": a bias below 0.2 posterior standard
 deviations, and a coverage at most 3 points below the sampler's on the same problems.
 
@@ -41,7 +42,7 @@ EXACT = "exact (sampler)"
 
 
 class Answer(NamedTuple):
-    """What a treatment says of a value: mean and standard deviation, and a 95 % interval."""
+    """The answer of a treatment about a value: mean, standard deviation and a 95 % interval."""
 
     mean: float
     std: float
@@ -54,10 +55,10 @@ class Problem:
     """A world drawn from its prior, and a log of it.
 
     Attributes:
-        prior: As the library has it.
-        model: The same prior, written out.
-        theta: (K, d) the truth.
-        logs: Uniform over actions.
+        prior: The prior as the library has it.
+        model: The prior written out, for the sampler.
+        theta: (K, d) the true weights.
+        logs: The log, uniform over actions.
     """
 
     prior: ma.HierarchicalGaussian
@@ -67,7 +68,7 @@ class Problem:
 
 
 class Result(NamedTuple):
-    """Of one problem: the truth and all answers by policy, how well the sampler mixed, and the number of clicks."""
+    """The result of one problem: truth and answers by policy, how well the sampler mixed, and the number of clicks."""
 
     truth: dict[str, float]
     answers: dict[tuple[str, str], Answer]
@@ -77,7 +78,7 @@ class Result(NamedTuple):
 
 
 def intercept(rate: float) -> float:
-    """The mean of all intercepts with which a click has probability `rate`, over weights and contexts."""
+    """The mean intercept at which a click has probability `rate`, averaged over weights and contexts."""
     grid = (np.arange(20) + 0.5) ** 2 / 400
     norms = 1.0 + np.add.outer(grid, grid).ravel()
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
@@ -86,7 +87,7 @@ def intercept(rate: float) -> float:
 
 
 def draw_problem(rate: float, rng: np.random.Generator, n_rounds: int = N_ROUNDS) -> Problem:
-    """Categories, weights and a log."""
+    """A problem: categories, weights and a log."""
     prior_rng, latent_rng, action_rng, context_rng, choice_rng, click_rng = split(
         rng, "categories", "latent", "actions", "contexts", "choices", "clicks"
     )
@@ -122,9 +123,9 @@ def policy_tables(problem: Problem, posterior: ma.RewardPosterior, rng: np.rando
 
 
 class Values:
-    """The values of all policies on given contexts as a function of the weights, for very many draws of these.
+    """The values of all policies on given contexts as a function of the weights, for very many draws of them.
 
-    In single precision, good to 1e-6 of a value and far faster.
+    In single precision, which is accurate to 1e-6 of a value and far faster.
     """
 
     def __init__(self, contexts: np.ndarray, tables: dict[str, np.ndarray]):
@@ -132,7 +133,7 @@ class Values:
         self._share = np.column_stack([table.T.ravel() for table in tables.values()]).astype(np.float32) / len(contexts)
 
     def __call__(self, theta: np.ndarray) -> np.ndarray:
-        """For weights (s, K, d): (s, policies)."""
+        """The values (s, policies) for weights (s, K, d)."""
         rewards = (-theta.astype(np.float32)) @ self._x
         np.exp(rewards, out=rewards)
         rewards += 1.0
@@ -140,8 +141,8 @@ class Values:
         return (rewards.reshape(len(theta), -1) @ self._share).astype(float)
 
 
-def of_draws(draws: np.ndarray) -> Answer:
-    """Moments and quantiles."""
+def answer_from_draws(draws: np.ndarray) -> Answer:
+    """Moments and quantiles of draws."""
     low, high = np.quantile(draws, [0.025, 0.975])
     return Answer(float(draws.mean()), float(draws.std(ddof=1)), float(low), float(high))
 
@@ -153,31 +154,31 @@ def exact(
     logs = problem.logs
     chain = sweeps(problem.model, logs.contexts, logs.actions, logs.rewards, n_chains=N_CHAINS, rng=rng)
     kept, values = islice(chain, N_WARMUP, N_WARMUP + n_sweeps, THIN), Values(logs.contexts, tables)
-    found = np.stack([values(draw.action_weights) for draw in kept], axis=-1)
-    return {name: found[:, number] for number, name in enumerate(tables)}
+    drawn = np.stack([values(draw.action_weights) for draw in kept], axis=-1)
+    return {name: drawn[:, number] for number, name in enumerate(tables)}
 
 
 def approximate_answers(
     problem: Problem, fitted: dict[str, ma.RewardPosterior], tables: dict[str, np.ndarray], rng: np.random.Generator
 ) -> Iterator[tuple[tuple[str, str], Answer]]:
-    """What each treatment says of each policy, with its name."""
+    """The answer of each treatment for each policy, with their names."""
     x = problem.logs.contexts
     for treatment, posterior in fitted.items():
         for expected in ("quadrature", "probit"):
-            judge = replace(posterior, likelihood=ma.Bernoulli(posterior.likelihood.treatment, expected))
+            treated = replace(posterior, likelihood=ma.Bernoulli(posterior.likelihood.treatment, expected))
             name = treatment if expected == "quadrature" else f"{treatment}, probit"
             for policy, table in tables.items():
-                found = judge.value(ma.TablePolicy(table), x)
-                interval = found.interval(0.95, of="contexts")
-                yield (policy, name), Answer(found.value, found.posterior_std or 0.0, *interval)
+                estimate = treated.value(ma.TablePolicy(table), x)
+                interval = estimate.interval(0.95, of="contexts")
+                yield (policy, name), Answer(estimate.value, estimate.posterior_std or 0.0, *interval)
     theta, values = fitted["variational"].weights.sample(rng, 2000), Values(x, tables)
     drawn = np.concatenate([values(part) for part in np.array_split(theta, 500)])
     for number, policy in enumerate(tables):
-        yield (policy, "variational, draws"), of_draws(drawn[:, number])
+        yield (policy, "variational, draws"), answer_from_draws(drawn[:, number])
 
 
-def one_problem(rng: np.random.Generator, rate: float, n_sweeps: int) -> Result:
-    """Draw, fit, sample, compare."""
+def run_problem(rng: np.random.Generator, rate: float, n_sweeps: int) -> Result:
+    """Draw a problem, fit it, sample its posterior, and compare the answers."""
     world_rng, policy_rng, draw_rng, chain_rng = split(rng, "world", "policy", "draws", "chains")
     problem = draw_problem(rate, world_rng)
     fitted = {name: ma.fit(problem.logs, problem.prior, ma.Bernoulli(name, "quadrature")) for name in TREATMENTS}
@@ -186,7 +187,7 @@ def one_problem(rng: np.random.Generator, rate: float, n_sweeps: int) -> Result:
     truth = {name: float((table * rewards).sum(axis=1).mean()) for name, table in tables.items()}
     answers = dict(approximate_answers(problem, fitted, tables, draw_rng))
     draws = exact(problem, tables, n_sweeps, chain_rng)
-    answers |= {(policy, EXACT): of_draws(found) for policy, found in draws.items()}
+    answers |= {(policy, EXACT): answer_from_draws(values) for policy, values in draws.items()}
     return Result(
         truth,
         answers,
@@ -202,13 +203,13 @@ METHODS = (
     EXACT, "variational", "variational, draws", "variational, probit", "laplace", "laplace, probit", "paper",
     "paper, probit",
 )  # fmt: skip
-JUDGED = ("variational", "variational, draws", "variational, probit")
+REQUIRED = ("variational", "variational, draws", "variational, probit")
 
 
 def run(rate: float, n_problems: int, seed: int, n_sweeps: int = 1200, processes: int = 1) -> list[Result]:
-    """All problems of a click rate."""
+    """The results of all problems with a click rate."""
     rngs = np.random.default_rng([seed, round(rate * 1e6)]).spawn(n_problems)
-    work = partial(one_problem, rate=rate, n_sweeps=n_sweeps)
+    work = partial(run_problem, rate=rate, n_sweeps=n_sweeps)
     if processes == 1:
         return [work(rng) for rng in rngs]
     with ProcessPoolExecutor(processes) as pool:
@@ -216,7 +217,7 @@ def run(rate: float, n_problems: int, seed: int, n_sweeps: int = 1200, processes
 
 
 class Row(NamedTuple):
-    """What a table says of a treatment; a mean and its standard error where there are two numbers."""
+    """A table row for a treatment; a mean and its standard error where there are two numbers."""
 
     bias: tuple[float, float]
     scaled_bias: tuple[float, float]
@@ -225,7 +226,7 @@ class Row(NamedTuple):
 
 
 def summary(results: list[Result], policy: str, method: str) -> Row:
-    """Over all problems."""
+    """The table row of a method for a policy, over all problems."""
     mean, std = np.array([result.answers[policy, method][:2] for result in results]).T
     error = mean - np.array([result.truth[policy] for result in results])
     coverage = float(np.mean([covers(result, policy, method) for result in results]))
@@ -233,7 +234,7 @@ def summary(results: list[Result], policy: str, method: str) -> Row:
 
 
 def covers(result: Result, policy: str, method: str) -> bool:
-    """Whether the 95 % interval holds the truth."""
+    """Whether the 95 % interval contains the truth."""
     answer = result.answers[policy, method]
     return answer.low <= result.truth[policy] <= answer.high
 
@@ -259,9 +260,7 @@ def print_tables(rate: float, results: list[Result]) -> None:
     for policy in POLICIES:
         value = np.mean([result.truth[policy] for result in results])
         print(f"\n{policy} policy, mean value {value:.4f}")
-        print(
-            f"{'treatment':<20} {'bias':>19} {'bias / std':>15} {'RMSE':>8} {'covers':>7}   beside the exact posterior:"
-        )
+        print(f"{'treatment':<20} {'bias':>19} {'bias / std':>15} {'RMSE':>8} {'covers':>7}   vs the exact posterior:")
         print(f"{'':<20} {'':>19} {'':>15} {'':>8} {'':>7} {'mean':>7} {'|mean| 50, 95 %':>16} {'std 5, 50, 95 %':>20}")
         for method in METHODS:
             row = summary(results, policy, method)
@@ -277,7 +276,7 @@ def print_tables(rate: float, results: list[Result]) -> None:
 
 
 class Verdict(NamedTuple):
-    """The requirement: bias in posterior standard deviations, coverage less that of the sampler and its error."""
+    """The requirement: bias in posterior standard deviations, coverage minus that of the sampler, and its error."""
 
     bias: float
     gap: float
@@ -285,12 +284,12 @@ class Verdict(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Bias below 0.2, coverage at most 3 points below."""
+        """Whether the bias is below 0.2 and the coverage at most 3 points below the sampler's."""
         return abs(self.bias) < 0.2 and self.gap >= -0.03
 
 
 def requirement(results: list[Result], policy: str, method: str) -> Verdict:
-    """Paired: both intervals on the same problems."""
+    """The verdict on a method, paired: both intervals on the same problems."""
     gap = [float(covers(result, policy, method)) - covers(result, policy, EXACT) for result in results]
     return Verdict(summary(results, policy, method).scaled_bias[0], *_mean(np.array(gap)))
 
@@ -307,10 +306,10 @@ def main() -> None:
     for rate in args.rates:
         results = run(rate, args.problems, args.seed, args.sweeps, args.processes)
         print_tables(rate, results)
-        for policy, method in product(POLICIES, JUDGED):
-            bias, gap, error = found = requirement(results, policy, method)
+        for policy, method in product(POLICIES, REQUIRED):
+            bias, gap, error = verdict = requirement(results, policy, method)
             line = f"{rate:>5.0%}  {policy:<8} {method:<20} {bias:>+6.2f} {gap:>+7.1%} ± {error:<5.1%}"
-            verdicts.append(f"{line} {'holds' if found.holds else 'FAILS'}")
+            verdicts.append(f"{line} {'holds' if verdict.holds else 'FAILS'}")
     print("\nrequired: |bias| < 0.2 posterior std, coverage at most 3 points below the sampler's on the same problems")
     print(" rate  policy   treatment              bias     gap")
     print("\n".join(verdicts))

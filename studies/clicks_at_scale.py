@@ -1,6 +1,6 @@
 """Clicks at scale: K = 100,000 actions, n = 1,000,000 rounds, d = 10, a click rate of about 2 %.
 
-Prints what a Gaussian fit and a variational fit take, by step, and the peak memory of the process.
+Prints the time of a Gaussian and of a variational fit, per step, and the peak memory of the process.
 
     python studies/clicks_at_scale.py [--actions K] [--rounds N]
 """
@@ -40,8 +40,8 @@ def main() -> None:
         posterior = ma.fit(logs, prior, ma.Bernoulli())
     steps = len(posterior.trace)
     each = (time.process_time() - began) / steps
-    print(f"    {steps - 1} steps, {each:.2f} s CPU a solve; converged: {posterior.converged}")
-    with Step("value of what runs now on 10,000 contexts"):
+    print(f"    {steps - 1} steps, {each:.2f} s CPU per solve; converged: {posterior.converged}")
+    with Step("value of the current policy on 10,000 contexts"):
         value = posterior.value(ma.Logged(logs.take(slice(0, 10_000))), contexts[:10_000])
     print(f"    {value}, true {chance[:10_000].mean():.5f}")
     with Step("greedy actions for 1,000 contexts"):

@@ -1,9 +1,9 @@
-"""Do 95 % intervals hold what they promise? Worlds drawn from the prior, logged, fitted, and compared with their truth.
+"""Do 95 % intervals cover 95 %? Worlds are drawn from the prior, logged, fitted, and compared with their truth.
 
 Every problem has its own numbers of actions, features, latent dimensions and rounds, its own mixing (dense, or category
 effects) and scales. For the greedy, pessimistic, uniform, softmax and logged policies, and for greedy minus logged:
-the share of intervals from `posterior_std` that hold the value on the given contexts (should be 93.5 to 96.5 %), and of
-those from `std` that hold the value in the population (should be at least 94 %).
+the share of intervals from `posterior_std` that contain the value on the given contexts (should be 93.5 to 96.5 %), and
+of those from `std` that contain the value in the population (should be at least 94 %).
 
     python studies/interval_coverage.py [--problems 2000] [--seed 0]
 """
@@ -19,11 +19,11 @@ from manyarms._base.rng import split
 from manyarms.datasets import LinearEnvironment
 
 POPULATION = 20_000
-"""Fresh contexts that stand for the population: so many that their own error hardly counts."""
+"""Fresh contexts that represent the population: so many that their own error is negligible."""
 
 
 def draw_prior(rng: np.random.Generator) -> tuple[ma.HierarchicalGaussian, float]:
-    """A prior of random size, structure and scale, and a noise."""
+    """A prior of random size, structure and scale, and a noise standard deviation."""
     n_actions, dim, noise_std = int(rng.integers(2, 80)), int(rng.integers(1, 6)), float(rng.uniform(0.3, 2.0))
     if rng.random() < 0.5:
         latent_dim = int(rng.integers(0, 6))
@@ -37,8 +37,8 @@ def draw_prior(rng: np.random.Generator) -> tuple[ma.HierarchicalGaussian, float
     return prior, noise_std
 
 
-def one_problem(rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
-    """For each quantity: does the interval for the contexts cover, does that for the population?"""
+def run_problem(rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
+    """For each quantity, whether the interval for the contexts covers, and whether that for the population does."""
     prior_rng, world_rng, log_rng, test_rng = split(rng, "prior", "world", "log", "test")
     prior, noise_std = draw_prior(prior_rng)
     centre = prior_rng.normal(size=prior.dim)
@@ -56,30 +56,30 @@ def one_problem(rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
         "uniform": uniform,
         "logged": logged,
     }
-    found: dict[str, tuple[bool, bool]] = {}
+    coverage: dict[str, tuple[bool, bool]] = {}
     truth: dict[str, tuple[float, float]] = {}
     for name, policy in policies.items():
-        # What was logged came from the uniform policy: that is its rule in the population.
+        # The log came from the uniform policy: in the population, that is the logged policy.
         everywhere = uniform if policy is logged else policy
         truth[name] = world.value(policy, logs.contexts), world.value(everywhere, population)
-        found[name] = covers(posterior.value(policy, logs.contexts), *truth[name])
+        coverage[name] = covers(posterior.value(policy, logs.contexts), *truth[name])
     gain = posterior.difference(policies["greedy"], logged, logs.contexts)
-    found["greedy - logged"] = covers(gain, *np.subtract(truth["greedy"], truth["logged"]))
-    return found
+    coverage["greedy - logged"] = covers(gain, *np.subtract(truth["greedy"], truth["logged"]))
+    return coverage
 
 
 def covers(estimate: ma.Estimate, on_contexts: float, in_population: float) -> tuple[bool, bool]:
-    """Whether the two 95 % intervals hold the two truths."""
+    """Whether each of the two 95 % intervals contains its true value."""
     low, high = estimate.interval(0.95, of="contexts")
     wide_low, wide_high = estimate.interval(0.95)
-    # A noiseless certainty (zero width) is right when it is right to rounding.
+    # An interval of zero width (no noise) covers when it is right up to rounding.
     slack = 1e-9 * (1 + abs(on_contexts))
     return low - slack <= on_contexts <= high + slack, wide_low <= in_population <= wide_high
 
 
 def run(n_problems: int, seed: int) -> dict[str, tuple[float, float]]:
     """Coverage of each quantity over all problems: (on the contexts, in the population)."""
-    results = [one_problem(rng) for rng in np.random.default_rng(seed).spawn(n_problems)]
+    results = [run_problem(rng) for rng in np.random.default_rng(seed).spawn(n_problems)]
     shares = {name: np.mean([result[name] for result in results], axis=0) for name in results[0]}
     return {name: (float(share[0]), float(share[1])) for name, share in shares.items()}
 

@@ -33,7 +33,7 @@ def main() -> None:
         contexts, actions = rng.normal(size=(n, d)), rng.integers(0, k, n)
         rewards = np.einsum("nd,nd->n", contexts, effects[category[actions]]) + rng.normal(size=n)
         logs = ma.LoggedData(contexts, actions, rewards, n_actions=k)
-    with Step("prior: mixed effects, one category an action"):
+    with Step("prior: mixed effects, one category per action"):
         prior = ma.priors.from_categories(category, dim=d, action_std=0.5)
     with Step("fit"):
         posterior = ma.fit(logs, prior, ma.Gaussian(noise_std=1.0))
@@ -46,7 +46,7 @@ def main() -> None:
         greedy.actions(candidates)
     with Step("ten best actions for 1,000 contexts"):
         greedy.top_k(candidates, 10)
-    with Step("value of what runs now and of uniform on all logged contexts"):
+    with Step("value of the current policy and of uniform on all contexts"):
         for policy in (ma.Logged(logs), ma.Uniform(k)):
             posterior.value(policy, contexts)
     with Step("value of greedy on 1,000 contexts"):

@@ -1,13 +1,13 @@
-"""Priors learned from logs: are they as uncertain as they say, and do values judged under them keep their promise?
+"""Priors learned from logs: are their standard errors right, and do intervals of values under them cover?
 
     python studies/learned_priors.py                 both tables (minutes)
     python studies/learned_priors.py --sets 20       a quick look
 
 First: data sets drawn from a known prior (200 seen actions in 20 categories, d = 4, 2,000 rounds). The z-score of a
-learned log standard deviation is its distance from the truth over its own standard error.
+learned log standard deviation is its distance from the truth divided by its own standard error.
 
-Second: catalogs half of which was never shown, so that the prior decides much of a value. How often do 95 % intervals
-hold the true value, with what was learned taken for certain (plug-in) and with its uncertainty mixed in?
+Second: catalogs of which half was never shown, so that the prior decides much of a value. It prints how often 95 %
+intervals contain the true value, with the learned prior treated as certain (plug-in) and averaged over its uncertainty.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _contexts(dim: int):
 
 
 def z_scores(n_sets: int, seed: int) -> dict[str, np.ndarray]:
-    """z of every learned standard deviation in every data set."""
-    found: dict[str, list[float]] = {name: [] for name in TRUE_STDS}
+    """The z-score of every learned standard deviation in every data set."""
+    scores: dict[str, list[float]] = {name: [] for name in TRUE_STDS}
     for rng in np.random.default_rng(seed).spawn(n_sets):
         world_rng, log_rng = split(rng, "world", "log")
         world, start = draw_world(200, 20, 4, world_rng)
@@ -54,13 +54,13 @@ def z_scores(n_sets: int, seed: int) -> dict[str, np.ndarray]:
         for parameter in learned.parameters:
             if parameter.name in TRUE_STDS and parameter.error is not None:
                 z = np.log(parameter.value / TRUE_STDS[parameter.name]) / parameter.error
-                found[parameter.name].append(float(z))
-    return {name: np.array(values) for name, values in found.items()}
+                scores[parameter.name].append(float(z))
+    return {name: np.array(values) for name, values in scores.items()}
 
 
 def coverage(n_seen: int, n_sets: int, seed: int) -> tuple[dict[str, tuple[float, float]], int]:
-    """Share of intervals that hold the true value on the given contexts, (plug-in, mixed in); and how many warn."""
-    held: dict[str, list[tuple[bool, bool]]] = {"uniform": [], "greedy": [], "greedy - uniform": []}
+    """Coverage of the true value on the given contexts, (plug-in, averaged), and the number of warnings."""
+    covered: dict[str, list[tuple[bool, bool]]] = {"uniform": [], "greedy": [], "greedy - uniform": []}
     warned = 0
     for rng in np.random.default_rng(seed).spawn(n_sets):
         world_rng, log_rng, draw_rng, test_rng = split(rng, "world", "log", "draws", "test")
@@ -74,19 +74,21 @@ def coverage(n_seen: int, n_sets: int, seed: int) -> tuple[dict[str, tuple[float
         values = {"uniform": world.value(uniform, contexts), "greedy": world.value(greedy, contexts)}
         values["greedy - uniform"] = values["greedy"] - values["uniform"]
         for name, truth in values.items():
-            plain, mixed = (_judge(judge, name, uniform, greedy, contexts) for judge in (learned.posterior, averaged))
-            held[name].append((_holds(plain, truth), _holds(mixed, truth)))
+            plain, mixed = (
+                _estimate(posterior, name, uniform, greedy, contexts) for posterior in (learned.posterior, averaged)
+            )
+            covered[name].append((_covers(plain, truth), _covers(mixed, truth)))
             warned += name == "uniform" and any("hardly" in text for text in mixed.warnings)
-    return {name: tuple(np.mean(pairs, axis=0)) for name, pairs in held.items()}, warned
+    return {name: tuple(np.mean(pairs, axis=0)) for name, pairs in covered.items()}, warned
 
 
-def _judge(judge, name: str, uniform: ma.Policy, greedy: ma.Policy, contexts: np.ndarray) -> ma.Estimate:
+def _estimate(posterior, name: str, uniform: ma.Policy, greedy: ma.Policy, contexts: np.ndarray) -> ma.Estimate:
     if name == "greedy - uniform":
-        return judge.difference(greedy, uniform, contexts)
-    return judge.value(uniform if name == "uniform" else greedy, contexts)
+        return posterior.difference(greedy, uniform, contexts)
+    return posterior.value(uniform if name == "uniform" else greedy, contexts)
 
 
-def _holds(estimate: ma.Estimate, truth: float) -> bool:
+def _covers(estimate: ma.Estimate, truth: float) -> bool:
     low, high = estimate.interval(of="contexts")
     return bool(low <= truth <= high)
 
@@ -102,13 +104,11 @@ def main() -> None:
         print(f"  {name:<14} mean {z.mean():+.3f}   standard deviation {z.std(ddof=1):.3f}")
 
     error = 100 * np.sqrt(0.95 * 0.05 / (2 * args.sets))
-    print(
-        f"\nshare of 95 % intervals that hold the true value, {2 * args.sets} data sets (standard error {error:.1f} %)"
-    )
-    print(f"  {'seen actions':<14}{'value of':<18}{'plug-in':>10}{'mixed in':>10}")
+    print(f"\ncoverage of the true value by 95 % intervals, {2 * args.sets} data sets (standard error {error:.1f} %)")
+    print(f"  {'seen actions':<14}{'value of':<18}{'plug-in':>10}{'averaged':>10}")
     for n_seen in (5, 20, 50, 200):
-        found, warned = coverage(n_seen, 2 * args.sets, args.seed + n_seen)
-        for name, (plain, mixed) in found.items():
+        shares, warned = coverage(n_seen, 2 * args.sets, args.seed + n_seen)
+        for name, (plain, mixed) in shares.items():
             print(f"  {n_seen:<14}{name:<18}{100 * plain:>9.1f}%{100 * mixed:>9.1f}%")
         print(f"  {'':<14}warned in {warned} of {2 * args.sets}")
 

@@ -1,4 +1,4 @@
-"""An exact sampler of the click model, to judge approximations by; it shares no code with the library.
+"""An exact sampler of the click model, to compare approximations with; it shares no code with the library.
 
 ψ ~ N(μ, Σ), θ_a | ψ ~ N(W_a ψ + c_a, Σ_a), r_i ~ Ber(g(η_i)) with η_i = x_iᵀ θ_{a_i} and g(η) = 1 / (1 + e⁻η). Every
 round has a Polya-Gamma variable ω_i ~ PG(1, 0) with p(r_i | η_i) = E exp((r_i - ½) η_i - ω_i η_i² / 2) / 2. Given all ω
@@ -52,7 +52,7 @@ def sweeps(
         contexts: (n, d).
         actions: (n,) below K.
         rewards: (n,) of 0 and 1.
-        n_chains: How many chains run side by side.
+        n_chains: The number of chains that run side by side.
         rng: A NumPy generator.
     """
     solve = _Conditional(model, contexts, actions, rewards)
@@ -93,16 +93,16 @@ class _Conditional:
         Q[:, self.seen] += np.add.reduceat(omega[:, :, None, None] * self._outer, self._starts, axis=1)
         # θ integrated out: ∫ N(θ; m, P⁻¹) exp(Bᵀ θ - θᵀ G θ / 2) dθ ∝ exp(½ (P m + B)ᵀ Q⁻¹ (P m + B) - ½ mᵀ P m).
         share = np.linalg.solve(Q, np.broadcast_to(P, Q.shape))
-        held = P - P @ share
-        pull = np.einsum("cked,ke->ckd", share, B) - np.einsum("ckde,ke->ckd", held, c)
-        latent = self._draw_latent(held, pull, rng)
+        kept = P - P @ share
+        pull = np.einsum("cked,ke->ckd", share, B) - np.einsum("ckde,ke->ckd", kept, c)
+        latent = self._draw_latent(kept, pull, rng)
         linear = np.einsum("kde,cke->ckd", P, self.centre(latent)) + B
         return Draw(latent, _draw_gaussian(Q, linear, rng))
 
-    def _draw_latent(self, held: Array, pull: Array, rng: np.random.Generator) -> Array:
-        """ψ | ω ∝ N(μ, Σ) exp(Σ_a (W_a ψ)ᵀ pull_a - ½ (W_a ψ)ᵀ held_a (W_a ψ))."""
-        W, chains = self._flat_mixing, len(held)
-        precision = self._latent_prec + W.T @ (held @ self.model.mixing).reshape(chains, *W.shape)
+    def _draw_latent(self, kept: Array, pull: Array, rng: np.random.Generator) -> Array:
+        """ψ | ω ∝ N(μ, Σ) exp(Σ_a (W_a ψ)ᵀ pull_a - ½ (W_a ψ)ᵀ kept_a (W_a ψ))."""
+        W, chains = self._flat_mixing, len(kept)
+        precision = self._latent_prec + W.T @ (kept @ self.model.mixing).reshape(chains, *W.shape)
         linear = self._latent_prec @ self.model.latent_mean + pull.reshape(chains, -1) @ W
         return _draw_gaussian(precision, linear, rng)
 
@@ -124,7 +124,7 @@ def r_hat(draws: Array) -> float:
 
 
 def effective_size(draws: Array) -> float:
-    """How many independent draws the mean of these, (chains, n), is worth (Geyer's initial monotone sequence)."""
+    """The effective sample size of draws (chains, n), by Geyer's initial monotone sequence."""
     halves = _halves(draws)
     m, n = halves.shape
     centred = halves - halves.mean(axis=1, keepdims=True)
@@ -135,7 +135,7 @@ def effective_size(draws: Array) -> float:
     correlation = 1.0 - (within - cov * n / (n - 1)) / total
     correlation[0] = 1.0
     pairs = correlation[: n - n % 2].reshape(-1, 2).sum(axis=1)
-    # Sums of two neighbours are positive and fall in theory; what is below zero or rises again is noise.
+    # In theory, sums of two neighbours are positive and decrease; values below zero or rising again are noise.
     stop = int(np.argmax(pairs <= 0)) if (pairs <= 0).any() else len(pairs)
     time = 2.0 * np.minimum.accumulate(pairs[:stop]).sum() - 1.0
     return float(m * n / max(time, 1.0 / np.log10(m * n)))

@@ -4,14 +4,14 @@
     python studies/real_priors.py movielens-halves DATA      prior from one half of the ratings, truth from the other
     python studies/real_priors.py jester DATA                DATA: the folder or the Parquet file
 
-MovieLens: users and movies are the two sides of a rank-5 factorisation, rewards N(xᵀθ_a, 1), 1,000 movies an instance,
-uniform logging; the figure is the value of the greedy policy over that of the best one. The Gaussian mixture of the
-paper is fitted to the movie vectors, which are the true weights: it knows the answer up to its own coarseness, and its
-line without any data shows how much of it. Jester: contexts from half of the jokes, actions are the other half, rewards
-the real ratings; the mixture is fitted to regression weights of 100 users who appear nowhere else; the figure is the
-mean rating on test users.
+MovieLens: users and movies are the two sides of a rank-5 factorisation, rewards N(xᵀθ_a, 1), 1,000 movies per instance,
+uniform logging. The score is the value of the greedy policy divided by that of the best one. The Gaussian mixture of
+the paper is fitted to the movie vectors, which are the true weights: it knows the answer up to its own coarseness, and
+its row without any data shows how much of it. Jester: contexts come from half of the jokes, the other half are the
+actions, and rewards are the real ratings. The mixture is fitted to regression weights of 100 users who appear nowhere
+else. The score is the mean rating on test users.
 
-Each method is paired with the others on the same worlds and logs. `picked` is how often `compare_priors` puts a prior
+Each method is paired with the others on the same worlds and logs. `picked` is how often `compare_priors` ranks a prior
 first by its held-out score.
 """
 
@@ -34,7 +34,7 @@ ROUNDS = (100, 500, 1000, 2000, 5000, 10_000)
 
 @dataclass(frozen=True)
 class World:
-    """What both data sets have in common."""
+    """An instance of either data set."""
 
     log: Callable[[int, np.random.Generator], ma.LoggedData]
     score: Callable[[ma.Policy], float]
@@ -83,7 +83,7 @@ def jester(path: str) -> Callable[[np.random.Generator], World]:
 
 
 def given_priors(world: World, rng: np.random.Generator) -> dict[str, ma.HierarchicalGaussian]:
-    """The priors that are there before any logs."""
+    """The priors that exist before any logs."""
     mixture_seed = int(rng.integers(2**32))
     mixture, own = (
         ma.priors.from_embeddings(world.vectors, 5, action_variance=form, rng=np.random.default_rng(mixture_seed))
@@ -103,24 +103,24 @@ def learned_priors(world: World, logs: ma.LoggedData) -> dict[str, ma.LearnedPri
     }
 
 
-def instance(world: World, rng: np.random.Generator, rounds: tuple[int, ...]) -> dict[tuple[int, str], float]:
-    """One world, logged at every size."""
+def run_instance(world: World, rng: np.random.Generator, rounds: tuple[int, ...]) -> dict[tuple[int, str], float]:
+    """The scores on one world, logged at every size."""
     prior_rng, *log_rngs = split(rng, "prior", *(str(n) for n in rounds))
     given, noise = given_priors(world, prior_rng), ma.Gaussian(world.noise_std)
-    found: dict[tuple[int, str], float] = {}
+    scores: dict[tuple[int, str], float] = {}
     for n, log_rng in zip(rounds, log_rngs, strict=True):
         logs = world.log(n, log_rng)
         learned = learned_priors(world, logs)
         nothing = logs.take(slice(0, 0))
-        found[n, "mixture, no data"] = world.score(ma.Greedy(ma.fit(nothing, given["mixture"], noise)))
+        scores[n, "mixture, no data"] = world.score(ma.Greedy(ma.fit(nothing, given["mixture"], noise)))
         for name, prior in given.items():
-            found[n, name] = world.score(ma.Greedy(ma.fit(logs, prior, noise)))
+            scores[n, name] = world.score(ma.Greedy(ma.fit(logs, prior, noise)))
         for name, prior in learned.items():
-            found[n, name] = world.score(ma.Greedy(prior.posterior))
+            scores[n, name] = world.score(ma.Greedy(prior.posterior))
         table = ma.compare_priors(logs, {**given, **learned}, noise)
         for name in (*given, *learned):
-            found[n, "picked " + name] = float(table.best == name)
-    return found
+            scores[n, "picked " + name] = float(table.best == name)
+    return scores
 
 
 def report(runs: dict[tuple[int, str], list[float]], rounds: tuple[int, ...]) -> None:
@@ -158,7 +158,7 @@ def main() -> None:
     runs = defaultdict[tuple[int, str], list[float]](list)
     for number, rng in enumerate(rngs, start=1):
         world_rng, run_rng = split(rng, "world", "run")
-        for key, value in instance(draw(world_rng), run_rng, rounds).items():
+        for key, value in run_instance(draw(world_rng), run_rng, rounds).items():
             runs[key].append(value)
         print(f"{number} of {args.instances}", file=sys.stderr, end="\r")
     print(f"{args.which}, {args.instances} instances, seed {args.seed}: mean ± standard error")

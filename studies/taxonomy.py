@@ -1,8 +1,8 @@
 """A deep taxonomy on one machine: 3 levels, 20,000 nodes, 200,000 actions, d = 8, solved along the tree.
 
 A dense latent matrix would have 160,000 rows and take 205 GB. Prints the seconds of each step and the peak memory of
-the process; then the same with half and a quarter of the nodes, each in a process of its own, so that what grows with
-the nodes can be seen.
+the process. It then does so for half and a quarter of the nodes, each in a process of its own, which shows how the
+cost grows with the number of nodes.
 
     python studies/taxonomy.py [--actions K] [--rounds N] [--nodes M] [--learn]
 """

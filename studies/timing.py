@@ -1,4 +1,4 @@
-"""Seconds and memory of a block of code, for the studies of scale."""
+"""Time and memory of a block of code, for the studies of scale."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 
 class Step(AbstractContextManager["Step", None]):
-    """Prints what a block of code took."""
+    """Prints the time of a block of code, and the peak memory so far."""
 
     def __init__(self, name: str):
         self.name = name

@@ -80,15 +80,16 @@ from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy as Nonline
 from manyarms.nonlinear.sample_posterior import sample_posterior as sample_posterior
 from manyarms.policies.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
 from manyarms.policies.greedy import Greedy as Greedy
-from manyarms.policies.linear_softmax import LinearSoftmax as LinearSoftmax
 from manyarms.policies.logged import Logged as Logged
 from manyarms.policies.pessimistic import Pessimistic as Pessimistic
+from manyarms.policies.softmax import LinearSoftmax as LinearSoftmax
 from manyarms.policies.softmax import Softmax as Softmax
 from manyarms.policies.table import TablePolicy as TablePolicy
 from manyarms.policies.table import Uniform as Uniform
 from manyarms.policies.thompson import Thompson as Thompson
 from manyarms.posterior.fit import fit as fit
 from manyarms.posterior.hurdle_posterior import HurdlePosterior as HurdlePosterior
+from manyarms.posterior.posterior import Posterior as Posterior
 from manyarms.posterior.prior_check import PriorCheck as PriorCheck
 from manyarms.posterior.reward_posterior import RewardPosterior as RewardPosterior
 from manyarms.posterior.sharded_posterior import ShardedPosterior as ShardedPosterior

@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 from manyarms.cli import app
 from manyarms.experiments import Store
 from manyarms.experiments import cell as cells
-from manyarms.experiments import rating_problems as matrices
+from manyarms.experiments import real_data_problems as matrices
 from manyarms.experiments.figure import QUICK
-from manyarms.experiments.paper import figures
-from manyarms.experiments.reproduction import Reproduction
+from manyarms.experiments.reproduction import Reproduction, figures
 
 OWN = """
 import manyarms as ma
@@ -140,7 +139,7 @@ def test_rows_of_a_truncated_file_are_not_mixed_with_those_of_the_whole_one(tmp_
 
 def forgetful(arguments):
     """As a new process would see the data."""
-    for cached in (matrices._jester, cells.world_of, cells.log_of):
+    for cached in (matrices._jester, cells.draw_world, cells.draw_log):
         cached.cache_clear()
     return reproduce(*arguments)
 

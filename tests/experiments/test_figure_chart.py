@@ -11,11 +11,10 @@ from numpy.testing import assert_allclose
 
 from manyarms.experiments import figure_chart as chart
 from manyarms.experiments import method_style as palette
-from manyarms.experiments.cell import Cell, Outcome
+from manyarms.experiments.cell import Cell, Outcome, Table
 from manyarms.experiments.figure import Figure, Panel
-from manyarms.experiments.methods import METHODS, PAPER, WRONG
-from manyarms.experiments.result_table import Table
-from manyarms.experiments.synthetic_world import Synthetic
+from manyarms.experiments.methods import METHODS, MISSPECIFIED, PAPER
+from manyarms.experiments.synthetic_problem import Synthetic
 
 SMALL, LARGE = Synthetic(n_actions=10), Synthetic(n_actions=1000)
 NAMES = tuple(method.name for method in PAPER)
@@ -25,21 +24,21 @@ JUDGING = Figure("judging", "Judging & learning", "", (Panel("K < 11", SMALL, "o
 
 def rows(problem=SMALL, kind="ope", methods=NAMES, rounds=(100, 1000), count=4, values=None, width=None):
     """Results of every combination, drawn at random unless `values` are given, with intervals when `width` is."""
-    rng, found = np.random.default_rng(0), {}
+    rng, results = np.random.default_rng(0), {}
     for method in methods:
         for n in rounds:
             for i in range(count):
                 value = rng.random() if values is None else values[i]
                 low, high = (None, None) if width is None else (value - width, value + width)
-                found[Cell(problem.label, kind, method, n, i)] = Outcome(
+                results[Cell(problem.label, kind, method, n, i)] = Outcome(
                     value, 2.0, low, high, problem.n_actions, 3, 0.0, seconds=0.5 + i, peak_bytes=None
                 )
-    return found
+    return results
 
 
 def saved(figure, results, folder, **options):
     """Every text of the drawn SVG, and its description."""
-    chart.save(chart.draw(figure, Table(results), **options), folder / "drawn")
+    chart.save_chart(chart.draw_chart(figure, Table(results), **options), folder / "drawn")
     root = ElementTree.fromstring((folder / "drawn.svg").read_bytes())
     return [element.text for element in root.iter() if element.text], root.get("aria-label")
 
@@ -53,7 +52,7 @@ def only(points):
 def test_points_are_means_with_standard_errors_over_instances(kind):
     values = np.array([1.0, 2.5, -3.0, 4.0])
     figure = Figure("f", "", "", (Panel("p", SMALL, kind, ("sDM",)),))
-    point = only(chart.aggregate(figure, Table(rows(kind=kind, methods=["sDM"], rounds=[100], values=values))))
+    point = only(chart.mean_points(figure, Table(rows(kind=kind, methods=["sDM"], rounds=[100], values=values))))
     scores = (values - 2) ** 2 if kind == "ope" else values / 2
     assert (point.panel, point.method, point.x, point.count) == ("p", "sDM", 100, 4)
     assert_allclose([point.mean, point.error], [scores.mean(), scores.std(ddof=1) / 2])
@@ -62,7 +61,7 @@ def test_points_are_means_with_standard_errors_over_instances(kind):
 def test_coverage_is_a_share_with_binomial_error_and_leaves_out_methods_without_interval():
     figure = replace(JUDGING, measure="coverage")
     results = rows(methods=["sDM"], rounds=[100], values=[2.0, 2.5, 4.0, 1.5], width=1) | rows(methods=["IPS"])
-    point = only(chart.aggregate(figure, Table(results)))
+    point = only(chart.mean_points(figure, Table(results)))
     assert (point.method, point.mean, point.count) == ("sDM", 0.75, 4)
     assert_allclose(point.error, np.sqrt(0.75 * 0.25 / 4))
 
@@ -72,12 +71,12 @@ def test_times_are_averaged_where_they_are_known():
     results = rows(methods=["sDM"], rounds=[100])
     lost = next(iter(results))
     results[lost] = replace(results[lost], seconds=float("nan"))
-    point = only(chart.aggregate(figure, Table(results)))
+    point = only(chart.mean_points(figure, Table(results)))
     assert_allclose([point.mean, point.error, point.count], [2.5, 1 / np.sqrt(3), 3])
 
 
 def test_a_single_instance_has_no_error_bar():
-    point = only(chart.aggregate(JUDGING, Table(rows(methods=["sDM"], rounds=[100], count=1))))
+    point = only(chart.mean_points(JUDGING, Table(rows(methods=["sDM"], rounds=[100], count=1))))
     assert np.isnan(point.error)
     assert point.ends == (point.mean, point.mean)
 
@@ -86,7 +85,7 @@ def test_actions_run_along_the_axis_and_a_panel_keeps_to_its_own_rounds():
     panels = tuple(Panel(f"K = {p.n_actions}", p, "ope", ("sDM",), rounds=(1000,)) for p in (SMALL, LARGE))
     figure = Figure("f", "", "", panels, axis="n_actions")
     results = rows(SMALL) | rows(LARGE, rounds=(100, 1000, 5000))
-    points = chart.aggregate(figure, Table(results))
+    points = chart.mean_points(figure, Table(results))
     assert [point.x for point in points] == [10, 1000]
     there = np.array([results[Cell(LARGE.label, "ope", "sDM", 1000, i)].value for i in range(4)])
     assert_allclose(points[1].mean, ((there - 2) ** 2).mean())
@@ -141,8 +140,8 @@ def test_scores_that_are_not_finite_are_left_out_of_the_drawing(tmp_path):
 
 
 def test_both_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    drawn = chart.draw(JUDGING, Table(rows(methods=["sDM"])))
-    chart.save(drawn, tmp_path / "k-0.5")
+    drawn = chart.draw_chart(JUDGING, Table(rows(methods=["sDM"])))
+    chart.save_chart(drawn, tmp_path / "k-0.5")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["k-0.5.png", "k-0.5.svg"]
     assert (tmp_path / "k-0.5.svg").read_text(encoding="utf-8").endswith("</svg>")
     assert (tmp_path / "k-0.5.png").read_bytes().startswith(b"\x89PNG")
@@ -153,7 +152,7 @@ def test_both_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
     monkeypatch.setattr("manyarms._base.files.sync", full)
     with pytest.raises(OSError, match="no space left"):
-        chart.save(chart.draw(JUDGING, Table(rows())), tmp_path / "k-0.5")
+        chart.save_chart(chart.draw_chart(JUDGING, Table(rows())), tmp_path / "k-0.5")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -162,8 +161,8 @@ def test_methods_look_alike_in_all_figures_and_unlike_one_another():
     assert len({(style.colour, style.shape, style.hollow) for style in everything.values()}) == len(everything)
     assert palette.styles(["mine", "IPS"]) == {name: everything[name] for name in ("IPS", "mine")}
     assert everything["sDM"].width == max(style.width for style in everything.values())
-    assert set(METHODS) <= set(palette.KNOWN)
-    for family in WRONG.values():
+    assert set(METHODS) <= set(palette.STYLES)
+    for family in MISSPECIFIED.values():
         assert len({everything[method.name].shape for method in family}) == 1
 
 

@@ -130,7 +130,7 @@ def test_both_parts_of_a_hurdle_are_named(mlflow):
     logs = ma.LoggedData(np.ones((4, 1)), [0, 1, 0, 1], [0.0, 2.0, 3.0, 0.0])
     posterior = ma.fit(logs, ma.priors.independent(2, dim=1), ma.Hurdle())
     found = mlflow.get_run(ma.mlflow.log(posterior=posterior)).data
-    assert found.params["likelihood"] == ", ".join(repr(one) for _, one in posterior.factors)
+    assert found.params["likelihood"] == ", ".join(repr(factor.likelihood) for factor in posterior.factors)
     assert found.params["n_rounds"] == "4"
     assert_allclose(found.metrics["log_evidence"], posterior.log_evidence)
 

@@ -18,7 +18,7 @@ from manyarms.jobs import evaluate, fit_stream, score, update_stream
 from manyarms.logs.log_stream import LogStream
 from manyarms.model_file.load import rebuild
 from manyarms.model_file.save import describe
-from manyarms.posterior.policy_profile import PAIR, Judging, Profiles, RowMoments
+from manyarms.posterior.policy_profile import POLICY_AND_BASELINE, PolicyProfiles, ProfileTask, RowMoments
 
 N, K = 400, 12
 ROLES = {"context": ["age", "city"], "action": "item", "n_actions": K}
@@ -207,11 +207,11 @@ def test_moments_of_parts_are_those_of_all_rows_however_far_from_zero(grouped):
 def test_what_a_pass_has_found_travels_without_pickle_and_holds_no_row(folder):
     stream, logs, posterior = opened(folder, "hurdle", **CROWD)
     both = {"policy": ma.Greedy(posterior), "baseline": ma.Logged(stream)}
-    task = Judging(posterior, both, PAIR)
+    task = ProfileTask(posterior, both, POLICY_AND_BASELINE)
     found = LOCAL.total(stream, task)
     model, arrays = describe(found)
-    again = rebuild(model, arrays, {kind.saved_as: kind for kind in (Profiles, RowMoments, FeatureMass)})
-    assert_same_estimate(posterior.judged(again), posterior.judged(found), 0.0)
+    again = rebuild(model, arrays, {kind.saved_as: kind for kind in (PolicyProfiles, RowMoments, FeatureMass)})
+    assert_same_estimate(posterior.estimate(again), posterior.estimate(found), 0.0)
     largest = max(K, len(np.unique(logs.groups)))
     assert len(logs) > 2 * largest and all(len(array) <= largest for array in arrays)
     # The same rounds a hundred times leave the same means, and no more behind.

@@ -493,7 +493,7 @@ def bad_calls():
         "a batch of nothing": (lambda: learners.Adam(batch_size=0), errors.InputError, "at least 1"),
         "a policy of another size": (
             lambda: ips.objective(random_policy(n_actions=4), logs), errors.ShapeError, "4 actions"),
-        "weights without actions": (lambda: ma.LinearSoftmax(np.ones((0, 2))), errors.ShapeError, "a row an"),
+        "weights without actions": (lambda: ma.LinearSoftmax(np.ones((0, 2))), errors.ShapeError, "one row per action"),
         "weights that are not numbers": (
             lambda: ma.LinearSoftmax([[np.nan]]), errors.NonFiniteError, "finite"),
         "no prior": (lambda: ma.DMLearner(0.1), errors.DataTypeError, "float"),

@@ -86,9 +86,9 @@ def test_effective_size_of_an_autoregression_and_r_hat_of_chains_that_disagree()
 @pytest.mark.parametrize("rate", [0.01, 0.05, 0.2])
 def test_variational_is_near_the_exact_posterior_where_others_are_not(rate):
     """In units of the exact standard deviation; 0.15 is four standard errors of the sampler's mean or so."""
-    from clicks import POLICIES, distances, one_problem
+    from clicks import POLICIES, distances, run_problem
 
-    results = [one_problem(np.random.default_rng(5), rate, n_sweeps=1200)]
+    results = [run_problem(np.random.default_rng(5), rate, n_sweeps=1200)]
     assert results[0].worst_r_hat < 1.05
     for policy in POLICIES:
         shift, ratio = distances(results, policy, "variational")

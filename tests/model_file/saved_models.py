@@ -44,7 +44,7 @@ def of_judge(posterior, x):
     actions = np.arange(len(x)) % posterior.n_actions
     return dict(
         repr=repr(posterior), evidence=posterior.log_evidence, learned_from=posterior.learned_from,
-        warnings=posterior.all_warnings, converged=posterior.converged, rewards=posterior.expected_reward(x),
+        warnings=posterior.warnings, converged=posterior.converged, rewards=posterior.expected_reward(x),
         stds=posterior.reward_std(x, actions), value=posterior.value(greedy, x), uniform=posterior.value(uniform, x),
         difference=posterior.difference(greedy, uniform, x), top=greedy.top_k(x, 3),
         drawn=posterior.value_draws(greedy, x, n_draws=4, rng=np.random.default_rng(5)),

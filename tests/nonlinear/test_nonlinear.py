@@ -119,7 +119,7 @@ def test_linear_functions_give_the_linear_posterior_in_one_step(form):
     assert_same(got, problem.fit())
     assert len(got.trace) <= 2
     assert got.converged
-    assert not got.warnings
+    assert not got.fit_warnings
 
 
 def test_linear_functions_give_the_linear_posterior_with_differences_for_a_jacobian():
@@ -387,7 +387,7 @@ def test_several_starts_keep_the_best_mode_and_tell_of_others():
     assert low.latent_mode[0] < 0 < both.latent_mode[0]
     assert both.trace[-1] == both.mode_objectives[0] > both.mode_objectives[1] == low.trace[-1]
     assert "1 of 2 starts ended at other modes" in both.warnings[0]
-    assert not low.warnings
+    assert not low.fit_warnings
 
 
 def test_a_climb_that_stops_early_says_so():

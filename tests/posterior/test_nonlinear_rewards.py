@@ -210,8 +210,6 @@ def test_a_hurdle_is_a_product_of_two_posteriors():
     mean = drawn.posterior_shape.draws.mean()
     assert mean == pytest.approx(got.value, abs=4 * got.posterior_std / np.sqrt(2000))
     assert drawn.posterior_std == pytest.approx(got.posterior_std, rel=0.15)
-    with pytest.raises(InputError, match="hurdle has two"):
-        ma.Pessimistic(posterior)
 
 
 @pytest.mark.parametrize("likelihood", [ma.Bernoulli(), ma.Poisson(), ma.StudentT(1.0)], ids=str)

@@ -36,7 +36,7 @@ class Bench:
         rng: For policies that draw.
     """
 
-    posterior: ma.RewardPosterior | ma.HurdlePosterior | None
+    posterior: ma.Posterior | None
     stream: ma.LogStream
     drawn: jobs.RoundSample
     chosen: tuple[str, ...]

@@ -151,7 +151,7 @@ def _run(spec: Spec, seed: int, engine: str) -> tuple[ma.RewardPosterior, dict[s
         posterior, learned = jobs.fit_stream(
             stream, prior, likelihood, learn=told.learn, progress=report.step, engine=open_engine(engine)
         )
-    warnings = [*posterior.all_warnings, *reading_warnings(stream.dropped), *copy_warnings(stream.source)]
+    warnings = [*posterior.warnings, *reading_warnings(stream.dropped), *copy_warnings(stream.source)]
     if spec.likelihood.kind == "gaussian" and jobs.rewards_are_binary(posterior):
         warnings.append("all rewards are 0 or 1, and were taken as Gaussian: for clicks pass --likelihood bernoulli")
     if not posterior.statistics.n_rounds:

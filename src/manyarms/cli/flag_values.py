@@ -42,7 +42,7 @@ def some_of(names: Mapping[str, str]) -> Completer:
 
 def figure_names(incomplete: str) -> list[tuple[str, str]]:
     """Figures of `manyarms reproduce`, with their titles."""
-    from manyarms.experiments.paper import figures  # noqa: PLC0415  slow to import
+    from manyarms.experiments.reproduction import figures  # noqa: PLC0415  slow to import
 
     return [(name, figure.title) for name, figure in figures().items() if name.startswith(incomplete)]
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from manyarms.errors import DataFileError
-from manyarms.experiments.figure import Figure
-from manyarms.experiments.head_to_head import Standing
-from manyarms.experiments.provenance import StaleMethodError, StaleRowsError
+from manyarms.experiments.figure import Figure, HeadToHead
 from manyarms.experiments.reproduction import SOURCES, Reproduction
 
 COLOURS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not run": "dim"}
@@ -43,32 +40,25 @@ def print_figure(figure: Figure, work: Reproduction) -> None:
     console.print(Text(f"{figure.name}: {figure.title}", style="bold"), soft_wrap=True)
     for caveat in work.caveats(figure):
         console.print(Text(f"  {caveat}", style="yellow"), soft_wrap=True)
-    for claim, finding in work.findings(figure):
-        line = Text(f"  {finding.verdict:<{WIDTH}}", style=COLOURS[finding.verdict])
-        line.append(f"{claim.text} ({finding})", style="none")
+    for claim, result in work.test_claims(figure):
+        line = Text(f"  {result.verdict:<{WIDTH}}", style=COLOURS[result.verdict])
+        line.append(f"{claim.text} ({result})", style="none")
         console.print(line, soft_wrap=True)
-    for standing in work.standings(figure):
-        console.print(Text(f"  {_short(standing)}"), soft_wrap=True)
+    for head_to_head in work.head_to_heads(figure):
+        console.print(Text(f"  {_short(head_to_head)}"), soft_wrap=True)
     console.print(Text(f"  drawn as {work.folder / figure.name}.svg and .png", style="dim"), soft_wrap=True)
 
 
-def _short(standing: Standing) -> str:
-    """A method of one's own at the largest number of rounds; the page has all."""
-    n = max(match.n for match in standing.matches)
+def _short(pair: HeadToHead) -> str:
+    """A user method at the largest number of rounds; the page has all."""
+    n = max(comparison.rounds[0] for _, comparison in pair.comparisons)
+    decisions = {rival: comparison.decision() for rival, comparison in pair.comparisons if comparison.rounds == (n,)}
     rivals = {
-        words: ", ".join(m.rival for m in standing.matches if m.n == n and m.decision == decision)
-        for decision, words in AGAINST.items()
+        words: ", ".join(rival for rival, decision in decisions.items() if decision == wanted)
+        for wanted, words in AGAINST.items()
     }
     counts = "; ".join(f"{words} {names}" for words, names in rivals.items() if names)
-    return f"{standing.method} by {standing.unit}, {standing.panel.title}, n = {n:,}: {counts}"
-
-
-def stale_words(error: StaleRowsError) -> str:
-    """What to pass when rows are not of what is at hand."""
-    redo = f"--redo {shlex.quote(error.redo)}"
-    if isinstance(error, StaleMethodError):
-        return f"{error.what.removesuffix('.')}: pass {redo}."
-    return f"{error.what} Name another folder with --out, or pass {redo} to make these rows anew."
+    return f"{pair.method} by {pair.unit}, {pair.panel.title}, n = {n:,}: {counts}"
 
 
 def data_words(error: DataFileError, name: str | None) -> str:

@@ -58,7 +58,7 @@ def reproduce(
     """
     with one_line_errors():
         from manyarms.cli.print_figures import print_list  # noqa: PLC0415
-        from manyarms.experiments.paper import figures  # noqa: PLC0415
+        from manyarms.experiments.reproduction import figures  # noqa: PLC0415
 
         known = figures(None if data is None else str(data))
         if list_figures:
@@ -104,7 +104,7 @@ def _command(figures: str, size: Size, methods: list[str]) -> str:
 
 
 def _choose(names: list[str], everything: bool, known: dict[str, Figure]) -> list[Figure]:
-    from manyarms.experiments.method_files import check_names  # noqa: PLC0415
+    from manyarms.experiments.methods import check_names  # noqa: PLC0415
 
     check_names(names, known, "figure")
     if everything:
@@ -133,15 +133,14 @@ def _prepare(out: Path, size: Size, methods: list[str], redo: list[str], workers
 
 def _download(chosen: list[Figure], folder: Path | None) -> None:
     """Download the data of the figures to where they will look for it."""
-    from manyarms.experiments.reproduction import fetch  # noqa: PLC0415
+    from manyarms.experiments.reproduction import download_data  # noqa: PLC0415
 
-    fetch((figure.data for figure in chosen if figure.data is not None), folder)
+    download_data((figure.data for figure in chosen if figure.data is not None), folder)
 
 
 def _run_all(chosen: list[Figure], work: Reproduction) -> dict[str, str]:
     """Run figure after figure. Figures without data are skipped if there are others, and returned with the reason."""
-    from manyarms.cli.print_figures import data_words, print_figure, stale_words  # noqa: PLC0415
-    from manyarms.experiments.provenance import StaleRowsError  # noqa: PLC0415
+    from manyarms.cli.print_figures import data_words, print_figure  # noqa: PLC0415
 
     missing: dict[str, str] = {}
     for number, figure in enumerate(chosen, start=1):
@@ -154,8 +153,6 @@ def _run_all(chosen: list[Figure], work: Reproduction) -> dict[str, str]:
             if len(chosen) == 1:
                 fail(data_words(reason, figure.data))
             missing[figure.name] = data_words(reason, figure.data)
-        except StaleRowsError as stale:
-            fail(stale_words(stale))
         except KeyboardInterrupt:
             typer.echo("Stopped. Finished cells are kept; run the same command again to continue.", err=True)
             raise typer.Exit(INTERRUPTED) from None

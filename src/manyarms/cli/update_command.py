@@ -106,7 +106,7 @@ def _run(spec: Spec, path: Path, allow_repeats: bool, engine: str) -> tuple[ma.R
             dropped += stream.dropped
     new_rounds = after.statistics.n_rounds - before.statistics.n_rounds
     read = [*reading_warnings(dropped), *catalog_warnings(dropped, new_rounds), *copy_warnings(source)]
-    warnings = [*after.all_warnings, *warnings, *read]
+    warnings = [*after.warnings, *warnings, *read]
     return after, {
         "new_rounds": new_rounds,
         "rounds": after.statistics.n_rounds,

@@ -242,7 +242,7 @@ def _seen_actions(posterior: Posterior | None) -> Any:
     """(K,) True for the actions that the model has logged rounds of."""
     if posterior is None:
         return None
-    return np.isin(np.arange(posterior.n_actions), posterior.parts[0].weights.observed.actions)
+    return np.isin(np.arange(posterior.n_actions), posterior.seen_actions[0])
 
 
 def _category_column(categories: Any, logs: LoggedData) -> Any:

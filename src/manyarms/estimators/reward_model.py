@@ -74,7 +74,7 @@ class FittedModel(RewardModel):
 
     def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         check_model_size(self.posterior, logs)
-        _, expected = self.posterior.profile_parts(policy, logs.contexts, eligible, None)
+        expected = self.posterior.profile(policy, logs.contexts, eligible, None).rows
         return self.posterior.expected_reward(logs.contexts, logs.actions), expected
 
 

@@ -1,16 +1,14 @@
-"""Experiments: problems x methods x rounds x instances -> tidy rows, resumable; the figures of the paper, and verdicts.
+"""Experiments: problems x methods x rounds x instances -> tidy rows; the figures of the paper and its claims, tested.
 
-A method of one's own is a subclass of `Method`; see `manyarms.experiments.methods`.
+A user method is a subclass of `Method`; see `manyarms.experiments.methods`.
 """
 
-from manyarms.experiments.cell import Cell, Outcome, compute
+from manyarms.experiments.cell import Cell, Outcome, Table, compute
 from manyarms.experiments.methods import METHODS, Method
-from manyarms.experiments.problem import Known, Origin, Problem, Task, World, digest_of
-from manyarms.experiments.provenance import StaleRowsError
-from manyarms.experiments.result_store import Store
-from manyarms.experiments.result_table import Table
+from manyarms.experiments.problem import Known, MethodTask, Origin, Problem, World, digest_of
+from manyarms.experiments.result_store import StaleRowsError, Store
 from manyarms.experiments.run import CellError, Grid, run
-from manyarms.experiments.synthetic_world import Synthetic
+from manyarms.experiments.synthetic_problem import Synthetic
 
 __all__ = [
     "METHODS",
@@ -19,6 +17,7 @@ __all__ = [
     "Grid",
     "Known",
     "Method",
+    "MethodTask",
     "Origin",
     "Outcome",
     "Problem",
@@ -26,7 +25,6 @@ __all__ = [
     "Store",
     "Synthetic",
     "Table",
-    "Task",
     "World",
     "compute",
     "digest_of",

@@ -1,41 +1,43 @@
-"""One cell of an experiment: a problem, a method, a task, a number of rounds and an instance; and what it gave."""
+"""A cell is one problem, kind, method, number of rounds and instance: its key, its outcome, and tables of outcomes."""
 
 from __future__ import annotations
 
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 
 import numpy as np
+from jaxtyping import Float
+from scipy.special import ndtri
 
-from manyarms._base.checks import as_instance
+from manyarms._base.checks import Array, as_instance
 from manyarms.core.estimate import Estimate
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.errors import NonFiniteError
 from manyarms.experiments.methods import Method
-from manyarms.experiments.problem import Kind, Problem, Task, World
+from manyarms.experiments.problem import Kind, MethodTask, Problem, World
 
 RECIPE = 1
-"""Raised whenever cells come to mean something else: rows of two recipes are not mixed."""
+"""Version of what a cell means. Raise it when that changes: rows of two versions are never mixed."""
 
-LEVEL = 0.95
-"""Of the intervals that rows hold."""
+INTERVAL_LEVEL = 0.95
+"""Level of the intervals in result rows."""
 
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """What is computed once, and found again by this key.
+    """The key of one computation.
 
     Attributes:
         problem: The label of a problem.
         kind: "ope" or "opl".
         method: The name of a method.
         n: Rounds in the log.
-        instance: Which draw of the problem, from 0.
+        instance: The number of the problem's draw, from 0.
     """
 
     problem: str
@@ -47,7 +49,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cell gave.
+    """The result of a cell.
 
     Attributes:
         value: The estimate (ope), or the true value of the learned policy (opl).
@@ -55,10 +57,10 @@ class Outcome:
         low: The lower end of the method's own 95 % interval; None when it has none.
         high: The upper end.
         n_actions: K of the instance.
-        dim: Its d.
-        truth_error: The standard error of `truth` in ope, where that was taken on a sample of contexts; else 0.
-        seconds: CPU time of the method. A measurement: it differs from run to run, all else does not.
-        peak_bytes: Memory at the height of it, beyond the task; measured for instance 0 only.
+        dim: d of the instance.
+        truth_error: The standard error of `truth` in ope, where it was measured on a sample of contexts; else 0.
+        seconds: CPU time of the method. It differs from run to run; everything else does not.
+        peak_bytes: Peak memory beyond the task itself; measured for instance 0 only.
     """
 
     value: float
@@ -72,6 +74,9 @@ class Outcome:
     peak_bytes: int | None
 
 
+Results = dict[Cell, Outcome]
+
+
 def generator(*parts: object) -> np.random.Generator:
     """A generator that depends on these words and numbers alone."""
     digest = sha256("\x1f".join(map(str, parts)).encode()).digest()
@@ -79,63 +84,112 @@ def generator(*parts: object) -> np.random.Generator:
 
 
 @lru_cache(maxsize=2)
-def world_of(problem: Problem, instance: int) -> World:
-    """The instance: the same for all methods, tasks and numbers of rounds."""
+def draw_world(problem: Problem, instance: int) -> World:
+    """An instance of a problem: the same for all methods, kinds and numbers of rounds."""
     return problem.draw(generator("world", problem.label, instance))
 
 
 @lru_cache(maxsize=2)
-def log_of(problem: Problem, instance: int, n: int) -> LoggedData:
-    """Its log: the same for all methods and tasks."""
-    return world_of(problem, instance).log(n, generator("log", problem.label, instance, n))
+def draw_log(problem: Problem, instance: int, n: int) -> LoggedData:
+    """The log of an instance: the same for all methods and kinds."""
+    return draw_world(problem, instance).log(n, generator("log", problem.label, instance, n))
 
 
 def compute(problem: Problem, method: Method, kind: Kind, n: int, instance: int) -> Outcome:
-    """One cell, alone: it comes out the same in any order and company."""
-    world, logs = world_of(problem, instance), log_of(problem, instance, n)
-
+    """Compute one cell. The outcome does not depend on what else is computed, or in which order."""
+    world, logs = draw_world(problem, instance), draw_log(problem, instance, n)
     eligible = world.eligible(logs)
 
-    def answer() -> Policy | Estimate:
+    def run_method() -> Policy | Estimate:
         rng = generator("method", problem.label, kind, method.name, n, instance)
-        task = Task(logs, world.known, eligible, rng)
+        task = MethodTask(logs, world.known, eligible, rng)
         return method.learn(task) if kind == "opl" else method.estimate(task, world.target_on(logs))
 
     start = time.process_time()
-    found = answer()
+    answer = run_method()
     seconds = time.process_time() - start
-    peak = _peak(answer) if instance == 0 else None
+    peak = _peak_bytes(run_method) if instance == 0 else None
     sizes = world.known.n_actions, world.known.dim
     if kind == "opl":
-        policy = as_instance(f"what {method.name} learned", found, Policy, "a policy")
-        value = finite(f"the value of what {method.name} learned", world.value(policy))
+        policy = as_instance(f"what {method.name} learned", answer, Policy, "a policy")
+        value = _require_finite(f"the value of what {method.name} learned", world.value(policy))
         return Outcome(value, world.best_value, None, None, *sizes, 0.0, seconds, peak)
-    estimate = as_instance(f"what {method.name} estimated", found, Estimate, "an ma.Estimate")
-    value = finite(f"what {method.name} estimated", estimate.value)
-    low, high = (float(end) for end in estimate.interval(LEVEL))
+    estimate = as_instance(f"what {method.name} estimated", answer, Estimate, "an ma.Estimate")
+    value = _require_finite(f"what {method.name} estimated", estimate.value)
+    low, high = (float(end) for end in estimate.interval(INTERVAL_LEVEL))
     return Outcome(value, world.target_value, low, high, *sizes, world.target_error, seconds, peak)
 
 
-def finite(name: str, value: float) -> float:
-    """A plain number that rows can hold."""
+def _require_finite(name: str, value: float) -> float:
     if not np.isfinite(value):
         raise NonFiniteError(f"{name} is {value}.")
     return float(value)
 
 
-def score(kind: Kind, outcome: Outcome) -> float:
-    """Squared error (ope; less is better), or relative reward (opl; more is better; NaN where the best is worth 0)."""
-    if kind == "ope":
-        error = outcome.value - outcome.truth
-        return error * error
-    return outcome.value / outcome.truth if outcome.truth else float("nan")
-
-
-def _peak(work: Callable[[], object]) -> int:
-    """Bytes that a second run allocates at most; tracing would spoil the time of the first."""
+def _peak_bytes(work: Callable[[], object]) -> int:
+    """Peak allocation of a second run; tracing the first would distort its time."""
     tracemalloc.start()
     try:
         work()
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def score(kind: Kind, outcome: Outcome) -> float:
+    """Squared error (ope, less is better), or relative reward (opl, more is better; NaN if the best value is 0)."""
+    if kind == "ope":
+        error = outcome.value - outcome.truth
+        return error * error
+    return outcome.value / outcome.truth if outcome.truth else float("nan")
+
+
+class Table:
+    """Outcomes and scores by problem, kind, method and number of rounds.
+
+    A score is the squared error of the estimate (ope), or the value of the learned policy over that of the best (opl).
+
+    Args:
+        results: Finished cells.
+        only: The cells that count; None for all. A folder may hold more instances of one method than of another.
+    """
+
+    def __init__(self, results: Results, only: Iterable[Cell] | None = None):
+        wanted = sorted(results) if only is None else sorted(results.keys() & set(only))
+        self._columns: dict[tuple[str, Kind, str, int], dict[int, Outcome]] = {}
+        for cell in wanted:
+            key = cell.problem, cell.kind, cell.method, cell.n
+            self._columns.setdefault(key, {})[cell.instance] = results[cell]
+
+    def outcomes(self, problem: str, kind: Kind, method: str, n: int) -> Mapping[int, Outcome]:
+        """Outcomes by instance; empty when nothing was run."""
+        return self._columns.get((problem, kind, method, n), {})
+
+    def rounds(self, problem: str, kind: Kind, method: str) -> list[int]:
+        """Numbers of rounds that were run, ascending."""
+        return sorted(n for *key, n in self._columns if key == [problem, kind, method])
+
+    def scores(self, problem: str, kind: Kind, method: str, n: int) -> Float[Array, " m"]:
+        """Scores of all instances."""
+        return np.array([score(kind, outcome) for outcome in self.outcomes(problem, kind, method, n).values()])
+
+    def gains(self, problem: str, kind: Kind, ours: str, rival: str, n: int) -> dict[int, float]:
+        """How much better ours is than the rival, by instance; above 0 is better, in either kind."""
+        mine, theirs = (self.outcomes(problem, kind, name, n) for name in (ours, rival))
+        sign = -1.0 if kind == "ope" else 1.0
+        both = sorted(mine.keys() & theirs.keys())
+        return {i: sign * (score(kind, mine[i]) - score(kind, theirs[i])) for i in both}
+
+
+def covered(outcomes: Iterable[Outcome]) -> Float[Array, " m"]:
+    """1 where a method's own interval contains the truth, else 0; instances without an interval are left out.
+
+    A truth that was measured on a sample of contexts has an error of its own. The half-width of the interval and that
+    error, at the same level, are added in quadrature.
+    """
+    return np.array([float(_contains(o.low, o.high, o)) for o in outcomes if o.low is not None and o.high is not None])
+
+
+def _contains(low: float, high: float, outcome: Outcome) -> bool:
+    middle, half = (low + high) / 2, (high - low) / 2
+    return abs(outcome.truth - middle) <= float(np.hypot(half, ndtri(0.975) * outcome.truth_error))

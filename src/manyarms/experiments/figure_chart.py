@@ -1,4 +1,4 @@
-"""A figure drawn from a table of results, as SVG and PNG: means over instances with their standard errors."""
+"""A figure drawn as SVG and PNG: means over instances with their standard errors."""
 
 from __future__ import annotations
 
@@ -15,11 +15,19 @@ from jaxtyping import Float
 from manyarms._base.checks import Array
 from manyarms._base.files import replace_files
 from manyarms.decision.chart_style import printable
-from manyarms.experiments.cell import LEVEL, Outcome, score
+from manyarms.experiments.cell import INTERVAL_LEVEL, Outcome, Table, covered, score
 from manyarms.experiments.figure import Figure, Measure, Panel
-from manyarms.experiments.method_style import LITERAL, WIDTH, Style, in_order, legend, legend_width, look, styles
+from manyarms.experiments.method_style import (
+    LITERAL,
+    WIDTH,
+    Style,
+    in_order,
+    legend,
+    legend_width,
+    style_columns,
+    styles,
+)
 from manyarms.experiments.problem import Kind
-from manyarms.experiments.result_table import Table, covered
 
 if TYPE_CHECKING:
     import altair as alt
@@ -27,18 +35,18 @@ if TYPE_CHECKING:
     Drawing: TypeAlias = alt.VConcatChart | alt.HConcatChart
 
 COLUMNS = 3
-"""Panels side by side at most."""
+"""The most panels side by side."""
 
 
 @dataclass(frozen=True)
-class Point:
+class MeanPoint:
     """A mean over instances.
 
     Attributes:
         panel: The title of its panel.
         method: The name of its method.
-        x: Rounds, or actions where these run along the axis.
-        mean: Of scores, of intervals that hold the truth, or of CPU seconds.
+        x: Rounds, or actions where these are on the axis.
+        mean: The mean score, the share of intervals that contain the truth, or mean CPU seconds.
         error: Its standard error; NaN for a single instance.
         count: Instances.
     """
@@ -52,30 +60,25 @@ class Point:
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Of its error bar: the mean itself where there is none."""
+        """The ends of its error bar: the mean itself where there is none."""
         bar = self.error if math.isfinite(self.error) else 0.0
         return self.mean - bar, self.mean + bar
 
 
-def aggregate(figure: Figure, table: Table) -> list[Point]:
-    """The numbers of a figure: a point for each panel, method and place on the axis that has rows.
-
-    Args:
-        figure: What is to be drawn.
-        table: Results.
-    """
+def mean_points(figure: Figure, table: Table) -> list[MeanPoint]:
+    """The numbers of a figure: a point for each panel, method and place on the axis that has rows."""
     return [point for panel in figure.panels for point in _points(figure, panel, table)]
 
 
-def draw(figure: Figure, table: Table) -> Drawing:
+def draw_chart(figure: Figure, table: Table) -> Drawing:
     """Lines through means over instances, one for each method: a plot for each panel, or one plot over all K.
 
-    A log axis has no place for zero: a point at zero lies on the lower edge, an error bar across zero ends there. A
+    A log axis has no place for zero: a point at zero lies on the lower edge, and an error bar across zero ends there. A
     panel without rows says so.
 
     Args:
-        figure: What is to be drawn.
-        table: Results; of its rows those that the panels name.
+        figure: The figure to draw.
+        table: Results; only the rows that the panels name are used.
     """
     import altair as alt  # noqa: PLC0415  slow to import
 
@@ -96,12 +99,12 @@ def draw(figure: Figure, table: Table) -> Drawing:
     return _configured(whole.properties(description=_describe(figure, plots, looks)))
 
 
-def save(chart: Drawing, path: Path) -> None:
-    """The chart as `path`.svg and `path`.png, twice as fine; each file is the old one or the new one, whole.
+def save_chart(chart: Drawing, path: Path) -> None:
+    """Save a chart as `path`.svg and, twice as fine, `path`.png; each file is the old one or the new one, whole.
 
     Args:
-        chart: What `draw` returned.
-        path: Where, without a suffix; the folder is there.
+        chart: The result of `draw_chart`.
+        path: The path without a suffix, in an existing folder.
     """
     import vl_convert  # noqa: PLC0415  slow to import
 
@@ -114,33 +117,33 @@ def save(chart: Drawing, path: Path) -> None:
 
 @dataclass(frozen=True)
 class _Plot:
-    """What is drawn in one frame."""
+    """The content of one frame."""
 
     title: str
     kind: Kind
-    points: list[Point]
+    points: list[MeanPoint]
 
 
 def _plots(figure: Figure, table: Table) -> list[_Plot]:
     if figure.axis == "n":
         return [_Plot(panel.title, panel.kind, _points(figure, panel, table)) for panel in figure.panels]
-    return [_Plot("", figure.panels[0].kind, aggregate(figure, table))]
+    return [_Plot("", figure.panels[0].kind, mean_points(figure, table))]
 
 
-def _points(figure: Figure, panel: Panel, table: Table) -> list[Point]:
+def _points(figure: Figure, panel: Panel, table: Table) -> list[MeanPoint]:
     methods = in_order(panel.methods)
     label, kind = panel.problem.label, panel.kind
     run = {n for method in methods for n in table.rounds(label, kind, method)}
     rounds = sorted(run if panel.rounds is None else run & set(panel.rounds))
-    found: list[Point] = []
+    points: list[MeanPoint] = []
     for method in methods:
         for n in rounds if figure.axis == "n" else rounds[-1:]:
             outcomes = list(table.outcomes(label, kind, method, n).values())
             values = _values(figure.measure, kind, outcomes)
             if len(values):
                 x = n if figure.axis == "n" else outcomes[0].n_actions
-                found.append(_point(figure.measure, panel.title, method, x, values))
-    return found
+                points.append(_point(figure.measure, panel.title, method, x, values))
+    return points
 
 
 def _values(measure: Measure, kind: Kind, outcomes: Iterable[Outcome]) -> Float[Array, " m"]:
@@ -148,30 +151,30 @@ def _values(measure: Measure, kind: Kind, outcomes: Iterable[Outcome]) -> Float[
         return covered(outcomes)
     if measure == "seconds":
         seconds = np.array([outcome.seconds for outcome in outcomes], dtype=float)
-        # Times are lost with the file of costs; the other rows are not.
+        # Without the file of costs, times are NaN.
         return seconds[np.isfinite(seconds)]
     return np.array([score(kind, outcome) for outcome in outcomes], dtype=float)
 
 
-def _point(measure: Measure, panel: str, method: str, x: int, values: Float[Array, " m"]) -> Point:
+def _point(measure: Measure, panel: str, method: str, x: int, values: Float[Array, " m"]) -> MeanPoint:
     count, mean, error = len(values), float(values.mean()), float("nan")
     if count > 1:
-        with np.errstate(over="ignore", invalid="ignore"):  # an infinite score has no error, and is not drawn
+        with np.errstate(over="ignore", invalid="ignore"):  # an infinite score has no error and is not drawn
             variance = mean * (1 - mean) if measure == "coverage" else float(values.var(ddof=1))
         error = math.sqrt(variance / count)
-    return Point(panel, method, x, mean, error, count)
+    return MeanPoint(panel, method, x, mean, error, count)
 
 
 @dataclass(frozen=True)
 class _Vertical:
-    """An axis of means.
+    """A vertical axis.
 
     Attributes:
-        title: Beside it.
+        title: The title beside it.
         log: Whether it is logarithmic.
         low: Its lower end.
         high: Its upper end.
-        ticks: Where they are; None to leave it to the chart.
+        ticks: The places of its ticks; None to leave them to the chart.
     """
 
     title: str
@@ -180,34 +183,34 @@ class _Vertical:
     high: float
     ticks: list[float] | None = None
 
-    def span(self, point: Point) -> tuple[float, float, float]:
-        """Where the mark is, and the ends of its error bar."""
+    def span(self, point: MeanPoint) -> tuple[float, float, float]:
+        """The place of a mark, and the ends of its error bar."""
         mean, low, high = (min(max(y, self.low), self.high) for y in (point.mean, *point.ends))
         return mean, low, high
 
 
 def _vertical(figure: Figure, kind: Kind, plots: Sequence[_Plot]) -> _Vertical:
-    """The same for all plots of one task, so that they can be compared."""
+    """The vertical axis of all plots of one kind, so that they can be compared."""
     points = [point for plot in plots if plot.kind == kind for point in plot.points if math.isfinite(point.mean)]
     if figure.measure == "coverage":
-        found = _linear("intervals that hold the truth", points)
-        return replace(found, low=max(found.low, 0.0), high=1.0)
+        axis = _linear("intervals that contain the truth", points)
+        return replace(axis, low=max(axis.low, 0.0), high=1.0)
     if figure.measure == "seconds":
         return _log("CPU seconds", points)
     return _log("MSE", points) if kind == "ope" else _linear("relative reward", points)
 
 
-def _linear(title: str, points: Iterable[Point]) -> _Vertical:
+def _linear(title: str, points: Iterable[MeanPoint]) -> _Vertical:
     ends = [end for point in points for end in point.ends]
     lowest, top = min(ends, default=0.0), max(1.0, math.ceil(max(ends, default=1.0) * 10 - 0.5) / 10)
-    # Zero is worth showing when there is something near it; else it only takes room.
+    # Zero is shown only when some point is near it; otherwise it wastes space.
     low = 0.0 if 0 <= lowest < 0.3 else math.floor(min(lowest, 0.95) * 10) / 10
     return _Vertical(title, False, low, top, None if ends else [])
 
 
-def _log(title: str, points: Iterable[Point]) -> _Vertical:
+def _log(title: str, points: Iterable[MeanPoint]) -> _Vertical:
     positive = [point for point in points if point.mean > 0]
-    # A bar that nearly reaches zero would take decades of the axis: below a third of the mean it is cut at the edge.
+    # A bar that nearly reaches zero would take decades of the axis: below a third of the mean it is cut off.
     low = min((max(point.ends[0], point.mean / 3) for point in positive), default=0.1) / 1.25
     high = max((point.ends[1] for point in positive), default=1.0) * 1.25
     if high < 10 * low:
@@ -229,7 +232,7 @@ SHORT = (
     "datum.value >= 1e3 ? format(datum.value / 1e3, '~g') + 'k' : "
     "abs(datum.value) < 1e-3 && datum.value != 0 ? format(datum.value, '~e') : format(datum.value, '~g')"
 )
-"""100, 1k, 10k, 1M; 0.001, 1e-6."""
+"""Labels such as 100, 1k, 10k, 1M; 0.001, 1e-6."""
 PERCENT = "format(datum.value, '.0%')"
 
 
@@ -246,11 +249,11 @@ def _panel_chart(
 
     width, height = size
     rows = _rows(plot, vertical, looks, width)
-    y, low = (_upward(field, figure, vertical, titled) for field in ("mean", "low"))
+    y, low = (_y_axis(field, figure, vertical, titled) for field in ("mean", "low"))
     stroke = alt.Stroke("colour:N", **LITERAL)
 
     def base(rows: list[dict[str, Any]]) -> alt.Chart:
-        return alt.Chart(alt.Data(values=rows)).encode(x=_across(figure, plot), detail="method:N")
+        return alt.Chart(alt.Data(values=rows)).encode(x=_x_axis(figure, plot), detail="method:N")
 
     lines = (
         base(rows)
@@ -264,13 +267,13 @@ def _panel_chart(
         .mark_point(size=46, strokeWidth=1.5, opacity=1)
         .encode(y, stroke, alt.Shape("shape:N", **LITERAL), alt.Fill("fill:N", **LITERAL))
     )
-    words = [_words(printable(plot.title), width / 2, -14.0, 13)] if plot.title else []
-    words += [] if rows else [_words("not run", width / 2, height / 2, 14)]
-    return alt.layer(lines, *_rule(figure), bars, marks, *words).properties(width=width, height=height)
+    texts = [_text(printable(plot.title), width / 2, -14.0, 13)] if plot.title else []
+    texts += [] if rows else [_text("not run", width / 2, height / 2, 14)]
+    return alt.layer(lines, *_nominal_level(figure), bars, marks, *texts).properties(width=width, height=height)
 
 
-def _words(text: str, x: float, y: float, size: int) -> alt.Chart:
-    """At a place in the frame; a title of the chart itself would stand higher or lower by what the axis says."""
+def _text(text: str, x: float, y: float, size: int) -> alt.Chart:
+    """Text at a place in the frame; the height of a chart title would depend on the axis."""
     import altair as alt  # noqa: PLC0415
 
     chart = alt.Chart(alt.Data(values=[{}])).mark_text(fontSize=size, color="black")
@@ -278,29 +281,29 @@ def _words(text: str, x: float, y: float, size: int) -> alt.Chart:
 
 
 def _rows(plot: _Plot, vertical: _Vertical, looks: dict[str, Style], width: float) -> list[dict[str, Any]]:
-    """One for each point, as the chart takes them."""
+    """The points of a plot as data for the chart."""
     methods = in_order(point.method for point in plot.points)
     low, high = _ends(plot)
-    # Beside one another by a pixel or two, the first in the middle: else one would hide another.
+    # Side by side by a pixel or two, the first in the middle: otherwise one would hide another.
     gap = (high / low) ** (min(2.5, 0.055 * width / len(methods)) / width) if methods else 1.0
     steps = {method: (i + 1) // 2 * (-1 if i % 2 else 1) for i, method in enumerate(methods)}
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for point in plot.points:
         if math.isfinite(point.mean):
             mean, bottom, top = vertical.span(point)
             place = {"x": point.x * gap ** steps[point.method], "mean": mean, "low": bottom, "high": top}
-            found.append({"method": point.method} | place | look(looks[point.method]))
-    return found
+            rows.append({"method": point.method} | place | style_columns(looks[point.method]))
+    return rows
 
 
 def _ends(plot: _Plot) -> tuple[float, float]:
-    """Of the horizontal axis."""
+    """The ends of the horizontal axis."""
     places = [point.x for point in plot.points] or [1]
     room = max((max(places) / min(places)) ** 0.06, 1.2)
     return min(places) / room, max(places) * room
 
 
-def _across(figure: Figure, plot: _Plot) -> alt.X:
+def _x_axis(figure: Figure, plot: _Plot) -> alt.X:
     import altair as alt  # noqa: PLC0415
 
     places = sorted({point.x for point in plot.points})
@@ -310,7 +313,7 @@ def _across(figure: Figure, plot: _Plot) -> alt.X:
     return alt.X("x:Q", scale=scale, axis=axis, title=title if places else None)
 
 
-def _upward(field: str, figure: Figure, vertical: _Vertical, titled: bool) -> alt.Y:
+def _y_axis(field: str, figure: Figure, vertical: _Vertical, titled: bool) -> alt.Y:
     import altair as alt  # noqa: PLC0415
 
     scale = alt.Scale(type="log" if vertical.log else "linear", domain=[vertical.low, vertical.high], nice=False)
@@ -320,14 +323,14 @@ def _upward(field: str, figure: Figure, vertical: _Vertical, titled: bool) -> al
     return alt.Y(f"{field}:Q", scale=scale, axis=axis, title=vertical.title if titled else None)
 
 
-def _rule(figure: Figure) -> list[alt.Chart]:
-    """What intervals promise, where their coverage is drawn."""
+def _nominal_level(figure: Figure) -> list[alt.Chart]:
+    """A line at the nominal level of intervals, where coverage is drawn."""
     import altair as alt  # noqa: PLC0415
 
     if figure.measure != "coverage":
         return []
     rule = alt.Chart(alt.Data(values=[{}])).mark_rule(strokeDash=[5, 4], color="#444", strokeWidth=1.25)
-    return [rule.encode(y=alt.datum(LEVEL, type="quantitative"))]
+    return [rule.encode(y=alt.datum(INTERVAL_LEVEL, type="quantitative"))]
 
 
 def _configured(chart: Any) -> Any:
@@ -339,22 +342,21 @@ def _configured(chart: Any) -> Any:
 
 
 def _describe(figure: Figure, plots: Sequence[_Plot], looks: dict[str, Style]) -> str:
-    """What stands in for the picture where it cannot be seen."""
+    """A text for readers who cannot see the picture."""
     across = "number of rounds in the log" if figure.axis == "n" else "number of actions"
     upward = {
-        "coverage": "Share of instances whose 95 % interval holds the truth",
+        "coverage": "Share of instances whose 95 % interval contains the truth",
         "seconds": "Mean CPU seconds",
-    }.get(figure.measure, " and ".join(sorted({_UPWARD[plot.kind] for plot in plots})))
+    }.get(figure.measure, " and ".join(sorted({_SCORE_NAMES[plot.kind] for plot in plots})))
     panels = "; ".join(plot.title for plot in plots if plot.title)
-    words = (
-        f"{figure.title}. {upward} against the {across}, with standard errors. Methods: {', '.join(looks) or 'none'}."
-    )
-    return printable(f"{words} Panels: {panels}." if panels else words)
+    methods = ", ".join(looks) or "none"
+    text = f"{figure.title}. {upward} against the {across}, with standard errors. Methods: {methods}."
+    return printable(f"{text} Panels: {panels}." if panels else text)
 
 
-_UPWARD: dict[Kind, str] = {"ope": "Mean squared error", "opl": "Mean relative reward"}
+_SCORE_NAMES: dict[Kind, str] = {"ope": "Mean squared error", "opl": "Mean relative reward"}
 
 
 def _with_description(svg: str, description: str) -> str:
-    """The SVG as one image with a text; the chart's own description is lost in the conversion."""
+    """The SVG as one image with a text; the conversion loses the chart's own description."""
     return svg.replace("<svg ", f'<svg role="img" aria-label={quoteattr(description)} ', 1)

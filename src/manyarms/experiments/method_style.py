@@ -1,4 +1,4 @@
-"""How each method looks, the same in every figure, and the legend that says so.
+"""The style of each method, the same in every figure, and the legend.
 
 The paper's methods have the colours of Okabe and Ito, which stay apart for most colour-blind readers, with grey for
 their yellow, which is too pale for a line on white. Methods beyond the paper are dashed, with hollow marks.
@@ -13,24 +13,24 @@ from typing import Any
 from zlib import crc32
 
 from manyarms.decision.chart_style import printable
-from manyarms.experiments.methods import METHODS, WRONG
+from manyarms.experiments.methods import METHODS, MISSPECIFIED
 
 WIDTH = 860
-"""Of a figure, in pixels: at 900 px of a page, type is shown at its own size."""
+"""Width of a figure in pixels: on a page of 900 px, type is shown at its own size."""
 
 LITERAL: dict[str, Any] = {"scale": None, "legend": None}
-"""For columns of a chart that hold colours and marks themselves; the legend is drawn here."""
+"""Options for chart columns that hold colours and marks themselves; the legend is drawn here."""
 
 
 @dataclass(frozen=True)
 class Style:
-    """The look of one method.
+    """The style of one method.
 
     Attributes:
-        colour: Of line, mark and error bar.
-        shape: Of the mark, by its name in Vega.
+        colour: Colour of line, mark and error bar.
+        shape: Shape of the mark, by its name in Vega.
         dash: Lengths of strokes and gaps; empty for a solid line.
-        width: Of the line, in pixels.
+        width: Width of the line, in pixels.
         hollow: Whether the mark is an outline only.
     """
 
@@ -64,23 +64,23 @@ _BEYOND = {
     "joint posterior": Style("#000000", "diamond"),
     "logged": Style("#555555", "triangle-left"),
 }
-_WRONG = {
+_MISSPECIFIED = {
     "prior": ("triangle-down", ("#D9A7CF", "#AA4499", "#5E1A54")),
     "means": ("triangle-up", ("#8FD3BC", "#009E73", "#00503A")),
     "covariances": ("diamond", ("#E8C872", "#C08A00", "#6B4C00")),
 }
-"""A hue for each part of the prior that is wrong; the darker, the more wrong."""
+"""A hue for each part of the prior that is misspecified; the darker, the further off."""
 
-KNOWN = (
+STYLES = (
     _PAPER
     | {name: replace(style, dash=BEYOND_DASH, hollow=True) for name, style in _BEYOND.items()}
     | {
         method.name: Style(shade, shape)
-        for part, (shape, shades) in _WRONG.items()
-        for method, shade in zip(WRONG[part], shades, strict=True)
+        for part, (shape, shades) in _MISSPECIFIED.items()
+        for method, shade in zip(MISSPECIFIED[part], shades, strict=True)
     }
 )
-"""Styles of the methods that come with the package."""
+"""Styles of the library's methods."""
 
 _ORDER = {name: place for place, name in enumerate([*_PAPER, *(name for name in METHODS if name not in _PAPER)])}
 _SPARE_COLOURS = ("#332288", "#44AA99", "#999933", "#AA4499", "#661100", "#4477AA")
@@ -88,27 +88,20 @@ _SPARE_SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", 
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Each once: those of the paper, those beyond it, then one's own as they come.
-
-    Args:
-        names: Of methods.
-    """
+    """Names without repeats: methods of the paper, those beyond it, then user methods in their order."""
     return sorted(dict.fromkeys(names), key=lambda name: _ORDER.get(name, len(_ORDER)))
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
     """A style for each method, in the order of `in_order`.
 
-    A method of one's own has a spare colour by its name, the next one where that is taken: it looks alike in all
-    figures unless two names collide, and then they still differ. When colours are used up, marks change.
-
-    Args:
-        names: Of methods.
+    A user method gets a spare colour by its name, or the next one where that is taken. So it looks alike in all figures
+    unless two names collide, and then they still differ. When colours are used up, marks change.
     """
     wanted = in_order(names)
-    found: dict[str, Style] = {}
+    user_styles: dict[str, Style] = {}
     taken: set[int] = set()
-    for i, name in enumerate(sorted(name for name in wanted if name not in KNOWN)):
+    for i, name in enumerate(sorted(name for name in wanted if name not in STYLES)):
         turn, first = divmod(i, len(_SPARE_COLOURS))
         if first == 0:
             taken.clear()
@@ -117,12 +110,12 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
         place = next(place for place in places if place not in taken)
         taken.add(place)
         shape = _SPARE_SHAPES[turn % len(_SPARE_SHAPES)]
-        found[name] = Style(_SPARE_COLOURS[place], shape, dash=OWN_DASH, width=2.0)
-    return {name: KNOWN.get(name) or found[name] for name in wanted}
+        user_styles[name] = Style(_SPARE_COLOURS[place], shape, dash=OWN_DASH, width=2.0)
+    return {name: STYLES.get(name) or user_styles[name] for name in wanted}
 
 
-def look(style: Style) -> dict[str, Any]:
-    """The same as columns of a chart: colour, fill, shape, dash, width."""
+def style_columns(style: Style) -> dict[str, Any]:
+    """A style as columns of a chart: colour, fill, shape, dash, width."""
     fill = "white" if style.hollow else style.colour
     return {
         "colour": style.colour, "fill": fill, "shape": style.shape, "dash": list(style.dash), "width": style.width,
@@ -130,11 +123,11 @@ def look(style: Style) -> dict[str, Any]:
 
 
 _SAMPLE, _LINE = 30, 20
-"""Width of a line in the legend, and height of a row, in pixels."""
+"""Width of a line sample in the legend, and height of a row, in pixels."""
 
 
 def legend_width(looks: dict[str, Style]) -> int:
-    """Of one column, by the usual widths of letters."""
+    """The width of one column in pixels, by the usual widths of letters."""
 
     def width(letter: str) -> float:
         return 13.0 if letter > "\u2e80" else 10.0 if letter in "mwMW@%" else 8.0 if letter.isupper() else 5.6
@@ -143,9 +136,9 @@ def legend_width(looks: dict[str, Style]) -> int:
 
 
 def _columns(looks: dict[str, Style]) -> list[list[str]]:
-    """Names in columns, as many as there is room for; families of wrong priors begin columns of their own."""
+    """Names in as many columns as there is room for; families of misspecified priors get columns of their own."""
     names, columns = list(looks), max(1, min((WIDTH + 20) // legend_width(looks), 5))
-    families = [family for methods in WRONG.values() if (family := [m.name for m in methods if m.name in looks])]
+    families = [family for methods in MISSPECIFIED.values() if (family := [m.name for m in methods if m.name in looks])]
     others = [name for name in names if not any(name in family for family in families)]
     if families and len(others) <= len(families[0]) and len(families) < columns:
         return [others, *families]
@@ -160,7 +153,7 @@ def legend(looks: dict[str, Style], *, one_column: bool) -> Any:
 
     Args:
         looks: A style for each method.
-        one_column: Whether names stand below one another; else there are as many columns as there is room for.
+        one_column: Whether all names are in one column; else there are as many columns as there is room for.
     """
     import altair as alt  # noqa: PLC0415
 
@@ -170,7 +163,7 @@ def legend(looks: dict[str, Style], *, one_column: bool) -> Any:
         left = column * step
         places = {"left": left, "middle": left + _SAMPLE / 2, "right": left + _SAMPLE, "text": left + _SAMPLE + 8}
         for line, name in enumerate(names):
-            rows.append({"name": printable(name), "y": (line + 0.5) * _LINE} | places | look(looks[name]))
+            rows.append({"name": printable(name), "y": (line + 0.5) * _LINE} | places | style_columns(looks[name]))
     size = {"width": len(lines) * step, "height": max(map(len, lines)) * _LINE}
     downward = alt.Scale(domain=[size["height"], 0], nice=False)
     base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("y:Q", scale=downward, axis=None))

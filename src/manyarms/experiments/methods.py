@@ -1,16 +1,20 @@
-"""Methods side by side: each judges a target or learns a policy from the same task.
+"""Methods to compare: each estimates the value of a target or learns a policy from the same task.
 
-A method of one's own is a subclass of `Method` with a `name` and one or both of `estimate` and `learn`;
-`manyarms reproduce --method file.py:Class` puts it into every figure.
-
-The posterior without its structure: what sDM saves.
+A user method is a subclass of `Method` with a `name` and one or both of `estimate` and `learn`.
+`manyarms reproduce --method file.py:Class` adds it to every figure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
 
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve
@@ -18,11 +22,12 @@ from scipy.linalg import lu_factor, lu_solve
 from manyarms.core.estimate import Estimate
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.policy import Policy
+from manyarms.errors import InputError, without_full_stop
 from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.importance_weighted import DR, IPS, SNIPS
 from manyarms.estimators.reward_model import CrossFit
 from manyarms.estimators.set_weighted import MIPS, OffCEM, PolicyConvolution
-from manyarms.experiments.problem import Kind, Known, Task
+from manyarms.experiments.problem import Kind, Known, MethodTask
 from manyarms.learners import Learner
 from manyarms.learners.training import Training
 from manyarms.learners.weighted_learners import (
@@ -39,137 +44,151 @@ from manyarms.prior_learning import learn_prior
 from manyarms.priors import ridge
 
 N_NEIGHBOURS = 10
-"""Of policy convolution."""
+"""Neighbours of policy convolution."""
 
 PENALTY = 1e-3
 """λ of the ridge regression that the paper calls DM (Freq)."""
 
 
 class Method:
-    """Judges targets, learns policies, or both.
+    """Estimates the value of targets, learns policies, or both.
 
     Attributes:
-        name: What rows and figures call it.
-        slow: Whether learning takes seconds rather than milliseconds: such methods are run on fewer instances.
+        name: Its name in rows and figures.
+        slow: Whether learning takes seconds rather than milliseconds; such methods are run on fewer instances.
     """
 
     name: str
     slow: bool = False
 
-    def estimate(self, task: Task, target: Policy) -> Estimate:
-        """The value of `target` on contexts like those of the log."""
+    def estimate(self, task: MethodTask, target: Policy) -> Estimate:
+        """Estimate the value of `target` on contexts like those of the log."""
         self._refuse("estimate")
 
-    def learn(self, task: Task) -> Policy:
-        """A policy for contexts like those of the log."""
+    def learn(self, task: MethodTask) -> Policy:
+        """Learn a policy for contexts like those of the log."""
         self._refuse("learn")
 
     def offers(self, kind: Kind) -> bool:
         """Whether it evaluates ("ope"), or learns ("opl")."""
-        mine, blank = (type(self).estimate, Method.estimate) if kind == "ope" else (type(self).learn, Method.learn)
-        return mine is not blank
+        name = "estimate" if kind == "ope" else "learn"
+        return getattr(type(self), name) is not getattr(Method, name)
 
-    def _refuse(self, what: str) -> NoReturn:
-        raise NotImplementedError(f"{self.name} has no {what}.")
+    def _refuse(self, name: str) -> NoReturn:
+        raise NotImplementedError(f"{self.name} has no {name}.")
 
 
-Choose = Callable[[RewardPosterior], Policy]
+def _gaussian(known: Known) -> Likelihood:
+    return Gaussian(known.noise_std)
 
 
 @dataclass(frozen=True)
-class Direct(Method):
-    """Fit, then judge by the posterior of the value, or choose the action with the highest expected reward.
+class DirectMethod(Method):
+    """Fits a posterior, then evaluates a target by it or picks the action with the highest expected reward.
 
     Args:
-        name: What to call it.
-        prior: From what is known to a prior.
-        likelihood: From what is known to a likelihood.
-        choose: From a posterior to a policy.
+        name: Its name in rows and figures.
+        prior: Makes the prior from what is known.
+        likelihood: Makes the likelihood from what is known.
+        policy: Makes the learned policy from the posterior.
+        learns_prior: Whether the scales and means of the prior, and the noise, are learned from the log as well.
     """
 
     name: str
     prior: Callable[[Known], HierarchicalGaussian]
-    likelihood: Callable[[Known], Likelihood] = lambda known: Gaussian(known.noise_std)
-    choose: Choose = Greedy
+    likelihood: Callable[[Known], Likelihood] = _gaussian
+    policy: Callable[[RewardPosterior], Policy] = Greedy
+    learns_prior: bool = False
 
-    def estimate(self, task: Task, target: Policy) -> Estimate:
+    def estimate(self, task: MethodTask, target: Policy) -> Estimate:
         return self._fit(task).value(target, task.logs.contexts, eligible=task.eligible, groups=task.logs.groups)
 
-    def learn(self, task: Task) -> Policy:
-        return self.choose(self._fit(task))
+    def learn(self, task: MethodTask) -> Policy:
+        return self.policy(self._fit(task))
 
-    def _fit(self, task: Task) -> RewardPosterior:
-        return fit(task.logs, self.prior(task.known), self.likelihood(task.known))
+    def _fit(self, task: MethodTask) -> RewardPosterior:
+        prior, likelihood = self.prior(task.known), self.likelihood(task.known)
+        return (
+            learn_prior(task.logs, prior, likelihood).posterior
+            if self.learns_prior
+            else fit(task.logs, prior, likelihood)
+        )
 
 
-class Joint(Method):
-    """sDM's answer by brute force; see `experiments.joint`."""
+class JointPosteriorMethod(Method):
+    """sDM's answer by brute force: the posterior of all weights at once, without using its structure.
+
+    θ | S has mean (I + C G)⁻¹ (m + C B) and covariance (I + C G)⁻¹ C, where m and C are the prior's. One (K d, K d)
+    system, at O(K³ d³) (paper, Sec. 3).
+    """
 
     name = "joint posterior"
 
-    def estimate(self, task: Task, target: Policy) -> Estimate:
-        return joint_estimate(task, target)
+    def estimate(self, task: MethodTask, target: Policy) -> Estimate:
+        known, logs = task.known, task.logs
+        K, d = known.n_actions, known.dim
+        left, right = np.repeat(np.arange(K), K), np.tile(np.arange(K), K)
+        C = known.prior.cross_cov(left, right).reshape(K, K, d, d).swapaxes(1, 2).reshape(K * d, K * d)
+        rows = np.zeros((len(logs), K, d))
+        rows[np.arange(len(logs)), logs.actions] = logs.contexts / known.noise_std
+        phi = rows.reshape(len(logs), K * d)
+        factor = lu_factor(np.eye(K * d) + C @ (phi.T @ phi))
+        moment = phi.T @ (logs.rewards / known.noise_std)
+        weights = lu_solve(factor, known.prior.action_mean().reshape(-1) + C @ moment).reshape(K, d)
+        mass, expected = target.profile(logs.contexts, weights, eligible=task.eligible)
+        m = np.zeros((K, d))
+        m[mass.actions] = mass.vectors
+        variance = m.reshape(-1) @ lu_solve(factor, C @ m.reshape(-1))
+        context_std = expected.std(ddof=1) / np.sqrt(len(logs))
+        return Estimate(
+            value=float(expected.mean()),
+            std=float(np.sqrt(variance + context_std**2)),
+            posterior_std=float(np.sqrt(variance)),
+            context_std=float(context_std),
+        )
 
 
-class OfTheLog(Method):
-    """What was logged, instead of the target: its mean reward."""
+class LoggedMean(Method):
+    """The mean reward of the log itself, whatever the target."""
 
     name = "logged"
 
-    def estimate(self, task: Task, target: Policy) -> Estimate:
+    def estimate(self, task: MethodTask, target: Policy) -> Estimate:
         rewards = task.logs.rewards
         return Estimate(float(rewards.mean()), float(rewards.std() / np.sqrt(len(rewards))), kind="sampling")
 
 
-class PriorAlone(Method):
-    """The structured prior before any log: how much of a result was known beforehand."""
+class PriorOnly(Method):
+    """The structured prior before any log: it shows how much of a result was known beforehand."""
 
     name = "sDM, no data"
 
-    def learn(self, task: Task) -> Policy:
-        nothing = task.logs.take(slice(0, 0))
-        return Greedy(fit(nothing, task.known.prior, Gaussian(task.known.noise_std)))
+    def learn(self, task: MethodTask) -> Policy:
+        return Greedy(fit(task.logs.take(slice(0, 0)), task.known.prior, Gaussian(task.known.noise_std)))
 
 
 @dataclass(frozen=True)
-class Learned(Method):
-    """sDM whose noise, spreads and means come from the log as well."""
-
-    name: str = "sDM (learned prior)"
-    likelihood: Callable[[Known], Likelihood] = lambda known: Gaussian(known.noise_std)
-
-    def estimate(self, task: Task, target: Policy) -> Estimate:
-        return self._fit(task).value(target, task.logs.contexts, eligible=task.eligible, groups=task.logs.groups)
-
-    def learn(self, task: Task) -> Policy:
-        return Greedy(self._fit(task))
-
-    def _fit(self, task: Task) -> RewardPosterior:
-        return learn_prior(task.logs, task.known.learnable, self.likelihood(task.known)).posterior
-
-
-@dataclass(frozen=True)
-class Weighted(Method):
+class WeightingMethod(Method):
     """An estimator by importance weights, and the softmax policy that maximises it.
 
     Args:
-        name: What to call it.
-        estimator: From a task to an estimator.
-        learner: From a task to a learner; None when there is none.
+        name: Its name in rows and figures.
+        estimator: Makes an estimator from a task.
+        learner: Makes a learner from a task; None when there is none.
     """
 
     name: str
-    estimator: Callable[[Task], Estimator]
-    learner: Callable[[Task, Training], Learner] | None = None
+    estimator: Callable[[MethodTask], Estimator]
+    learner: Callable[[MethodTask, Training], Learner] | None = None
     slow: bool = True
 
-    def estimate(self, task: Task, target: Policy) -> Estimate:
+    def estimate(self, task: MethodTask, target: Policy) -> Estimate:
         return self.estimator(task).estimate(target, task.logs, eligible=task.eligible)
 
-    def learn(self, task: Task) -> Policy:
+    def learn(self, task: MethodTask) -> Policy:
         if self.learner is None:
             self._refuse("learn")
-        # A fifth held out says when to stop: climbing to the top fits noise, and takes five times as long.
+        # A held-out fifth says when to stop: climbing to the top fits noise, and takes five times as long.
         learner = self.learner(task, Training(holdout=0.2, rng=task.rng))
         return learner.learn(task.logs, eligible=task.eligible)
 
@@ -177,111 +196,171 @@ class Weighted(Method):
         return kind == "ope" or self.learner is not None
 
 
-def freq(known: Known) -> HierarchicalGaussian:
+def _structured(known: Known) -> HierarchicalGaussian:
+    return known.prior
+
+
+def _ridge(known: Known) -> HierarchicalGaussian:
     """The prior under which the posterior mean is the paper's DM (Freq)."""
     return ridge(known.n_actions, known.dim, penalty=PENALTY, noise_std=known.noise_std)
 
 
-def crossed(task: Task, prior: HierarchicalGaussian) -> CrossFit:
+def _cross_fit(task: MethodTask, prior: Callable[[Known], HierarchicalGaussian]) -> CrossFit:
     """A reward model for doubly robust estimates that never saw the round it corrects."""
-    return CrossFit(prior, Gaussian(task.known.noise_std), rng=task.rng)
+    return CrossFit(prior(task.known), Gaussian(task.known.noise_std), rng=task.rng)
 
 
-def misspecified(name: str) -> Direct:
-    """sDM with one of the wrong priors that the world knows by this name."""
-    return Direct(f"sDM, {name}", lambda known: known.other_priors[name])
+def _doubly_robust(name: str, prior: Callable[[Known], HierarchicalGaussian]) -> WeightingMethod:
+    return WeightingMethod(
+        name,
+        lambda task: DR(_cross_fit(task, prior)),
+        lambda task, training: DRLearner(_cross_fit(task, prior), training=training),
+    )
 
 
-SDM = Direct("sDM", lambda known: known.prior)
-DM_BAYES = Direct("DM (Bayes)", lambda known: known.unstructured)
-DM_FREQ = Direct("DM (Freq)", freq)
-IPS_ = Weighted("IPS", lambda task: IPS(), lambda task, training: IPSLearner(training=training))
-SNIPS_ = Weighted("snIPS", lambda task: SNIPS(), lambda task, training: SNIPSLearner(training=training))
-DR_ = Weighted(
-    "DR",
-    lambda task: DR(crossed(task, freq(task.known))),
-    lambda task, training: DRLearner(crossed(task, freq(task.known)), training=training),
-)
-MIPS_ = Weighted(
+def _misspecified(prior: str) -> DirectMethod:
+    """sDM with one of the world's misspecified priors."""
+    return DirectMethod(f"sDM, {prior}", lambda known: known.other_priors[prior])
+
+
+SDM = DirectMethod("sDM", _structured)
+DM_BAYES = DirectMethod("DM (Bayes)", lambda known: known.unstructured)
+DM_FREQ = DirectMethod("DM (Freq)", _ridge)
+IPS_ = WeightingMethod("IPS", lambda task: IPS(), lambda task, training: IPSLearner(training=training))
+SNIPS_ = WeightingMethod("snIPS", lambda task: SNIPS(), lambda task, training: SNIPSLearner(training=training))
+DR_ = _doubly_robust("DR", _ridge)
+MIPS_ = WeightingMethod(
     "MIPS",
     lambda task: MIPS(task.known.clusters),
     lambda task, training: MIPSLearner(task.known.clusters, training=training),
 )
-PC = Weighted(
+PC = WeightingMethod(
     "PC",
     lambda task: PolicyConvolution(task.known.vectors, N_NEIGHBOURS),
     lambda task, training: PolicyConvolutionLearner(task.known.vectors, N_NEIGHBOURS, training=training),
 )
-PESSIMISTIC = Direct(
-    "sDM, pessimistic", lambda known: known.prior, choose=lambda posterior: Pessimistic(posterior, delta=0.05)
-)
-CLICKS = Direct("sDM (Bernoulli)", lambda known: known.prior, lambda known: Bernoulli())
-DR_SDM = Weighted(
-    "DR (sDM)",
-    lambda task: DR(crossed(task, task.known.prior)),
-    lambda task, training: DRLearner(crossed(task, task.known.prior), training=training),
-)
-OFFCEM = Weighted("OffCEM (sDM)", lambda task: OffCEM(task.known.clusters, crossed(task, task.known.prior)))
-OWN_VARIANCES = Direct("sDM, own variances", lambda known: known.other_priors["own variances"])
+PESSIMISTIC = DirectMethod("sDM, pessimistic", _structured, policy=lambda posterior: Pessimistic(posterior, delta=0.05))
+CLICKS = DirectMethod("sDM (Bernoulli)", _structured, lambda known: Bernoulli())
+LEARNED = DirectMethod("sDM (learned prior)", lambda known: known.learnable, learns_prior=True)
+DR_SDM = _doubly_robust("DR (sDM)", _structured)
+OFFCEM = WeightingMethod("OffCEM (sDM)", lambda task: OffCEM(task.known.clusters, _cross_fit(task, _structured)))
+OWN_VARIANCES = DirectMethod("sDM, own variances", lambda known: known.other_priors["own variances"])
+PRIOR_ONLY, JOINT, LOGGED = PriorOnly(), JointPosteriorMethod(), LoggedMean()
 
 DIRECT = (SDM, DM_BAYES, DM_FREQ)
-WEIGHTED = (IPS_, SNIPS_, DR_, MIPS_, PC)
-PAPER = DIRECT + WEIGHTED
+PAPER = (*DIRECT, IPS_, SNIPS_, DR_, MIPS_, PC)
 """The methods of the paper's figures."""
-LEARNED = Learned()
-PRIOR_ALONE, JOINT, LOGGED = PriorAlone(), Joint(), OfTheLog()
 BEYOND = (LEARNED, DR_SDM, OFFCEM)
-"""Those the paper does not have."""
+"""Methods beyond the paper."""
 
+NOISE_LEVELS = (0.5, 1.0, 1.5)
+"""v of the misspecified priors."""
 
-LEVELS = (0.5, 1.0, 1.5)
-"""v of the wrong priors."""
-
-WRONG = {
-    part: tuple(misspecified(f"{part} off by {v:g}") for v in LEVELS) for part in ("prior", "means", "covariances")
+MISSPECIFIED = {
+    part: tuple(_misspecified(f"{part} off by {v:g}") for v in NOISE_LEVELS)
+    for part in ("prior", "means", "covariances")
 }
-"""sDM with everything wrong, with means wrong only, with covariances wrong only; in order of v."""
+"""sDM with everything misspecified, with the means only, with the covariances only; in order of v."""
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        *PAPER,
-        PESSIMISTIC,
-        PRIOR_ALONE,
-        OWN_VARIANCES,
-        JOINT,
-        LOGGED,
-        CLICKS,
-        *BEYOND,
-        *(m for ms in WRONG.values() for m in ms),
+        *(*PAPER, PESSIMISTIC, PRIOR_ONLY, OWN_VARIANCES, JOINT, LOGGED, CLICKS, *BEYOND),
+        *(method for methods in MISSPECIFIED.values() for method in methods),
     )
 }
-"""All of them by name."""
+"""The library's methods by name."""
+
+FORM = "Name it as file.py:Class or module:Class, where Class is a subclass of manyarms.experiments.Method."
 
 
-def joint_estimate(task: Task, target: Policy) -> Estimate:
-    """The posterior of a value from one (K d, K d) system, at O(K³ d³) (paper, Sec. 3): the same answer as that of sDM.
+def check_specs(specs: Sequence[Any]) -> tuple[str, ...]:
+    """Require texts that say where classes are: worker processes import them, and cannot be handed objects."""
+    if isinstance(specs, str):
+        raise InputError(f"must be a list of texts; got {specs!r}.", f"Pass [{specs!r}].", argument="extra_methods")
+    for spec in specs:
+        if not isinstance(spec, str):
+            kind = spec.__name__ if isinstance(spec, type) else type(spec).__name__
+            problem = f"must be texts, since worker processes import them; got {kind}."
+            raise InputError(problem, FORM, argument="extra_methods")
+    return tuple(specs)
 
-    θ | S has mean (I + C G)⁻¹ (m + C B) and covariance (I + C G)⁻¹ C, where m and C are the prior's.
-    """
-    known, logs = task.known, task.logs
-    K, d = known.n_actions, known.dim
-    left, right = np.repeat(np.arange(K), K), np.tile(np.arange(K), K)
-    C = known.prior.cross_cov(left, right).reshape(K, K, d, d).swapaxes(1, 2).reshape(K * d, K * d)
-    rows = np.zeros((len(logs), K, d))
-    rows[np.arange(len(logs)), logs.actions] = logs.contexts / known.noise_std
-    phi = rows.reshape(len(logs), K * d)
-    factor = lu_factor(np.eye(K * d) + C @ (phi.T @ phi))
-    moment = phi.T @ (logs.rewards / known.noise_std)
-    weights = lu_solve(factor, known.prior.action_mean().reshape(-1) + C @ moment).reshape(K, d)
-    mass, expected = target.profile(logs.contexts, weights, eligible=task.eligible)
-    m = np.zeros((K, d))
-    m[mass.actions] = mass.vectors
-    variance = m.reshape(-1) @ lu_solve(factor, C @ m.reshape(-1))
-    of_contexts = expected.std(ddof=1) / np.sqrt(len(logs))
-    return Estimate(
-        value=float(expected.mean()),
-        std=float(np.sqrt(variance + of_contexts**2)),
-        posterior_std=float(np.sqrt(variance)),
-        context_std=float(of_contexts),
+
+def method_files(specs: tuple[str, ...]) -> dict[str, Path]:
+    """The files of user methods, by the names of the methods; a module without a file of its own is left out."""
+    files: dict[str, Path] = {}
+    for spec, name in zip(specs, list(methods_by_name(specs))[len(METHODS) :], strict=True):
+        source = spec.rpartition(":")[0]
+        path = source if source.endswith(".py") else getattr(sys.modules[source], "__file__", None)
+        if path is not None:
+            files[name] = Path(path)
+    return files
+
+
+@lru_cache(maxsize=8)
+def methods_by_name(specs: tuple[str, ...] = ()) -> dict[str, Method]:
+    """The library's methods and those of the user; each name can be taken only once."""
+    methods = dict(METHODS)
+    for spec in specs:
+        method = load_method(spec)
+        if method.name in methods:
+            raise InputError(f"{spec} is called {method.name!r}, which is taken.", "Give it another name.")
+        methods[method.name] = method
+    return methods
+
+
+def load_method(spec: str) -> Method:
+    """An instance of the class at file.py:Class or module:Class. This runs the user's own code, as they asked."""
+    source, colon, name = spec.rpartition(":")
+    if not colon or not source or not name:
+        raise InputError(f"{spec!r} does not say which class is meant.", FORM)
+    module = (
+        _load_file(Path(source)) if source.endswith(".py") else _import(source, importlib.import_module, source, FORM)
     )
+    method_class = getattr(module, name, None)
+    if not isinstance(method_class, type) or not issubclass(method_class, Method):
+        raise InputError(f"{source} has no class {name} that is a Method.", FORM)
+    try:
+        method = method_class()
+    except (Exception, SystemExit) as error:
+        problem = f"{name}() failed: {type(error).__name__}: {without_full_stop(error)}."
+        raise InputError(problem, "It must need no arguments.") from error
+    if not isinstance(getattr(method, "name", None), str) or not method.name:
+        raise InputError(f"{name} has no name.", 'Write `name = "..."` in the class.')
+    if not method.offers("ope") and not method.offers("opl"):
+        raise InputError(
+            f"{name} has neither `estimate` nor `learn`, so there is nothing to run.", "Write one of them."
+        )
+    return method
+
+
+def check_names(names: Iterable[str], known: Iterable[str], noun: str) -> None:
+    """Refuse names that do not exist, and say which do."""
+    options = sorted(known, key=str.casefold)
+    unknown = [name for name in names if name not in options]
+    if unknown:
+        raise InputError(f"there is no {noun} {'; '.join(unknown)}.", f"There are: {'; '.join(options)}.")
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise InputError(f"{path} is not a file.", FORM)
+    # A module name of its own: the file may have the name of a module that something else imports.
+    name = f"manyarms_method_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path} is not a Python file.", FORM)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    # As for a script, files beside it can be imported.
+    sys.path.append(str(path.parent.resolve()))
+    _import(path, spec.loader.exec_module, module)
+    return module
+
+
+def _import(source: str | Path, load: Callable[[Any], Any], argument: Any, remedy: str = "") -> Any:
+    try:
+        return load(argument)
+    except (Exception, SystemExit) as error:
+        problem = f"{source} cannot be imported: {type(error).__name__}: {without_full_stop(error)}."
+        raise InputError(problem, remedy) from error

@@ -1,4 +1,4 @@
-"""What an experiment is made of: a problem draws worlds, a world gives tasks to methods and knows the truth."""
+"""The parts of an experiment: a problem draws worlds; a world makes logs for methods and knows the true values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 
 Kind = Literal["ope", "opl"]
-"""Off-policy evaluation (judge a given target) or off-policy learning (find a policy)."""
+"""Off-policy evaluation (estimate the value of a given target), or off-policy learning (find a good policy)."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Origin:
     """The data behind a problem.
 
     Attributes:
-        digest: The same for the same data, wherever it lies; see `digest_of`.
-        caveat: What it lacks of what its owners published, in words; empty when nothing.
+        digest: A digest of the data, the same in whatever folder the data lies; see `digest_of`.
+        caveat: What is missing from the data as published, in words; empty when nothing is.
     """
 
     digest: str
@@ -35,7 +35,7 @@ class Origin:
 
 
 def digest_of(*parts: object) -> str:
-    """A short text that is the same for the same arrays, texts and numbers, and for no others."""
+    """A short digest of arrays, texts and numbers: equal for equal parts, different for different ones."""
     digest = sha256()
     for part in parts:
         if isinstance(part, np.ndarray) and part.dtype.kind in "biuf":
@@ -48,25 +48,25 @@ def digest_of(*parts: object) -> str:
 
 
 def shortfall(**counts: tuple[int, int]) -> str:
-    """What is not as published, from counts that were found and those there should be; empty when all agree."""
-    wrong = [f"{found:,} {name} instead of {whole:,}" for name, (found, whole) in counts.items() if found != whole]
+    """A caveat for data that is not as published, from (actual, published) counts; empty when all agree."""
+    wrong = [f"{actual:,} {name} instead of {full:,}" for name, (actual, full) in counts.items() if actual != full]
     return f"not the full data: {', '.join(wrong)}" if wrong else ""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What methods may know before they see a log.
+    """The knowledge that methods may use before they see a log.
 
-    On MovieLens, as in the paper, `vectors` are the true weights: what a method makes of them is its own affair.
+    On MovieLens, as in the paper, `vectors` are the true weights. Each method decides how to use them.
 
     Attributes:
         prior: The structured prior of sDM.
-        unstructured: The prior of DM (Bayes): actions are independent.
+        unstructured: The prior of DM (Bayes), in which actions are independent.
         noise_std: σ that all linear-Gaussian methods assume.
         vectors: (K, e) a vector for each action, for policy convolution.
-        learnable: The structure that a prior is learned in, from the log alone.
-        make_clusters: Gives `clusters`; called when a method first asks for them.
-        make_other_priors: Gives `other_priors`; called when a method first asks for them.
+        learnable: The structure in which a prior is learned, from the log alone.
+        make_clusters: Makes `clusters`; called when a method first asks for them.
+        make_other_priors: Makes `other_priors`; called when a method first asks for them.
     """
 
     prior: HierarchicalGaussian
@@ -84,7 +84,7 @@ class Known:
 
     @cached_property
     def other_priors(self) -> Mapping[str, HierarchicalGaussian]:
-        """Further priors by name: variants, wrong ones."""
+        """Further priors by name: variants and misspecified ones."""
         return self.make_other_priors()
 
     @property
@@ -99,14 +99,14 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Task:
-    """All that a method gets.
+class MethodTask:
+    """Everything that a method is given.
 
     Attributes:
-        logs: The rounds.
-        known: What is known beside them.
-        eligible: Which actions could be chosen in each round; None for all.
-        rng: The method's own generator: the same for the same cell, whatever else is run.
+        logs: The logged rounds.
+        known: The knowledge that methods may use beside the logs.
+        eligible: The actions that could be chosen in each round; None for all.
+        rng: The method's own generator. The same cell always gets the same one, whatever else is run.
     """
 
     logs: LoggedData
@@ -119,11 +119,11 @@ class World(ABC):
     """One instance of a problem.
 
     Attributes:
-        known: What methods may know.
-        target: The policy whose value is asked for in off-policy evaluation.
+        known: The knowledge that methods may use.
+        target: The policy to evaluate in off-policy evaluation.
         target_value: Its true value.
-        target_error: The standard error of that, where it was itself measured.
-        best_value: The value of the best policy there is.
+        target_error: The standard error of `target_value`, where that was itself measured.
+        best_value: The value of the best possible policy.
     """
 
     known: Known
@@ -134,7 +134,7 @@ class World(ABC):
 
     @abstractmethod
     def log(self, n: int, rng: np.random.Generator) -> LoggedData:
-        """n rounds."""
+        """A log of n rounds."""
 
     @abstractmethod
     def value(self, policy: Policy) -> float:
@@ -145,22 +145,22 @@ class World(ABC):
         return self.target
 
     def eligible(self, logs: LoggedData) -> Any:
-        """Which actions could be chosen in each round of a log; None for all."""
+        """The actions that could be chosen in each round of a log; None for all."""
         return None
 
 
 class Problem(ABC):
-    """A kind of world, with all its knobs set; a frozen dataclass, so that it travels to processes."""
+    """A family of worlds with every setting fixed; a frozen dataclass, so that it can be sent to other processes."""
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """What rows of results call it; two problems with one label are the same problem."""
+        """The problem's name in result rows; two problems with the same label are the same problem."""
 
     @abstractmethod
     def draw(self, rng: np.random.Generator) -> World:
         """An instance."""
 
     def origin(self) -> Origin | None:
-        """The data it is made of, so that rows of two data sets are never mixed; None when its label says it all."""
+        """The data it is made of, so that rows of two data sets are never mixed; None when the label says it all."""
         return None

@@ -1,4 +1,4 @@
-"""One reproduction: figures run into a folder of results, drawn from it, and put on a page."""
+"""A reproduction: the figures by name, run into a folder of results, drawn from it, and put on a page."""
 
 from __future__ import annotations
 
@@ -7,48 +7,71 @@ from pathlib import Path
 
 from manyarms._base.files import replace_files
 from manyarms.datasets.data_files import KUAIREC, MOVIELENS_1M, OPEN_BANDIT, download
-from manyarms.experiments.cell import Cell, world_of
-from manyarms.experiments.figure import Claim, Figure, Finding, Size
-from manyarms.experiments.figure_chart import draw, save
-from manyarms.experiments.head_to_head import Standing, standings
-from manyarms.experiments.method_files import check_names, methods_by_name
-from manyarms.experiments.methods import METHODS
-from manyarms.experiments.provenance import Ledger
-from manyarms.experiments.reproduction_page import Shown, page
-from manyarms.experiments.result_store import Store
-from manyarms.experiments.result_table import Table
-from manyarms.experiments.run import outstanding, run
+from manyarms.experiments import paper_real_data as real_data
+from manyarms.experiments.cell import Cell, Table, draw_world
+from manyarms.experiments.claim import Claim, ClaimResult
+from manyarms.experiments.figure import Figure, HeadToHead, Size, head_to_heads
+from manyarms.experiments.figure_chart import draw_chart, save_chart
+from manyarms.experiments.methods import METHODS, check_names, methods_by_name
+from manyarms.experiments.paper_robustness import COST, COVERAGE, MISSPECIFIED_LIKELIHOOD, MISSPECIFIED_PRIOR
+from manyarms.experiments.paper_synthetic import (
+    GREEDY_OR_PESSIMISTIC,
+    GRID_OPE,
+    GRID_OPL,
+    LOGGING_EPSILON_GREEDY,
+    SCALING_K,
+    SYNTHETIC_OPE,
+    SYNTHETIC_OPL,
+)
+from manyarms.experiments.reproduction_page import PageFigure, reproduction_page
+from manyarms.experiments.result_store import Provenance, Store
+from manyarms.experiments.run import missing_cells, run
 
 SOURCES = {"ml-1m": MOVIELENS_1M, "kuairec": KUAIREC, "obd": OPEN_BANDIT}
-"""What can be fetched, by the folder that figures name."""
+"""Data that can be downloaded, by the folder that figures name."""
+
+
+def figures(data: str | None = None) -> dict[str, Figure]:
+    """Every figure by name: those of the paper in its order, then those beyond it.
+
+    Args:
+        data: The folder of the real data; None for the cache folder.
+    """
+    ordered = (
+        *(SYNTHETIC_OPL, SYNTHETIC_OPE, SCALING_K, GRID_OPL, GRID_OPE, MISSPECIFIED_LIKELIHOOD, MISSPECIFIED_PRIOR),
+        *(GREEDY_OR_PESSIMISTIC, LOGGING_EPSILON_GREEDY),
+        *(real_data.movielens(data), real_data.movielens_epsilon_greedy(data), real_data.kuairec(data)),
+        *(COST, COVERAGE),
+        *(real_data.movielens_halves(data), real_data.jester(data), real_data.open_bandit(data), real_data.digits()),
+    )
+    return {figure.name: figure for figure in ordered}
 
 
 class Reproduction:
-    """Results in a folder, at one size, with methods of one's own beside those of the library.
+    """Results in a folder, at one size, with user methods beside those of the library.
 
     Args:
-        folder: Rows and figures; made if it is not there.
+        folder: The folder for rows and figures; made if it does not exist.
         size: How much is run.
-        places: Methods of one's own, as file.py:Class or module:Class.
-        redo: Methods and problems whose rows are forgotten first, by name and label.
-        workers: Processes; None for one a core.
+        specs: User methods, as file.py:Class or module:Class.
+        redo: Methods and problems whose rows are deleted first, by name and label.
+        workers: Processes; None for one per core.
     """
 
     def __init__(
         self,
         folder: Path,
         size: Size,
-        places: tuple[str, ...] = (),
+        specs: tuple[str, ...] = (),
         redo: tuple[str, ...] = (),
         workers: int | None = None,
     ):
-        self.folder, self.size, self._places, self._workers = folder, size, places, workers
-        self._own = [method for name, method in methods_by_name(places).items() if name not in METHODS]
+        self.folder, self.size, self._specs, self._workers = folder, size, specs, workers
+        self._user_methods = [method for name, method in methods_by_name(specs).items() if name not in METHODS]
         self._store = Store(folder)
         with self._store.lock():
-            found = self._store.read()
-            with_rows = {name for cell in found for name in (cell.method, cell.problem)}
-            check_names(redo, {*METHODS, *(m.name for m in self._own), *with_rows}, "method or problem")
+            with_rows = {name for cell in self._store.read() for name in (cell.method, cell.problem)}
+            check_names(redo, {*METHODS, *(m.name for m in self._user_methods), *with_rows}, "method or problem")
             self._results = self._store.compact(drop=redo)
 
     def run(
@@ -57,85 +80,88 @@ class Reproduction:
         progress: Callable[[int, int], None] = lambda done, total: None,
         on_interrupt: Callable[[], None] = lambda: None,
     ) -> None:
-        """Compute what is missing for a figure; see `experiments.run`."""
-        grids = figure.grids(self.size, self._own)
-        todo = outstanding(grids, self._results)
-        if todo:
-            # Here rather than in a worker: what is wrong with the data is then said before anything is run.
-            world_of(todo[0].problem, todo[0].cells[0].instance)
+        """Compute the missing cells of a figure; see `experiments.run`."""
+        grids = figure.grids(self.size, self._user_methods)
+        missing = missing_cells(grids, self._results)
+        if missing:
+            # Here rather than in a worker: errors in the data are then reported before anything is run.
+            draw_world(missing[0].problem, missing[0].cells[0].instance)
         self._results = run(
             grids,
             self._store,
-            extra_methods=self._places,
+            extra_methods=self._specs,
             workers=self._workers,
             progress=progress,
             on_interrupt=on_interrupt,
         )
 
     def draw(self, figure: Figure) -> None:
-        """Its SVG and PNG."""
-        save(draw(self._with_own(figure), self.table(figure)), self.folder / figure.name)
+        """Draw a figure as SVG and PNG."""
+        save_chart(draw_chart(self._with_user_methods(figure), self.table(figure)), self.folder / figure.name)
 
-    def findings(self, figure: Figure) -> list[tuple[Claim, Finding]]:
-        """What becomes of its claims."""
-        return figure.findings(self.table(figure), self.size)
+    def test_claims(self, figure: Figure) -> list[tuple[Claim, ClaimResult]]:
+        """Test the claims of a figure."""
+        return figure.test_claims(self.table(figure), self.size)
 
-    def standings(self, figure: Figure) -> list[Standing]:
-        """Methods of one's own in a figure, against the others."""
-        names = [method.name for method in self._own]
-        return standings(self._with_own(figure), names, self.table(figure), self.size)
+    def head_to_heads(self, figure: Figure) -> list[HeadToHead]:
+        """Compare the user methods in a figure with the others."""
+        names = [method.name for method in self._user_methods]
+        return head_to_heads(self._with_user_methods(figure), names, self.table(figure), self.size)
 
     def caveats(self, figure: Figure) -> list[str]:
-        """What the data of a figure lacks, in words: that which its rows were made of."""
-        origins = Ledger.read(self.folder).problems
-        found = (origins[label].caveat for label in (p.problem.label for p in figure.panels) if label in origins)
-        return [caveat for caveat in dict.fromkeys(found) if caveat]
+        """What is missing from the data that the rows of a figure were made from, in words."""
+        origins = Provenance.read(self.folder).problems
+        labels = dict.fromkeys(panel.problem.label for panel in figure.panels)
+        caveats = dict.fromkeys(origins[label].caveat for label in labels if label in origins)
+        return [caveat for caveat in caveats if caveat]
 
     def write_page(self, figures: Sequence[Figure], path: Path, command: str, *, everything: bool) -> None:
-        """All of them on one page.
+        """Put figures on one page.
 
         Args:
-            figures: Those to show.
+            figures: The figures to show.
             path: The page.
-            command: What to run to get it again.
-            everything: Whether these are all there are.
+            command: The command that makes it again.
+            everything: Whether these are all the figures there are.
         """
         shown = [
-            Shown(self._with_own(figure), self.table(figure), self.standings(figure), self.caveats(figure))
+            PageFigure(
+                self._with_user_methods(figure), self.table(figure), self.head_to_heads(figure), self.caveats(figure)
+            )
             for figure in figures
         ]
         published = everything and self.size.is_paper
-        text = page(shown, self.size, self.folder, path, command, published=published)
+        text = reproduction_page(shown, self.size, self.folder, path, command, published=published)
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_files({path: text.encode()})
 
     def prune(self, figures: Iterable[Figure]) -> int:
-        """Forget all rows that these figures do not want at this size; returns how many."""
+        """Delete all rows that these figures do not need at this size; returns how many."""
         with self._store.lock():
             before = len(self._results)
             self._results = self._store.keep(cell for figure in figures for cell in self._cells(figure))
-            ledger = Ledger.read(self.folder)
-            if ledger.only(self._results) != ledger:
-                ledger.only(self._results).write(self.folder)
+            record = Provenance.read(self.folder)
+            if record.only(self._results) != record:
+                record.only(self._results).write(self.folder)
         return before - len(self._results)
 
     def table(self, figure: Figure) -> Table:
-        """The results that a figure is made of at this size: the folder may hold more."""
+        """The results of a figure at this size; the folder may hold more."""
         return Table(self._results, self._cells(figure))
 
     def _cells(self, figure: Figure) -> Iterator[Cell]:
-        return (cell for grid in figure.grids(self.size, self._own) for cell in grid.cells())
+        return (cell for grid in figure.grids(self.size, self._user_methods) for cell in grid.cells())
 
-    def _with_own(self, figure: Figure) -> Figure:
-        return figure.with_methods(self._own)
+    def _with_user_methods(self, figure: Figure) -> Figure:
+        return figure.with_methods(self._user_methods)
 
 
-def fetch(names: Iterable[str], folder: Path | None) -> None:
-    """Download these data sets from their owners, those that can be.
+def download_data(names: Iterable[str], folder: Path | None) -> None:
+    """Download these data sets from their owners, where that is possible.
 
     Args:
-        names: Folders of data, as figures name them.
-        folder: Each goes into a folder of its own below; None for the cache folder.
+        names: Data folders, as figures name them.
+        folder: Each goes into a folder of its own below this one; None for the cache folder.
     """
     for name in dict.fromkeys(names):
         if name in SOURCES:

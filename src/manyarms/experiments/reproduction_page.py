@@ -1,4 +1,4 @@
-"""The page of a reproduction, in Markdown: claims, verdicts, figures, settings."""
+"""The Markdown page of a reproduction: claims, verdicts, figures and settings."""
 
 from __future__ import annotations
 
@@ -10,79 +10,84 @@ from pathlib import Path
 import numpy as np
 
 from manyarms._version import __version__
-from manyarms.experiments.claim_parts import Comparison
-from manyarms.experiments.figure import Claim, Decision, Figure, Finding, Size
-from manyarms.experiments.head_to_head import Standing
-from manyarms.experiments.result_table import Table
+from manyarms.experiments.cell import Table
+from manyarms.experiments.claim import Claim, ClaimResult, Decision, MethodComparison
+from manyarms.experiments.figure import Figure, HeadToHead, Size
 
 MARKS = {"holds": "✅ holds", "does not hold": "❌ does not hold", "undecided": "◽ undecided", "not run": "not run"}
 
-Rows = list[tuple[str, Comparison, Decision]]
-"""What a table has: the head of a row, what is compared, and how that came out."""
+Rows = list[tuple[str, MethodComparison, Decision]]
+"""The content of a table of comparisons: the head of a row, the comparison and its decision."""
 
 SIGNS = {"for": "+", "against": "−", "tie": "=", "open": "·"}
 
-METHOD_OF_VERDICTS = """\
+HOW_VERDICTS_ARE_MADE = """\
 Every comparison of methods is paired: both see the same instances and the same logs. A claim **holds** when each of its
-comparisons is decided in its favour by a one-sided t-test at 5 %, or tied and not all tied; it **does not hold** when
-one is decided against it at 5 % shared among all (Bonferroni); else it is **undecided**. Relative rewards are tied
-when they differ by less than 0.001, with 95 % confidence. Agreement with figures from elsewhere, and coverage, count in
-favour within two standard errors, and against by a two-sided test, shared among all likewise. In the tables + is for
-the claim, − against it, = a tie, · open.
+comparisons is either decided in its favour by a one-sided t-test at 5 %, or tied, and not all are tied. It **does not
+hold** when at least one comparison is decided against it, at 5 % shared among all of them (Bonferroni). Otherwise it is
+**undecided**. Relative rewards are tied when they differ by less than 0.001, with 95 % confidence. Agreement with
+reference numbers, and coverage, count in favour within two standard errors. They count against by a two-sided test,
+again at 5 % shared among all comparisons. In the tables, + means for the claim, − against it, = a tie, and · open.
 
 Figures show means over instances with one standard error. MSE is the mean squared error of the estimated value of the
-target; the relative reward is the true value of the learned policy over that of the best one.
+target. The relative reward is the true value of the learned policy divided by that of the best policy.
 """
 
 DECIDED_AFTER = """\
-What was decided after results had been seen: the margin of a tie, and how agreement and coverage are judged; that
-coverage allows for the error of a truth taken on 2,000 contexts (without it sDM covers 74 % at n = 10,000); more
-instances for grid-opl (50 to 200) and for the gradient learners of misspecified-likelihood (10 to 30), each left
-open by one comparison; fewer, for want of time, for coverage, movielens-epsilon-greedy and movielens-halves, and
-three sizes of log for clicks in coverage. Three claims were taken off, all undecided then: on movielens-epsilon-
-greedy that sDM has the smallest squared error and that IPS beats DR and snIPS, which the paper's text says of
-learning and of synthetic problems only; and, our own, that on MovieLens a log of 100 rounds makes sDM better than
-its prior alone (-0.023 ± 0.013).
+The following was decided after results had been seen:
+
+- the margin of a tie, and the rules for agreement and coverage;
+- that coverage allows for the error of a truth computed on 2,000 contexts (without it, sDM covers 74 % at n = 10,000);
+- more instances for grid-opl (50 to 200) and for the gradient learners of misspecified-likelihood (10 to 30), because
+  one comparison was still open in each;
+- fewer instances for coverage, movielens-epsilon-greedy and movielens-halves, and only three log sizes for clicks in
+  coverage, to save time;
+- three claims were removed, all undecided at the time. Two were about movielens-epsilon-greedy: that sDM has the
+  smallest squared error, and that IPS beats DR and snIPS. The paper's text says this only about learning and synthetic
+  problems. The third was our own: that on MovieLens a log of 100 rounds makes sDM better than its prior alone (-0.023 ±
+  0.013).
 """
 
 
 @dataclass(frozen=True)
-class Shown:
+class PageFigure:
     """A figure on the page.
 
     Attributes:
-        figure: What is shown.
+        figure: The figure.
         table: Its results.
-        standings: Methods of one's own in it, against the others.
-        caveats: What its data lacks, in words.
+        head_to_heads: The user methods in it, compared with the others.
+        caveats: What is missing from its data, in words.
     """
 
     figure: Figure
     table: Table
-    standings: Sequence[Standing] = ()
+    head_to_heads: Sequence[HeadToHead] = ()
     caveats: Sequence[str] = ()
 
 
-def page(figures: Sequence[Shown], size: Size, images: Path, beside: Path, command: str, *, published: bool) -> str:
-    """Everything on one page.
+def reproduction_page(
+    figures: Sequence[PageFigure], size: Size, images: Path, path: Path, command: str, *, published: bool
+) -> str:
+    """The text of the page.
 
     Args:
-        figures: Those to show, in order.
-        size: What was asked for.
+        figures: The figures to show, in order.
+        size: The size that was run.
         images: The folder that has the figures, as NAME.svg.
-        beside: Where the page will lie; links to images are relative to its folder.
-        command: What to run to get it again.
-        published: Whether this is the whole run that was published, whose history belongs on the page.
+        path: The path of the page; links to images are relative to its folder.
+        command: The command that makes it again.
+        published: Whether this is the whole published run, whose history belongs on the page.
     """
-    found = [(shown, *pair) for shown in figures for pair in shown.figure.findings(shown.table, size)]
+    results = [(shown, *pair) for shown in figures for pair in shown.figure.test_claims(shown.table, size)]
     lines = [
         "# The paper, reproduced",
         "",
-        f"Written by `{command}` (manyarms {__version__}) from the rows beside the figures; edits are lost. The paper: "
-        "Aouali, Brunel, Rohde and Korba, *Bayesian Off-Policy Evaluation and Learning for Large Action Spaces*, "
-        "AISTATS 2025. Its figures are known to us by what its text says of them; each such claim is tested below.",
+        f"Written by `{command}` (manyarms {__version__}) from the rows beside the figures: edits here are lost. "
+        "The paper is Aouali, Brunel, Rohde and Korba, *Bayesian Off-Policy Evaluation and Learning for Large Action "
+        "Spaces*, AISTATS 2025. We know its figures by what its text says about them. Each such claim is tested below.",
         "",
-        METHOD_OF_VERDICTS,
+        HOW_VERDICTS_ARE_MADE,
         *([DECIDED_AFTER] if published else []),
         *(f"**{shown.figure.name}: {caveat}.**\n" for shown in figures for caveat in shown.caveats),
         "## Claims and verdicts",
@@ -90,21 +95,23 @@ def page(figures: Sequence[Shown], size: Size, images: Path, beside: Path, comma
         "| figure | claim | verdict | |",
         "|---|---|---|---|",
         *(
-            f"| [{shown.figure.name}](#{shown.figure.name}) | {_cell(claim.text)} | {MARKS[finding.verdict]} "
-            f"| {finding} |"
-            for shown, claim, finding in found
+            f"| [{shown.figure.name}](#{shown.figure.name}) | {_cell(claim.text)} | {MARKS[result.verdict]} "
+            f"| {result} |"
+            for shown, claim, result in results
         ),
         "",
     ]
     for shown in figures:
-        claims = [(claim, finding) for other, claim, finding in found if other is shown]
-        lines += _section(shown, claims, size, images, beside)
+        claims = [(claim, result) for other, claim, result in results if other is shown]
+        lines += _section(shown, claims, size, images, path)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _section(shown: Shown, claims: list[tuple[Claim, Finding]], size: Size, images: Path, beside: Path) -> list[str]:
+def _section(
+    shown: PageFigure, claims: list[tuple[Claim, ClaimResult]], size: Size, images: Path, path: Path
+) -> list[str]:
     figure, table = shown.figure, shown.table
-    link = Path(os.path.relpath(images / f"{figure.name}.svg", beside.parent)).as_posix()
+    link = Path(os.path.relpath(images / f"{figure.name}.svg", path.parent)).as_posix()
     lines = [
         f"## {figure.name}",
         "",
@@ -112,16 +119,16 @@ def _section(shown: Shown, claims: list[tuple[Claim, Finding]], size: Size, imag
         "",
         f"![{figure.title}]({link})",
         "",
-        *(f"**Mind that this is {caveat}.**\n" for caveat in shown.caveats),
+        *(f"**Note: this is {caveat}.**\n" for caveat in shown.caveats),
     ]
-    for standing in shown.standings:
-        lines += [*_against(standing), ""]
-    for claim, finding in claims:
-        lines += [f"**{MARKS[finding.verdict]}**: {claim.text} ({finding})", ""]
-        # Remarks were written on the paper-size run and are true of no other.
+    for head_to_head in shown.head_to_heads:
+        lines += [*_head_to_head_table(head_to_head), ""]
+    for claim, result in claims:
+        lines += [f"**{MARKS[result.verdict]}**: {claim.text} ({result})", ""]
+        # Remarks were written for the paper-size run and hold for no other.
         if claim.remark and size.is_paper:
             lines += [claim.remark, ""]
-        comparisons: Rows = [(c.what, c, finding.decision(c)) for c in finding.comparisons]
+        comparisons: Rows = [(c.title, c, result.decision(c)) for c in result.comparisons]
         lines += [*_details("comparisons", _pivot(comparisons)), ""]
     if figure.note:
         lines += [f"*Settings.* {figure.note} {_instances(figure, table)}", ""]
@@ -129,27 +136,29 @@ def _section(shown: Shown, claims: list[tuple[Claim, Finding]], size: Size, imag
     return lines
 
 
-def _against(standing: Standing) -> list[str]:
-    """A method of one's own, and what it is compared with: down the others, across the rounds."""
-    matches: Rows = [(f"over {match.rival}", match.comparison, match.decision) for match in standing.matches]
+def _head_to_head_table(pair: HeadToHead) -> list[str]:
+    """A user method compared with the others: a row for each of them, a column for each number of rounds."""
+    rows: Rows = [(f"over {rival}", comparison, comparison.decision()) for rival, comparison in pair.comparisons]
     return [
-        f"**{_cell(standing.method)} against each method: {_cell(standing.panel.title)}** ({standing.unit}, paired; + "
-        "where it is better, − where worse, each by a one-sided t-test at 5 %)",
+        f"**{_cell(pair.method)} against each method: {_cell(pair.panel.title)}** ({pair.unit}, paired; + "
+        "where it is better, − where it is worse, each by a one-sided t-test at 5 %)",
         "",
-        *_pivot(matches),
+        *_pivot(rows),
     ]
 
 
 def _pivot(comparisons: Rows) -> list[str]:
-    """What is compared down, where across."""
-    rows = list(dict.fromkeys(what for what, _, _ in comparisons))
-    columns = list(dict.fromkeys(comparison.at for _, comparison, _ in comparisons))
-    cells = {(what, comparison.at): (comparison, decision) for what, comparison, decision in comparisons}
+    """A table with a row for each title and a column for each setting."""
+    rows = list(dict.fromkeys(title for title, _, _ in comparisons))
+    columns = list(dict.fromkeys(comparison.column for _, comparison, _ in comparisons))
+    cells = {
+        (title, comparison.column): f"{_cell(comparison.numbers)} {SIGNS[decision]}"
+        for title, comparison, decision in comparisons
+        if comparison.count >= 2
+    }
     lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
     for row in rows:
-        found = (cells.get((row, column)) for column in columns)
-        words = ("" if one is None or one[0].count < 2 else f"{_cell(one[0].words)} {SIGNS[one[1]]}" for one in found)
-        lines.append(f"| {_cell(row)} | {' | '.join(words)} |")
+        lines.append(f"| {_cell(row)} | {' | '.join(cells.get((row, column), '') for column in columns)} |")
     return lines
 
 
@@ -169,7 +178,7 @@ def _costs(figure: Figure, table: Table) -> list[str]:
 
 
 def _instances(figure: Figure, table: Table) -> str:
-    """How many instances the rows hold."""
+    """The numbers of instances in the rows, as a sentence."""
     counts = {
         len(table.outcomes(panel.problem.label, panel.kind, method, n))
         for panel in figure.panels
@@ -182,12 +191,12 @@ def _instances(figure: Figure, table: Table) -> str:
 
 
 def _details(summary: str, lines: Iterable[str]) -> list[str]:
-    """Folded away until asked for."""
+    """Lines that are folded away until the reader opens them."""
     return ["<details markdown>", f"<summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
 def _cell(text: str) -> str:
-    """Text that cannot end a cell of a table, nor start a tag."""
+    """Text that can neither end a table cell nor start a tag."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")
 
 

@@ -1,9 +1,13 @@
-"""Results on disk: a Parquet file of rows, and journals of the cells finished since it was written.
+"""Results on disk: a Parquet file of rows, journals of recently finished cells, and a record of what made the rows.
 
-A cell is in a journal, synced, the moment it is finished; `compact` moves all journals into the Parquet files, each the
+A cell is in a journal, synced, the moment it is finished. `compact` moves all journals into the Parquet files, each the
 old one or the new one and never half of one. Wherever a run is killed, no finished cell is lost and none is computed
-twice. Rows are sorted by their key, so the same cells give the same bytes in whatever order they were finished; what
-differs from run to run, time and memory, has a file of its own.
+twice. Rows are sorted by their key, so the same cells give the same bytes in whatever order they were finished. Time
+and memory differ from run to run and have a file of their own.
+
+The record, `made-of.json`, holds a digest of the data behind each problem and of the file of each user method. It is
+written before the first of their rows is computed. Rows of other data, or of a method that has changed since, are
+refused: once mixed with new rows they could not be told apart.
 """
 
 from __future__ import annotations
@@ -11,58 +15,67 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import numpy as np
+
 from manyarms._base.files import parquet_bytes, replace_files
 from manyarms.errors import DataFileError, InputError, ManyarmsError, without_full_stop
-from manyarms.experiments.cell import RECIPE, Cell, Outcome, score
+from manyarms.experiments.cell import RECIPE, Cell, Outcome, Results, draw_world, score
+from manyarms.experiments.problem import Origin, Problem
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROWS, COSTS = "rows.parquet", "costs.parquet"
+ROWS, COSTS, MADE_OF = "rows.parquet", "costs.parquet", "made-of.json"
 KEY = ("problem", "kind", "method", "n", "instance")
 MEASURED = ("seconds", "peak_bytes")
-"""What a run measures of itself, and no two runs alike."""
+"""Columns that differ from run to run."""
 
-FOUND = ("value", "truth", "low", "high", "n_actions", "dim", "truth_error")
+COMPUTED = ("value", "truth", "low", "high", "n_actions", "dim", "truth_error")
 RECIPE_KEY = "manyarms.recipe"
 
-Results = dict[Cell, Outcome]
+TRUTH_TOLERANCE = 1e-6
+"""Relative distance within which two truths belong to the same data: machines differ by far less, data by more."""
 
 
 class BusyError(ManyarmsError):
     """Another run is writing to the same folder."""
 
 
+class StaleRowsError(ManyarmsError):
+    """Rows in a folder were made from other data or code than those at hand."""
+
+
 class Journal:
-    """Cells as they are finished, a line each, by one process.
+    """Finished cells, one per line, written by one process.
 
     Args:
-        folder: Where results are; the journal gets a name of its own there.
+        folder: The folder of results; the journal gets a name of its own there.
     """
 
     def __init__(self, folder: Path):
-        self._file = os.open(
-            folder / f"journal-{os.getpid()}-{uuid4().hex[:8]}.jsonl", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644
-        )
+        path = folder / f"journal-{os.getpid()}-{uuid4().hex[:8]}.jsonl"
+        self._file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
 
     def add(self, cell: Cell, outcome: Outcome) -> None:
-        """On disk when this returns. A line torn by a crash is known by its checksum."""
+        """Write a cell; it is on disk when this returns. A line torn by a crash is known by its checksum."""
         text = json.dumps({"recipe": RECIPE} | asdict(cell) | asdict(outcome)).encode()
-        # It begins with a new line, so that one torn by a full disk does not spoil the next.
+        # It begins with a new line, so that a line torn by a full disk does not spoil the next.
         line = b"\n%08x %s\n" % (zlib.crc32(text), text)
         while line:
             line = line[os.write(self._file, line) :]
         os.fsync(self._file)
 
     def close(self) -> None:
-        """No more lines."""
+        """Close the file."""
         os.close(self._file)
 
 
@@ -70,18 +83,18 @@ class Store:
     """The results in one folder.
 
     Args:
-        folder: Made if it is not there.
+        folder: The folder; made if it does not exist.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
         if folder.exists() and not folder.is_dir():
-            raise InputError(f"{folder} is a file, not a folder.")
+            raise InputError(f"{folder} is a file, not a folder.", "Name a folder.")
         folder.mkdir(parents=True, exist_ok=True)
 
     @contextmanager
     def lock(self) -> Generator[None]:
-        """Alone here while it lasts; the lock goes with the process, however that ends."""
+        """Keep other runs out of the folder; the lock goes with the process, however that ends."""
         try:
             import fcntl  # noqa: PLC0415
         except ImportError:  # Windows: two runs at once in one folder are not noticed there.
@@ -91,50 +104,48 @@ class Store:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as taken:
-                raise BusyError(
-                    f"another run is writing to {self.folder}. Wait for it, or use another folder."
-                ) from taken
+                problem = f"another run is writing to {self.folder}."
+                raise BusyError(problem, "Wait for it, or use another folder.") from taken
             yield
 
     def read(self) -> Results:
-        """All finished cells, of the Parquet files and of the journals."""
-        found = self._read_tables()
+        """All finished cells, from the Parquet files and the journals."""
+        results = self._read_tables()
         for path in self._journals():
-            found.update(_read_journal(path))
-        return found
+            results.update(_read_journal(path))
+        return results
 
     def compact(self, drop: Iterable[str] = ()) -> Results:
-        """Everything in the Parquet files, journals gone.
+        """Move everything into the Parquet files and delete the journals.
 
         Args:
-            drop: Methods and problems whose cells are forgotten, by name and label.
+            drop: Methods and problems whose cells are deleted, by name and label.
         """
         journals, dropped = self._journals(), set(drop)
-        found = self.read()
+        results = self.read()
         if journals:
-            self.write(found)
+            self.write(results)
         for path in journals:
             path.unlink()
-        # Only when no journal is left: a crash in between would bring back what was forgotten.
-        kept = {cell: outcome for cell, outcome in found.items() if dropped.isdisjoint((cell.method, cell.problem))}
-        if len(kept) < len(found):
-            self.write(kept)
-        return kept
+        # Only when no journal is left: a crash in between would bring back the deleted cells.
+        return self._write_kept(results, lambda cell: dropped.isdisjoint((cell.method, cell.problem)))
 
     def keep(self, cells: Iterable[Cell]) -> Results:
-        """Forget all cells but these."""
-        found, wanted = self.compact(), set(cells)
-        kept = {cell: outcome for cell, outcome in found.items() if cell in wanted}
-        if len(kept) < len(found):
-            self.write(kept)
-        return kept
+        """Delete all cells but these."""
+        return self._write_kept(self.compact(), set(cells).__contains__)
 
     def write(self, results: Mapping[Cell, Outcome]) -> None:
-        """Replace both files."""
+        """Replace both Parquet files."""
         table = _table(results).replace_schema_metadata({RECIPE_KEY: str(RECIPE)})
         costs = table.select([*KEY, *MEASURED])
         contents = {ROWS: table.drop_columns(list(MEASURED)), COSTS: costs}
         replace_files({self.folder / name: parquet_bytes(part) for name, part in contents.items()})
+
+    def _write_kept(self, results: Results, wanted: Callable[[Cell], bool]) -> Results:
+        kept = {cell: outcome for cell, outcome in results.items() if wanted(cell)}
+        if len(kept) < len(results):
+            self.write(kept)
+        return kept
 
     def _journals(self) -> list[Path]:
         return sorted(self.folder.glob("journal-*.jsonl"))
@@ -142,7 +153,7 @@ class Store:
     def _read_tables(self) -> Results:
         if not (self.folder / ROWS).exists():
             return {}
-        rows = self._read_table(ROWS, (*KEY, *FOUND))
+        rows = self._read_table(ROWS, (*KEY, *COMPUTED))
         costs = {}
         if (self.folder / COSTS).exists():
             costs = {_cell(row): row for row in self._read_table(COSTS, (*KEY, *MEASURED))}
@@ -154,37 +165,38 @@ class Store:
         import pyarrow.parquet as pq  # noqa: PLC0415
 
         path = self.folder / name
-        way_out = "Move it away to begin anew, or restore it; what journals lie beside it is kept."
+        remedy = "Move it away to start again, or restore it. Journals beside it are kept."
         try:
             table = pq.read_table(path)
         except (OSError, pa.ArrowException) as damage:
-            raise DataFileError(f"{path} cannot be read as Parquet: {without_full_stop(damage)}. {way_out}") from damage
+            raise DataFileError(f"{path} cannot be read as Parquet: {without_full_stop(damage)}.", remedy) from damage
         recipe = (table.schema.metadata or {}).get(RECIPE_KEY.encode())
         if recipe != str(RECIPE).encode():
-            raise DataFileError(f"{path} is of another version: its rows mean something else. {way_out}")
+            raise DataFileError(f"{path} is of another version: its rows mean something else.", remedy)
         missing = [column for column in columns if column not in table.column_names]
         if missing:
-            raise DataFileError(f"{path} has no column {', '.join(missing)}: not a file of results. {way_out}")
+            raise DataFileError(f"{path} has no column {', '.join(missing)}: it is not a file of results.", remedy)
         return table.select(columns).to_pylist()
 
 
 def _read_journal(path: Path) -> Results:
-    """Whole lines; the cell of a torn one is computed again."""
-    found: Results = {}
+    """The whole lines of a journal; the cell of a torn line is computed again."""
+    results: Results = {}
     for line in path.read_bytes().split(b"\n"):
         checksum, _, text = line.partition(b" ")
         if checksum == b"%08x" % zlib.crc32(text) and text:
             row = json.loads(text)
             if row.get("recipe") != RECIPE:
-                raise DataFileError(f"{path} is of another version: its rows mean something else. Move it away.")
-            found[_cell(row)] = _outcome(row)
-    return found
+                problem = f"{path} is of another version: its rows mean something else."
+                raise DataFileError(problem, "Move it away.")
+            results[_cell(row)] = _outcome(row)
+    return results
 
 
 def _table(results: Mapping[Cell, Outcome]) -> pa.Table:
     import pyarrow as pa  # noqa: PLC0415
 
-    kinds = {
+    types = {
         "problem": pa.string(), "kind": pa.string(), "method": pa.string(), "n": pa.int32(), "instance": pa.int32(),
         "n_actions": pa.int32(), "dim": pa.int32(), "score": pa.float64(),
         "value": pa.float64(), "truth": pa.float64(), "low": pa.float64(), "high": pa.float64(),
@@ -194,7 +206,7 @@ def _table(results: Mapping[Cell, Outcome]) -> pa.Table:
     rows = [
         asdict(cell) | asdict(results[cell]) | {"score": score(cell.kind, results[cell])} for cell in sorted(results)
     ]
-    return pa.Table.from_pylist(rows, schema=pa.schema(list(kinds.items())))
+    return pa.Table.from_pylist(rows, schema=pa.schema(list(types.items())))
 
 
 def _cell(row: Mapping[str, Any]) -> Cell:
@@ -203,3 +215,102 @@ def _cell(row: Mapping[str, Any]) -> Cell:
 
 def _outcome(row: Mapping[str, Any]) -> Outcome:
     return Outcome(*(row[name] for name in Outcome.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The data and code that rows were made from.
+
+    Attributes:
+        problems: The origin of each problem that has data, by its label.
+        methods: A digest of the file of each user method, by its name.
+    """
+
+    problems: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
+    methods: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def read(cls, folder: Path) -> Provenance:
+        """The provenance of the rows in a folder; empty when there is no record."""
+        path = folder / MADE_OF
+        if not path.exists():
+            return cls()
+        try:
+            record = json.loads(path.read_bytes())
+            problems = {label: Origin(**origin) for label, origin in record["problems"].items()}
+            return cls(problems, {str(name): str(digest) for name, digest in record["methods"].items()})
+        except (ValueError, KeyError, TypeError, AttributeError) as damage:
+            remedy = "Delete it: the rows beside it are then compared with the data once more."
+            raise DataFileError(f"{path} is damaged.", remedy) from damage
+
+    def write(self, folder: Path) -> None:
+        """Replace the record in a folder."""
+        problems = {label: asdict(origin) for label, origin in sorted(self.problems.items())}
+        text = json.dumps({"problems": problems, "methods": dict(sorted(self.methods.items()))}, indent=2)
+        replace_files({folder / MADE_OF: f"{text}\n".encode()})
+
+    def only(self, cells: Iterable[Cell]) -> Provenance:
+        """The provenance of these cells alone."""
+        kept = {name for cell in cells for name in (cell.problem, cell.method)}
+        return Provenance(
+            {label: origin for label, origin in self.problems.items() if label in kept},
+            {name: digest for name, digest in self.methods.items() if name in kept},
+        )
+
+
+def check_provenance(
+    folder: Path, problems: Mapping[str, Problem], files: Mapping[str, Path], done: Results, todo: Iterable[str]
+) -> None:
+    """Refuse rows made from other data or code than those at hand, and record what new rows will be made from.
+
+    Args:
+        folder: The folder of results.
+        problems: The problems asked for, by label.
+        files: The files of user methods, by the names of the methods; files that they import are not looked at.
+        done: The finished rows.
+        todo: Labels of problems with rows still missing: only these need their data.
+    """
+    record, missing = Provenance.read(folder), set(todo)
+    first_cells = {cell.problem: cell for cell in sorted(done, reverse=True)}
+    origins = dict(record.problems)
+    for label, problem in problems.items():
+        try:
+            origin = problem.origin()
+        except DataFileError:
+            if label in missing:
+                raise
+            continue
+        if origin is not None:
+            if label in first_cells:
+                _check_origin(folder, problem, origin, record.problems.get(label), first_cells[label], done)
+            origins[label] = origin
+    with_rows = {cell.method for cell in done}
+    digests = {name: sha256(file.read_bytes()).hexdigest()[:32] for name, file in files.items()}
+    for name, file in files.items():
+        if name in with_rows and record.methods.get(name) != digests[name]:
+            problem = f"{file.name} has changed since its rows were made."
+            raise StaleRowsError(problem, _drop(name), flag_remedy=f"Pass --redo {quote(name)}.")
+    renewed = replace(record, problems=origins, methods={**record.methods, **digests})
+    if renewed != record:
+        renewed.write(folder)
+
+
+def _check_origin(
+    folder: Path, problem: Problem, origin: Origin, known: Origin | None, cell: Cell, done: Results
+) -> None:
+    flag_remedy = f"Name another folder with --out, or pass --redo {quote(problem.label)} to compute these rows again."
+    message = f"{folder} holds rows of {problem.label!r} that were made from other data than that at hand"
+    if known is not None:
+        if known.digest != origin.digest:
+            raise StaleRowsError(f"{message}.", _drop(problem.label), flag_remedy=flag_remedy)
+        return
+    # Rows without a record count as rows of the data at hand, if the truth of one of them agrees.
+    world = draw_world(problem, cell.instance)
+    there, here = done[cell].truth, world.target_value if cell.kind == "ope" else world.best_value
+    if not np.isclose(there, here, rtol=TRUTH_TOLERANCE, atol=0.0, equal_nan=True):
+        detail = f"the truth of instance {cell.instance} is {there:g} there and {here:g} here."
+        raise StaleRowsError(f"{message}: {detail}", _drop(problem.label), flag_remedy=flag_remedy)
+
+
+def _drop(name: str) -> str:
+    return f"Use another folder, or delete these rows first: store.compact(drop=[{name!r}])."

@@ -1,34 +1,53 @@
-"""Many cells in parallel processes, each finished one on disk at once."""
+"""Run many cells in parallel processes; each finished cell is on disk at once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnContext
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from threading import Thread
 
-from manyarms.errors import InputError
-from manyarms.experiments.cell import Cell, generator
-from manyarms.experiments.method_files import as_places, check_names, methods_by_name, own_files
-from manyarms.experiments.methods import Method
+from manyarms.errors import InputError, ManyarmsError
+from manyarms.experiments.cell import Cell, Results, compute, generator
+from manyarms.experiments.methods import Method, check_names, check_specs, method_files, methods_by_name
 from manyarms.experiments.problem import Kind, Problem
-from manyarms.experiments.provenance import agree
-from manyarms.experiments.result_store import Results, Store
-from manyarms.experiments.workers import CellError, Watch, Work, WorkerError, compute_all, refuse_in_worker
-from manyarms.linalg.threads import n_cores
+from manyarms.experiments.result_store import Journal, Store, check_provenance
+from manyarms.linalg.threads import n_cores, stay_on_one_core
 
-__all__ = ["CellError", "Grid", "Work", "WorkerError", "outstanding", "run"]
+GUARD = (
+    "A worker process imports the script that calls `run`: save the script in a file, and put the call behind "
+    '`if __name__ == "__main__":`.'
+)
+
+
+class CellError(ManyarmsError):
+    """A method failed in a cell."""
+
+
+class WorkerError(CellError):
+    """A worker process died."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Every combination of these.
+    """Every combination of these methods, rounds and instances on one problem.
 
     Attributes:
-        problem: A problem.
+        problem: The problem.
         kind: "ope" or "opl".
         methods: Names of methods.
         rounds: Numbers of rounds.
-        instances: How many instances, the first ones.
+        instances: The number of instances: the first ones are taken.
     """
 
     problem: Problem
@@ -38,11 +57,24 @@ class Grid:
     instances: int
 
     def cells(self) -> Iterator[Cell]:
-        """All of them."""
+        """All cells of the grid."""
         for method in self.methods:
             for n in self.rounds:
                 for instance in range(self.instances):
                     yield Cell(self.problem.label, self.kind, method, n, instance)
+
+
+@dataclass(frozen=True)
+class CellBatch:
+    """Cells that share an instance and its log.
+
+    Attributes:
+        problem: The problem itself, which cells only name.
+        cells: The cells to compute.
+    """
+
+    problem: Problem
+    cells: tuple[Cell, ...]
 
 
 def run(
@@ -57,74 +89,185 @@ def run(
     """Compute the cells that the store does not have yet.
 
     Args:
-        grids: What is wanted; cells that several want are computed once.
-        store: Where results are, and go.
-        extra_methods: Methods of one's own, as file.py:Class or module:Class.
-        workers: Processes; by default as many as there are cores. Results do not depend on it.
-        progress: Called with the number of cells done and of all, whenever some are finished.
+        grids: The cells wanted; cells in several grids are computed once.
+        store: The store that results are read from and written to.
+        extra_methods: User methods, as file.py:Class or module:Class.
+        workers: Processes; by default one per core. Results do not depend on it.
+        progress: Called with the number of cells done and the total, whenever some are finished.
         on_interrupt: Called at once on Ctrl-C; the cells under way are then finished before this returns.
 
     Returns:
         All results in the store.
 
     Raises:
-        CellError: When a method fails; what was finished stays.
-        StaleRowsError: When rows in the store were made of other data, or by other code of one's own.
+        CellError: When a method fails; finished cells are kept.
+        StaleRowsError: When rows in the store were made from other data, or by other user code.
     """
-    refuse_in_worker()
-    wanted, places = list(grids), as_places(extra_methods)
-    _check_methods(wanted, methods_by_name(places))
-    own = own_files(places)
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        # A worker that is still importing the script that started it would start workers again.
+        raise InputError("`run` was called while a worker process started.", GUARD)
+    wanted, specs = list(grids), check_specs(extra_methods)
+    _check_methods(wanted, methods_by_name(specs))
+    files = method_files(specs)
     with store.lock():
         done = store.compact()
-        work = outstanding(wanted, done)
+        batches = missing_cells(wanted, done)
         problems = {grid.problem.label: grid.problem for grid in wanted}
-        agree(store.folder, problems, own, done, (item.problem.label for item in work))
-        progress(0, sum(len(item.cells) for item in work))
-        if work:
+        check_provenance(store.folder, problems, files, done, (batch.problem.label for batch in batches))
+        progress(0, sum(len(batch.cells) for batch in batches))
+        if batches:
             try:
-                watch = Watch(progress, on_interrupt)
-                compute_all(_own_first(work, set(own)), store.folder, places, workers or n_cores(), watch)
+                stages = _user_methods_first(batches, set(files))
+                _compute_all(stages, store.folder, specs, workers or n_cores(), progress, on_interrupt)
             finally:
-                # Also after Ctrl-C or an error: what was finished is kept in one place.
+                # Also after Ctrl-C or an error: finished cells are kept in one place.
                 done = store.compact()
         return done
 
 
-def outstanding(grids: Iterable[Grid], done: Results) -> list[Work]:
-    """What is still to be computed, in an order that mixes long and short: so the time left can be told."""
+def missing_cells(grids: Iterable[Grid], done: Results) -> list[CellBatch]:
+    """The cells still to be computed, with long and short ones mixed so that the time left can be estimated."""
     problems: dict[str, Problem] = {}
     missing: set[Cell] = set()
     for grid in grids:
         problems[grid.problem.label] = grid.problem
         missing.update(cell for cell in grid.cells() if cell not in done)
-    shared = sorted(missing, key=_shared)
-    work = [Work(problems[key[0]], tuple(sorted(cells))) for key, cells in groupby(shared, _shared)]
-    generator("order").shuffle(work)
-    return work
+    ordered = sorted(missing, key=_log_key)
+    batches = [CellBatch(problems[key[0]], tuple(sorted(cells))) for key, cells in groupby(ordered, _log_key)]
+    generator("order").shuffle(batches)
+    return batches
 
 
-def _shared(cell: Cell) -> tuple[str, int, int]:
+def _log_key(cell: Cell) -> tuple[str, int, int]:
     return cell.problem, cell.instance, cell.n
 
 
 def _check_methods(grids: Iterable[Grid], methods: Mapping[str, Method]) -> None:
-    """Refuse what does not exist before any process is started."""
+    """Refuse methods that do not exist, or lack what is asked of them, before any process is started."""
     for grid in grids:
         check_names(grid.methods, methods, "method")
         for name in grid.methods:
             if not methods[name].offers(grid.kind):
                 lacks = "estimate" if grid.kind == "ope" else "learn"
-                raise InputError(f"{name} has no `{lacks}`, so that it cannot be run for {grid.kind!r}.")
+                raise InputError(f"{name} has no `{lacks}`, so it cannot be run for {grid.kind!r}.", "Leave it out.")
 
 
-def _own_first(work: Sequence[Work], own: set[str]) -> list[list[Work]]:
-    """One small cell of each method of one's own in each task before all else: what is wrong with it shows at once."""
-    small: dict[tuple[str, Kind], Work] = {}
-    for item in sorted(work, key=lambda item: (item.cells[0].n, item.cells[0].instance)):
-        for cell in item.cells:
-            if cell.method in own:
-                small.setdefault((cell.method, cell.kind), Work(item.problem, (cell,)))
-    tried = {cell for item in small.values() for cell in item.cells}
-    rest = (Work(item.problem, tuple(cell for cell in item.cells if cell not in tried)) for item in work)
-    return [stage for stage in (list(small.values()), [item for item in rest if item.cells]) if stage]
+def _user_methods_first(batches: Sequence[CellBatch], user_methods: set[str]) -> list[list[CellBatch]]:
+    """Put one small cell of each user method and kind before everything else: mistakes in it show at once."""
+    trials: dict[tuple[str, Kind], CellBatch] = {}
+    for batch in sorted(batches, key=lambda batch: (batch.cells[0].n, batch.cells[0].instance)):
+        for cell in batch.cells:
+            if cell.method in user_methods:
+                trials.setdefault((cell.method, cell.kind), CellBatch(batch.problem, (cell,)))
+    tried = {cell for batch in trials.values() for cell in batch.cells}
+    rest = (CellBatch(batch.problem, tuple(cell for cell in batch.cells if cell not in tried)) for batch in batches)
+    return [stage for stage in (list(trials.values()), [batch for batch in rest if batch.cells]) if stage]
+
+
+def _compute_all(
+    stages: Sequence[Sequence[CellBatch]],
+    folder: Path,
+    specs: tuple[str, ...],
+    n_workers: int,
+    progress: Callable[[int, int], None],
+    on_interrupt: Callable[[], None],
+) -> None:
+    """Compute all cells of a stage, then those of the next; journals go into the folder."""
+    total, finished = sum(len(batch.cells) for stage in stages for batch in stage), 0
+    # Spawned, not forked: a fork would copy the locks of BLAS threads without the threads.
+    context = multiprocessing.get_context("spawn")
+    begun, stop = context.Event(), context.Event()
+    with _pool(context, min(n_workers, max(map(len, stages))), (folder, specs, begun, stop)) as pool:
+        try:
+            for stage in stages:
+                with _interrupts_held():
+                    futures: dict[Future[None], CellBatch] = {
+                        pool.submit(_compute_batch, batch): batch for batch in stage
+                    }
+                for future in as_completed(futures):
+                    future.result()
+                    finished += len(futures[future].cells)
+                    progress(finished, total)
+        except BrokenProcessPool as death:
+            if not begun.is_set():
+                raise WorkerError("no worker process could start.", GUARD) from death
+            raise WorkerError(
+                "a worker process died, perhaps for lack of memory.",
+                "Run the same again: finished cells are kept. Use fewer workers if memory was short.",
+            ) from death
+        except KeyboardInterrupt:
+            on_interrupt()
+            raise
+
+
+@contextmanager
+def _pool(
+    context: SpawnContext, n_workers: int, initargs: tuple[Path, tuple[str, ...], Event, Event]
+) -> Generator[ProcessPoolExecutor]:
+    """Processes that end with the block: after their current cells or, on a second Ctrl-C, at once."""
+    others, stop = set(multiprocessing.active_children()), initargs[-1]
+    pool = ProcessPoolExecutor(n_workers, context, initializer=_start_worker, initargs=initargs)
+    try:
+        yield pool
+    finally:
+        stop.set()
+        try:
+            pool.shutdown(wait=True, cancel_futures=True)
+        except KeyboardInterrupt:
+            for process in set(multiprocessing.active_children()) - others:
+                process.kill()
+            raise
+
+
+@contextmanager
+def _interrupts_held() -> Generator[None]:
+    """Hold Ctrl-C until the end of the block; processes started in it never receive it, and are stopped by an event."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows.
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Worker:
+    """The state that a worker process keeps between calls."""
+
+    journal: Journal
+    specs: tuple[str, ...]
+    stop: Event
+
+
+def _start_worker(folder: Path, specs: tuple[str, ...], begun: Event, stop: Event) -> None:
+    """Set up a worker process, once."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    begun.set()
+    _Worker.journal, _Worker.specs, _Worker.stop = Journal(folder), specs, stop
+    Thread(target=_exit_with_parent, daemon=True).start()
+    stay_on_one_core()
+
+
+def _exit_with_parent() -> None:
+    """End the worker when its parent is killed; it would wait for work for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _compute_batch(batch: CellBatch) -> None:
+    methods = methods_by_name(_Worker.specs)
+    for cell in batch.cells:
+        if _Worker.stop.is_set():
+            return
+        try:
+            outcome = compute(batch.problem, methods[cell.method], cell.kind, cell.n, cell.instance)
+        except (Exception, SystemExit) as error:
+            # The cause may not travel between processes; its message does.
+            raise CellError(
+                f"{cell.method} failed on {cell.problem!r} ({cell.kind}, n = {cell.n}, instance {cell.instance}): "
+                f"{type(error).__name__}: {error}"
+            ) from None
+        _Worker.journal.add(cell, outcome)

@@ -11,13 +11,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from manyarms._base.checks import as_instance, import_optional
 from manyarms._version import __version__
 from manyarms.core.result_tables import Tabular
 from manyarms.errors import DataTypeError, InputError, TooLargeError
 from manyarms.learners.training import TrainingStep
 from manyarms.model_file.save import SavedModel
-from manyarms.posterior import HurdlePosterior, RewardPosterior
+from manyarms.posterior.gaussian_posterior import GaussianPosterior
 from manyarms.posterior.posterior import Posterior
 
 __all__ = ["log", "log_step"]
@@ -83,10 +85,10 @@ def _write(
             mlflow.log_dict({"records": records}, f"{type(result).__name__}.json")
         if posterior is not None:
             mlflow.log_params(_settings(posterior))
-            if isinstance(posterior, RewardPosterior | HurdlePosterior):
+            if isinstance(posterior, GaussianPosterior):
                 metrics["log_evidence"] = posterior.log_evidence
-            if posterior.all_warnings:
-                mlflow.set_tag("manyarms.warnings", "; ".join(posterior.all_warnings))
+            if posterior.warnings:
+                mlflow.set_tag("manyarms.warnings", "; ".join(posterior.warnings))
         mlflow.log_metrics(metrics)
         for path in sorted(Path(folder).iterdir()):
             mlflow.log_artifact(str(path))
@@ -186,8 +188,11 @@ def _plain(word: str) -> str:
 
 def _settings(posterior: Posterior) -> dict[str, Any]:
     settings: dict[str, Any] = {"n_actions": posterior.n_actions, "dim": posterior.dim}
-    first = posterior.occurs if isinstance(posterior, HurdlePosterior) else posterior
-    if isinstance(first, RewardPosterior):
-        settings |= {"n_rounds": first.statistics.n_rounds, "prior": repr(first.prior)}
-        settings["likelihood"] = ", ".join(repr(likelihood) for _, likelihood in posterior.factors)
+    if isinstance(posterior, GaussianPosterior):
+        factors = posterior.factors_for(np.empty(0, dtype=np.int64))
+        settings |= {
+            "n_rounds": posterior.n_rounds,
+            "prior": repr(factors[0].prior),
+            "likelihood": ", ".join(repr(factor.likelihood) for factor in factors),
+        }
     return settings

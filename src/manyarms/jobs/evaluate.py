@@ -20,7 +20,7 @@ from manyarms.core.result_tables import Tabular, html_table
 from manyarms.errors import DataTypeError, InputError, UndefinedLiftError
 from manyarms.estimators.estimator import Estimator
 from manyarms.policies import Logged
-from manyarms.posterior.policy_profile import ALONE, PAIR, Profiles
+from manyarms.posterior.policy_profile import POLICY_ALONE, POLICY_AND_BASELINE, PolicyProfiles
 from manyarms.posterior.posterior import Posterior
 
 BASELINE = "logged"
@@ -234,9 +234,9 @@ def _pairs(
     if posterior is None:
         return {}
     found = dict[tuple[str, str], Estimate]()
-    for (first, (mine, own)), (second, (theirs, other)) in combinations(profiles.items(), 2):
-        both = Profiles.of_rows((mine, theirs), [own, other], PAIR, logs.weights, logs.groups)
-        found[first, second] = posterior.judged(both)
+    for (first, own), (second, other) in combinations(profiles.items(), 2):
+        both = PolicyProfiles.of([own, other], POLICY_AND_BASELINE, logs.weights, logs.groups)
+        found[first, second] = posterior.estimate(both)
     return found
 
 
@@ -267,19 +267,19 @@ def _by_posterior(
     if posterior is None:
         mass = policy.feature_mass(logs.contexts, weights=logs.weights)
         return PolicyResult(name, choices=ChoiceShares(mass.actions, mass.probability)), None
-    with np.errstate(over="ignore", invalid="ignore"):
-        masses, rows = profile = posterior.profile_parts(policy, logs.contexts, None, logs.weights, name)
-    choices = ChoiceShares(masses[0].actions, masses[0].probability)
+    profile = posterior.profile(policy, logs.contexts, None, logs.weights, name)
+    choices = ChoiceShares(profile.masses[0].actions, profile.masses[0].probability)
     if base is None:
-        found = Profiles.of_rows((masses,), [rows], ALONE, logs.weights, logs.groups)
-        return PolicyResult(name, posterior.judged(found), choices=choices), profile
-    # Less its baseline, and the baseline itself: their sum is the policy.
-    found = Profiles.of_rows((masses, base[0]), [rows, base[1]], PAIR, logs.weights, logs.groups)
+        profiles = PolicyProfiles.of([profile], POLICY_ALONE, logs.weights, logs.groups)
+        return PolicyResult(name, posterior.estimate(profiles), choices=choices), profile
+    # The policy minus its baseline, and the baseline itself: their sum is the policy.
+    profiles = PolicyProfiles.of([profile, base], POLICY_AND_BASELINE, logs.weights, logs.groups)
     try:
-        lift = posterior.lifted(found)[0]
+        lift = posterior.estimate_lift(profiles)
     except UndefinedLiftError:
         lift = None
-    return PolicyResult(name, posterior.judged(found, (1.0, 1.0)), posterior.judged(found), lift, choices), profile
+    value, difference = posterior.estimate(profiles, (1.0, 1.0)), posterior.estimate(profiles)
+    return PolicyResult(name, value, difference, lift, choices), profile
 
 
 def _free(name: str, taken: Mapping[str, Any]) -> str:

@@ -25,7 +25,6 @@ from manyarms.estimators.importance_weighted import (
     SwitchDR,
 )
 from manyarms.policies import EpsilonGreedy, Greedy, Pessimistic, Softmax, Thompson, Uniform
-from manyarms.posterior import HurdlePosterior
 from manyarms.posterior.posterior import Posterior
 
 Model = Posterior
@@ -57,8 +56,6 @@ def policy_named(
     if posterior is None:
         raise InputError(f"policy {name!r} is made of a model: pass one.")
     if name == "thompson":
-        if isinstance(posterior, HurdlePosterior):
-            raise InputError("thompson needs one set of weights, and a hurdle has two. Use greedy or softmax.")
         draws = n_draws if number is None else _whole(text, number)
         return Thompson(posterior, draws, rng=np.random.default_rng(0) if rng is None else rng)
     makers: dict[str, Callable[[], Policy]] = {

@@ -18,8 +18,8 @@ from manyarms.core.policy import row_weights
 from manyarms.errors import DataTypeError, InputError
 from manyarms.estimators.reward_model import CrossFit, FittedModel, RewardModel, check_model_size
 from manyarms.linalg.indexing import pair_rows
-from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.reward_function import LinearScores
 
 
 @dataclass(frozen=True)
@@ -208,8 +208,9 @@ class PredictedRewards:
 
 def _linear_means(posterior: Posterior) -> Float[Array, "K d"]:
     """θ̂ of a model whose expected rewards are xᵀ θ_a."""
-    if not isinstance(posterior, RewardPosterior) or not posterior.is_linear:
+    rewards = posterior.expected_rewards
+    if not isinstance(rewards, LinearScores):
         raise DataTypeError(
             "must have r̂(x, a) = xᵀ θ̂_a.", "Fit it with Gaussian or StudentT rewards.", argument="model"
         )
-    return posterior.weights.action_mean()
+    return rewards.means

@@ -20,7 +20,7 @@ MODELS = {
     "epsilon-greedy": "policies.epsilon_greedy:EpsilonGreedy",
     "uniform": "policies.table:Uniform",
     "table": "policies.table:TablePolicy",
-    "linear softmax": "policies.linear_softmax:LinearSoftmax",
+    "linear softmax": "policies.softmax:LinearSoftmax",
 }
 """The kinds that have a file of their own: posteriors and policies."""
 

@@ -1,4 +1,4 @@
-"""How far Markov chains are from what they should draw from: agreement of their halves, and what draws are worth."""
+"""Convergence of Markov chains: the agreement of their halves, and the number of independent draws they are worth."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def r_hat(chains: Float[Array, "c n q"]) -> Float[Array, " q"]:
 
 
 def effective_draws(chains: Float[Array, "c n q"]) -> Float[Array, " q"]:
-    """How many independent draws these are worth for a mean, from the autocorrelations of the halves of chains.
+    """The number of independent draws that these are worth for a mean, from autocorrelations within halves of chains.
 
     n / (1 + 2 Σ_t ρ_t), summed while pairs ρ_{2t} + ρ_{2t+1} stay positive and do not rise (Geyer, 1992), as in Stan.
     """
@@ -46,19 +46,19 @@ def effective_draws(chains: Float[Array, "c n q"]) -> Float[Array, " q"]:
     return np.where(moving, m * n / time, float(m * n))
 
 
-def poor(what: str, chains: Float[Array, "c n q"]) -> tuple[str, ...]:
-    """In plain words, what is wrong with chains, if anything."""
+def convergence_warnings(quantity: str, chains: Float[Array, "c n q"]) -> tuple[str, ...]:
+    """Everything that is wrong with chains, in plain words."""
     if chains.shape[2] == 0:
         return ()
     apart, worth = float(np.max(r_hat(chains))), float(np.min(effective_draws(chains)))
-    found = list[str]()
+    warnings = list[str]()
     if not apart <= HIGHEST_R_HAT:
-        found.append(
-            f"chains disagree about {what} (R-hat {apart:.3g}): more warmup, or modes between which they do not move"
+        warnings.append(
+            f"chains disagree about {quantity} (R-hat {apart:.3g}): they need more warmup, or do not move between modes"
         )
     if not worth >= FEWEST_DRAWS:
-        found.append(f"draws of {what} are worth only {worth:.3g} independent ones; raise n_draws or thin")
-    return tuple(found)
+        warnings.append(f"draws of {quantity} are worth only {worth:.3g} independent ones; raise n_draws or thin")
+    return tuple(warnings)
 
 
 def _halves(chains: Float[Array, "c n q"]) -> Float[Array, "h k q"]:
@@ -77,7 +77,7 @@ def _variances(halves: Float[Array, "h k q"]) -> tuple[Float[Array, " q"], Float
 
 
 def _autocovariance(halves: Float[Array, "h k q"]) -> Float[Array, "h k q"]:
-    """By lag, through the spectrum; padded, so that the end does not meet the beginning."""
+    """The autocovariance by lag, through the spectrum; padded, so that the end does not meet the beginning."""
     n = halves.shape[1]
     spectrum = np.fft.rfft(halves - halves.mean(axis=1, keepdims=True), n=2 * n, axis=1)
     return np.fft.irfft(np.abs(spectrum) ** 2, n=2 * n, axis=1)[:, :n] / n

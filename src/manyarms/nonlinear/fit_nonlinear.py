@@ -134,6 +134,8 @@ def fit_nonlinear(
         found.evidence_offset,
         best.trace,
         best.converged and found.converged,
+        logs.features,
+        logs.catalog,
         latent_mode=mode,
         mode_objectives=tuple(climb.state.objective for climb in climbs),
         hierarchy=hierarchy,

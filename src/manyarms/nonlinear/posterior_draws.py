@@ -1,8 +1,8 @@
-"""Draws of ψ and θ, and what follows from them: weights, rewards, values of policies."""
+"""Draws of ψ and θ, and the posterior made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -12,21 +12,24 @@ from jaxtyping import Float, Int
 from scipy import sparse
 from scipy.special import ndtr
 
-from manyarms._base.checks import Array, as_actions, as_instance
+from manyarms._base.checks import Array, as_actions
+from manyarms._base.rng import as_generator
+from manyarms.core.catalog import Catalog
 from manyarms.core.choices import Choices
 from manyarms.core.estimate import Estimate
-from manyarms.core.feature_map import as_contexts
+from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.policy import FeatureMass, Policy, row_weights
-from manyarms.errors import ShapeError, TooLargeError
+from manyarms.errors import TooLargeError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import chunks, pair_rows
-from manyarms.model_file.save import SavedModel
-from manyarms.nonlinear.convergence import effective_draws, poor, r_hat
+from manyarms.nonlinear.convergence import convergence_warnings, effective_draws, r_hat
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
 from manyarms.nonlinear.seen_actions import Conditional
-from manyarms.posterior.policy_profile import mean_variance
-from manyarms.posterior.value_draws import Empirical
+from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
+from manyarms.posterior.posterior import ONE_CONTEXT, Posterior
+from manyarms.posterior.reward_draws import EmpiricalShape, FactorDraws
+from manyarms.posterior.reward_function import LinearScores, Scores, best_of_all
 
 MAX_KEPT = 1 << 27
 """How many numbers draws of weights may take (a gigabyte)."""
@@ -36,19 +39,21 @@ ACTIONS_PER_BLOCK = 256
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PosteriorDraws(SavedModel):
-    """What `sample_posterior` returns.
+class PosteriorDraws(Posterior):
+    """Draws from the posterior, as `sample_posterior` returns them.
 
     Attributes:
         hierarchy: The prior that was sampled.
         likelihood: How rewards arise from weights.
         chains: ψ by chain and draw, (c, n, d').
-        seen: Which actions were logged; action 0 where none was.
+        seen: The actions that were logged, ascending.
         seen_weights: θ of seen actions by chain and draw, (c, n, m, d), where they had to be drawn along; None where
             they are drawn exactly given ψ, when needed.
         conditional: θ given ψ for seen actions.
-        key: Of the noise with which weights are drawn given ψ.
-        learned_from: Which rounds were used.
+        key: The key of the noise with which weights are drawn given ψ.
+        learned_from: The fingerprints of the rounds used.
+        features: The map from context columns to φ(x), if the logs came with one: then contexts may be tables.
+        catalog: The ids of the actions, if the logs came with a catalog.
     """
 
     not_saved = "Its functions are code: keep the hierarchy, and sample again."
@@ -59,7 +64,9 @@ class PosteriorDraws(SavedModel):
     seen_weights: Float[Array, "c n m d"] | None
     conditional: Conditional
     key: tuple[int, ...]
-    learned_from: tuple[Fingerprint, ...] = ()
+    learned_from: tuple[Fingerprint, ...] = ()  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    features: FeatureMap | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    catalog: Catalog | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
 
     def __repr__(self) -> str:
         c, n, p = self.chains.shape
@@ -67,8 +74,18 @@ class PosteriorDraws(SavedModel):
         return f"PosteriorDraws({c} chains of {n:,}, latent_dim={p}, worth {worth:.4g} draws)"
 
     @property
+    def n_actions(self) -> int:
+        """K."""
+        return self.hierarchy.n_actions
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return self.hierarchy.dim
+
+    @property
     def n_draws(self) -> int:
-        """All chains together."""
+        """How many draws there are, in all chains together."""
         return self.chains.shape[0] * self.chains.shape[1]
 
     @property
@@ -78,126 +95,135 @@ class PosteriorDraws(SavedModel):
 
     @cached_property
     def r_hat(self) -> Float[Array, " p"]:
-        """Of each coordinate of ψ: 1 when chains and their halves agree."""
+        """R-hat of each coordinate of ψ: 1 when chains and their halves agree."""
         return r_hat(self.chains)
 
     @cached_property
     def effective_draws(self) -> Float[Array, " p"]:
-        """How many independent draws the draws of each coordinate of ψ are worth."""
+        """The number of independent draws that the draws of each coordinate of ψ are worth."""
         return effective_draws(self.chains)
 
-    @cached_property
+    @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the draws of ψ, in plain words. A value may be fine where ψ is not, and says so itself."""
-        return poor("the latent", self.chains)
+        """Everything that is wrong with the draws of ψ, in plain words. A value may be fine where ψ is not.
+
+        Estimates carry warnings of their own draws instead.
+        """
+        return convergence_warnings("the latent", self.chains)
 
     def action_weights(self, actions: Any) -> Float[Array, "s m d"]:
         """θ_a of the actions asked for, for every draw: the same with whatever others they are asked for."""
-        ids = as_actions("actions", actions, n_actions=self.hierarchy.n_actions)
+        ids = as_actions("actions", actions, n_actions=self.n_actions)
         if self.n_draws * len(ids) * self.hierarchy.dim > MAX_KEPT:
             raise TooLargeError(
-                f"{self.n_draws} draws of {len(ids)} actions are more than {MAX_KEPT:,} numbers. Ask for fewer actions."
+                f"{self.n_draws} draws of {len(ids)} actions are more than {MAX_KEPT:,} numbers.",
+                "Ask for fewer actions.",
             )
         distinct, where = np.unique(ids, return_inverse=True)
-        found = [theta for _, theta in self._blocks(distinct)]
-        return np.concatenate(found)[:, where]
+        return np.concatenate([theta for _, theta in self._blocks(distinct)])[:, where]
+
+    @property
+    def expected_rewards(self) -> Scores:
+        if self.likelihood.is_linear:
+            return LinearScores(lambda: self.mean_weights, self.n_actions)
+        return MeanOverDraws(self)
+
+    @cached_property
+    def mean_weights(self) -> Float[Array, "K d"]:
+        """E θ_a of every action: the mean over draws."""
+        means = np.zeros((self.n_actions, self.dim))
+        for columns in chunks(self.n_actions, ACTIONS_PER_BLOCK):
+            for _, theta in self._blocks(np.arange(columns.start, columns.stop)):
+                means[columns] += theta.sum(axis=0) / self.n_draws
+        return means
+
+    @property
+    def predictor_weights(self) -> None:
+        return None
+
+    @property
+    def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
+        return (self.seen,)
+
+    def pair_rewards(
+        self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]
+    ) -> Iterator[tuple[slice, Float[Array, "b n"]]]:
+        """r(x_i, a_i) of one action per row, some draws at a time."""
+        distinct, where = np.unique(actions, return_inverse=True)
+        for draws, theta in self._blocks(distinct):
+            yield draws, self.likelihood.reward_given(np.einsum("snd,nd->sn", theta[:, where], contexts))
+
+    def pair_std(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        mean, squares = self.expected_rewards.score_pairs(contexts, actions), np.zeros(len(contexts))
+        for _, rewards in self.pair_rewards(contexts, actions):
+            squares += np.sum((rewards - mean) ** 2, axis=0)
+        return np.sqrt(squares / self.n_draws)
+
+    def draw_factors(self, n_draws: int, rngs: Sequence[np.random.Generator]) -> tuple[FactorDraws, ...]:
+        return (SampledDraws(self, n_draws, rngs[0]),)
 
     def drawn_values(
         self, policy: Policy, contexts: Any, *, eligible: Any = None, weights: Any = None
     ) -> Float[Array, " s"]:
         """V(π) = mean over contexts of Σ_a π(a | x) r(x, a), for every draw; draws of two policies are paired."""
-        return self._values(policy, contexts, eligible, weights)[0]
+        draws = self.profile(policy, contexts, eligible, weights).draws
+        assert draws is not None
+        return draws
 
-    def value(
-        self, policy: Policy, contexts: Any, *, eligible: Any = None, weights: Any = None, groups: Any = None
+    def combine(
+        self, profiles: PolicyProfiles, combination: tuple[float, ...], centre: float | None = None
     ) -> Estimate:
-        """The posterior of V(π), as `RewardPosterior.value`, from draws.
-
-        Args:
-            policy: Any policy on the same actions.
-            contexts: (n, d), a sample of those the policy will meet.
-            eligible: Which actions may be chosen where; None for all.
-            weights: (n,) how often each context counts; None for once.
-            groups: (n,) users or sessions, when contexts come in clusters.
-
-        Returns:
-            An `Estimate` with the draws as its shape; `diagnostics` has their R-hat, what they are worth, and the
-            Monte Carlo error of the mean.
-        """
-        return self._estimate(*self._values(policy, contexts, eligible, weights), weights, groups)
-
-    def difference(
-        self,
-        policy: Policy,
-        baseline: Policy,
-        contexts: Any,
-        *,
-        eligible: Any = None,
-        weights: Any = None,
-        groups: Any = None,
-    ) -> Estimate:
-        """The posterior of V(policy) - V(baseline), paired on contexts and draws."""
-        values, rows = self._values(policy, contexts, eligible, weights)
-        base_values, base_rows = self._values(baseline, contexts, eligible, weights, "baseline")
-        return self._estimate(values - base_values, rows - base_rows, weights, groups)
-
-    def _estimate(self, values: Float[Array, " s"], rows: Float[Array, " n"], weights: Any, groups: Any) -> Estimate:
-        counts = row_weights(weights, len(rows))
-        context = mean_variance(rows, counts, groups)
+        assert profiles.draws is not None
+        values = profiles.factors(combination) @ profiles.draws
+        if centre is not None:
+            values += centre - values.mean()
+        context = profiles.rows.mean_variance(np.array(combination))
         spread = float(np.sqrt(context or 0.0))
         chains = values.reshape(*self.chains.shape[:2], 1)
         posterior, worth = float(values.var()), float(effective_draws(chains)[0])
-        alone = ("one context or group says nothing of how they vary: std is for these contexts alone",)
         return Estimate(
             value=float(values.mean()),
             std=float(np.sqrt(posterior + spread**2)),
             posterior_std=float(np.sqrt(posterior)),
             context_std=None if context is None else spread,
             method="draws",
-            warnings=(*poor("the value", chains), *(alone if context is None else ())),
-            shape=SmoothedDraws(values, spread) if spread > 0 else Empirical(values),
-            posterior_shape=Empirical(values),
+            warnings=(*convergence_warnings("the value", chains), *(ONE_CONTEXT if context is None else ())),
+            shape=SmoothedDraws(values, spread) if spread > 0 else EmpiricalShape(values),
+            posterior_shape=EmpiricalShape(values),
             diagnostics={
-                "n_contexts": float(counts.sum()),
+                "n_contexts": profiles.rows.weight,
                 "effective_draws": worth,
                 "r_hat": float(r_hat(chains)[0]),
                 "monte_carlo_std": float(np.sqrt(posterior / worth)),
             },
         )
 
-    def _values(
-        self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
-    ) -> tuple[Float[Array, " s"], Float[Array, " n"]]:
-        """V(π) for every draw, and Σ_a π(a | x_i) r(x_i, a) for every context, its mean over draws."""
-        policy = as_instance(name, policy, Policy, "a policy")
-        if policy.n_actions != self.hierarchy.n_actions:
-            raise ShapeError(f"{name} has {policy.n_actions} actions; the draws have {self.hierarchy.n_actions}.")
-        x = as_contexts(contexts, None, columns=self.hierarchy.dim)
-        mass = policy.feature_mass(x, eligible=eligible, weights=weights)
+    def collect(self, policy: Policy, contexts: Float[Array, "n d"], eligible: Any, weights: Any) -> PolicyProfile:
+        x, mass = contexts, policy.feature_mass(contexts, eligible=eligible, weights=weights)
         if self.likelihood.is_linear:
-            return self._linear_values(policy, x, mass, eligible)
+            return self._collect_linear(policy, x, mass, eligible)
         share = row_weights(weights, len(x))
         share = share / share.sum()
         values, rows = np.zeros(self.n_draws), np.zeros(len(x))
-        # Where each action stands among those with any mass.
-        slot = np.full(self.hierarchy.n_actions, -1)
+        # The place of each action among those with any mass.
+        slot = np.full(self.n_actions, -1)
         slot[mass.actions] = np.arange(len(mass.actions))
         for draws, theta in self._blocks(mass.actions):
             for part, block, choices in policy.blocks(x, eligible):
-                found = self._rewards(choices, block, theta, slot)
-                rows[part] += found.sum(axis=0) / self.n_draws
-                values[draws] += found @ share[part]
-        return values, rows
+                rewards = self._rewards(choices, block, theta, slot)
+                rows[part] += rewards.sum(axis=0) / self.n_draws
+                values[draws] += rewards @ share[part]
+        return PolicyProfile((mass,), rows, values)
 
-    def _linear_values(
+    def _collect_linear(
         self, policy: Policy, x: Float[Array, "n d"], mass: FeatureMass, eligible: Any
-    ) -> tuple[Float[Array, " s"], Float[Array, " n"]]:
-        """The same where r(x, a) = φ(x)ᵀ θ_a: the feature mass says all of V(π), and the mean of θ all of its rows."""
+    ) -> PolicyProfile:
+        """The profile where r(x, a) = φ(x)ᵀ θ_a: V(π) follows from the feature mass, its rows from the mean of θ."""
         values, means = np.empty(self.n_draws), np.zeros((self.hierarchy.n_actions, self.hierarchy.dim))
         for draws, theta in self._blocks(mass.actions):
             values[draws] = np.einsum("smd,md->s", theta, mass.vectors)
             means[mass.actions] += theta.sum(axis=0) / self.n_draws
-        return values, policy.profile(x, means, eligible=eligible)[1]
+        return PolicyProfile((mass,), policy.profile(x, means, eligible=eligible)[1], values)
 
     def _rewards(
         self, choices: Choices, x: Float[Array, "b d"], theta: Float[Array, "s m d"], slot: Int[Array, " K"]
@@ -255,6 +281,53 @@ class PosteriorDraws(SavedModel):
                 rng = np.random.Generator(np.random.Philox(key=self.key, counter=counter))
                 out[part, mine] = rng.standard_normal(shape)[: part.stop - part.start, within]
         return out
+
+
+class MeanOverDraws(Scores):
+    """E r(x, a) as a mean over draws, where rewards are not linear in the weights.
+
+    Args:
+        posterior: The draws.
+    """
+
+    def __init__(self, posterior: PosteriorDraws):
+        self._posterior, self.n_actions = posterior, posterior.n_actions
+
+    def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        out = np.zeros(len(contexts))
+        for _, rewards in self._posterior.pair_rewards(contexts, actions):
+            out += rewards.sum(axis=0) / self._posterior.n_draws
+        return out
+
+    def score_all(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
+        out, posterior = np.zeros((len(contexts), self.n_actions)), self._posterior
+        for columns in chunks(self.n_actions, ACTIONS_PER_BLOCK):
+            for _, theta in posterior._blocks(np.arange(columns.start, columns.stop)):
+                for part in chunks(len(contexts), max(1, _TILE // (len(theta) * theta.shape[1]))):
+                    rewards = posterior.likelihood.reward_given(contexts[part] @ theta.swapaxes(1, 2))
+                    out[part, columns] += rewards.sum(axis=0) / posterior.n_draws
+        return out
+
+    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
+        return best_of_all(self, contexts, k, among)
+
+
+class SampledDraws(FactorDraws):
+    """Some of the draws of a sampled posterior, in random order.
+
+    Args:
+        posterior: The draws.
+        n_draws: How many of them, at most as many as there are.
+        rng: A NumPy generator.
+    """
+
+    def __init__(self, posterior: PosteriorDraws, n_draws: int, rng: np.random.Generator):
+        self._posterior, self.likelihood = posterior, posterior.likelihood
+        self._chosen = as_generator(rng).permutation(posterior.n_draws)[:n_draws]
+        self.n_draws = len(self._chosen)
+
+    def theta(self, chunk: int, actions: Int[Array, " c"]) -> Float[Array, "s c d"]:
+        return np.concatenate([theta for _, theta in self._posterior._blocks(actions)])[self._chosen]
 
 
 @dataclass(frozen=True)

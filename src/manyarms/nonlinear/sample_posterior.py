@@ -82,11 +82,13 @@ def sample_posterior(
         hierarchy,
         likelihood,
         latent,
-        seen.actions,
+        seen.actions[: len(seen.actions) if len(seen.logs) else 0],
         weights,
         kernel.conditional,
         tuple(int(word) for word in noise_rng.integers(0, 1 << 63, size=2)),
         (logs.fingerprint,),
+        logs.features,
+        logs.catalog,
     )
 
 

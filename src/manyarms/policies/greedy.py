@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy import sparse
 
 from manyarms._base.checks import Array
-from manyarms.linalg.top_k import best_columns
-from manyarms.policies.scored_policy import ScoredPolicy
+from manyarms.core.choices import Choices
+from manyarms.policies.scored_policy import ScoredPolicy, follow
+from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.reward_function import Scores
 
 
 class Greedy(ScoredPolicy):
     """π(x) = argmax_a E r(x, a): no policy has a smaller Bayes suboptimality (paper, App. D).
 
     Args:
-        posterior: What `fit` returned.
+        posterior: Any posterior, such as `fit` returns.
     """
 
     saved_as = "greedy"
     saved_fields = ("posterior",)
 
-    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        if not self.is_linear:
-            return self.posterior.predictor.best(contexts, k, among)
-        if among is None:
-            return best_columns(contexts, self.means, k)
-        return among[best_columns(contexts, self.means[among], k)]
+    def __init__(self, posterior: Posterior):
+        self.posterior = follow(self, posterior)
 
-    def pair_scores(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
-        return self.pair_rewards(contexts, pairs)
+    @property
+    def scores(self) -> Scores:
+        """Expected rewards."""
+        return self.posterior.expected_rewards
+
+    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        return self._best_choices(contexts, eligible)

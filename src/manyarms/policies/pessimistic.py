@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array
-from manyarms.linalg.indexing import pair_rows
+from manyarms.core.choices import Choices
+from manyarms.linalg.indexing import chunks
 from manyarms.linalg.top_k import best_lower_bounds, row_norms
-from manyarms.policies.scored_policy import ScoredPolicy, pair_means
+from manyarms.policies.scored_policy import ScoredPolicy, follow
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_width import confidence_radius
+from manyarms.posterior.reward_function import ActionWeights, Scores, best_of_all, confidence_radius
 
 
 class Pessimistic(ScoredPolicy):
     """π(x) = argmax_a φ(x)ᵀ E θ_a - u(x, a), with u(x, a) = α(d, δ) ‖φ(x)‖ in Cov θ_a (paper, Bayesian bound).
 
-    Where rewards are an increasing function of φ(x)ᵀ θ_a, the bound on the reward is that function of this one.
+    Where rewards are an increasing function of φ(x)ᵀ θ_a, the bound on the reward is that function of this one. A
+    posterior without a single set of Gaussian weights (hurdle, averaged, sampled) is bounded through its rewards:
+    E r(x, a) - α std r(x, a), with `reward_std` and with as many dimensions in α as an action has weights.
 
     Args:
-        posterior: What `fit` returned.
+        posterior: Any posterior, such as `fit` returns.
         delta: δ; smaller is more cautious.
     """
 
@@ -27,17 +31,76 @@ class Pessimistic(ScoredPolicy):
     saved_fields = ("posterior", "delta")
 
     def __init__(self, posterior: Posterior, delta: float = 0.05):
-        super().__init__(posterior)
-        self.radius = confidence_radius(self.single_weights.dim, delta)
+        self.posterior = follow(self, posterior)
+        self.radius = confidence_radius(posterior.dim * posterior.n_factors, delta)
         self.delta = delta
 
-    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        covariances = self.single_weights.action_cov
-        if among is None:
-            return best_lower_bounds(contexts, self.means, covariances, self.radius, k)
-        found = best_lower_bounds(contexts, self.means[among], lambda m: covariances(among[m]), self.radius, k)
-        return among[found]
+    @property
+    def scores(self) -> Scores:
+        """Lower bounds."""
+        weights = self.posterior.predictor_weights
+        return RewardBounds(self.posterior, self.radius) if weights is None else PredictorBounds(weights, self.radius)
 
-    def pair_scores(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
-        norms = row_norms(contexts[pair_rows(pairs)], pairs.indices, self.single_weights.action_cov)
-        return pair_means(contexts, pairs, self.means) - self.radius * norms
+    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        return self._best_choices(contexts, eligible)
+
+
+class PredictorBounds(Scores):
+    """φ(x)ᵀ E θ_a - radius ‖φ(x)‖ in Cov θ_a.
+
+    Args:
+        weights: The Gaussian weights of the actions.
+        radius: How many standard deviations the bound lies below the mean.
+    """
+
+    def __init__(self, weights: ActionWeights, radius: float):
+        self._weights, self._radius, self.n_actions = weights, radius, weights.n_actions
+
+    def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        mean = np.einsum("nd,nd->n", contexts, self._weights.action_mean()[actions])
+        return mean - self._radius * row_norms(contexts, actions, self._weights.action_cov)
+
+    def score_all(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
+        return _all_pairs(self, contexts)
+
+    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
+        means, covariances = self._weights.action_mean(), self._weights.action_cov
+        if among is None:
+            return best_lower_bounds(contexts, means, covariances, self._radius, k)
+        return among[best_lower_bounds(contexts, means[among], lambda m: covariances(among[m]), self._radius, k)]
+
+
+class RewardBounds(Scores):
+    """E r(x, a) - radius std r(x, a).
+
+    Args:
+        posterior: The posterior.
+        radius: How many standard deviations the bound lies below the mean.
+    """
+
+    def __init__(self, posterior: Posterior, radius: float):
+        self._posterior, self._radius, self.n_actions = posterior, radius, posterior.n_actions
+
+    def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        expected = self._posterior.expected_rewards.score_pairs(contexts, actions)
+        return expected - self._radius * self._posterior.reward_std(contexts, actions)
+
+    def score_all(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
+        return _all_pairs(self, contexts)
+
+    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
+        return best_of_all(self, contexts, k, among)
+
+
+def _all_pairs(scores: Scores, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
+    """The scores of all actions, where only pairs can be scored."""
+    out = np.empty((len(contexts), scores.n_actions))
+    everyone = np.arange(scores.n_actions)
+    for rows in chunks(len(contexts), max(1, _PAIRS // scores.n_actions)):
+        x = contexts[rows]
+        pairs = scores.score_pairs(np.repeat(x, len(everyone), axis=0), np.tile(everyone, len(x)))
+        out[rows] = pairs.reshape(len(x), -1)
+    return out
+
+
+_PAIRS = 1 << 18

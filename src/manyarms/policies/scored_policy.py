@@ -1,4 +1,4 @@
-"""What policies share that rank actions by a score from a reward posterior."""
+"""Policies that rank actions by a score."""
 
 from __future__ import annotations
 
@@ -9,73 +9,23 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_instance
+from manyarms._base.checks import Array, as_instance, check_overflow
 from manyarms.core.choices import Choices
 from manyarms.core.eligibility import as_eligibility, eligible_blocks
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.policy import Policy
-from manyarms.errors import InputError
-from manyarms.linalg.indexing import chunks, pair_rows, shared_set
+from manyarms.linalg.indexing import pair_rows, shared_set
 from manyarms.linalg.top_k import best_of_pairs
-from manyarms.posterior import HurdlePosterior, RewardPosterior
 from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.reward_function import Scores
 
 
 class ScoredPolicy(Policy):
-    """A policy with a score for every (context, action).
-
-    A subclass says which actions score best, over all of them or over given pairs.
-    """
-
-    def __init__(self, posterior: Posterior):
-        if not isinstance(posterior, HurdlePosterior):
-            as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
-        self.posterior = posterior
-        self.n_actions, self.dim = posterior.n_actions, posterior.dim
-        self.learned_from = posterior.learned_from
-        self.features, self.catalog = posterior.features, posterior.catalog
+    """A policy with a score for every (context, action). A subclass says which scores, and what it makes of them."""
 
     @property
-    def is_linear(self) -> bool:
-        """Whether rewards are linear in the weights."""
-        return self.posterior.is_linear
-
-    def pair_rewards(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
-        """E r(x_i, a) for the stored pairs (i, a)."""
-        if self.is_linear:
-            return pair_means(contexts, pairs, self.means)
-        return self.posterior.expected_reward(contexts[pair_rows(pairs)], pairs.indices)
-
-    def all_rewards(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
-        """E r(x_i, a) for all actions."""
-        return contexts @ self.means.T if self.is_linear else self.posterior.expected_reward(contexts)
-
-    @property
-    def single_weights(self) -> HierarchicalGaussian:
-        """The one set of weights that scores are made of."""
-        if isinstance(self.posterior, HurdlePosterior):
-            raise InputError(
-                f"{type(self).__name__} needs one set of weights, and a hurdle has two. Use Greedy or Softmax, or "
-                "make it of posterior.occurs."
-            )
-        return self.posterior.weights
-
-    @property
-    def means(self) -> Float[Array, "K d"]:
-        """E θ_a of every action."""
-        return self.single_weights.action_mean()
-
     @abstractmethod
-    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        """The k best-scored actions among all, or among those given, which ascend."""
-
-    @abstractmethod
-    def pair_scores(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
-        """The scores of the pairs stored in `pairs`, in its order."""
-
-    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
-        """The best-scored action, for certain."""
-        return Choices.of_actions(self._ranked(contexts, eligible, 1)[:, 0], self.n_actions)
+    def scores(self) -> Scores:
+        """The scores of actions."""
 
     def top_k(self, contexts: Any, k: int, *, eligible: Any = None) -> Int[Array, "n k"]:
         """The k best-scored actions in each context, best first; -1 fills a row with fewer eligible actions."""
@@ -87,24 +37,53 @@ class ScoredPolicy(Policy):
             out[rows] = self._ranked(x[rows], block, k)
         return out
 
+    def _best_choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        """The best-scored action, for certain."""
+        return Choices.of_actions(self._ranked(contexts, eligible, 1)[:, 0], self.n_actions)
+
+    def _softmax_choices(
+        self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None, temperature: float
+    ) -> Choices:
+        """Every action with probability ∝ exp(score / temperature)."""
+        n = len(contexts)
+        if eligible is None:
+            with np.errstate(over="ignore", invalid="ignore"):
+                p = self.scores.score_all(contexts)
+                p /= temperature
+            check_overflow("scores", p)
+            p -= p.max(axis=1, keepdims=True)
+            # Numbers below the normal range slow all products down, and e⁻³⁰⁰ is as good as nothing.
+            np.maximum(p, -300.0, out=p)
+            np.exp(p, out=p)
+            p /= p.sum(axis=1, keepdims=True)
+            return Choices(n, self.n_actions, dense=p)
+        rows = pair_rows(eligible)
+        scores = self.scores.score_stored(contexts, eligible) / temperature
+        scores -= np.maximum.reduceat(scores, eligible.indptr[:-1])[rows]
+        weight = np.exp(scores)
+        total = np.bincount(rows, weights=weight, minlength=n)
+        named = sparse.csr_array((weight / total[rows], eligible.indices, eligible.indptr), shape=eligible.shape)
+        return Choices(n, self.n_actions, named=named)
+
     def _ranked(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None, k: int) -> Int[Array, "n k"]:
         if eligible is None:
-            return self.best(contexts, k, None)
+            return self.scores.best(contexts, k, None)
         shared = shared_set(eligible)
         if shared is not None and len(shared) >= k:
-            return self.best(contexts, k, shared)
-        return best_of_pairs(self.pair_scores(contexts, eligible), eligible.indptr, eligible.indices, k)
+            return self.scores.best(contexts, k, shared)
+        scores = self.scores.score_stored(contexts, eligible)
+        return best_of_pairs(scores, eligible.indptr, eligible.indices, k)
 
 
-def pair_means(
-    contexts: Float[Array, "n d"], pairs: sparse.csr_array, means: Float[Array, "K d"]
-) -> Float[Array, " p"]:
-    """φ(x_i)ᵀ θ̂_a for the stored pairs (i, a)."""
-    rows = pair_rows(pairs)
-    if len(rows) * 8 > len(contexts) * len(means):
-        # Most actions are wanted: their product is cheaper than gathering them one by one.
-        return (contexts @ means.T)[rows, pairs.indices]
-    out = np.empty(len(rows))
-    for part in chunks(len(rows), 1 << 17):
-        out[part] = np.einsum("pd,pd->p", contexts[rows[part]], means[pairs.indices[part]])
-    return out
+def follow(policy: Policy, posterior: Posterior) -> Posterior:
+    """Give a policy the actions, features and training rounds of the posterior it is made from."""
+    posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
+    policy.n_actions, policy.dim = posterior.n_actions, posterior.dim
+    policy.learned_from = posterior.learned_from
+    policy.features, policy.catalog = posterior.features, posterior.catalog
+    return posterior
+
+
+def rows_to_write_out(n_actions: int) -> int:
+    """How many rows a block may have when the probabilities of all actions are written out: 16 MB of them."""
+    return max(1, (1 << 21) // n_actions)

@@ -1,23 +1,28 @@
-"""Actions with probability growing exponentially in their expected reward."""
+"""Actions with probability growing exponentially in their expected reward, or in a linear score."""
 
 from __future__ import annotations
 
-import numpy as np
-from jaxtyping import Float
+from typing import Any
+
+from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_scalar, check_overflow
+from manyarms._base.checks import Array, as_floats, as_scalar
+from manyarms.core.catalog import Catalog
 from manyarms.core.choices import Choices
-from manyarms.linalg.indexing import pair_rows
-from manyarms.policies.greedy import Greedy
+from manyarms.core.feature_map import FeatureMap
+from manyarms.core.fingerprint import Fingerprint
+from manyarms.errors import ShapeError
+from manyarms.policies.scored_policy import ScoredPolicy, follow, rows_to_write_out
 from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.reward_function import LinearScores, Scores
 
 
-class Softmax(Greedy):
+class Softmax(ScoredPolicy):
     """π(a | x) ∝ exp(E r(x, a) / temperature), over the eligible actions.
 
     Args:
-        posterior: What `fit` returned.
+        posterior: Any posterior, such as `fit` returns.
         temperature: Above zero, in the units of the reward; towards 0 the choice becomes greedy.
     """
 
@@ -25,28 +30,61 @@ class Softmax(Greedy):
     saved_fields = ("posterior", "temperature")
 
     def __init__(self, posterior: Posterior, temperature: float):
-        super().__init__(posterior)
+        self.posterior = follow(self, posterior)
         self.temperature = as_scalar("temperature", temperature, above=0.0)
-        # Every action has some probability, so a block writes out its rows: keep it at 16 MB.
-        self.rows_per_block = max(1, (1 << 21) // self.n_actions)
+        self.rows_per_block = rows_to_write_out(self.n_actions)
+
+    @property
+    def scores(self) -> Scores:
+        """Expected rewards."""
+        return self.posterior.expected_rewards
 
     def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
-        n = len(contexts)
-        if eligible is None:
-            with np.errstate(over="ignore", invalid="ignore"):
-                p = self.all_rewards(contexts)
-                p /= self.temperature
-            check_overflow("scores", p)
-            p -= p.max(axis=1, keepdims=True)
-            # Numbers below the normal range slow all products down, and e⁻³⁰⁰ is as good as nothing.
-            np.maximum(p, -300.0, out=p)
-            np.exp(p, out=p)
-            p /= p.sum(axis=1, keepdims=True)
-            return Choices(n, self.n_actions, dense=p)
-        rows = pair_rows(eligible)
-        scores = self.pair_rewards(contexts, eligible) / self.temperature
-        scores -= np.maximum.reduceat(scores, eligible.indptr[:-1])[rows]
-        weight = np.exp(scores)
-        total = np.bincount(rows, weights=weight, minlength=n)
-        named = sparse.csr_array((weight / total[rows], eligible.indices, eligible.indptr), shape=eligible.shape)
-        return Choices(n, self.n_actions, named=named)
+        return self._softmax_choices(contexts, eligible, self.temperature)
+
+
+class LinearSoftmax(ScoredPolicy):
+    """π(a | x) ∝ exp(xᵀ β_a), over the eligible actions: the family of policies that learners search.
+
+    A score is not a reward here: only differences of scores count. `actions` and `top_k` rank scores and write out no
+    probabilities.
+
+    Args:
+        weights: (K, d): β, one row per action.
+        learned_from: The fingerprints of the rounds that the weights were learned from; see `core.fingerprint`.
+        features: The map from context columns to φ(x), if there is one: then contexts may be tables.
+        catalog: The ids of the actions, if they have any.
+    """
+
+    saved_as = "linear softmax"
+    saved_fields = ("weights", "learned_from", "features", "catalog")
+
+    def __init__(
+        self,
+        weights: Any,
+        *,
+        learned_from: tuple[Fingerprint, ...] = (),
+        features: FeatureMap | None = None,
+        catalog: Catalog | None = None,
+    ):
+        self.weights: Float[Array, "K d"] = as_floats("weights", weights, ndim=2)
+        if self.weights.size == 0:
+            raise ShapeError(
+                f"must have one row per action and one column per feature; got {self.weights.shape}.",
+                argument="weights",
+            )
+        self.n_actions, self.dim = self.weights.shape
+        self.learned_from, self.features, self.catalog = learned_from, features, catalog
+        self.rows_per_block = rows_to_write_out(self.n_actions)
+
+    @property
+    def scores(self) -> LinearScores:
+        """xᵀ β_a."""
+        return LinearScores(self.weights, self.n_actions)
+
+    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        return self._softmax_choices(contexts, eligible, 1.0)
+
+    def actions(self, contexts: Any, *, eligible: Any = None) -> Int[Array, " n"]:
+        """The likeliest action in each context: the best-scored one, found without its probability."""
+        return self.top_k(contexts, 1, eligible=eligible)[:, 0]

@@ -6,30 +6,29 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, UInt64
+from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_count, as_instance
+from manyarms._base.checks import Array, as_count
 from manyarms._base.rng import split
 from manyarms.core.choices import Choices
 from manyarms.core.eligibility import as_eligibility, eligible_blocks
 from manyarms.core.policy import Policy
 from manyarms.linalg.indexing import chunks
-from manyarms.posterior.reward_posterior import RewardPosterior
-
-ACTIONS_PER_CHUNK = 256
-"""Fixed: the noise of a chunk comes from its number, so another size would be another policy."""
+from manyarms.policies.scored_policy import follow
+from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.reward_draws import ACTIONS_PER_CHUNK, FactorDraws, GaussianFactorDraws
 
 
 class Thompson(Policy):
-    """π(a | x) = P(a maximises φ(x)ᵀ θ_a | data), by posterior draws.
+    """π(a | x) = P(a maximises r(x, a) | data), by posterior draws.
 
     The draws are frozen when the policy is made, so `probabilities` are deterministic: shares of `n_draws` wins, each
-    with a Monte Carlo error of at most `max_share_error`. Only ψ of each draw is kept; θ_a given ψ is made again for a
-    chunk of actions whenever it is needed. `sample` draws afresh.
+    with a Monte Carlo error of at most `max_share_error`. With Gaussian weights only ψ of each draw is kept; θ_a given
+    ψ is made again for a chunk of actions whenever it is needed. `sample` draws afresh.
 
     Args:
-        posterior: What `fit` returned.
+        posterior: Any posterior, such as `fit` returns. A sampled one lends the draws it has, n_draws at most.
         n_draws: How many draws; the cost of a query is n_draws times that of a greedy one.
         rng: A NumPy generator.
     """
@@ -39,25 +38,35 @@ class Thompson(Policy):
     rows_per_block = 4096
     samples_have_probabilities = False
 
-    def __init__(self, posterior: RewardPosterior, n_draws: int = 1000, *, rng: np.random.Generator):
-        as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
-        latent_rng, action_rng = split(rng, "latent", "actions")
-        latent = posterior.weights.draw_latent(latent_rng, as_count("n_draws", n_draws))
-        self._set(posterior, latent, action_rng.integers(0, 1 << 63, size=2, dtype=np.uint64))
+    def __init__(self, posterior: Posterior, n_draws: int = 1000, *, rng: np.random.Generator):
+        self.posterior = follow(self, posterior)
+        # A single factor takes the generator itself.
+        rngs = [rng] if posterior.n_factors == 1 else split(rng, *(str(i) for i in range(posterior.n_factors)))
+        self._factors: tuple[FactorDraws, ...] = posterior.draw_factors(as_count("n_draws", n_draws), rngs)
 
-    def _set(self, posterior: RewardPosterior, latent: Float[Array, "s p"], key: UInt64[Array, "2"]) -> None:
-        self.posterior, self._latent, self._key = posterior, latent, key
-        self.n_actions, self.dim, self.n_draws = posterior.n_actions, posterior.dim, len(latent)
-        self.learned_from = posterior.learned_from
-        self.features, self.catalog = posterior.features, posterior.catalog
+    @property
+    def n_draws(self) -> int:
+        """How many draws there are."""
+        return self._factors[0].n_draws
 
     def saved(self) -> dict[str, Any]:
-        return {"posterior": self.posterior, "latent": self._latent, "key": self._key}
+        factors = [factor for factor in self._factors if isinstance(factor, GaussianFactorDraws)]
+        if not factors:
+            # The posterior, which is not Gaussian, refuses to be saved and says what to do.
+            return {"posterior": self.posterior}
+        latent, key = [factor.latent for factor in factors], [factor.key for factor in factors]
+        return {"posterior": self.posterior, "latent": np.hstack(latent), "key": np.concatenate(key)}
 
     @classmethod
     def from_saved(cls, parts: dict[str, Any]) -> Thompson:
-        out = object.__new__(cls)
-        out._set(**parts)
+        out, posterior = object.__new__(cls), parts["posterior"]
+        out.posterior = follow(out, posterior)
+        sizes = [factor.weights.latent_dim for factor in posterior.factors]
+        latents, keys = np.split(parts["latent"], np.cumsum(sizes)[:-1], axis=1), np.split(parts["key"], len(sizes))
+        out._factors = tuple(
+            GaussianFactorDraws(posterior, number, *drawn)
+            for number, drawn in enumerate(zip(latents, keys, strict=True))
+        )
         return out
 
     @property
@@ -68,10 +77,11 @@ class Thompson(Policy):
     def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
         n, s = len(contexts), self.n_draws
         best, winner = np.full((n, s), -np.inf), np.zeros((n, s), dtype=np.int64)
-        for columns, theta, allowed in self._draws(eligible):
-            flat = theta.reshape(s * theta.shape[1], contexts.shape[1])
-            for rows in chunks(n, max(1, (1 << 22) // len(flat))):
-                scores = (contexts[rows] @ flat.T).reshape(-1, s, theta.shape[1])
+        for columns, thetas, allowed in self._draws(eligible):
+            width = thetas[0].shape[1]
+            for rows in chunks(n, max(1, (1 << 22) // (s * width))):
+                x = contexts[rows]
+                scores = self._rewards([(x @ t.reshape(s * width, -1).T).reshape(-1, s, width) for t in thetas])
                 if allowed is not None:
                     scores[~allowed[rows].repeat(s, axis=0).reshape(scores.shape)] = -np.inf
                 _take_better(scores, best[rows], winner[rows], columns.start)
@@ -96,27 +106,36 @@ class Thompson(Policy):
     def _winners(
         self, contexts: Float[Array, "n d"], draw: Int[Array, " n"], eligible: sparse.csr_array | None
     ) -> Int[Array, " n"]:
-        """The best action of each row under one draw a row."""
+        """The best action of each row under one draw per row."""
         n = len(contexts)
         best, winner = np.full((n, 1), -np.inf), np.zeros((n, 1), dtype=np.int64)
-        for columns, theta, allowed in self._draws(eligible):
-            for rows in chunks(n, max(1, (1 << 20) // (theta.shape[1] * theta.shape[2]))):
-                scores = np.einsum("bd,bcd->bc", contexts[rows], theta[draw[rows]])
+        for columns, thetas, allowed in self._draws(eligible):
+            for rows in chunks(n, max(1, (1 << 20) // thetas[0][0].size)):
+                scores = self._rewards([np.einsum("bd,bcd->bc", contexts[rows], t[draw[rows]]) for t in thetas])
                 if allowed is not None:
                     scores[~allowed[rows]] = -np.inf
                 _take_better(scores[:, None, :], best[rows], winner[rows], columns.start)
         return winner[:, 0]
 
-    def _draws(self, eligible: sparse.csr_array | None) -> Iterator[tuple[slice, Float[Array, "s c d"], Array | None]]:
-        """θ of every draw, a chunk of actions at a time, with the chunk's columns of the eligibility mask."""
+    def _rewards(self, predictors: list[Array]) -> Array:
+        """Numbers that rank actions as their rewards do."""
+        if len(predictors) == 1:
+            # A reward increases with its predictor.
+            return predictors[0]
+        rewards = [f.likelihood.reward_given(eta) for f, eta in zip(self._factors, predictors, strict=True)]
+        return np.prod(rewards, axis=0)
+
+    def _draws(
+        self, eligible: sparse.csr_array | None
+    ) -> Iterator[tuple[slice, list[Float[Array, "s c d"]], Array | None]]:
+        """θ of every draw and factor, a chunk of actions at a time, with its columns of the eligibility mask."""
         by_column = None if eligible is None else eligible.tocsc()
         for number, columns in enumerate(chunks(self.n_actions, ACTIONS_PER_CHUNK)):
             if by_column is not None and by_column.indptr[columns.start] == by_column.indptr[columns.stop]:
-                continue  # nothing of this chunk may be chosen, and its noise depends on no other
-            rng = np.random.Generator(np.random.Philox(key=self._key, counter=[0, 0, 0, number]))
+                continue  # No action of this chunk may be chosen, and its noise does not depend on other chunks.
             actions = np.arange(columns.start, columns.stop)
-            theta = self.posterior.weights.draw_given(self._latent, actions, rng)
-            yield columns, theta, None if by_column is None else by_column[:, columns].toarray() > 0
+            thetas = [factor.theta(number, actions) for factor in self._factors]
+            yield columns, thetas, None if by_column is None else by_column[:, columns].toarray() > 0
 
 
 def _take_better(

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_actions, as_instance, check_overflow
+from manyarms._base.checks import Array, as_instance
 from manyarms.core.catalog import Catalog
 from manyarms.core.estimate import Method
-from manyarms.core.feature_map import FeatureMap, as_contexts
+from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, with_own_features
+from manyarms.core.policy import Policy
 from manyarms.core.result_tables import html_facts
-from manyarms.errors import ShapeError
 from manyarms.likelihoods import Likelihood
-from manyarms.posterior.policy_profile import Masses
-from manyarms.posterior.posterior import Part, Posterior
+from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
+from manyarms.posterior.policy_profile import PolicyProfile
+from manyarms.posterior.reward_function import ProductPredictor
 from manyarms.posterior.reward_posterior import RewardPosterior
-from manyarms.posterior.reward_predictor import ProductPredictor
 
 
 @dataclass(frozen=True, eq=False)
-class HurdlePosterior(Posterior):
+class HurdlePosterior(GaussianPosterior):
     """r(x, a) = P(r > 0 | x, a) E[r | r > 0, x, a]: what `fit` returns with a `Hurdle`.
 
     The two parts have weights of their own, independent in the prior and so in the posterior: rounds without a reward
@@ -39,6 +36,7 @@ class HurdlePosterior(Posterior):
     """
 
     saved_as = "hurdle posterior"
+    n_factors = 2
     occurs: RewardPosterior
     amount: RewardPosterior
 
@@ -51,7 +49,7 @@ class HurdlePosterior(Posterior):
             "how much it is": str(self.amount.likelihood),
             "log evidence": self.occurs.log_evidence + self.amount.log_evidence,
         }
-        return html_facts("HurdlePosterior", facts, self.all_warnings)
+        return html_facts("HurdlePosterior", facts, self.warnings)
 
     def __repr__(self) -> str:
         return f"HurdlePosterior(occurs={self.occurs!r}, amount={self.amount!r})"
@@ -68,91 +66,74 @@ class HurdlePosterior(Posterior):
 
     @property
     def learned_from(self) -> tuple[Fingerprint, ...]:
-        """Which rounds it has seen."""
+        """The fingerprints of the rounds it has seen."""
         return self.occurs.learned_from
 
     @property
     def features(self) -> FeatureMap | None:
-        """From context columns to φ(x), when the logs came with a map: then contexts may be tables."""
+        """The map from context columns to φ(x), if the logs came with one: then contexts may be tables."""
         return self.occurs.features
 
     @property
     def catalog(self) -> Catalog | None:
-        """What actions are called, when the logs came with a catalog."""
+        """The ids of the actions, if the logs came with a catalog."""
         return self.occurs.catalog
 
     @property
     def log_evidence(self) -> float:
-        """That of both parts."""
+        """The log evidence of both parts together."""
         return self.occurs.log_evidence + self.amount.log_evidence
-
-    @property
-    def is_linear(self) -> bool:
-        """A product never is."""
-        return False
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        return (*self.occurs.parts, *self.amount.parts)
-
-    @property
-    def factors(self) -> tuple[tuple[HierarchicalGaussian, Likelihood], ...]:
-        return (*self.occurs.factors, *self.amount.factors)
 
     @property
     def method(self) -> Method:
         return "delta"
 
     @property
+    def n_rounds(self) -> int:
+        """How many rounds it has seen."""
+        return self.occurs.n_rounds
+
+    @property
     def converged(self) -> bool:
-        """Whether the steps of both parts came to an end."""
+        """Whether the steps of both parts reached the tolerance."""
         return self.occurs.converged and self.amount.converged
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with either part, in plain words."""
-        return tuple(dict.fromkeys((*self.occurs.warnings, *self.amount.warnings, *self._unknown)))
+        """Everything that is wrong with either part, in plain words."""
+        parts = {"whether there is a reward": self.occurs, "how much a reward is": self.amount}
+        unknown = [question for question, part in parts.items() if len(part.seen_actions[0]) == 0]
+        no_rounds = (f"no round says {question}: there the prior alone decides" for question in unknown)
+        return tuple(dict.fromkeys((*self.occurs.warnings, *self.amount.warnings, *no_rounds)))
 
     @property
-    def all_warnings(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.occurs.all_warnings, *self.amount.all_warnings, *self._unknown)))
+    def predictor_weights(self) -> None:
+        return None
 
     @property
-    def _unknown(self) -> tuple[str, ...]:
-        said = {"whether there is a reward": self.occurs, "how much a reward is": self.amount}
-        empty = [what for what, part in said.items() if len(part.weights.observed.actions) == 0]
-        return tuple(f"no round says {what}: there the prior alone decides" for what in empty)
+    def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
+        return (*self.occurs.seen_actions, *self.amount.seen_actions)
 
-    @cached_property
-    def predictor(self) -> ProductPredictor:
-        """Expected rewards of pairs and tiles."""
+    @property
+    def factors(self) -> tuple[RewardFactor, ...]:
+        """The two factors of the reward: how likely, and how much."""
+        return (*self.occurs.factors, *self.amount.factors)
+
+    def factors_for(self, actions: Int[Array, " m"]) -> tuple[RewardFactor, ...]:
+        return self.factors
+
+    @property
+    def expected_rewards(self) -> ProductPredictor:
         return ProductPredictor(self.occurs.predictor, self.amount.predictor)
 
-    def expected_reward(self, contexts: Any, actions: Any = None) -> Float[Array, "n K"] | Float[Array, " n"]:
-        """E r(x, a): for one action a row, or the n x K array for all when `actions` is None."""
-        return self.occurs.expected_reward(contexts, actions) * self.amount.expected_reward(contexts, actions)
+    def pair_std(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        # Var pq = q² Var p + p² Var q + Var p Var q, as the parts are independent; each of theirs by the delta method.
+        first, second = (part.expected_reward(contexts, actions) for part in (self.occurs, self.amount))
+        spread = [part.reward_std(contexts, actions) for part in (self.occurs, self.amount)]
+        return np.hypot(np.hypot(spread[0] * second, spread[1] * first), spread[0] * spread[1])
 
-    def reward_std(self, contexts: Any, actions: Any) -> Float[Array, " n"]:
-        """Posterior standard deviation of r(x_i, a_i), one action a row.
-
-        Var pq = q² Var p + p² Var q + Var p Var q, the parts being independent; each of theirs by the delta method.
-        """
-        x = as_contexts(contexts, self.features, columns=self.dim)
-        actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(x))
-        first, second = (part.expected_reward(x, actions) for part in (self.occurs, self.amount))
-        spread = [part.reward_std(x, actions) for part in (self.occurs, self.amount)]
-        with np.errstate(over="ignore", invalid="ignore"):
-            std = np.hypot(np.hypot(spread[0] * second, spread[1] * first), spread[0] * spread[1])
-        return check_overflow("reward_std", std)
-
-    def profile_parts(
-        self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
-    ) -> tuple[Masses, Float[Array, " n"]]:
-        policy = with_own_features(as_instance(name, policy, Policy, "a policy"), contexts, self.features, name)
-        if policy.n_actions != self.n_actions:
-            raise ShapeError(f"{name} has {policy.n_actions} actions; the posterior has {self.n_actions}.")
-        x = as_contexts(contexts, self.features, columns=self.dim)
-        return self.predictor.profile(policy, x, eligible, weights)
+    def collect(self, policy: Policy, contexts: Float[Array, "n d"], eligible: Any, weights: Any) -> PolicyProfile:
+        return PolicyProfile(*self.expected_rewards.profile(policy, contexts, eligible, weights))
 
     def update(self, logs: LoggedData) -> HurdlePosterior:
         """The posterior given more logs, part by part."""

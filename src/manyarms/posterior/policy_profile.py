@@ -1,13 +1,10 @@
-"""What values need to know of policies, from contexts in memory or from a pass over a stream of rounds.
-
-How expected rewards vary from row to row: means and products around them, which parts of the rows can add up.
-"""
+"""The profile of a policy: all that its value needs to know of it, from contexts in memory or a stream of rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -28,28 +25,42 @@ if TYPE_CHECKING:
 
 
 Masses: TypeAlias = tuple[FeatureMass, ...]
-"""How a value moves with the weights of every action: one mass for each part of the posterior, and for two parts whose
-rewards multiply a last one, a matrix for each action as a row: the second derivative by the weights of both."""
+"""How a value moves with the weights of every action: one mass per factor of the reward. Where two factors multiply, a
+last mass has a matrix per action, as a row: the second derivative by the weights of both."""
 
 Forms: TypeAlias = tuple[tuple[float, ...], ...]
-"""Combinations of policies, a number for each policy: their expected rewards are looked at row by row."""
+"""Linear combinations of policies, with one number per policy. Their expected rewards are collected row by row."""
 
-ALONE: Forms = ((1.0,),)
-PAIR: Forms = ((1.0, -1.0), (0.0, 1.0))
-"""A policy less its baseline, and the baseline. Differences are taken row by row, for what two variances leave of one
-another where policies hardly differ is rounding errors."""
+POLICY_ALONE: Forms = ((1.0,),)
+POLICY_AND_BASELINE: Forms = ((1.0, -1.0), (0.0, 1.0))
+"""The policy minus its baseline, and the baseline. Differences are taken row by row: where two policies hardly differ,
+the difference of their variances would be rounding error."""
+
+
+class PolicyProfile(NamedTuple):
+    """One policy on some contexts.
+
+    Attributes:
+        masses: The derivative of its value by every weight.
+        rows: (n,) its expected reward in each context.
+        draws: (s,) its value under each draw of the weights, where the posterior is known by draws.
+    """
+
+    masses: Masses
+    rows: Float[Array, " n"]
+    draws: Float[Array, " s"] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class RowMoments(Saved):
-    """First and second moments of q numbers a row, and the sums of their groups where rows come in clusters.
+    """First and second moments of q numbers per row, and sums by group where rows come in clusters.
 
     Attributes:
         weight: Σ w.
         mean: Σ w x / Σ w.
         scatter: Σ w (x - mean)(x - mean)ᵀ.
-        groups: The ids of groups of any weight, ascending; None when every row stands for itself.
-        group_sums: For each of them Σ w (x - mean), and Σ w in the last column (e = q + 1).
+        groups: The ids of groups with any weight, ascending; None when every row stands for itself.
+        group_sums: For each group Σ w (x - mean), and Σ w in the last column (e = q + 1).
     """
 
     saved_as = "row moments"
@@ -61,16 +72,16 @@ class RowMoments(Saved):
 
     @classmethod
     def of_none(cls, size: int) -> RowMoments:
-        """Of no rows."""
+        """The moments of no rows."""
         return cls(0.0, np.zeros(size), np.zeros((size, size)))
 
     @classmethod
     @np.errstate(over="ignore", invalid="ignore")
     def of_rows(cls, columns: Float[Array, "q n"], weights: Float[Array, " n"], groups: Any = None) -> RowMoments:
-        """Of rows in memory; an overflow is reported when the moments are used.
+        """The moments of rows in memory; an overflow is reported when they are used.
 
         Args:
-            columns: The numbers, a column of x after the other.
+            columns: The q numbers of every row, one column of x after the other.
             weights: How often each row counts, not all zero.
             groups: (n,) users or sessions; None for none.
         """
@@ -87,10 +98,10 @@ class RowMoments(Saved):
     @classmethod
     @np.errstate(over="ignore", invalid="ignore")
     def merged(cls, parts: Sequence[RowMoments]) -> RowMoments:
-        """Of the rows of all parts, in any order.
+        """The moments of the rows of all parts, in any order.
 
-        Every part is moved from its own mean to that of all (Chan, Golub and LeVeque, 1983): no difference of large
-        sums is ever taken, however far from zero the rewards lie.
+        Every part is moved from its own mean to the common one (Chan, Golub and LeVeque, 1983), so that large sums are
+        never subtracted from each other, however far from zero the rewards lie.
         """
         weights, means = np.array([part.weight for part in parts]), np.array([part.mean for part in parts])
         weight = float(weights.sum())
@@ -121,53 +132,59 @@ def mean_variance(values: Float[Array, " n"], counts: Float[Array, " n"], groups
 
 
 @dataclass(frozen=True, eq=False)
-class Profiles(Saved):
-    """What values need to know of p policies on some contexts: of the size of actions and groups, and not of contexts.
+class PolicyProfiles(Saved):
+    """The profiles of p policies on the same contexts. Their size grows with actions and groups, not with contexts.
 
     Attributes:
-        masses: Of each policy, as means over the contexts; empty when there were none.
+        masses: The masses of each policy, as means over the contexts; empty when there were none.
         forms: (q, p) combinations of the policies.
         rows: Moments over contexts of the expected rewards of each combination.
+        draws: (p, s) the value of each policy under each draw of the weights, where the posterior is known by draws.
     """
 
     saved_as = "profiles"
     masses: tuple[Masses, ...]
     forms: Forms
     rows: RowMoments
+    draws: Float[Array, "p s"] | None = None
 
     @classmethod
     @np.errstate(over="ignore", invalid="ignore")
-    def of_rows(
-        cls, masses: tuple[Masses, ...], rows: Sequence[Float[Array, " n"]], forms: Forms, weights: Any, groups: Any
-    ) -> Profiles:
-        """From the expected rewards of every policy, row by row."""
-        columns = np.array(forms) @ np.array(rows)
-        return cls(masses, forms, RowMoments.of_rows(columns, row_weights(weights, len(rows[0])), groups))
+    def of(cls, profiles: Sequence[PolicyProfile], forms: Forms, weights: Any, groups: Any) -> PolicyProfiles:
+        """The profiles of several policies, put together."""
+        columns = np.array(forms) @ np.array([profile.rows for profile in profiles])
+        rows = RowMoments.of_rows(columns, row_weights(weights, len(profiles[0].rows)), groups)
+        draws = None if profiles[0].draws is None else np.array([profile.draws for profile in profiles])
+        return cls(tuple(profile.masses for profile in profiles), forms, rows, draws)
 
     @classmethod
     @np.errstate(over="ignore", invalid="ignore")
-    def merged(cls, parts: Sequence[Profiles]) -> Profiles:
-        """Of the contexts of all parts, at least one of which has some."""
+    def merged(cls, parts: Sequence[PolicyProfiles]) -> PolicyProfiles:
+        """The profiles on the contexts of all parts, at least one of which has some."""
         parts = [part for part in parts if part.rows.weight > 0]
         if len(parts) == 1:
             return parts[0]
         rows = RowMoments.merged([part.rows for part in parts])
         shares = [part.rows.weight / rows.weight for part in parts]
-        policies = zip(*(part.masses for part in parts), strict=True)
         masses = tuple(
-            tuple(FeatureMass.total(fellows, shares) for fellows in zip(*of_policy, strict=True))
-            for of_policy in policies
+            tuple(FeatureMass.total(same, shares) for same in zip(*policy, strict=True))
+            for policy in zip(*(part.masses for part in parts), strict=True)
         )
-        return cls(masses, parts[0].forms, rows)
+        draws = [part.draws * share for part, share in zip(parts, shares, strict=True) if part.draws is not None]
+        return cls(masses, parts[0].forms, rows, sum(draws[1:], draws[0]) if draws else None)
+
+    def factors(self, combination: tuple[float, ...]) -> Float[Array, " p"]:
+        """How often each policy counts in a combination of the forms."""
+        return np.array(combination) @ np.array(self.forms)
 
     def masses_of(self, combination: tuple[float, ...]) -> Masses:
         """The masses of a combination of the forms."""
-        factors = np.array(combination) @ np.array(self.forms)
+        factors = self.factors(combination)
         used = np.flatnonzero(factors)
         if len(used) == 1 and factors[used[0]] == 1:
             return self.masses[used[0]]
-        fellows = zip(*(self.masses[i] for i in used), strict=True)
-        return tuple(FeatureMass.total(masses, factors[used].tolist()) for masses in fellows)
+        same = zip(*(self.masses[i] for i in used), strict=True)
+        return tuple(FeatureMass.total(masses, factors[used].tolist()) for masses in same)
 
     @property
     def size(self) -> int:
@@ -176,8 +193,8 @@ class Profiles(Saved):
         return groups + sum(mass.vectors.size for masses in self.masses for mass in masses)
 
 
-def profiles(
-    judge: Posterior,
+def collect_profiles(
+    posterior: Posterior,
     policies: Mapping[str, Policy],
     forms: Forms,
     contexts: Any,
@@ -185,123 +202,127 @@ def profiles(
     weights: Any,
     groups: Any,
     engine: Engine | str | None,
-) -> Profiles:
-    """What values need to know of policies: from one walk through contexts in memory, or one pass over a stream.
+) -> PolicyProfiles:
+    """The profiles of policies, from one walk through contexts in memory or one pass over a stream.
 
     Args:
-        judge: The posterior.
-        policies: By what they are called in messages.
-        forms: Combinations of them.
+        posterior: The posterior.
+        policies: The policies, by the names that messages use.
+        forms: Combinations of the policies.
         contexts: (n, d), a table, or a `LogStream`.
-        eligible: Which actions may be chosen where; for a stream one mask for all rows.
-        weights: (n,) or None; those of a stream are a column of it.
-        groups: (n,) or None; likewise.
-        engine: Where a stream is gone through.
+        eligible: The actions that may be chosen in each row; for a stream one mask for all rows.
+        weights: (n,) or None; a stream has them as a column.
+        groups: (n,) or None; a stream has them as a column.
+        engine: The engine that reads a stream.
     """
     where = as_engine(engine)
     if not isinstance(contexts, LogStream):
-        return _profiled(judge, policies, forms, contexts, eligible, weights, groups)
-    _check_stream(judge, policies, contexts, eligible, {"weights": weights, "groups": groups})
-    found = where.total(contexts, Judging(judge, dict(policies), forms, eligible))
-    if not found.rows.weight > 0:
+        return _collect_rows(posterior, policies, forms, contexts, eligible, weights, groups)
+    _check_stream(posterior, policies, contexts, eligible, {"weights": weights, "groups": groups})
+    profiles = where.total(contexts, ProfileTask(posterior, dict(policies), forms, eligible))
+    if not profiles.rows.weight > 0:
         raise ShapeError("the stream has no rounds of any weight: a mean over none is undefined.")
-    return found
+    return profiles
 
 
-def _profiled(
-    judge: Posterior, policies: Mapping[str, Policy], forms: Forms, contexts: Any, eligible: Any, weights: Any,
+def _collect_rows(
+    posterior: Posterior, policies: Mapping[str, Policy], forms: Forms, contexts: Any, eligible: Any, weights: Any,
     groups: Any,
-) -> Profiles:  # fmt: skip
-    # An overflow is reported when the sums are used.
-    with np.errstate(over="ignore", invalid="ignore"):
-        found = [judge.profile_parts(one, contexts, eligible, weights, name) for name, one in policies.items()]
-    return Profiles.of_rows(tuple(masses for masses, _ in found), [rows for _, rows in found], forms, weights, groups)
+) -> PolicyProfiles:  # fmt: skip
+    profiles = [posterior.profile(policy, contexts, eligible, weights, name) for name, policy in policies.items()]
+    return PolicyProfiles.of(profiles, forms, weights, groups)
 
 
 @dataclass(frozen=True)
-class Judging(Task[Profiles]):
-    """What a posterior expects of policies in the contexts of logged rounds, with their weights and groups.
+class ProfileTask(Task[PolicyProfiles]):
+    """Collects the profiles of policies on logged rounds, with the weights and groups of the rounds.
 
     Attributes:
-        judge: The posterior.
-        policies: By what they are called in messages.
-        forms: Combinations of them.
+        posterior: The posterior.
+        policies: The policies, by the names that messages use.
+        forms: Combinations of the policies.
         eligible: One mask for all rows, or None.
     """
 
-    kinds = (Profiles, RowMoments, FeatureMass)
-    judge: Posterior
+    kinds = (PolicyProfiles, RowMoments, FeatureMass)
+    posterior: Posterior
     policies: dict[str, Policy]
     forms: Forms
     eligible: Any = None
 
-    def begin(self) -> _Judging:
-        return _Judging(self)
+    def begin(self) -> _ProfileTally:
+        return _ProfileTally(self)
 
 
-class _Judging(Tally[Profiles]):
-    """Parts are put together when they have become twice as large as their sum was: each is touched a few times."""
+class _ProfileTally(Tally[PolicyProfiles]):
+    """Merges its parts when they have grown to twice the size of their last sum, so each is touched a few times."""
 
-    def __init__(self, task: Judging):
+    def __init__(self, task: ProfileTask):
         self._task = task
-        self._parts, self._held, self._limit = list[Profiles](), 0, _LEAST
+        self._parts, self._held, self._limit = list[PolicyProfiles](), 0, _MIN_NUMBERS
 
     def take(self, rounds: LoggedData) -> None:
         rounds, task = rounds.counted(), self._task
         if len(rounds):
-            here = {name: policy.on(rounds) for name, policy in task.policies.items()}
-            self.merge(
-                _profiled(task.judge, here, task.forms, rounds.contexts, task.eligible, rounds.weights, rounds.groups)
-            )
+            policies = {name: policy.on(rounds) for name, policy in task.policies.items()}
+            context_columns = rounds.contexts, task.eligible, rounds.weights, rounds.groups
+            self.merge(_collect_rows(task.posterior, policies, task.forms, *context_columns))
 
-    def merge(self, found: Profiles) -> None:
+    def merge(self, found: PolicyProfiles) -> None:
         self._parts.append(found)
         self._held += found.size
-        if self._held > self._limit or len(self._parts) > _MOST:
+        if self._held > self._limit or len(self._parts) > _MAX_PARTS:
             self._parts = [self.answer()]
             self._held = self._parts[0].size
-            self._limit = max(_LEAST, 2 * self._held)
+            self._limit = max(_MIN_NUMBERS, 2 * self._held)
 
-    def answer(self) -> Profiles:
+    def answer(self) -> PolicyProfiles:
         if any(part.rows.weight > 0 for part in self._parts):
-            return Profiles.merged(self._parts)
-        return Profiles((), self._task.forms, RowMoments.of_none(len(self._task.forms)))
+            return PolicyProfiles.merged(self._parts)
+        return PolicyProfiles((), self._task.forms, RowMoments.of_none(len(self._task.forms)))
 
 
-_LEAST, _MOST = 1 << 20, 64
-"""How many numbers, and how many parts, are held before they are put together."""
+_MIN_NUMBERS, _MAX_PARTS = 1 << 20, 64
+"""How many numbers, and how many parts, are held before they are merged."""
 
 
 def check_maps(features: FeatureMap | None, catalog: Catalog | None, logs: Logs) -> None:
     """Refuse rounds whose contexts or actions mean something else to a posterior with this map and catalog."""
-    way_out = "Read them with ma.read_logs(..., features=posterior.features, catalog=posterior.catalog)."
+    remedy = "Read them with ma.read_logs(..., features=posterior.features, catalog=posterior.catalog)."
     if features is not None and logs.features is not None and features != logs.features:
-        raise InputError(f"these logs were read through another feature map than the posterior's. {way_out}")
+        raise InputError("these logs were read through another feature map than the posterior's.", remedy)
     if catalog is not None and logs.catalog is not None and not catalog.begins_with(logs.catalog):
-        raise InputError(f"these logs number actions by another catalog than the posterior's. {way_out}")
+        raise InputError("these logs number actions by another catalog than the posterior's.", remedy)
 
 
 def _check_stream(
-    judge: Posterior, policies: Mapping[str, Policy], stream: LogStream, eligible: Any, given: Mapping[str, Any]
+    posterior: Posterior, policies: Mapping[str, Policy], stream: LogStream, eligible: Any, columns: Mapping[str, Any]
 ) -> None:
     """Refuse what does not go with a stream, before any of it is read."""
-    for name, value in given.items():
+    for name, value in columns.items():
         if value is not None:
-            raise InputError(f"{name} of a stream are a column of it: name it in ma.read_logs(..., {name[:-1]}=...).")
+            raise InputError(
+                "of a stream are a column of it.", f"Name it in ma.read_logs(..., {name[:-1]}=...).", argument=name
+            )
     is_mask = isinstance(eligible, np.ndarray) and eligible.ndim == 1 and eligible.dtype == bool
     if eligible is not None and not is_mask:
         raise InputError(
-            "eligible must be one boolean mask for all rows where contexts are a stream. For sets of their own pass "
-            "stream.collect().contexts."
+            "must be one boolean mask for all rows where contexts are a stream.",
+            "For sets that differ by row pass stream.collect().contexts.",
+            argument="eligible",
         )
-    check_maps(judge.features, judge.catalog, stream)
+    check_maps(posterior.features, posterior.catalog, stream)
     for name, policy in policies.items():
         as_instance(name, policy, Policy, "a policy")
         if policy.features is not None and policy.features != stream.features:
             raise InputError(
-                f"{name} was learned with another feature map than the one this stream is read through. Pass the table "
-                "with the columns themselves, or a sample of it, which each reads through its own map."
+                "was learned with another feature map than the one this stream is read through.",
+                "Pass the table with the columns themselves, or a sample of it, which each reads through its own map.",
+                argument=name,
             )
         if policy.n_rows is not None or policy.tied_to not in (None, stream.fingerprint):
             tied = "another stream" if policy.n_rows is None else f"{policy.n_rows:,} rows in memory"
-            raise InputError(f"{name} is tied to {tied}, not to this stream. What runs now here is ma.Logged(stream).")
+            raise InputError(
+                f"is tied to {tied}, not to this stream.", "The current policy here is ma.Logged(stream).",
+                argument=name,
+            )  # fmt: skip

@@ -1,59 +1,61 @@
-"""The posterior of the reward function: from weights to rewards, values of policies, and how they differ."""
+"""The posterior of the reward function with one set of weights, and the summary of its actions."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
-from manyarms._base.checks import Array, as_actions, as_instance, as_scalar, check_overflow
+from manyarms._base.checks import Array, as_actions, as_instance, as_scalar
 from manyarms.core.catalog import Catalog
 from manyarms.core.estimate import Method
-from manyarms.core.feature_map import FeatureMap, as_contexts
+from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.policy import FeatureMass, Policy, with_own_features
-from manyarms.core.result_tables import html_facts
+from manyarms.core.policy import Policy
+from manyarms.core.result_tables import SHOWN, Tabular, as_arrow, html_facts, html_table
 from manyarms.core.statistics import Statistics
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.variational import fit_weights
-from manyarms.linalg.top_k import row_norms
+from manyarms.linalg.indexing import cache_chunks
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import AgeRule, DroppedRows, seconds_between
-from manyarms.posterior.action_summary import ActionSummary, summarise
-from manyarms.posterior.policy_profile import Masses, check_maps
-from manyarms.posterior.posterior import Part, Posterior
+from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
+from manyarms.posterior.policy_profile import PolicyProfile, check_maps
 from manyarms.posterior.prior_check import PriorCheck, check_mean, check_misfit
-from manyarms.posterior.reward_predictor import Predictor
+from manyarms.posterior.reward_function import LinearScores, Predictor, Scores, predictor_std
 from manyarms.posterior.seen_files import in_memory_if_small, new_rounds, remember_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, eq=False)
-class RewardPosterior(Posterior):
-    """What `fit` returns: the posterior of θ, and r(x, a) = g(φ(x)ᵀ θ_a) with it, g(η) = η for linear rewards.
+class RewardPosterior(GaussianPosterior):
+    """The posterior of θ that `fit` returns, and with it r(x, a) = g(φ(x)ᵀ θ_a); g(η) = η for linear rewards.
 
     Attributes:
-        weights: Posterior of ψ and θ, a `HierarchicalGaussian`.
-        prior: What was believed before.
-        statistics: All that the posterior took from the logs.
-        likelihood: How rewards arise from weights.
-        learned_from: Which rounds it has seen; see `core.fingerprint`.
-        warnings: What is wrong with it, in plain words; every estimate made from it carries them, and says so too when
-            the rewards contradict the prior.
-        evidence_offset: What the log evidence of the likelihood has beyond that of the Gaussian solve.
+        weights: The posterior of ψ and θ, a `HierarchicalGaussian`.
+        prior: The distribution of ψ and θ before the rounds.
+        statistics: The sums over rounds that the posterior is computed from.
+        likelihood: The distribution of rewards given weights.
+        learned_from: The fingerprints of the rounds it has seen; see `core.fingerprint`.
+        fit_warnings: Warnings from fits and updates. `warnings` has these and those of the prior check, and every
+            estimate carries them.
+        evidence_offset: The log evidence of the likelihood minus that of the Gaussian solve.
         trace: The objective after each step, where the likelihood needed several.
-        converged: Whether these came to an end.
-        features: From context columns to φ(x), when the logs came with one: then contexts may be tables.
-        catalog: What actions are called, when the logs came with one.
-        as_of: The time, in ISO 8601, that the ages of its rounds were counted from, where they count less with age.
+        converged: Whether the steps reached the tolerance.
+        features: The map from context columns to φ(x), if the logs came with one: then contexts may be tables.
+        catalog: The ids of the actions, if the logs came with a catalog.
+        as_of: The time, in ISO 8601, from which the ages of its rounds are counted, where they count less with age.
     """
 
     saved_as = "reward posterior"
@@ -61,14 +63,26 @@ class RewardPosterior(Posterior):
     prior: HierarchicalGaussian
     statistics: Statistics
     likelihood: Likelihood
-    learned_from: tuple[Fingerprint, ...] = ()
-    warnings: tuple[str, ...] = ()
+    learned_from: tuple[Fingerprint, ...] = ()  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    fit_warnings: tuple[str, ...] = ()
     evidence_offset: float = 0.0
     trace: tuple[float, ...] = ()
     converged: bool = True
-    features: FeatureMap | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen, so read-only too
-    catalog: Catalog | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  the same
+    features: FeatureMap | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    catalog: Catalog | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
     as_of: str | None = None
+
+    def saved(self) -> dict[str, Any]:
+        return dict(zip(self.part_names(), (getattr(self, field.name) for field in fields(self)), strict=True))
+
+    @classmethod
+    def part_names(cls) -> tuple[str, ...]:
+        # Files call the warnings of the fit "warnings".
+        return tuple("warnings" if field.name == "fit_warnings" else field.name for field in fields(cls))
+
+    @classmethod
+    def from_saved(cls, parts: dict[str, Any]) -> RewardPosterior:
+        return cls(**{"fit_warnings" if name == "warnings" else name: value for name, value in parts.items()})
 
     def __repr__(self) -> str:
         return (
@@ -85,18 +99,23 @@ class RewardPosterior(Posterior):
             "rewards": str(self.likelihood),
             "log evidence": self.log_evidence,
         }
-        return html_facts("RewardPosterior", facts, self.all_warnings)
+        return html_facts("RewardPosterior", facts, self.warnings)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Everything that is wrong with the posterior: warnings of the fit, and contradictions of prior or noise."""
+        return (*self.fit_warnings, *self.check.warnings)
 
     @cached_property
     def check(self) -> PriorCheck:
-        """Whether the rewards contradict prior or noise; see `check_prior`."""
-        # A prior that is a posterior itself does not say how many rounds are behind it.
+        """The check of the rewards against prior and noise; see `check_prior`."""
+        # A prior that is itself a posterior does not say how many rounds are behind it.
         known = not self.prior.observed.groups
         if self.likelihood.treatment != "exact":
             return check_mean(self.weights, self.likelihood)
         if not self.statistics.counted:
-            # The misfit is no χ² then.
-            return PriorCheck(None, None, unchecked="where weights of rounds are no counts")
+            # The misfit is not χ² then.
+            return PriorCheck(None, None, unchecked="where the weights of rounds are not counts")
         return check_misfit(self.weights, self.likelihood.noise_std, self.statistics.total_weight if known else None)
 
     @property
@@ -110,6 +129,11 @@ class RewardPosterior(Posterior):
         return self.weights.log_evidence - self.prior.log_evidence + self.evidence_offset
 
     @property
+    def n_rounds(self) -> int:
+        """How many rounds it has seen."""
+        return self.statistics.n_rounds
+
+    @property
     def n_actions(self) -> int:
         """K."""
         return self.weights.n_actions
@@ -121,7 +145,7 @@ class RewardPosterior(Posterior):
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """(d,) what the features are called; numbers where contexts came as arrays."""
+        """(d,) the names of the features; numbers where contexts came as arrays."""
         return tuple(str(i) for i in range(self.dim)) if self.features is None else self.features.names
 
     @property
@@ -134,31 +158,9 @@ class RewardPosterior(Posterior):
         """Rewards that are not linear in the weights."""
         return Predictor(self.weights, self.likelihood)
 
-    def expected_reward(self, contexts: Any, actions: Any = None) -> Float[Array, "n K"] | Float[Array, " n"]:
-        """r̂(x, a) = E g(φ(x)ᵀ θ_a): for one action a row, or the n x K array for all when `actions` is None."""
-        x = as_contexts(contexts, self.features, columns=self.weights.dim)
-        if actions is not None:
-            actions = as_actions("actions", actions, n_actions=self.weights.n_actions, length=len(x))
-        if not self.likelihood.is_linear:
-            field = self.predictor
-            return (field.of_tile(x, slice(None)) if actions is None else field.of_pairs(x, actions)).expected
-        if actions is None:
-            return x @ self.weights.action_mean().T
-        return np.einsum("nd,nd->n", x, self.weights.action_mean()[actions])
-
-    def reward_std(self, contexts: Any, actions: Any) -> Float[Array, " n"]:
-        """Posterior standard deviation of r(x_i, a_i), one action a row, without the noise of a single reward.
-
-        By the delta method where rewards are not linear in the weights.
-        """
-        x = as_contexts(contexts, self.features, columns=self.weights.dim)
-        actions = as_actions("actions", actions, n_actions=self.weights.n_actions, length=len(x))
-        with np.errstate(over="ignore", invalid="ignore"):
-            std = check_overflow("reward_std", row_norms(x, actions, self.weights.action_cov))
-            if self.likelihood.is_linear:
-                return std
-            mean = np.einsum("nd,nd->n", x, self.weights.action_mean()[actions])
-            return check_overflow("reward_std", std * self.likelihood.mean_slope(mean, std**2))
+    @property
+    def expected_rewards(self) -> Scores:
+        return LinearScores(self.weights.action_mean, self.n_actions) if self.likelihood.is_linear else self.predictor
 
     def summary(self, actions: Any = None) -> ActionSummary:
         """Mean and standard deviation of the weights of actions, as a table.
@@ -215,7 +217,7 @@ class RewardPosterior(Posterior):
             trace=added.trace,
             # Rounds of a fit that was cut short keep what it made of them.
             converged=self.converged and added.converged,
-            warnings=tuple(dict.fromkeys((*self.warnings, *added.warnings, *twice))),
+            fit_warnings=tuple(dict.fromkeys((*self.fit_warnings, *added.warnings, *twice))),
         )
 
     def discounted(self, share: float) -> RewardPosterior:
@@ -267,7 +269,7 @@ class RewardPosterior(Posterior):
             weights=found.weights,
             statistics=found.statistics,
             learned_from=(rounds.fingerprint,),
-            warnings=found.warnings,
+            fit_warnings=found.warnings,
             evidence_offset=found.evidence_offset,
             trace=found.trace,
             converged=found.converged,
@@ -297,43 +299,34 @@ class RewardPosterior(Posterior):
         statistics = self.statistics.with_actions(prior.n_actions)
         return replace(self, weights=weights, prior=prior, statistics=statistics, catalog=catalog)
 
-    def profile(
-        self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
-    ) -> tuple[FeatureMass, Float[Array, " n"]]:
-        """The policy's feature mass, and its expected reward row by row."""
-        policy = with_own_features(as_instance(name, policy, Policy, "a policy"), contexts, self.features, name)
-        if policy.n_actions != self.weights.n_actions:
-            raise ShapeError(
-                f"{name} has {policy.n_actions} actions; the posterior has {self.weights.n_actions}. "
-                "Build both on the same catalog (pass n_actions=)."
-            )
-        x = as_contexts(contexts, self.features, columns=self.weights.dim)
-        if not self.likelihood.is_linear:
-            (mass,), rows = self.predictor.profile(policy, x, eligible, weights)
-            return mass, rows
-        return policy.profile(x, self.weights.action_mean(), eligible=eligible, weights=weights)
-
-    def profile_parts(
-        self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
-    ) -> tuple[Masses, Float[Array, " n"]]:
-        mass, rows = self.profile(policy, contexts, eligible, weights, name)
-        return (mass,), rows
+    @property
+    def predictor_weights(self) -> HierarchicalGaussian:
+        return self.weights
 
     @property
-    def parts(self) -> tuple[Part, ...]:
-        return (Part(self.weights, self.prior),)
+    def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
+        return (self.weights.observed.actions,)
 
     @property
-    def factors(self) -> tuple[tuple[HierarchicalGaussian, Likelihood], ...]:
-        return ((self.weights, self.likelihood),)
+    def factors(self) -> tuple[RewardFactor, ...]:
+        """The single factor of the reward."""
+        return (RewardFactor(self.weights, self.prior, self.likelihood),)
+
+    def factors_for(self, actions: Int[Array, " m"]) -> tuple[RewardFactor, ...]:
+        return self.factors
 
     @property
     def method(self) -> Method:
         return "exact" if self.likelihood.is_linear and self.likelihood.treatment == "exact" else "delta"
 
-    @property
-    def all_warnings(self) -> tuple[str, ...]:
-        return (*self.warnings, *self.check.warnings)
+    def pair_std(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        return predictor_std(self.weights, self.likelihood, contexts, actions)
+
+    def collect(self, policy: Policy, contexts: Float[Array, "n d"], eligible: Any, weights: Any) -> PolicyProfile:
+        if not self.likelihood.is_linear:
+            return PolicyProfile(*self.predictor.profile(policy, contexts, eligible, weights))
+        mass, rows = policy.profile(contexts, self.weights.action_mean(), eligible=eligible, weights=weights)
+        return PolicyProfile((mass,), rows)
 
 
 FORGOTTEN = 1e-200
@@ -363,3 +356,66 @@ def as_logs(logs: Any, prior: HierarchicalGaussian) -> Logs:
             "Build the prior on the whole catalog, or add the new ones with with_actions()."
         )
     return logs
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ActionSummary(Tabular):
+    """θ_a ~ N(mean, std²) coordinate by coordinate, for m actions.
+
+    As a table, a row for each action and feature: `action`, `seen`, `feature`, `mean`, `std`.
+
+    Attributes:
+        actions: (m,) ids where there is a catalog, else numbers.
+        features: What the d coordinates are called.
+        seen: (m,) whether the action was ever logged.
+        mean: (m, d).
+        std: (m, d).
+    """
+
+    actions: tuple[Any, ...]
+    features: tuple[str, ...]
+    seen: Bool[Array, " m"]
+    mean: Float[Array, "m d"]
+    std: Float[Array, "m d"]
+
+    def records(self) -> list[dict[str, Any]]:
+        return self.to_arrow().to_pylist()
+
+    def to_arrow(self, **options: Any) -> pa.Table:
+        import pyarrow as pa  # noqa: PLC0415
+
+        m, d = self.mean.shape
+        rows = np.repeat(np.arange(m), d)
+        return pa.table(
+            {
+                "action": as_arrow(self.actions).take(rows),
+                "seen": self.seen[rows],
+                "feature": pa.array(self.features).take(np.tile(np.arange(d), m)),
+                "mean": self.mean.reshape(-1),
+                "std": self.std.reshape(-1),
+            }
+        )
+
+    def _repr_html_(self) -> str:
+        # The first actions are enough to see: there may be a million.
+        some = slice(0, SHOWN // max(1, len(self.features)) + 1)
+        few = ActionSummary(self.actions[some], self.features, self.seen[some], self.mean[some], self.std[some])
+        return html_table(few.records()[:SHOWN], caption=repr(self))
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def __repr__(self) -> str:
+        return f"ActionSummary({len(self):,} actions, {int(self.seen.sum()):,} seen, {', '.join(self.features)})"
+
+
+def summarise(
+    weights: HierarchicalGaussian, actions: Any, features: tuple[str, ...], catalog: Catalog | None
+) -> ActionSummary:
+    """The marginals of some actions; of all where `actions` is None."""
+    ids = np.arange(weights.n_actions) if actions is None else actions
+    std = np.empty((len(ids), weights.dim))
+    for part in cache_chunks(len(ids), weights.dim**2):
+        std[part] = np.sqrt(np.einsum("mdd->md", weights.action_cov(ids[part])))
+    names = tuple(ids.tolist() if catalog is None else catalog.ids[ids].tolist())
+    return ActionSummary(names, features, np.isin(ids, weights.observed.actions), weights.action_mean(ids), std)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_instance
+from manyarms._base.checks import Array, as_actions, as_instance
 from manyarms._base.files import replacing
+from manyarms.core.catalog import Catalog
+from manyarms.core.estimate import Method
+from manyarms.core.feature_map import FeatureMap
+from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.latent_covariance import LatentFactor
 from manyarms.core.logged_data import Logs
-from manyarms.core.observed_rows import ObservedRows
+from manyarms.core.observed_rows import ObservedRows, group_rows
+from manyarms.core.policy import Policy
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError
 from manyarms.inference.condition import absorb_groups, observe, small_products
@@ -23,26 +29,46 @@ from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.linalg.indexing import chunks
+from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
+from manyarms.posterior.policy_profile import PolicyProfile
+from manyarms.posterior.reward_function import LinearScores, Predictor, Scores, predictor_std
 from manyarms.posterior.reward_posterior import as_logs
 
 
-@dataclass(frozen=True)
-class ShardedPosterior:
-    """What `fit_sharded` returns: ψ here, θ_a of every seen action in files.
+@dataclass(frozen=True, eq=False, repr=False)
+class ShardedPosterior(GaussianPosterior):
+    """The posterior that `fit_sharded` returns: ψ in memory, θ_a of every seen action in files.
+
+    Values and policies read from the files what they need: means of all actions, (K, d) numbers in memory, and the
+    rest only for the actions that a policy can choose.
 
     Attributes:
         latent_mean: (d',) E ψ.
         latent_factor: F with F Fᵀ = Cov ψ.
-        log_evidence: log p(rewards | contexts, actions).
         n_seen: How many actions were logged.
-        folder: Parquet files with columns action, mean (d numbers) and covariance (d x d numbers, row by row).
+        folder: Parquet files with columns action, mean (d numbers), covariance (d x d numbers, row by row), and rows
+            and responses, which say the same as the rounds of the action (r x d and r numbers).
+        prior: The prior over all actions.
+        likelihood: The distribution of rewards given weights.
+        log_evidence: log p(rewards | contexts, actions).
+        n_rounds: How many rounds it has seen.
+        learned_from: The fingerprints of the rounds it has seen.
+        features: The map from context columns to φ(x), if the logs came with one.
+        catalog: The ids of the actions, if the logs came with a catalog.
     """
 
+    not_saved = "Its actions are in the files of its folder already."
     latent_mean: Float[Array, " p"]
     latent_factor: LatentFactor
-    log_evidence: float
     n_seen: int
     folder: Path
+    prior: HierarchicalGaussian
+    likelihood: Likelihood
+    log_evidence: float = 0.0  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    n_rounds: int = 0  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    learned_from: tuple[Fingerprint, ...] = ()  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    features: FeatureMap | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    catalog: Catalog | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
 
     def __repr__(self) -> str:
         return (
@@ -55,6 +81,135 @@ class ShardedPosterior:
         """Cov ψ, written out."""
         return self.latent_factor.covariance()
 
+    @property
+    def n_actions(self) -> int:
+        """K."""
+        return self.prior.n_actions
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return self.prior.dim
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Nothing: the rewards are not checked against the prior."""
+        return ()
+
+    @property
+    def method(self) -> Method:
+        return "exact" if self.likelihood.is_linear else "delta"
+
+    @property
+    def expected_rewards(self) -> Scores:
+        return LinearScores(self.action_mean, self.n_actions) if self.likelihood.is_linear else self._predictor
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        return Predictor(self, self.likelihood)
+
+    @property
+    def predictor_weights(self) -> ShardedPosterior:
+        return self
+
+    @property
+    def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
+        return (self._all_seen,)
+
+    @cached_property
+    def _all_seen(self) -> Int[Array, " m"]:
+        return np.sort(self._read(["action"])["action"].to_numpy())
+
+    def action_mean(self) -> Float[Array, "K d"]:
+        """E θ_a of all actions."""
+        return self._all_means
+
+    @cached_property
+    def _all_means(self) -> Float[Array, "K d"]:
+        means = np.array(self._conditioned(ObservedRows.empty()).action_mean())
+        table = self._read(["action", "mean"])
+        means[table["action"].to_numpy()] = _numbers(table, "mean").reshape(-1, self.dim)
+        return means
+
+    def action_cov(self, actions: Any) -> Float[Array, "m d d"]:
+        """Cov θ_a of the actions asked for."""
+        actions = as_actions("actions", actions, n_actions=self.n_actions)
+        return self.factors_for(np.unique(actions))[0].weights.action_cov(actions)
+
+    def factors_for(self, actions: Int[Array, " m"]) -> tuple[RewardFactor, ...]:
+        return (RewardFactor(self._conditioned(self._observed(actions)), self.prior, self.likelihood),)
+
+    def pair_std(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        return predictor_std(self, self.likelihood, contexts, actions)
+
+    def collect(self, policy: Policy, contexts: Float[Array, "n d"], eligible: Any, weights: Any) -> PolicyProfile:
+        if not self.likelihood.is_linear:
+            return PolicyProfile(*self._predictor.profile(policy, contexts, eligible, weights))
+        mass, rows = policy.profile(contexts, self.action_mean(), eligible=eligible, weights=weights)
+        return PolicyProfile((mass,), rows)
+
+    def _conditioned(self, observed: ObservedRows) -> HierarchicalGaussian:
+        return _conditioned(self.prior, self.latent_mean, self.latent_factor, observed)
+
+    def _observed(self, actions: Int[Array, " m"]) -> ObservedRows:
+        """The rows of those of the actions, which ascend, that were logged."""
+        if len(actions) == 0 or self.n_seen == 0:
+            return ObservedRows.empty()
+        table = self._read(["action", "rows", "responses"], actions)
+        if len(table) == 0:
+            return ObservedRows.empty()
+        ranks = np.diff(table["responses"].combine_chunks().offsets.to_numpy())
+        root = _numbers(table, "rows").reshape(-1, self.dim)
+        groups, _ = group_rows(np.repeat(table["action"].to_numpy(), ranks), root, _numbers(table, "responses"))
+        return ObservedRows(groups, 0.0, 0.0)
+
+    def _read(self, columns: list[str], actions: Int[Array, " m"] | None = None) -> Any:
+        """Columns of the files, of all logged actions or of some that ascend."""
+        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow.dataset as ds  # noqa: PLC0415
+
+        schema = _schema(self.dim)
+        files = sorted(str(path) for path in self.folder.glob("actions-*.parquet"))
+        if not files:
+            return schema.empty_table().select(columns)
+        wanted = None
+        if actions is not None:
+            # The bounds let row groups be skipped.
+            field = ds.field("action")
+            bounds = (field >= int(actions[0])) & (field <= int(actions[-1]))
+            wanted = bounds & field.isin(pa.array(actions))
+        return ds.dataset(files, schema=schema, format="parquet").to_table(columns=columns, filter=wanted)
+
+
+def _numbers(table: Any, column: str) -> Float[Array, " n"]:
+    """All numbers of a column of lists, one list after the other."""
+    return table[column].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+
+
+def _schema(dim: int) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+
+    numbers = pa.float64()
+    return pa.schema(
+        [
+            ("action", pa.int64()),
+            ("mean", pa.list_(numbers, dim)),
+            ("covariance", pa.list_(numbers, dim * dim)),
+            ("rows", pa.list_(numbers)),
+            ("responses", pa.list_(numbers)),
+        ]
+    )
+
+
+def _conditioned(
+    prior: HierarchicalGaussian, latent_mean: Float[Array, " p"], latent_factor: LatentFactor, observed: ObservedRows
+) -> HierarchicalGaussian:
+    """The posterior of the actions with these rows, around the ψ of all rounds."""
+    with small_products(prior):
+        gains, _ = absorb_groups(prior, observed, sums_for(prior))
+    # The evidence of single actions is not needed.
+    return prior.conditioned(latent_mean, latent_factor, observed, gains, 0.0, 0.0, 0.0)
+
 
 def fit_sharded(
     logs: Logs,
@@ -66,46 +221,62 @@ def fit_sharded(
 ) -> ShardedPosterior:
     """The posterior when the sums of all actions are too large to be in one place.
 
-    Statistics are merged by action on the cluster and stay there. Every shard of actions reduces to what it says of ψ,
-    a few numbers for each pair of effects that meet in an action; these come here, ψ is solved for and sent back, and
-    each shard writes mean and covariance of its own actions. An action never logged has the mean and covariance that
-    the prior gives it around this ψ. The same algebra as `fit`, in another order of summation.
+    Statistics are merged by action on the cluster and stay there. Every shard of actions reduces to its evidence on ψ,
+    a few numbers for each pair of effects that meet in an action. These are collected, ψ is solved for and sent back,
+    and each shard writes the mean and covariance of its own actions. An action never logged has the mean and covariance
+    that the prior gives it around this ψ. The algebra is that of `fit`, in another order of summation.
 
     Args:
         logs: A `LogStream`, or rounds in memory.
         prior: Over all actions; it is sent to every worker.
-        likelihood: One for which a pass is enough; by default `Gaussian(noise_std=1.0)`.
+        likelihood: A likelihood for which one pass is enough; by default `Gaussian(noise_std=1.0)`.
         out: A folder that all workers see, empty or not there yet; files are named after the first action in them.
         engine: As in `fit`.
     """
     prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
     likelihood = as_likelihood(likelihood)
     if likelihood.treatment != "exact":
-        raise InputError(f"{type(likelihood).__name__} needs several passes, each of them with all of θ; use fit().")
+        raise InputError(f"{type(likelihood).__name__} needs several passes, each with all weights.", "Use fit().")
     if prior.observed.groups:
-        raise InputError("an earlier posterior cannot be a prior here: pass the first prior, and all logs.")
+        raise InputError("must not be an earlier posterior.", "Pass the first prior, and all logs.", argument="prior")
     logs, folder = as_logs(logs, prior), Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise InputError(f"{folder} is not empty: files of another fit beside those of this one would be read with it.")
+        raise InputError(
+            f"{folder} is not empty: files of another fit would be read together with those of this one.",
+            "Pass an empty or a new folder.",
+            argument="out",
+        )
     with as_engine(engine).sharded(logs, CollectStatistics(likelihood, prior.n_actions, logs.dim)) as shards:
-        found = shards.map(_Latent(prior, likelihood.noise_std))
+        parts = shards.map(_LatentEvidence(prior, likelihood.noise_std))
         total = sums_for(prior)
-        for part in found:
+        for part in parts:
             total.add_sums(part.gram, part.score, part.misfit)
         latent = total.posterior()
-        # A whole path: workers may stand in other folders.
+        # An absolute path: workers may run in other folders.
         write = _Write(prior, likelihood.noise_std, latent.mean, latent.factor, folder.absolute())
         seen = sum(shards.map(write))
-    log_det = sum((part.log_det for part in found), 0.0) + latent.log_det
-    squares = sum(part.residual for part in found) + latent.misfit
-    log_evidence = sum(part.constant for part in found) - 0.5 * (log_det + squares)
-    return ShardedPosterior(latent.mean, latent.factor, log_evidence, seen, folder)
+    log_det = sum((part.log_det for part in parts), 0.0) + latent.log_det
+    squares = sum(part.residual for part in parts) + latent.misfit
+    log_evidence = sum(part.constant for part in parts) - 0.5 * (log_det + squares)
+    return ShardedPosterior(
+        latent.mean,
+        latent.factor,
+        seen,
+        folder,
+        prior,
+        likelihood,
+        log_evidence,
+        sum(part.n_rounds for part in parts),
+        (logs.fingerprint,),
+        logs.features,
+        logs.catalog,
+    )
 
 
 @dataclass(frozen=True)
-class _Said:
-    """What a shard says of ψ, and its terms of the evidence."""
+class _ShardEvidence:
+    """The evidence of a shard on ψ, its terms of the log evidence, and its number of rounds."""
 
     gram: Float[Array, "J b b"]
     score: Float[Array, " p"]
@@ -113,27 +284,28 @@ class _Said:
     log_det: float
     residual: float
     constant: float
+    n_rounds: int
 
 
 @dataclass(frozen=True)
-class _Latent:
-    """What a shard of actions says of ψ."""
+class _LatentEvidence:
+    """Reduces a shard of actions to its evidence on ψ."""
 
     prior: HierarchicalGaussian
     noise_std: float
 
-    def __call__(self, counted: CollectedStatistics) -> _Said:
+    def __call__(self, counted: CollectedStatistics) -> _ShardEvidence:
         observed = observe(counted.statistics, self.noise_std)
         evidence = sums_for(self.prior)
         with np.errstate(over="ignore", invalid="ignore"), small_products(self.prior):
             _, log_det = absorb_groups(self.prior, observed, evidence)
         constant = observed.log_normaliser + float(counted.numbers[0])
-        return _Said(*evidence.sums, log_det, observed.residual, constant)
+        return _ShardEvidence(*evidence.sums, log_det, observed.residual, constant, counted.statistics.n_rounds)
 
 
 @dataclass(frozen=True)
 class _Write:
-    """Mean and covariance of the actions of a shard, written to a file; done again, it writes the same file."""
+    """Writes the actions of a shard to a file; done again, it writes the same file."""
 
     prior: HierarchicalGaussian
     noise_std: float
@@ -143,35 +315,34 @@ class _Write:
 
     def __call__(self, counted: CollectedStatistics) -> int:
         observed = observe(counted.statistics, self.noise_std)
-        if not observed.groups:
-            return 0
-        with small_products(self.prior):
-            gains, _ = absorb_groups(self.prior, observed, sums_for(self.prior))
-        # What the evidence is of nobody asks a shard.
-        weights = self.prior.conditioned(self.latent_mean, self.latent_factor, observed, gains, 0.0, 0.0, 0.0)
-        self._write(weights, observed)
+        if observed.groups:
+            self._write(_conditioned(self.prior, self.latent_mean, self.latent_factor, observed))
         return len(observed.actions)
 
-    def _write(self, weights: HierarchicalGaussian, observed: ObservedRows) -> None:
+    def _write(self, weights: HierarchicalGaussian) -> None:
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.parquet as pq  # noqa: PLC0415
 
-        d = weights.dim
-        kinds = [
-            ("action", pa.int64()),
-            ("mean", pa.list_(pa.float64(), d)),
-            ("covariance", pa.list_(pa.float64(), d * d)),
-        ]
-        schema = pa.schema(kinds)
-        actions = np.sort(observed.actions)
+        owners, roots, responses = weights.observed.rows()
+        order = np.argsort(owners, kind="stable")
+        owners, roots, responses = owners[order], roots[order], responses[order]
+        actions, schema = weights.observed.actions, _schema(weights.dim)
+        starts = np.searchsorted(owners, actions)
         with (
             replacing(self.folder / f"actions-{int(actions[0]):012}.parquet") as file,
             pq.ParquetWriter(file, schema) as writer,
         ):
             for part in chunks(len(actions), 1 << 14):
-                some = actions[part]
-                lists = [weights.action_mean(some), weights.action_cov(some).reshape(len(some), -1)]
-                arrays = [
-                    pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1]) for values in lists
+                some, first = actions[part], starts[part]
+                last = starts[part.stop] if part.stop < len(starts) else len(owners)
+                offsets = np.append(first, last) - first[0]
+                columns = [
+                    pa.array(some),
+                    *(
+                        pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values[0].size)
+                        for values in (weights.action_mean(some), weights.action_cov(some))
+                    ),
+                    pa.ListArray.from_arrays(offsets * weights.dim, roots[first[0] : last].reshape(-1)),
+                    pa.ListArray.from_arrays(offsets, responses[first[0] : last]),
                 ]
-                writer.write_table(pa.Table.from_arrays([pa.array(some), *arrays], schema=schema))
+                writer.write_table(pa.Table.from_arrays(columns, schema=schema))

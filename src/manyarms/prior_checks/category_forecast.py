@@ -21,7 +21,7 @@ from manyarms.errors import InputError
 from manyarms.likelihoods import Bernoulli, Likelihood, Poisson
 from manyarms.linalg.indexing import Groups, group_by, sum_by
 from manyarms.posterior import RewardPosterior
-from manyarms.posterior.reward_predictor import Predictor
+from manyarms.posterior.reward_function import Predictor
 
 
 class Forecast(NamedTuple):

@@ -158,9 +158,9 @@ def prior_sensitivity(
     posterior = as_instance("posterior", posterior, RewardPosterior, "what fit() returned")
     if not (posterior.is_linear and posterior.likelihood.treatment == "exact"):
         return _by_refits(posterior, _refit(posterior, logs), policy, baseline, (contexts, eligible, weights))
-    mass, _ = posterior.profile(policy, contexts, eligible, weights)
+    mass = posterior.profile(policy, contexts, eligible, weights).masses[0]
     if baseline is not None:
-        other, _ = posterior.profile(baseline, contexts, eligible, weights, "baseline")
+        other = posterior.profile(baseline, contexts, eligible, weights, "baseline").masses[0]
         mass = mass.plus(other, -1.0)
     value, std = _moments(posterior.weights, mass)
     if not std > 0:

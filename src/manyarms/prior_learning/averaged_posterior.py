@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.special import gammaincinv, ndtr, ndtri
 
 from manyarms._base.checks import Array, as_scalar
+from manyarms._base.rng import split
+from manyarms.core.catalog import Catalog
 from manyarms.core.estimate import Estimate
+from manyarms.core.feature_map import FeatureMap
+from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.policy import FeatureMass, Policy
-from manyarms.engines import Engine
+from manyarms.core.policy import Policy
 from manyarms.errors import ManyarmsError
-from manyarms.model_file.save import SavedModel
-from manyarms.posterior import RewardPosterior
-from manyarms.posterior.policy_profile import ALONE, PAIR, profiles
+from manyarms.linalg.top_k import row_norms
+from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
+from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.reward_draws import FactorDraws, chunk_rng, draw_key
+from manyarms.posterior.reward_function import LinearScores, Predictor, Scores, best_of_all
+from manyarms.posterior.reward_posterior import RewardPosterior
 from manyarms.prior_learning.evidence import Evidence
 from manyarms.prior_learning.hyperparameters import Hyperparameters
 
@@ -58,8 +65,8 @@ class NormalMixture:
         return 1.0 - self.below(0.0)
 
 
-class Draws:
-    """Posteriors under several priors, kept, or made again one after the other."""
+class PosteriorsByPrior:
+    """The posterior weights under each of several priors, kept in memory or solved for again one after the other."""
 
     def __init__(self, items: Sequence[Any], make: Callable[[Any], HierarchicalGaussian] | None = None):
         self._items, self._make = items, make
@@ -72,25 +79,25 @@ class Draws:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AveragedPosterior(SavedModel):
+class AveragedPosterior(Posterior):
     """Posteriors under several priors, each with a share: what `LearnedPrior.averaged` returns.
 
-    `value` and `difference` are mixtures of the exact posteriors under each: `posterior_std` has the uncertainty of the
-    prior in it. Policies are made from `posterior`, the one under the best prior.
+    Every value is a mixture of the exact posteriors under each prior, so `posterior_std` includes the uncertainty of
+    the prior. Where rewards are not linear, they move with the weights along their derivative at `posterior`.
 
     Attributes:
-        posterior: Under the prior that was found.
-        draws: Weights under each prior drawn; solved for anew whenever they are walked through, where to keep them all
-            would take more than a gigabyte.
-        shares: How much each counts.
-        warnings: What is wrong with the average, in plain words.
+        posterior: The posterior under the best prior.
+        draws: The weights under each prior drawn; solved for again each time, where keeping them all would take more
+            than a gigabyte.
+        shares: The share of each prior.
+        average_warnings: What is wrong with the average itself; `warnings` has those of the posterior too.
     """
 
     not_saved = "Save its .posterior, under the best prior; the average is made anew by learn_prior(...).averaged()."
     posterior: RewardPosterior
-    draws: Draws
+    draws: PosteriorsByPrior
     shares: Float[Array, " k"]
-    warnings: tuple[str, ...] = ()
+    average_warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return (
@@ -98,67 +105,87 @@ class AveragedPosterior(SavedModel):
         )
 
     @property
+    def n_actions(self) -> int:
+        """K."""
+        return self.posterior.n_actions
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return self.posterior.dim
+
+    @property
+    def features(self) -> FeatureMap | None:
+        """The map from context columns to φ(x), if the logs came with one."""
+        return self.posterior.features
+
+    @property
+    def catalog(self) -> Catalog | None:
+        """The ids of the actions, if the logs came with a catalog."""
+        return self.posterior.catalog
+
+    @property
+    def learned_from(self) -> tuple[Fingerprint, ...]:
+        """The fingerprints of the rounds it has seen."""
+        return self.posterior.learned_from
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Everything that is wrong with the posterior or with the average, in plain words."""
+        return (*self.posterior.warnings, *self.average_warnings)
+
+    @property
     def effective_draws(self) -> float:
-        """How many equally weighted draws these are worth."""
+        """The number of equally weighted draws that these are worth."""
         return float(1.0 / np.sum(self.shares**2))
 
-    def value(
-        self,
-        policy: Policy,
-        contexts: Any,
-        *,
-        eligible: Any = None,
-        weights: Any = None,
-        groups: Any = None,
-        engine: Engine | str | None = None,
-    ) -> Estimate:
-        """The posterior of V(π), as `RewardPosterior.value`, averaged over priors."""
-        one = {"policy": policy}
-        found = profiles(self.posterior, one, ALONE, contexts, eligible, weights, groups, engine)
-        return self._mixed(self.posterior.judged(found), found.masses_of((1.0,))[0])
+    @property
+    def predictor_weights(self) -> None:
+        return None
 
-    def difference(
-        self,
-        policy: Policy,
-        baseline: Policy,
-        contexts: Any,
-        *,
-        eligible: Any = None,
-        weights: Any = None,
-        groups: Any = None,
-        engine: Engine | str | None = None,
-    ) -> Estimate:
-        """The posterior of V(policy) - V(baseline), as `RewardPosterior.difference`, averaged over priors."""
-        both = {"policy": policy, "baseline": baseline}
-        found = profiles(self.posterior, both, PAIR, contexts, eligible, weights, groups, engine)
-        return self._mixed(self.posterior.judged(found), found.masses_of((1.0, 0.0))[0])
+    @property
+    def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
+        return self.posterior.seen_actions
 
-    def lift(
-        self,
-        policy: Policy,
-        baseline: Policy,
-        contexts: Any,
-        *,
-        eligible: Any = None,
-        weights: Any = None,
-        groups: Any = None,
-        engine: Engine | str | None = None,
-    ) -> Estimate:
-        """(V(policy) - V(baseline)) / |V(baseline)|, as `RewardPosterior.lift`, averaged over priors."""
-        both = {"policy": policy, "baseline": baseline}
-        found = profiles(self.posterior, both, PAIR, contexts, eligible, weights, groups, engine)
-        # The ratio is linear around the plug-in means; priors move it along that tangent.
-        plain, tangent = self.posterior.lifted(found)
-        return self._mixed(plain, found.masses_of(tangent)[0])
+    @cached_property
+    def mean_weights(self) -> Float[Array, "K d"]:
+        """E θ_a of every action, averaged over priors."""
+        means = np.zeros((self.n_actions, self.dim))
+        for share, weights in zip(self.shares, self.draws, strict=True):
+            means += share * weights.action_mean()
+        return means
 
-    def _mixed(self, plain: Estimate, mass: FeatureMass) -> Estimate:
+    @property
+    def expected_rewards(self) -> Scores:
+        if self.posterior.is_linear:
+            return LinearScores(lambda: self.mean_weights, self.n_actions)
+        return TangentScores(self.posterior.predictor, lambda: self.mean_weights)
+
+    def pair_std(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        # Of the predictor: the variance within each prior, and between them.
+        centre = np.einsum("nd,nd->n", contexts, self.mean_weights[actions])
+        variance = np.zeros(len(contexts))
+        for share, weights in zip(self.shares, self.draws, strict=True):
+            mean = np.einsum("nd,nd->n", contexts, weights.action_mean()[actions])
+            variance += share * (row_norms(contexts, actions, weights.action_cov) ** 2 + (mean - centre) ** 2)
+        std = np.sqrt(variance)
+        return std if self.posterior.is_linear else std * self.posterior.predictor.of_pairs(contexts, actions).slopes[0]
+
+    def collect(self, policy: Policy, contexts: Float[Array, "n d"], eligible: Any, weights: Any) -> PolicyProfile:
+        return self.posterior.collect(policy, contexts, eligible, weights)
+
+    def combine(
+        self, profiles: PolicyProfiles, combination: tuple[float, ...], centre: float | None = None
+    ) -> Estimate:
+        plain, mass = self.posterior.combine(profiles, combination), profiles.masses_of(combination)[0]
         means, variances = np.empty(len(self.draws)), np.empty(len(self.draws))
-        # A value that is not linear in the weights moves with them along its derivative, which the mass is.
-        here = float(np.sum(mass.vectors * self.posterior.weights.action_mean(mass.actions)))
-        shift = plain.value - here
+        # A value that is not linear in the weights moves with them along its derivative, which is the mass.
+        shift = plain.value - float(np.sum(mass.vectors * self.posterior.weights.action_mean(mass.actions)))
         for i, weights in enumerate(self.draws):
             means[i] = shift + float(np.sum(mass.vectors * weights.action_mean(mass.actions)))
             variances[i] = weights.variance_of(mass.vectors, mass.actions)
+        if centre is not None:
+            means += centre - self.shares @ means
         context = (plain.context_std or 0.0) ** 2
         value = float(self.shares @ means)
         posterior = float(self.shares @ (variances + (means - value) ** 2))
@@ -170,13 +197,71 @@ class AveragedPosterior(SavedModel):
             method="draws",
             shape=NormalMixture(means, np.sqrt(variances + context), self.shares),
             posterior_shape=NormalMixture(means, np.sqrt(variances), self.shares),
-            warnings=(*plain.warnings, *self.warnings),
+            warnings=(*plain.warnings, *self.average_warnings),
             diagnostics={
                 **plain.diagnostics,
                 "effective_draws": self.effective_draws,
                 "share_of_variance_from_the_prior": float(self.shares @ (means - value) ** 2) / max(posterior, _TINY),
             },
         )
+
+    def draw_factors(self, n_draws: int, rngs: Sequence[np.random.Generator]) -> tuple[FactorDraws, ...]:
+        return (MixtureDraws(self, n_draws, rngs[0]),)
+
+
+class TangentScores(Scores):
+    """Expected rewards that are not linear, moved along their derivative from one mean of the weights to another.
+
+    Args:
+        rewards: The rewards around the first mean.
+        means: A function that returns the second mean, (K, d).
+    """
+
+    def __init__(self, rewards: Predictor, means: Callable[[], Array]):
+        self._rewards, self._means, self.n_actions = rewards, means, rewards.n_actions
+
+    @property
+    def _shift(self) -> Float[Array, "K d"]:
+        return self._means() - self._rewards.weights.action_mean()
+
+    def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        rewards = self._rewards.of_pairs(contexts, actions)
+        return rewards.expected + rewards.slopes[0] * np.einsum("nd,nd->n", contexts, self._shift[actions])
+
+    def score_all(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
+        rewards = self._rewards.of_tile(contexts, slice(None))
+        return rewards.expected + rewards.slopes[0] * (contexts @ self._shift.T)
+
+    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
+        return best_of_all(self, contexts, k, among)
+
+
+class MixtureDraws(FactorDraws):
+    """Draws of all weights, each under a prior that is drawn first.
+
+    Args:
+        average: The averaged posterior.
+        n_draws: How many draws.
+        rng: A NumPy generator.
+    """
+
+    def __init__(self, average: AveragedPosterior, n_draws: int, rng: np.random.Generator):
+        prior_rng, latent_rng, action_rng = split(rng, "priors", "latent", "actions")
+        self.n_draws, self.likelihood = n_draws, average.posterior.likelihood
+        self._draws, self._key = average.draws, draw_key(action_rng)
+        chosen = prior_rng.choice(len(average.draws), size=n_draws, p=average.shares)
+        self._rows = [np.flatnonzero(chosen == number) for number in range(len(average.draws))]
+        self._latent = [
+            weights.draw_latent(latent_rng, len(rows)) for rows, weights in zip(self._rows, self._draws, strict=True)
+        ]
+
+    def theta(self, chunk: int, actions: Int[Array, " c"]) -> Float[Array, "s c d"]:
+        rng, parts = chunk_rng(self._key, chunk), list[Array]()
+        for latent, weights in zip(self._latent, self._draws, strict=True):
+            parts.append(weights.draw_given(latent, actions, rng))
+        out = np.empty((self.n_draws, *parts[0].shape[1:]))
+        out[np.concatenate(self._rows)] = np.concatenate(parts)
+        return out
 
 
 def average(
@@ -212,10 +297,10 @@ def average(
         if few:
             weights.append(found)
     if not kept:
-        return AveragedPosterior(posterior, Draws([posterior.weights]), np.ones(1), (_UNSTABLE,))
-    draws = Draws(weights) if few else Draws(kept, lambda x: solve(x)[1])
+        return AveragedPosterior(posterior, PosteriorsByPrior([posterior.weights]), np.ones(1), (_UNSTABLE,))
+    draws = PosteriorsByPrior(weights) if few else PosteriorsByPrior(kept, lambda x: solve(x)[1])
     out = AveragedPosterior(posterior, draws, _capped_shares(np.array(log_weights)))
-    return out if out.effective_draws > 0.2 * n_draws else replace(out, warnings=(_UNSTABLE,))
+    return out if out.effective_draws > 0.2 * n_draws else replace(out, average_warnings=(_UNSTABLE,))
 
 
 def _size(weights: HierarchicalGaussian) -> int:

@@ -141,8 +141,8 @@ def _evidence(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, e
 def _with_weights_of(learned: LearnedPrior, aged: Evidence) -> LearnedPrior:
     """The prior as it was learned, and the posterior under it of rounds that count less with age."""
     posterior = aged.fit(learned.prior, learned.likelihood.dispersion)
-    warnings = dict.fromkeys((*posterior.warnings, *learned.posterior.warnings))
-    return replace(learned, posterior=replace(posterior, warnings=tuple(warnings)), aged=aged)
+    warnings = dict.fromkeys((*posterior.fit_warnings, *learned.posterior.fit_warnings))
+    return replace(learned, posterior=replace(posterior, fit_warnings=tuple(warnings)), aged=aged)
 
 
 def relearn(learned: LearnedPrior, logs: LoggedData | Statistics) -> RewardPosterior:
@@ -176,7 +176,7 @@ def _result(
     if not converged:
         notes.append(f"the search had not converged after {len(trace)} iterations; raise max_iterations")
     return LearnedPrior(
-        replace(posterior, warnings=(*posterior.warnings, *few, *sure)), flexible, evidence, hyper, eta,
+        replace(posterior, fit_warnings=(*posterior.fit_warnings, *few, *sure)), flexible, evidence, hyper, eta,
         avoid_boundary, tuple(zeroed), converged, tuple(trace), tuple(notes), sure,
     )  # fmt: skip
 

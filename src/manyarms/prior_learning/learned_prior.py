@@ -175,13 +175,13 @@ class LearnedPrior(SavedModel, Tabular):
             f"{', '.join(self.zeroed)}: put at zero and taken for certain, so intervals are too narrow; learn with "
             "avoid_boundary=True"
         )
-        own = self.posterior.warnings
-        posterior = replace(self.posterior, warnings=tuple(text for text in own if text not in self.certain))
+        own = tuple(text for text in self.posterior.fit_warnings if text not in self.certain)
+        posterior = replace(self.posterior, fit_warnings=own)
         found = average(
             posterior, self.evidence, self.hyper, self.eta, self.precision, self.covariance_root, aged=self.aged,
             n_draws=as_count("n_draws", n_draws, minimum=2), rng=as_generator(rng), avoid_boundary=self.avoid_boundary,
         )  # fmt: skip
-        return replace(found, warnings=(*found.warnings, *([zeroed] if self.zeroed else [])))
+        return replace(found, average_warnings=(*found.average_warnings, *([zeroed] if self.zeroed else [])))
 
     def __repr__(self) -> str:
         return str(self)

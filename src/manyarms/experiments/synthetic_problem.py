@@ -1,4 +1,4 @@
-"""The paper's synthetic problems, as experiments."""
+"""The paper's synthetic problems: worlds with known weights, drawn from a structured prior."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.datasets import SyntheticProblem
 from manyarms.datasets.environment import ScoredEnvironment
-from manyarms.experiments.methods import LEVELS
+from manyarms.experiments.methods import NOISE_LEVELS
 from manyarms.experiments.problem import Known, Problem, World
 from manyarms.likelihoods import Gaussian
 from manyarms.policies import EpsilonGreedy, Greedy, Uniform
@@ -26,24 +26,24 @@ from manyarms.priors import independent
 Logging = Literal["uniform", "epsilon-greedy"]
 
 N_TEST = 2000
-"""Fresh contexts that truth and relative reward are taken on."""
+"""Fresh contexts on which the truth and the relative reward are computed."""
 
 N_CLUSTERS = 10
-"""Of MIPS and OffCEM, by k-means on what the prior says of an action: the paper does not say which it used."""
+"""Clusters of MIPS and OffCEM, by k-means on the prior means of the actions; the paper does not say which it used."""
 
 BINARY_NOISE = 0.5
-"""σ that linear-Gaussian methods assume of 0/1 rewards: the largest standard deviation these can have."""
+"""σ that linear-Gaussian methods assume for 0/1 rewards: the largest standard deviation they can have."""
 
 
 class ScoredWorld(World):
-    """A world with known weights, judged on contexts of its own.
+    """A world with known weights, whose true values are computed on contexts of its own.
 
     Args:
         environment: The truth.
-        known: What methods may know.
-        logging: How it is logged: every action alike, or half the time the truly best one.
-        rng: Draws the contexts to judge on.
-        target: The policy that is judged; None for the paper's, half the time the truly best action.
+        known: The knowledge that methods may use.
+        logging: The logging policy: uniform, or the truly best action half the time.
+        rng: Draws the contexts on which true values are computed.
+        target: The policy to evaluate; None for the paper's, which takes the truly best action half the time.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ScoredWorld(World):
         self.logging_policy = Uniform(environment.n_actions) if logging == "uniform" else half_best
         self.contexts = environment.contexts(N_TEST, rng)
         self.target_value, self.best_value = self.value(self.target), self.value(best)
-        # Intervals are for the population of contexts, and the truth is known on a sample of it.
+        # Intervals are for the population of contexts, but the truth is known only on a sample of them.
         spread = environment.values(self.target, self.contexts).std(ddof=1)
         self.target_error = float(spread / np.sqrt(N_TEST))
 
@@ -80,10 +80,10 @@ class Synthetic(Problem):
         n_actions: K.
         latent_dim: d'.
         dim: d.
-        logging: Uniform, or half the time the truly best action.
+        logging: Uniform, or the truly best action half the time.
         binary: Clicks instead of Gaussian rewards; linear-Gaussian methods are then misspecified.
-        target: "best" picks the truly best action half the time, so that it knows θ; "prior" the best one by the prior
-            means, as a policy that was chosen before the log.
+        target: "best" takes the truly best action half the time, so it knows θ; "prior" takes the best action by the
+            prior means instead, like a policy that was chosen before the log.
     """
 
     n_actions: int = 1000
@@ -99,7 +99,7 @@ class Synthetic(Problem):
         return ", ".join(words + ["binary"] * self.binary + ["target by prior"] * (self.target == "prior"))
 
     def draw(self, rng: np.random.Generator) -> ScoredWorld:
-        prior_rng, world_rng, test_rng, cluster_rng, wrong_rng = split(
+        prior_rng, world_rng, test_rng, cluster_rng, noise_rng = split(
             rng, "prior", "world", "test", "cluster", "wrong"
         )
         recipe = SyntheticProblem(self.n_actions, self.dim, self.latent_dim, binary=self.binary)
@@ -111,7 +111,7 @@ class Synthetic(Problem):
             vectors=prior.action_mean(),
             learnable=prior,
             make_clusters=lambda: clusters_of(prior.action_mean(), cluster_rng),
-            make_other_priors=lambda: wrong_priors(recipe, prior, wrong_rng),
+            make_other_priors=lambda: misspecified_priors(recipe, prior, noise_rng),
         )
         world = recipe.draw_environment(prior, world_rng)
         target = EpsilonGreedy(greedy_by(prior.action_mean()), 0.5) if self.target == "prior" else None
@@ -119,7 +119,7 @@ class Synthetic(Problem):
 
 
 def greedy_by(vectors: Float[Array, "K d"]) -> Policy:
-    """Always the action with the largest xᵀ v_a: the greedy policy of a posterior that saw no data."""
+    """The policy that always takes the action with the largest xᵀ v_a: greedy on a posterior without data."""
     K, d = vectors.shape
     nothing = LoggedData(np.empty((0, d)), np.empty(0, dtype=np.int64), np.empty(0), n_actions=K)
     return Greedy(fit(nothing, independent(K, mean=vectors, cov=1.0), Gaussian()))
@@ -133,14 +133,14 @@ def clusters_of(vectors: Float[Array, "K e"], rng: np.random.Generator, at_most:
     return KMeans(n_clusters=count, n_init=cast(Any, 1), random_state=seed).fit_predict(vectors).astype(np.int64)
 
 
-def wrong_priors(
+def misspecified_priors(
     recipe: SyntheticProblem, prior: HierarchicalGaussian, rng: np.random.Generator
 ) -> dict[str, HierarchicalGaussian]:
-    """Wrong ones at every level: all of it, means only, covariances only, with the same noise."""
+    """Misspecified priors at every noise level: everything, means only, covariances only, with the same noise."""
     parts = {"prior": (True, True), "means": (True, False), "covariances": (False, True)}
     seed = int(rng.integers(1 << 62))
     return {
         f"{part} off by {v:g}": recipe.misspecified(prior, v, means=means, covs=covs, rng=np.random.default_rng(seed))
         for part, (means, covs) in parts.items()
-        for v in LEVELS
+        for v in NOISE_LEVELS
     }

@@ -1,14 +1,14 @@
-"""Problems made of real ratings: MovieLens, KuaiRec, Jester; and a classification set as bandit feedback."""
+"""Problems made of real data: MovieLens, KuaiRec, Jester, the Open Bandit Dataset, and digits as bandit feedback."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from scipy import sparse
 
 from manyarms._base.checks import Array
@@ -22,37 +22,39 @@ from manyarms.datasets import (
     MatrixEnvironment,
     MovieLens,
     MovieLensFactors,
+    OpenBanditLog,
     jester_world,
     kuairec_world,
     load_jester,
     load_kuairec,
     load_movielens,
+    load_open_bandit,
     movielens_factors,
     split_cells,
 )
-from manyarms.errors import DataFileError
+from manyarms.errors import DataFileError, InputError
 from manyarms.experiments.cell import generator
 from manyarms.experiments.problem import Known, Origin, Problem, World, digest_of, shortfall
-from manyarms.experiments.synthetic_world import Logging, ScoredWorld, clusters_of, greedy_by
+from manyarms.experiments.synthetic_problem import Logging, ScoredWorld, clusters_of, greedy_by
 from manyarms.linalg.indexing import shape_of
-from manyarms.policies import EpsilonGreedy, Uniform
+from manyarms.policies import EpsilonGreedy, TablePolicy, Uniform
 from manyarms.priors import from_categories, from_embeddings, from_tags, independent
 
 Target = Literal["hindsight", "context"]
 
 N_COMPONENTS = 5
-"""J of the Gaussian mixture that the structured prior is."""
+"""J, the components of the Gaussian mixture in the structured prior."""
 
 
 class MatrixWorld(World):
-    """Real ratings of real users, logged uniformly over what each user has a rating of.
+    """Real ratings by real users, logged uniformly over the actions that each user has rated.
 
     Args:
         environment: The truth.
-        known: What methods may know.
-        target: "hindsight" picks, half the time, what the user really rated best: more than any policy can know from
-            contexts, and more than any reward model can say of it. "context" picks what the vectors of the actions
-            say is best, as a policy that someone could run.
+        known: The knowledge that methods may use.
+        target: "hindsight" takes, half the time, the action that the user really rated best: more than any policy or
+            reward model can know from contexts. "context" takes the best action by the actions' vectors, like a policy
+            that someone could run.
     """
 
     def __init__(self, environment: MatrixEnvironment, known: Known, target: Target = "hindsight"):
@@ -74,7 +76,7 @@ class MatrixWorld(World):
 def known_by_vectors(
     vectors: Float[Array, "K d"], noise_std: float, learnable: HierarchicalGaussian, rng: np.random.Generator
 ) -> Known:
-    """What the paper's recipe makes of vectors of the actions in the space of θ.
+    """Knowledge by the paper's recipe, from vectors of the actions in the space of θ.
 
     sDM: a Gaussian mixture of them, μ and Σ its means and variances, w_a the memberships, Σ_a the mean variance. DM
     (Bayes): their mean and variance. MIPS: as many k-means clusters; PC: the vectors.
@@ -97,11 +99,11 @@ def known_by_vectors(
 
 @dataclass(frozen=True)
 class MovieLensProblem(Problem):
-    """1,000 movies drawn at random, contexts and θ from a factorisation of the ratings; see `movielens_factors`.
+    """1,000 random movies; contexts and θ from a factorisation of the ratings; see `movielens_factors`.
 
     Args:
         data: A folder or zip; None for the cache folder.
-        logging: Uniform, or half the time the truly best movie.
+        logging: Uniform, or the truly best movie half the time.
         half: Whether the prior's vectors come from other ratings than the truth.
     """
 
@@ -136,14 +138,11 @@ def _ratings(data: str | None) -> MovieLens:
 
 @lru_cache(maxsize=1)
 def _movielens_origin(data: str | None) -> Origin:
-    found = _ratings(data)
-    digest = digest_of(found.users, found.movies, found.user_rows, found.movie_rows, found.ratings, found.genres)
-    return Origin(
-        digest,
-        shortfall(
-            ratings=(len(found.ratings), 1_000_209), users=(len(found.users), 6_040), movies=(len(found.movies), 3_706)
-        ),
-    )
+    loaded = _ratings(data)
+    users, movies, ratings = loaded.users, loaded.movies, loaded.ratings
+    digest = digest_of(users, movies, loaded.user_rows, loaded.movie_rows, ratings, loaded.genres)
+    caveat = shortfall(ratings=(len(ratings), 1_000_209), users=(len(users), 6_040), movies=(len(movies), 3_706))
+    return Origin(digest, caveat)
 
 
 @dataclass(frozen=True)
@@ -151,15 +150,15 @@ class KuaiRecProblem(Problem):
     """Watch ratios of real users: nothing is well specified for anyone.
 
     With all of KuaiRec, contexts and vectors come from the big matrix, rewards from the small one. With the published
-    part of the small matrix alone, half of its cells, drawn anew for each instance, stand in for the big matrix and the
-    other half for the small one; a user's choices are the videos with a cell in the second half. Users are split into
-    those who are logged and those policies are judged on.
+    part of the small matrix alone, half of its cells, drawn anew for each instance, replace the big matrix and the
+    other half the small one; a user's eligible videos are those with a cell in the second half. Half of the users are
+    logged; policies are evaluated on the others.
 
     Args:
         data: A folder or zip; None for the cache folder.
-        partial: Whether it is the published part.
-        rank: Of the factorisation.
-        target: What is judged in off-policy evaluation; see `MatrixWorld`.
+        partial: Whether the data is the published part only.
+        rank: The rank of the factorisation.
+        target: The target of off-policy evaluation; see `MatrixWorld`.
     """
 
     data: str | None = None
@@ -180,11 +179,12 @@ class KuaiRecProblem(Problem):
         world = kuairec_world(rewards, prior, data.categories, rank=self.rank, rng=world_rng)
         topics = np.array([categories[0] if categories else -1 for categories in world.categories])
         learnable = from_categories(topics, dim=world.environment.dim, shared_std=1.0)
-        # Cells that are not stored count as zero in the factorisation: bring its products to the scale of rewards.
+        # The factorisation counts missing cells as zero: bring its products to the scale of rewards.
         vectors = world.item_vectors * (np.prod(shape_of(prior)) / prior.nnz)
         known = known_by_vectors(vectors, float(prior.data.std()), learnable, known_rng)
         _, clusters = np.unique(topics, return_inverse=True)
-        return MatrixWorld(world.environment, with_clusters(known, clusters), self.target)
+        known = replace(known, make_clusters=lambda: clusters.astype(np.int64))
+        return MatrixWorld(world.environment, known, self.target)
 
     def origin(self) -> Origin:
         return _kuairec_origin(self.data)
@@ -197,21 +197,22 @@ def _kuairec(data: str | None) -> KuaiRec:
 
 @lru_cache(maxsize=1)
 def _kuairec_origin(data: str | None) -> Origin:
-    found = _kuairec(data)
-    matrices = [found.small] if found.big is None else [found.small, found.big]
-    cells = [part for one in matrices for part in (one.user_rows, one.video_rows, one.watch_ratio)]
-    return Origin(digest_of(found.users, found.videos, *cells, found.categories))
+    loaded = _kuairec(data)
+    matrices = [loaded.small] if loaded.big is None else [loaded.small, loaded.big]
+    cells = [part for matrix in matrices for part in (matrix.user_rows, matrix.video_rows, matrix.watch_ratio)]
+    return Origin(digest_of(loaded.users, loaded.videos, *cells, loaded.categories))
 
 
 def _big(data: KuaiRec) -> sparse.csr_array:
     if data.big is None:
-        raise DataFileError("big_matrix.csv is missing beside small_matrix.csv; vectors of users and videos need it.")
+        problem = "big_matrix.csv is missing beside small_matrix.csv. The vectors of users and videos come from it."
+        raise DataFileError(problem)
     return data.matrix(data.big)
 
 
 @dataclass(frozen=True)
 class JesterProblem(Problem):
-    """Jokes that users rated from -10 to 10; contexts from half of the jokes, the other half are actions.
+    """Jokes rated from -10 to 10; contexts come from half of the jokes, the other half are the actions.
 
     Args:
         data: A folder or file; None for the cache folder.
@@ -243,7 +244,7 @@ def _jester(data: str | None) -> Float[Array, "users jokes"]:
 
 @dataclass(frozen=True)
 class DigitsProblem(Problem):
-    """Handwritten digits (of scikit-learn, 1,797 images): guess which of ten it is, and be told right or wrong only."""
+    """Handwritten digits (scikit-learn, 1,797 images): name one of ten digits, and learn only whether it was right."""
 
     @property
     def label(self) -> str:
@@ -268,17 +269,93 @@ class DigitsProblem(Problem):
         return MatrixWorld(environment, known)
 
 
-def with_clusters(known: Known, clusters: Int[Array, " K"]) -> Known:
-    """The same, with clusters that are given."""
-    return Known(
-        known.prior, known.unstructured, known.noise_std, known.vectors, known.learnable,
-        lambda: clusters.astype(np.int64), known.make_other_priors,
-    )  # fmt: skip
-
-
 def data_path(data: str | None, name: str) -> Path | None:
-    """Where a data set lies: in a folder of its own below the one named, or in that one; None is the cache folder."""
+    """The folder of a data set: a folder of its own below the one named, or that one; None for the cache folder."""
     if data is None:
         return None
     inner = Path(data) / name
     return inner if inner.exists() else Path(data)
+
+
+CLICK_RATE = 0.005
+"""The prior mean of a click rate: below one per cent on the web."""
+
+
+class OpenBanditWorld(World):
+    """The log of the random policy, with the bts policy as the target: its value is known from its own log.
+
+    The target shows each item as often as bts did at the same position in a random half of its log. Its true value is
+    not known: `target_value` is the click rate of the other half, with an error of its own.
+
+    Args:
+        random: The log to estimate from.
+        bts: The log of the target.
+        rng: Splits the log of the target.
+    """
+
+    def __init__(self, random: OpenBanditLog, bts: OpenBanditLog, rng: np.random.Generator):
+        half = rng.permutation(len(bts)) < len(bts) // 2
+        self._logs = random.logged_data("position")
+        self._shares = _shares(bts, half, self._logs.dim)
+        rest = bts.clicks[~half]
+        self.target_value, self.target_error = float(rest.mean()), float(rest.std() / np.sqrt(len(rest)))
+        self.best_value = float("nan")
+        groups = random.item_features["item_feature_1"]
+        _, clusters = np.unique(groups.astype(str), return_inverse=True)
+        K, d = self._logs.n_actions, self._logs.dim
+        self.known = Known(
+            prior=from_categories(groups, dim=d, effect_std=0.002, action_std=0.002, shared_std=CLICK_RATE),
+            unstructured=independent(K, mean=np.full(d, CLICK_RATE), cov=CLICK_RATE**2),
+            noise_std=float(np.sqrt(CLICK_RATE * (1 - CLICK_RATE))),
+            vectors=np.eye(len(np.unique(clusters)))[clusters],
+            learnable=from_categories(groups, dim=d, effect_std=0.002, action_std=0.002, shared_std=CLICK_RATE),
+            make_clusters=lambda: clusters.astype(np.int64),
+        )
+
+    def log(self, n: int, rng: np.random.Generator) -> LoggedData:
+        return self._logs.take(np.sort(rng.permutation(len(self._logs))[:n]))
+
+    def target_on(self, logs: LoggedData) -> Policy:
+        return TablePolicy(self._shares[logs.contexts.argmax(axis=1)])
+
+    def value(self, policy: Policy) -> float:
+        raise InputError("the value of a learned policy is not known on these logs.", 'Run evaluation only ("ope").')
+
+
+def _shares(log: OpenBanditLog, rows: Array, n_positions: int) -> Float[Array, "p K"]:
+    """The share of each item at each position."""
+    counts = np.zeros((n_positions, len(log.items)))
+    np.add.at(counts, (log.positions[rows], log.actions[rows]), 1.0)
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
+@dataclass(frozen=True)
+class OpenBanditProblem(Problem):
+    """Estimate the value of bts from the log of random, on the Open Bandit Dataset; see `OpenBanditWorld`.
+
+    Args:
+        data: A folder or zip; None for the cache folder.
+        campaign: "all", "men" or "women".
+    """
+
+    data: str | None = None
+    campaign: str = "all"
+
+    @property
+    def label(self) -> str:
+        return f"Open Bandit, {self.campaign}"
+
+    def draw(self, rng: np.random.Generator) -> OpenBanditWorld:
+        (half_rng,) = split(rng, "half")
+        random, bts = (_open_bandit(self.data, self.campaign, policy) for policy in ("random", "bts"))
+        return OpenBanditWorld(random, bts, half_rng)
+
+    def origin(self) -> Origin:
+        logs = [_open_bandit(self.data, self.campaign, policy) for policy in ("random", "bts")]
+        rounds = [part for log in logs for part in (log.items, log.actions, log.positions, log.clicks)]
+        return Origin(digest_of(*rounds, logs[0].propensities, logs[0].item_features["item_feature_1"]))
+
+
+@lru_cache(maxsize=6)
+def _open_bandit(data: str | None, campaign: str, policy: str) -> OpenBanditLog:
+    return load_open_bandit(data_path(data, "obd"), campaign=campaign, policy=policy)

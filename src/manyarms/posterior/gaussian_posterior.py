@@ -1,0 +1,110 @@
+"""Values under Gaussian weights: one formula, given how a value moves with the weights."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from manyarms._base.checks import Array, check_overflow
+from manyarms.core.estimate import Estimate, Method
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.policy import FeatureMass
+from manyarms.likelihoods import Likelihood
+from manyarms.linalg.indexing import chunks
+from manyarms.posterior.policy_profile import Masses, PolicyProfiles
+from manyarms.posterior.posterior import ONE_CONTEXT, Posterior
+from manyarms.posterior.reward_draws import FactorDraws, GaussianFactorDraws
+
+
+class RewardFactor(NamedTuple):
+    """One factor of a reward: its weights, what was believed of them before, and how the factor follows from them."""
+
+    weights: HierarchicalGaussian
+    prior: HierarchicalGaussian
+    likelihood: Likelihood
+
+
+class GaussianPosterior(Posterior):
+    """A posterior with Gaussian weights: values follow in closed form, or by the delta method.
+
+    Attributes:
+        method: How the distribution of a value is found.
+        log_evidence: log p(rewards | contexts, actions).
+        n_rounds: How many rounds it has seen.
+    """
+
+    @property
+    @abstractmethod
+    def method(self) -> Method: ...
+
+    @property
+    @abstractmethod
+    def log_evidence(self) -> float: ...
+
+    @property
+    @abstractmethod
+    def n_rounds(self) -> int: ...
+
+    @abstractmethod
+    def factors_for(self, actions: Int[Array, " m"]) -> tuple[RewardFactor, ...]:
+        """The factors of the reward, independent of one another, with the weights of at least these actions."""
+
+    def draw_factors(self, n_draws: int, rngs: Sequence[np.random.Generator]) -> tuple[FactorDraws, ...]:
+        return tuple(GaussianFactorDraws.draw(self, number, n_draws, rng) for number, rng in enumerate(rngs))
+
+    def combine(
+        self, profiles: PolicyProfiles, combination: tuple[float, ...], centre: float | None = None
+    ) -> Estimate:
+        with np.errstate(over="ignore", invalid="ignore"):
+            masses, which = profiles.masses_of(combination), np.array(combination)
+            factors = self.factors_for(masses[0].actions)
+            posterior = _variance([factor.weights for factor in factors], masses)
+            before = _variance([factor.prior for factor in factors], masses)
+            value, context = float(which @ profiles.rows.mean), profiles.rows.mean_variance(which)
+        check_overflow("the value and its variance", np.array([value, posterior, context or 0.0]))
+        return Estimate(
+            value=value if centre is None else centre,
+            std=float(np.sqrt(posterior + (context or 0.0))),
+            posterior_std=float(np.sqrt(posterior)),
+            context_std=None if context is None else float(np.sqrt(context)),
+            warnings=(*self.warnings, *(ONE_CONTEXT if context is None else ())),
+            kind="posterior",
+            method=self.method if centre is None else "delta",
+            diagnostics={
+                "n_contexts": profiles.rows.weight,
+                "n_actions_chosen": float(len(masses[0].actions)),
+                "prior_share": min(1.0, posterior / before) if before > 0 else 1.0,
+            },
+        )
+
+
+def _variance(weights: list[HierarchicalGaussian], masses: Masses) -> float:
+    """The variance of Σ_a m_aᵀ θ_a over independent factors, and of Σ_a θ_aᵀ M_a θ'_a for a mass of products."""
+    total = sum(own.variance_of(mass.vectors, mass.actions) for own, mass in zip(weights, masses, strict=False))
+    return total + (_product_variance(weights[0], weights[1], masses[-1]) if len(masses) > len(weights) else 0.0)
+
+
+def _product_variance(first: HierarchicalGaussian, second: HierarchicalGaussian, mass: FeatureMass) -> float:
+    """Σ_ab tr(M_aᵀ Cov(θ_a, θ_b) M_b Cov(θ'_b, θ'_a)): over all pairs of the actions that matter most, a = b of others.
+
+    With more than MAX_PAIRED actions, the covariances of the lesser ones with others are left out.
+    """
+    order = np.argsort(-np.linalg.norm(mass.vectors, axis=1), kind="stable")
+    most, rest = order[:MAX_PAIRED], order[MAX_PAIRED:]
+    left, right = np.concatenate([np.repeat(most, len(most)), rest]), np.concatenate([np.tile(most, len(most)), rest])
+    total = 0.0
+    for part in chunks(len(left), max(1, _NUMBERS // first.dim**2)):
+        a, b = left[part], right[part]
+        covs = [own.cross_cov(mass.actions[a], mass.actions[b]) for own in (first, second)]
+        M, N = (mass.vectors[rows].reshape(-1, first.dim, first.dim) for rows in (a, b))
+        total += float(np.sum((M.swapaxes(1, 2) @ covs[0] @ N) * covs[1]))
+    return total
+
+
+MAX_PAIRED = 128
+"""How many actions are paired with one another for the variance of a product."""
+_NUMBERS = 1 << 20

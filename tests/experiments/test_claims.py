@@ -1,0 +1,183 @@
+"""Claims: p-values are those of t-tests, and verdicts follow their rules."""
+
+import numpy as np
+from numpy.testing import assert_allclose
+from scipy import stats
+from small_experiments import outcome, results_of
+
+from manyarms.experiments import (
+    Cell,
+)
+from manyarms.experiments.cell import Table
+from manyarms.experiments.claim import Claim, above_zero
+from manyarms.experiments.claim_requirements import (
+    BestIsBetter,
+    BetterThanEach,
+    Covers,
+    GainGrows,
+    GainLargerAt,
+    MatchesReferences,
+    NearTruth,
+    Reference,
+)
+
+
+def verdict(requirement, results, rounds=(10,)):
+    return Claim("", (requirement,)).test(Table(results), {label: set(rounds) for label in requirement.labels}).verdict
+
+
+def test_p_values_are_those_of_a_paired_t_test():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(0.6, 0.1, 12), rng.normal(0.5, 0.1, 12)
+    (comparison,) = BetterThanEach("p", "opl", "a", ("b",), (10,)).comparisons(Table(results_of({"a": a, "b": b})))
+    assert_allclose(comparison.p_for, stats.ttest_rel(a, b, alternative="greater").pvalue)
+    assert_allclose(comparison.p_against, stats.ttest_rel(a, b, alternative="less").pvalue)
+    (squared,) = BetterThanEach("p", "ope", "a", ("b",), (10,)).comparisons(Table(results_of({"a": a, "b": b}, "ope")))
+    assert_allclose(squared.p_for, stats.ttest_rel(a, b, alternative="less").pvalue)
+
+
+def test_verdicts():
+    rng = np.random.default_rng(1)
+    base = rng.normal(0.5, 0.1, 20)
+    noise = rng.normal(0, 0.01, 20)
+    scores = {
+        "ours": base,
+        "worse": base - 0.05 + noise,
+        "better": base + 0.05 + noise,
+        "same": base + noise - noise.mean(),
+    }
+    results = results_of(scores)
+
+    def against(*rivals):
+        return verdict(BetterThanEach("p", "opl", "ours", rivals, (10,)), results)
+
+    assert against("worse") == "holds"
+    assert against("worse", "better") == "does not hold"
+    assert against("worse", "same") == "undecided"
+    assert against("worse", "unknown") == "not run"
+    assert against("ours") == "undecided"
+
+
+def test_a_claim_that_is_true_by_chance_only_is_seldom_called_decided():
+    rng, called = np.random.default_rng(2), []
+    for _ in range(400):
+        draws = rng.normal(size=(6, 10))
+        results = results_of({name: 0.5 + 0.01 * row for name, row in zip("abcdef", draws, strict=True)})
+        called.append(verdict(BetterThanEach("p", "opl", "a", tuple("bcdef"), (10,)), results))
+    # Each at most 5 % by construction; rivals share method a, so that the two are far from independent.
+    assert called.count("holds") < 400 * 0.05 + 4 * np.sqrt(400 * 0.05)
+    assert called.count("does not hold") < 400 * 0.05 + 4 * np.sqrt(400 * 0.05)
+
+
+def test_only_rounds_that_were_to_be_run_count():
+    results = results_of({"a": [0.9, 0.8, 0.9], "b": [0.1, 0.2, 0.1]})
+    requirement = BetterThanEach("p", "opl", "a", ("b",), (10, 20))
+    assert verdict(requirement, results, (10,)) == "holds"
+    assert verdict(requirement, results, (10, 20)) == "not run"
+    assert verdict(requirement, results, (20,)) == "not run"
+
+
+def test_a_growing_gap_is_distinguished_from_a_steady_one():
+    rng = np.random.default_rng(3)
+
+    def gap(size, problem):
+        base = rng.normal(0.5, 0.1, 15)
+        return results_of({"a": base + size + rng.normal(0, 0.01, 15), "b": base}, problem=problem)
+
+    problems = (("small", "s"), ("large", "l"))
+    requirement = GainGrows(problems, "opl", "a", "b", 10)
+    assert verdict(requirement, gap(0.1, "s") | gap(0.3, "l")) == "holds"
+    assert verdict(requirement, gap(0.3, "s") | gap(0.1, "l")) == "does not hold"
+    assert verdict(requirement, gap(0.2, "s")) == "not run"
+    more = GainLargerAt("p", "opl", "a", "b", 10, 20)
+    here = results_of({"a": 0.9 + rng.normal(0, 0.01, 9), "b": np.full(9, 0.1)})
+    there = results_of({"a": 0.5 + rng.normal(0, 0.01, 9), "b": np.full(9, 0.1)}, n=20)
+    assert verdict(more, here | there, (10, 20)) == "holds"
+
+
+def test_the_best_of_some_is_what_counts():
+    results = results_of({"good": [0.9, 0.91, 0.9], "bad": [0.1, 0.1, 0.12], "other": [0.5, 0.5, 0.51]})
+    assert verdict(BestIsBetter("p", "opl", ("bad", "good"), ("other",), (10,)), results) == "holds"
+    assert verdict(BestIsBetter("p", "opl", ("bad",), ("other",), (10,)), results) == "does not hold"
+
+
+def test_agreement_with_references_is_within_two_joint_standard_errors():
+    values = np.tile([0.4, 0.5, 0.6, 0.5], 5)
+    results = results_of({"m": values})
+    joint = np.hypot(values.std(ddof=1) / np.sqrt(20), 0.03)
+
+    def agrees(distance, of=results):
+        return verdict(MatchesReferences((Reference("p", "opl", "m", 10, 0.5 + distance * joint, 0.03),)), of)
+
+    assert agrees(1.99) == agrees(-1.99) == "holds"
+    assert agrees(2.01) == "does not hold"  # 4.4 % two-sided, of one comparison
+    assert agrees(0.0, results_of({"m": values[:8]})) == "undecided", "too few instances to say anything"
+
+
+def test_of_many_references_one_may_be_beyond_two_standard_errors_without_refuting_all():
+    rng, called = np.random.default_rng(4), []
+    for _ in range(200):
+        results = results_of({str(m): rng.normal(0.5, 0.1, 25) for m in range(16)})
+        references = tuple(Reference("p", "opl", str(m), 10, 0.5, 0.0) for m in range(16))
+        called.append(verdict(MatchesReferences(references), results))
+    assert called.count("does not hold") < 200 * 0.05 + 4 * np.sqrt(200 * 0.05)
+    assert called.count("undecided") > 20
+
+
+def test_coverage_is_tested_against_its_own_error():
+    def held(n_inside, n):
+        return {Cell("p", "ope", "m", 10, i): outcome(0.0, 1.0, 0.0, 2.0 if i < n_inside else 0.5) for i in range(n)}
+
+    assert verdict(Covers("p", "m", (10,)), held(190, 200)) == "holds"
+    assert verdict(Covers("p", "m", (10,)), held(184, 200)) == "holds"
+    assert verdict(Covers("p", "m", (10,)), held(178, 200)) == "does not hold"
+    assert verdict(Covers("p", "m", (10,)), held(19, 20)) == "undecided", "too few instances to say anything"
+
+
+def test_an_estimate_so_vague_that_it_cannot_be_wrong_is_not_called_right():
+    def near(value, half):
+        cells = {Cell("p", "ope", "m", 10, i): outcome(value, 0.004, value - half, value + half) for i in range(5)}
+        return verdict(NearTruth("p", ("m",), 10), cells)
+
+    assert near(0.0045, 0.002) == "holds"
+    assert near(50.0, 510.0) == "undecided"
+    assert near(0.02, 0.002) == "does not hold"
+
+
+def test_a_difference_too_small_to_matter_is_a_tie_and_not_a_finding():
+    rng = np.random.default_rng(6)
+    noise = rng.normal(0, 1e-5, 30)
+    assert above_zero("", 10, noise, margin=1e-3).tie and not above_zero("", 10, noise).tie
+    assert not above_zero("", 10, noise * 1e3, margin=1e-3).tie, "an error this large leaves it open"
+    base = rng.normal(0.5, 0.1, 30)
+    scores = {"ours": base, "worse": base - 0.1 + noise, "same": base + 2 * noise, "hair": base + 4e-4 + noise}
+    results = results_of(scores)
+    assert verdict(BetterThanEach("p", "opl", "ours", ("worse", "same", "hair"), (10,)), results) == "holds"
+    assert verdict(BetterThanEach("p", "opl", "ours", ("hair",), (10,)), results) == "undecided", (
+        "ties alone show nothing"
+    )
+    assert verdict(BetterThanEach("p", "ope", "ours", ("hair",), (10,)), results_of(scores, "ope")) == "holds", (
+        "no ties there"
+    )
+
+
+def test_the_best_of_several_equals_is_not_called_better():
+    rng, called = np.random.default_rng(7), []
+    for _ in range(300):
+        results = results_of({name: rng.normal(0.5, 0.1, 10) for name in "abcd"})
+        called.append(verdict(BestIsBetter("p", "opl", ("a", "b", "c"), ("d",), (10,)), results))
+    assert called.count("holds") < 300 * 0.05 + 4 * np.sqrt(300 * 0.05)
+
+
+def test_gains_at_two_numbers_of_rounds_are_paired_by_instance():
+    here = {Cell("p", "opl", m, 10, i): outcome(0.5 + 0.1 * i * (m == "a")) for m in "ab" for i in range(1, 10)}
+    there = {Cell("p", "opl", m, 20, i): outcome(0.5 + 0.1 * i * (m == "a")) for m in "ab" for i in range(9)}
+    (comparison,) = GainLargerAt("p", "opl", "a", "b", 10, 20).comparisons(Table(here | there))
+    assert comparison.count == 8 and comparison.p_for == comparison.p_against == 1.0
+
+
+def test_only_the_cells_of_a_figure_count_in_its_verdict():
+    results = results_of({"a": [0.9] * 6, "b": [0.1, 0.1, 0.1, 0.95, 0.99, 0.99]})
+    requirement = BetterThanEach("p", "opl", "a", ("b",), (10,))
+    first = [cell for cell in results if cell.instance < 3]
+    assert Claim("", (requirement,)).test(Table(results, first), {"p": {10}}).comparisons[0].count == 3
