@@ -433,7 +433,7 @@ def test_splits_share_no_round_and_lose_none(by):
         assert len(first) == 70
 
 
-def test_judging_on_training_rounds_is_noticed(problem):
+def test_evaluation_on_training_rounds_is_noticed(problem):
     logs, _, _ = problem
     prior = ma.priors.independent(5, dim=3)
     train, test = logs.split(0.5, rng=np.random.default_rng(0))
@@ -468,8 +468,8 @@ def test_comparison_reports_all_pairs_and_leaves_out_training_rounds(problem):
     assert seen[-1] == (8, 8)
     assert len(ma.compare(policies, test, estimators, progress=True)) == 8
     for row in table:
-        judge = next(e for e in estimators if e.name == row.estimator)
-        assert row.estimate.value == judge.estimate(policies[row.policy], test).value
+        estimator = next(e for e in estimators if e.name == row.estimator)
+        assert row.estimate.value == estimator.estimate(policies[row.policy], test).value
     assert {record["estimator"] for record in table.records()} == {"IPS", "snIPS", "DR", "DM (Bayes)"}
     assert "greedy" in str(table)
     on_train = ma.compare(policies, train, estimators)

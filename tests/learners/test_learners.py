@@ -291,7 +291,7 @@ def test_training_stops_when_patience_is_over_and_may_keep_the_start():
     assert_array_equal(policy.weights, 0.0)
 
 
-def test_whole_groups_are_held_out_and_judged_without_penalties():
+def test_whole_groups_are_held_out_and_evaluated_without_penalties():
     groups = np.arange(N) % 2
     logs = make_logs(groups=groups)
     seen = []
