@@ -1,4 +1,4 @@
-"""The charts of the demo's report as SVG, for the documents.
+"""Draw the charts of the demo's report as SVG, for the docs.
 
 python studies/gallery.py docs/report
 """
@@ -20,12 +20,13 @@ from manyarms.datasets.shop import Shop
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
+    output = parser.parse_args().folder
     log = Shop().draw(np.random.default_rng(0))
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "logs.parquet").write_bytes(parquet_bytes(log.logs_table))
         (Path(folder) / "catalog.parquet").write_bytes(parquet_bytes(log.catalog_table))
         result = evaluate_shop(Path(folder), log.environment)
-    for path in ma.write_report(result.decision, parser.parse_args().folder, format="svg"):
+    for path in ma.write_report(result.decision, output, format="svg"):
         print(path)
 
 

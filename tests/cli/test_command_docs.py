@@ -15,8 +15,8 @@ from small_data import open_bandit, open_bandit_parquet
 from typer.testing import CliRunner
 
 import manyarms as ma
+from manyarms._base.options import TABLES, options_of
 from manyarms.cli import app
-from manyarms.cli.spec import CatalogSpec, LikelihoodSpec, LogsSpec, PriorSpec
 from manyarms.jobs.parse_names import ESTIMATORS, POLICIES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
@@ -102,8 +102,8 @@ def test_the_owners_csv_does_as_well(tmp_path, monkeypatch):
 
 
 def test_the_page_names_every_key_policy_and_estimator():
-    for kind in (LogsSpec, CatalogSpec, PriorSpec, LikelihoodSpec):
-        for key in kind.__dataclass_fields__:
-            assert f"`{key}`" in PAGE
+    for kinds in TABLES.values():
+        for name, (_, option) in options_of(*kinds).items():
+            assert f"`{option.key or name}`" in PAGE
     for name in (*POLICIES, *ESTIMATORS):
         assert f"`{name}" in PAGE

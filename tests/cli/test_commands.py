@@ -19,10 +19,12 @@ from typer.testing import CliRunner
 
 import manyarms as ma
 from manyarms._base.files import draft_of
+from manyarms._base.options import TABLES, options_of
 from manyarms.cli import app
-from manyarms.cli.spec import LogsSpec, PriorSpec, read_spec
+from manyarms.cli.spec import read_spec
 from manyarms.errors import InputError
-from manyarms.jobs import StackedMap, estimator_named, policy_named, rewards_are_binary, sample_rounds
+from manyarms.jobs import StackedMap, estimator_named, policy_named, sample_rounds
+from manyarms.jobs.fit_files import rewards_are_binary
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.sources import ProgressSource
 
@@ -143,18 +145,19 @@ def test_a_spec_file_says_the_same_as_flags_and_flags_win(shop, tmp_path):
 def test_a_spec_is_typed_and_says_what_it_knows(tmp_path):
     def spec(text, **flags):
         (tmp_path / "s.toml").write_text(text)
-        return read_spec(tmp_path / "s.toml", flags)
+        known = options_of(*(kind for kinds in TABLES.values() for kind in kinds))
+        return read_spec(tmp_path / "s.toml", {"logs": "d", "action": "a", "reward": "r", **flags}, known)
 
-    found = spec(
-        '[logs]\npath = "d"\nhalf_life = "14d"\nnow = 2024-05-01T00:00:00Z\n', prior_std=2, context=["a,b", "c"]
-    )
-    assert found.logs == LogsSpec(
-        path=str(tmp_path / "d"),
-        context=("a", "b", "c"),
-        half_life=timedelta(days=14),
-        now=datetime(2024, 5, 1, tzinfo=UTC),
-    )
-    assert found.prior == PriorSpec(effect_std=2.0)
+    text = '[logs]\npath = "d"\nhalf_life = "14d"\nnow = 2024-05-01T00:00:00Z\n'
+    assert spec(text, logs=None, prior_std=2, context=["a,b", "c"]) == {
+        "logs": str(tmp_path / "d"),
+        "context": ("a", "b", "c"),
+        "action": "a",
+        "reward": "r",
+        "half_life": timedelta(days=14),
+        "now": datetime(2024, 5, 1, tzinfo=UTC),
+        "prior_std": 2.0,
+    }
     for words, text, flags in (
         ("[logs] has no key 'rewards'; known are path, context", '[logs]\nrewards = "x"', {}),
         ("known are [logs], [catalog]", "[log]\n", {}),

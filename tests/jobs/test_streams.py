@@ -14,7 +14,7 @@ import manyarms as ma
 from manyarms.core.policy import FeatureMass
 from manyarms.engines import LOCAL, Engine
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, NumericalError, ShapeError, UndefinedLiftError
-from manyarms.jobs import evaluate, fit_stream, score, update_stream
+from manyarms.jobs import evaluate, score
 from manyarms.logs.log_stream import LogStream
 from manyarms.model_file.load import rebuild
 from manyarms.model_file.save import describe
@@ -255,7 +255,11 @@ def test_what_does_not_go_with_a_stream_is_refused_with_a_way_out(folder, tmp_pa
         (lambda: posterior.difference(uniform, ma.Logged(stream), other), InputError, "baseline.*another stream"),
         (lambda: posterior.difference(uniform, ma.Logged(logs), stream), InputError, "400 rows in memory.*Logged"),
         (lambda: posterior.value(ma.Logged(stream), logs.contexts), InputError, "only be evaluated on that stream"),
-        (lambda: ma.EpsilonGreedy(ma.Logged(stream), 0.1).actions(logs.contexts), InputError, "judge it on that"),
+        (
+            lambda: ma.EpsilonGreedy(ma.Logged(stream), 0.1).actions(logs.contexts),
+            InputError,
+            "only be evaluated on that stream",
+        ),
         (lambda: posterior.value(uniform, elsewhere), InputError, "another feature map"),
         (lambda: posterior.value(ma.Uniform(3), stream), ShapeError, "3 actions"),
         (lambda: posterior.value(uniform, stream, engine="cluster"), InputError, "engine must be"),
@@ -317,7 +321,7 @@ def test_a_prior_learned_from_a_stream_is_that_of_its_rounds(kind, tmp_path):
     assert_allclose(found.log_evidence, expected.log_evidence, atol=1e-5)
     assert_allclose(found.eta, expected.eta, atol=1e-3)
     assert (found.notes, found.posterior.warnings) == (expected.notes, expected.posterior.warnings)
-    assert found.posterior.features == stream.features and found.posterior.learned_from == (stream.fingerprint,)
+    assert found.posterior.features == stream.features and found.posterior.learned_from[0] == stream.fingerprint
     mean = expected.posterior.weights.action_mean()
     assert_allclose(found.posterior.weights.action_mean(), mean, rtol=1e-3, atol=1e-3 * np.abs(mean).max())
     assert engine.passes == 1 if likelihood.treatment == "exact" else engine.passes < 150
@@ -407,16 +411,17 @@ def test_a_piece_that_fails_leaves_no_half_of_a_file(folder, tmp_path):
         score(posterior, tmp_path / "in.parquet", tmp_path / "file", engine=Pieces(), missing="drop")
 
 
-def test_jobs_fit_and_update_on_an_engine_without_collecting(folder, monkeypatch):
+def test_fits_and_updates_on_an_engine_hold_no_rounds_here(folder, monkeypatch):
     stream, logs, posterior = opened(folder, "clicks")
     likelihood, expected = posterior.likelihood, posterior.update(logs)
     monkeypatch.setattr(LogStream, "collect", None)
+    monkeypatch.setattr("manyarms.posterior.seen_files.joined", None)
     engine = Pieces()
-    found, learned = fit_stream(stream, posterior.prior, likelihood, learn=False, engine=engine)
-    assert learned is None and 1 < engine.passes < 20
+    found = ma.fit(stream, posterior.prior, likelihood, engine=engine)
+    assert 1 < engine.passes < 20
     assert {one.origin for one in stream.source.fingerprints} < {one.origin for one in found.learned_from}
     assert_allclose(found.weights.action_mean(), posterior.weights.action_mean(), rtol=1e-5, atol=1e-6)
     engine.passes = 0
-    again = update_stream(found, stream, engine=engine)
+    again = found.update(stream, allow_repeats=True, engine=engine)
     assert 1 < engine.passes < 20
     assert_allclose(again.weights.action_mean(), expected.weights.action_mean(), rtol=1e-5, atol=1e-6)

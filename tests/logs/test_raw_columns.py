@@ -122,7 +122,7 @@ def test_a_table_without_a_map_is_refused_and_says_so():
 
 
 def test_a_table_that_lacks_a_column_or_a_value_is_refused_by_name(posterior):
-    with pytest.raises(InputError, match="no column 'city'; there are age, item"):
+    with pytest.raises(InputError, match="no column 'city'; the columns are age, item"):
         posterior.value(ma.Greedy(posterior), table().select(["age", "item"]))
     ages = table()["age"].to_pylist()
     ages[7] = None

@@ -43,7 +43,7 @@ def two_levels(rng, n_actions=40, dim=2):
     """A prior of two levels of effects and its weights: the levels have names of their own."""
     coarse, fine = rng.integers(0, 4, n_actions), rng.integers(0, 12, n_actions)
     weights = np.hstack([np.eye(4)[coarse], np.eye(12)[fine]])
-    groups = (ma.core.effects.EffectGroup("coarse", 4, dim), ma.core.effects.EffectGroup("fine", 12, dim))
+    groups = (ma.EffectGroup("coarse", 4, dim), ma.EffectGroup("fine", 12, dim))
     prior = ma.HierarchicalGaussian(np.zeros(16 * dim), 1.0, ma.MixedEffects(weights, dim), 0.5, effects=groups)
     return prior, weights
 
@@ -272,11 +272,11 @@ def test_one_effect_does_not_learn_its_mean_and_says_so():
     """Erratum 4: a single ψ cannot tell its mean from its spread."""
     rng = np.random.default_rng(3)
     weights = np.hstack([np.ones((40, 1)), np.eye(8)[rng.integers(0, 8, 40)]])
-    groups = (ma.core.effects.EffectGroup("shared", 1, 2), ma.core.effects.EffectGroup("category", 8, 2))
+    groups = (ma.EffectGroup("shared", 1, 2), ma.EffectGroup("category", 8, 2))
     prior = ma.HierarchicalGaussian(np.zeros(18), 1.0, ma.MixedEffects(weights, 2), 0.5, effects=groups)
     learned = ma.learn_prior(draw_logs(rng, prior, 1.0, 300), prior)
     assert any(note.startswith("shared: one effect") for note in learned.notes)
-    assert "category: its mean could not be told from the shared effect; it stays as given" in learned.notes
+    assert "category: its mean cannot be distinguished from the shared effect; it stays as given" in learned.notes
     assert not learned.prior.latent_mean.any()
     assert "shared std" in [p.name for p in learned.parameters]
 
@@ -360,11 +360,11 @@ def test_a_mean_taken_for_certain_is_warned_about_as_far_as_it_narrows_intervals
     alike = learn(0.15)
     tau, sigma = np.sqrt(alike.prior.action_cov([0])[0, 0, 0]), alike.likelihood.noise_std
     narrower = 1 - np.sqrt(tau**2 * m / (tau**2 * m + sigma**2))
-    (told,) = (text for text in alike.posterior.value(ma.Uniform(K), np.ones((1, 1))).warnings if "certain" in text)
+    (warning,) = (text for text in alike.posterior.value(ma.Uniform(K), np.ones((1, 1))).warnings if "certain" in text)
     assert narrower > 0.1
-    assert f"{100 * narrower:.0f}% too narrow" in told and "shared_std=1.0" in told
-    assert told in alike.notes
-    assert told not in alike.averaged(8, rng=rng).value(ma.Uniform(K), np.ones((1, 1))).warnings
+    assert f"{100 * narrower:.0f}% too narrow" in warning and "an effect that all actions share" in warning
+    assert warning in alike.notes
+    assert warning not in alike.averaged(8, rng=rng).value(ma.Uniform(K), np.ones((1, 1))).warnings
     for learned in (learn(1.0), learn(0.15, shared_std=1.0)):
         assert not any("certain" in text for text in learned.notes)
 
@@ -434,8 +434,8 @@ def check_bad_input():
     for call, words in (
         (lambda: ma.learn_prior(flat, prior), r"all rewards are equal \(3\)"),
         (lambda: ma.learn_prior(empty, prior), "no rounds"),
-        (lambda: ma.learn_prior(logs, prior, ma.Hurdle()), "learn or compare them apart.*ma.fit"),
-        (lambda: ma.learn_prior(logs, posterior.weights), "posterior cannot be learned"),
+        (lambda: ma.learn_prior(logs, prior, ma.Hurdle()), "Learn or compare them separately.*ma.fit"),
+        (lambda: ma.learn_prior(logs, posterior.weights), "prior is a posterior, which cannot be learned"),
         (lambda: ma.learn_prior(logs, prior, effect_cov="round"), "effect_cov must be"),
         (lambda: ma.learn_prior(logs, prior, effect_cov={"tag": "scale"}), "'coarse', 'fine'.$"),
         (lambda: ma.learn_prior(logs, prior, effect_cov=0.3), "effect_cov must be a word"),

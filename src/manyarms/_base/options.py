@@ -121,7 +121,7 @@ class PriorOptions(TypedDict, total=False):
     learn_prior: Annotated[
         bool,
         Option(
-            True, "Learn standard deviations, means and noise from the logs, or take them as they are given.", "learn"
+            True, "Learn standard deviations, means and noise from the logs (default), or take them as given.", "learn"
         ),
     ]
     prior_std: Annotated[
@@ -150,6 +150,31 @@ class LikelihoodOptions(TypedDict, total=False):
     noise_std: Annotated[float, Option(1.0, "Standard deviation of a single reward around its mean.")]
 
 
+class EvaluationOptions(TypedDict, total=False):
+    """What is evaluated, by what, and on how many rounds."""
+
+    policies: Annotated[
+        Names,
+        Option(
+            ("greedy", "pessimistic", "uniform"),
+            "Policies made from the model: greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (by "
+            "default 100; its time grows with them), epsilon-greedy:epsilon, uniform; or policy files.",
+            metavar="NAME,FILE,...",
+        ),
+    ]
+    estimators: Annotated[
+        Names,
+        Option(
+            (),
+            "Estimators beside the model: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], switch-dr:threshold, "
+            "dros:shrinkage, replay, ... They need the column of propensities. A clip is a floor on the propensity: "
+            "0.01 makes no weight larger than 100.",
+            metavar="NAME,...",
+        ),
+    ]
+    sample: Annotated[int, Option(100_000, "Most rounds to evaluate on, drawn at random.", minimum=2)]
+
+
 TABLES: Mapping[str, tuple[type, ...]] = {
     "logs": (LogColumns, LogOptions),
     "catalog": (CatalogFile, CatalogOptions),
@@ -170,6 +195,11 @@ def value_type(hint: Any) -> Any:
     if hint == Names or not get_args(hint) or not any(part is type(None) for part in get_args(hint)):
         return hint
     return next(part for part in get_args(hint) if part is not type(None))
+
+
+def only(options: Mapping[str, Any], kind: type) -> Any:
+    """The options that belong to one class."""
+    return {name: value for name, value in options.items() if name in kind.__annotations__}
 
 
 def with_defaults(function: str, given: Mapping[str, Any], *kinds: type) -> Any:

@@ -2,49 +2,42 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from manyarms.cli import options as o
-from manyarms.cli.flag_values import policy_names
-from manyarms.cli.terminal import check_output, one_line_errors, spinner
+from manyarms.cli import flags as f
+from manyarms.cli.terminal import check_output, one_line_errors, print_json, spinner
 
 
 def learn(
-    model: o.Model,
-    out: Annotated[Path, typer.Option("--out", help="The policy file to write; one that is there is replaced.")],
+    model: f.Model,
+    out: Annotated[Path, typer.Option("--out", help="Policy file to write; an existing file is replaced.")],
     policy: Annotated[
         str,
         typer.Option(
             "--policy",
             metavar="NAME[:NUMBER]",
-            autocompletion=policy_names,
-            help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (1000), epsilon-greedy:epsilon, "
-            "uniform.",
+            autocompletion=f.policy_names,
+            help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (by default 1000), "
+            "epsilon-greedy:epsilon or uniform.",
         ),
     ] = "greedy",
-    seed: o.Seed = 0,
-    as_json: o.Json = False,
+    seed: f.Seed = 0,
+    as_json: f.Json = False,
 ) -> None:
     """Make a policy from a model, and save it.
 
-    A policy file carries its model: `score` and `evaluate` need nothing else.
+    A policy file contains its model: `score` and `evaluate` need nothing else.
     """
     with one_line_errors():
         check_output(out)
-        import numpy as np  # noqa: PLC0415
-
-        from manyarms.cli.open_inputs import open_model  # noqa: PLC0415
-        from manyarms.jobs import policy_named  # noqa: PLC0415
+        from manyarms.jobs import learn_policy  # noqa: PLC0415
 
         with spinner("Learning"):
-            made = policy_named(policy, open_model(model), rng=np.random.default_rng(seed))
-            made.save(out)
-        figures = {"policy": policy, "actions": made.n_actions, "model": str(model), "out": str(out)}
+            made = learn_policy(model, policy, seed=seed, out=out)
         if as_json:
-            typer.echo(json.dumps(figures, indent=2))
+            print_json({"policy": policy, "actions": made.n_actions, "model": str(model), "out": str(out)})
         else:
             typer.echo(f"{policy} on {made.n_actions:,} actions: {out}")

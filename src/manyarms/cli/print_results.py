@@ -1,31 +1,18 @@
-"""Results of the commands, on a terminal and as plain values for JSON."""
+"""Results of the commands, printed on a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from manyarms.cli.error_words import in_flags
 from manyarms.core.estimate import Estimate
-from manyarms.core.fingerprint import any_shared
 from manyarms.decision.format_figures import number, percent, share, signed_number
-from manyarms.jobs.evaluate import BASELINE, Evaluation, PolicyResult
-from manyarms.logs.row_reader import DroppedRows
-
-if TYPE_CHECKING:
-    import manyarms as ma
-    from manyarms.jobs import RoundSample
-    from manyarms.posterior.posterior import Posterior
-
-SAME_ROWS = (
-    "the model was fitted on these logs, or on some of them, so policies made from it look better here than they are. "
-    "Evaluate on later logs"
-)
+from manyarms.jobs.evaluate import BASELINE, Evaluation
 
 DROPPED = {
     "missing": "missing value",
@@ -39,64 +26,6 @@ CAPTION = (
     "Never logged: the share of a policy's choices that fall on actions without a row in the logs. Prior share: the "
     "share of the prior's variance that the logs did not remove; at 100 % the value rests on the prior alone."
 )
-
-
-def evaluation_figures(
-    evaluation: Evaluation, drawn: RoundSample, stream: ma.LogStream, posterior: Posterior | None
-) -> dict[str, Any]:
-    """An evaluation as plain values, in full precision."""
-    warnings = list[str]()
-    if posterior is not None and any_shared(posterior.learned_from, stream.source.fingerprints):
-        warnings.append(SAME_ROWS)
-    warnings += _merged_warnings(evaluation)
-    return {
-        "rounds": evaluation.n_rounds,
-        "rounds_in_logs": drawn.total,
-        "sampled": evaluation.n_rounds < drawn.total,
-        **dropped_rows(stream.dropped),
-        "mean_reward": evaluation.mean_reward,
-        "policies": [_record(row) for row in evaluation.rows],
-        "warnings": [in_flags(warning) for warning in warnings],
-    }
-
-
-def dropped_rows(dropped: DroppedRows) -> dict[str, Any]:
-    """The number of rows left out for each reason, and of rows counted as another action."""
-    return {"dropped": {name: getattr(dropped, name) for name in DROPPED}, "counted_as_other": dropped.mapped}
-
-
-def _merged_warnings(evaluation: Evaluation) -> list[str]:
-    """Each warning once, with the names of its policies unless it concerns all of them."""
-    policies = dict[str, list[str]]()
-    for row in evaluation.rows:
-        for warning in row.all_warnings:
-            policies.setdefault(warning, []).append(row.name)
-    # No estimator evaluates the baseline, so their warnings are never about it.
-    candidates = {row.name for row in evaluation.policies}
-    general = {warning for warning, names in policies.items() if len(names) > 1 and candidates <= set(names)}
-    return [text if text in general else f"{', '.join(names)}: {text}" for text, names in policies.items()]
-
-
-def _record(row: PolicyResult) -> dict[str, Any]:
-    gain = row.difference
-    return {
-        "policy": row.name,
-        "model": None if row.value is None else _plain_estimate(row.value),
-        "difference": None if gain is None else _plain_estimate(gain),
-        "probability_beats_logged": None if gain is None else gain.probability_positive,
-        "estimators": {name: _plain_estimate(estimate) for name, estimate in row.estimates.items()},
-        "left_out": {name: in_flags(reason) for name, reason in row.left_out.items()},
-        "warnings": [in_flags(warning) for warning in row.all_warnings],
-    }
-
-
-def _plain_estimate(estimate: Estimate) -> dict[str, Any]:
-    return {
-        "value": estimate.value,
-        "std": estimate.std,
-        "interval_95": list(estimate.interval()),
-        "diagnostics": dict(estimate.diagnostics),
-    }
 
 
 def print_evaluation(figures: Mapping[str, Any], evaluation: Evaluation) -> None:

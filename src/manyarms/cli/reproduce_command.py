@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from manyarms.cli.flag_values import figure_names
+from manyarms.cli.flags import figure_names
 from manyarms.cli.terminal import INTERRUPTED, cell_bar, fail, one_line_errors
 from manyarms.errors import DataFileError, InputError
 

@@ -1,69 +1,64 @@
-"""`manyarms score`: a model and contexts in, the best actions of each out."""
+"""`manyarms score`: a model and contexts in, the best actions of each context out."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from manyarms.cli import options as o
+from manyarms._base.options import LogOptions, options_of
+from manyarms.cli import flags as f
 from manyarms.cli.engine import check_engine, open_engine
-from manyarms.cli.spec import names, read_spec
-from manyarms.cli.terminal import check_output, check_output_folder, one_line_errors, row_bar
+from manyarms.cli.spec import split_names
+from manyarms.cli.terminal import check_output, check_output_folder, print_json, row_bar
 
 
+@f.with_options(LogOptions, without=[name for name in options_of(LogOptions) if name != "missing"])
 def score(
-    model: Annotated[Path, typer.Option("--model", "--policy", help="A model or a policy file.")],
-    contexts: Annotated[str, typer.Option("--contexts", help="Parquet, CSV or Arrow: a file, a folder or a glob.")],
+    model: Annotated[Path, typer.Option("--model", "--policy", help="Model file or policy file.")],
+    contexts: Annotated[
+        str, typer.Option("--contexts", help="Contexts in Parquet, CSV or Arrow: a file, a folder or a glob.")
+    ],
     out: Annotated[
         Path,
         typer.Option(
             "--out",
-            help="The Parquet file to write, replaced if it is there; with --engine dask or spark, a folder of them.",
+            help="Parquet file to write, replaced if it exists; with --engine dask or spark, a folder of them.",
         ),
     ],
-    top_k: Annotated[int, typer.Option("--top-k", min=1, help="Actions for each context.")] = 1,
+    top_k: Annotated[int, typer.Option("--top-k", min=1, help="Number of actions for each context.")] = 1,
     keep: Annotated[
-        list[str] | None, typer.Option("--keep", help="Columns to pass through, such as the id of a user.")
+        list[str] | None, typer.Option("--keep", help="Columns to copy to the output, such as the id of a user.")
     ] = None,
     eligible: Annotated[
-        str | None, typer.Option("--eligible", help="A column with lists of the actions that may be chosen.")
+        str | None, typer.Option("--eligible", help="Column with lists of the actions that may be chosen.")
     ] = None,
-    missing: o.Missing = None,
-    engine: o.Engine = "local",
-    as_json: o.Json = False,
+    engine: f.Engine = "local",
+    as_json: f.Json = False,
+    **options: Any,
 ) -> None:
     """Write the best actions of every context, with expected rewards.
 
-    Batch by batch, Parquet to Parquet, in a memory that does not grow. The
-    file has a row for each context and rank: the columns kept, `row`, `rank`,
-    `action`, `expected_reward` and `reward_std`, how far that is known.
+    Batch by batch, Parquet to Parquet, in memory that does not grow. The file
+    has a row for each context and rank: the columns kept, `row`, `rank`,
+    `action`, `expected_reward`, and its standard deviation `reward_std`.
     """
-    with one_line_errors():
-        check_engine(engine)
-        if engine == "local":
-            check_output(out)
-        else:
-            check_output_folder(out, "several processes write, each a file", "leave --engine out to write one file")
-        import manyarms as ma  # noqa: PLC0415
+    check_engine(engine)
+    if engine == "local":
+        check_output(out)
+    else:
+        check_output_folder(out, "several processes write, each a file", "leave --engine out to write one file")
+    import manyarms as ma  # noqa: PLC0415
 
-        told = read_spec(None, {"missing": missing}).logs
-        with row_bar("Scoring") as report:
-            found = ma.score(
-                ma.load(model), contexts, out,
-                top_k=top_k, keep=names("--keep", keep or []), eligible=eligible, missing=told.missing, progress=report,
-                engine=open_engine(engine),
-            )  # fmt: skip
-        figures = {
-            "out": str(found.path),
-            "contexts": found.n_contexts,
-            "rows": found.n_rows,
-            "dropped": {"missing": found.n_dropped},
-        }
-        if as_json:
-            typer.echo(json.dumps(figures, indent=2))
-            return
-        left_out = f"; {found.n_dropped:,} lacked a value and were left out" if found.n_dropped else ""
-        typer.echo(f"{found.n_contexts:,} contexts, {found.n_rows:,} rows{left_out}: {found.path}")
+    with row_bar("Scoring") as bar:
+        result = ma.score(
+            model, contexts, out,
+            top_k=top_k, keep=split_names("--keep", keep or []), eligible=eligible, progress=bar,
+            engine=open_engine(engine), **options,
+        )  # fmt: skip
+    if as_json:
+        print_json(result.record())
+        return
+    left_out = f"; {result.n_dropped:,} with a missing value were left out" if result.n_dropped else ""
+    typer.echo(f"{result.n_contexts:,} contexts, {result.n_rows:,} rows{left_out}: {result.path}")

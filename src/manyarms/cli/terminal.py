@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
@@ -142,6 +143,11 @@ def _check_writable(path: Path) -> None:
         ) from None
 
 
+def print_json(record: Mapping[str, Any]) -> None:
+    """Print a result as one JSON object."""
+    typer.echo(json.dumps(record, indent=2))
+
+
 @contextmanager
 def spinner(activity: str) -> Generator[None]:
     """Show on a terminal that the command is at work; print nothing elsewhere."""
@@ -189,10 +195,10 @@ class RowBar:
             self._bar.reset(self._task, total=total or None, description=self._activity)
         self._bar.update(self._task, completed=done, total=total or None)
 
-    def step(self, done: int, total: int) -> None:
+    def step(self, done: int, total: int, activity: str = "Learning, step") -> None:
         """Show the step of a search that runs after all rows are read and has no known end."""
         if self._ready():
-            self._bar.update(self._task, description=f"Learning, step {done}", total=None)
+            self._bar.update(self._task, description=f"{activity} {done}", total=None)
 
     def stop(self) -> None:
         """Leave the terminal as it was."""

@@ -1,4 +1,4 @@
-"""Σ_a, the covariance of θ_a around W_a ψ + c_a: a scalar, a diagonal, one matrix for all, or one each."""
+"""Σ_a, the covariance of θ_a around W_a ψ + c_a: a scalar, a diagonal, one matrix for all, or one per action."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from manyarms.model_file.save import Saved
 
 
 class ActionCovariance(Saved):
-    """The same few products for every form of Σ_a, so that no caller needs to know which form it has.
+    """Σ_a of every action. Every form offers the same few products, so that callers need not know which it is.
 
-    Exactly one of the three is set:
+    Exactly one of the three attributes is set.
 
     Attributes:
-        variances: (d,) when Σ_a is diagonal and shared (a scalar is the diagonal of equal entries).
-        shared: (d, d) when all actions have one full matrix.
-        each: (K, d, d) when every action has its own.
+        variances: (d,) if Σ_a is diagonal and shared (a scalar is a diagonal of equal entries).
+        shared: (d, d) if all actions share a full matrix.
+        each: (K, d, d) if every action has its own matrix.
     """
 
     saved_as = "action covariance"
@@ -36,15 +36,16 @@ class ActionCovariance(Saved):
 
     @classmethod
     def of(cls, value: Any, *, n_actions: int, dim: int) -> ActionCovariance:
-        """Check what a user passed as `action_cov`: a scalar, (d,), (d, d) or (K, d, d)."""
+        """Check the argument `action_cov` of a user: a scalar, (d,), (d, d) or (K, d, d)."""
         if isinstance(value, ActionCovariance):
             return value
         array = as_floats("action_cov", value, ndim=(0, 1, 2, 3))
         shapes = {0: (), 1: (dim,), 2: (dim, dim), 3: (n_actions, dim, dim)}
         if array.shape != shapes[array.ndim]:
             raise ShapeError(
-                f"action_cov must be a scalar, ({dim},), ({dim}, {dim}) or ({n_actions}, {dim}, {dim}) "
-                f"here; got shape {array.shape}."
+                f"must be a scalar, ({dim},), ({dim}, {dim}) or ({n_actions}, {dim}, {dim}) here; got shape "
+                f"{array.shape}.",
+                argument="action_cov",
             )
         if array.ndim <= 1:
             check_rows("action_cov", array, lambda v: v >= 0, CovarianceError, "must not be negative", _VARIANCE)
@@ -54,7 +55,7 @@ class ActionCovariance(Saved):
 
     @classmethod
     def from_root(cls, root: Float[Array, "d d"]) -> ActionCovariance:
-        """Σ_a = L Lᵀ for all actions, with this very L as its root."""
+        """Σ_a = L Lᵀ for all actions, with exactly this L as its root."""
         if not np.any(root - np.diag(np.diagonal(root))):
             return cls(variances=np.diagonal(root) ** 2)
         out = cls(shared=root @ root.T)
@@ -62,7 +63,7 @@ class ActionCovariance(Saved):
         return out
 
     def saved(self) -> dict[str, Any]:
-        # A posterior holds products with one root, and must meet the same one on a machine that rounds differently.
+        # A posterior stores products with this root, and must use the same one on a machine that rounds differently.
         return {
             "variances": self.variances,
             "shared": self.shared,
@@ -93,7 +94,7 @@ class ActionCovariance(Saved):
         return rows @ self._root(actions).swapaxes(-1, -2)
 
     def blocks(self, actions: Int[Array, " m"]) -> Float[Array, "m d d"]:
-        """Σ_a written out."""
+        """Σ_a of each action as a matrix."""
         if self.variances is not None:
             return np.broadcast_to(np.diag(self.variances), (len(actions), len(self.variances), len(self.variances)))
         if self.shared is not None:
@@ -101,15 +102,15 @@ class ActionCovariance(Saved):
         return self._each(actions)
 
     def colour(self, noise: Float[Array, "s m d"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
-        """L_a ε with L_a L_aᵀ = Σ_a: standard normal noise turned into draws around zero."""
+        """L_a ε with L_a L_aᵀ = Σ_a: turns standard normal noise into draws from N(0, Σ_a)."""
         return self.times_root_t(noise.swapaxes(0, 1), actions).swapaxes(0, 1)
 
     def plus(self, other: ActionCovariance, n_actions: int) -> ActionCovariance:
-        """Σ_a of a sum of two independent vectors, in the simplest form that holds both."""
+        """Σ_a of the sum of two independent vectors, in the simplest form that can hold both."""
         if self.variances is not None and other.variances is not None:
             return ActionCovariance(variances=self.variances + other.variances)
         for first, second in ((self, other), (other, self)):
-            # A part without any spread of its own must not write the other one out.
+            # A part with zero variance must not turn the other one into full matrices.
             if second.variances is not None and not second.variances.any():
                 return first
         if self.each is None and other.each is None:
@@ -126,10 +127,12 @@ class ActionCovariance(Saved):
         return out
 
     def extended(self, extra: ActionCovariance | None, n_actions: int, n_new: int) -> ActionCovariance:
-        """The covariances of these actions followed by those of `n_new` more; None repeats what all share."""
+        """The covariances of these actions followed by those of `n_new` more; None repeats the shared one."""
         if extra is None:
             if self.each is not None:
-                raise ShapeError("action_cov differs by action here; pass action_cov= for the new actions too.")
+                raise ShapeError(
+                    "differs by action here.", "Pass action_cov= for the new actions too.", argument="action_cov"
+                )
             return self
         if _same(self.variances, extra.variances) and _same(self.shared, extra.shared) and self.each is None:
             return self
@@ -153,10 +156,10 @@ class ActionCovariance(Saved):
 
     @cached_property
     def _definite(self) -> Bool[Array, " K"]:
-        """Which matrices have a Cholesky factor.
+        """True for each matrix that has a Cholesky factor.
 
-        Decided once for each: what a posterior stores was made with one root, and must meet the same one later,
-        whatever other actions are asked for beside it.
+        This is decided once: a posterior stores products with one root, and must use the same root later, whichever
+        other actions come with it.
         """
         assert self.each is not None
         out = np.ones(len(self.each), dtype=bool)
@@ -179,15 +182,15 @@ def _same(first: Array | None, second: Array | None) -> bool:
 
 
 def as_covariances(name: str, matrices: Float[Array, "k d d"]) -> Float[Array, "k d d"]:
-    """The matrices, exactly symmetric; refused, naming the first, when they are not so to rounding, or not PSD."""
-    for holds, must, hint in (
+    """The matrices, made exactly symmetric; an error names the first that is not symmetric (to rounding) or PSD."""
+    for holds, must, remedy in (
         (is_symmetric, "must be symmetric", "Use (S + S.T) / 2."),
-        (is_psd, "must be positive semi-definite", "An eigenvalue is negative; build it as A @ A.T."),
+        (is_psd, "must be positive semi-definite", "An eigenvalue is negative; build the matrix as A @ A.T."),
     ):
         fine = holds(matrices)
         if not fine.all():
             which = f"; matrix {int(np.argmin(fine))} is not" if len(matrices) > 1 else ""
-            raise CovarianceError(f"{name} {must}{which}. {hint}")
+            raise CovarianceError(f"{must}{which}.", remedy, argument=name)
     mirrored = matrices.swapaxes(1, 2)
     # Products such as A @ A.T of a stack differ from their transpose in the last digit.
     return matrices if np.array_equal(matrices, mirrored) else (matrices + mirrored) / 2

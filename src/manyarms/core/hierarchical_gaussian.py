@@ -1,4 +1,4 @@
-"""The one family of priors and posteriors over action weights, closed under conditioning."""
+"""The hierarchical Gaussian: the family of priors and posteriors over action weights, closed under conditioning."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HierarchicalGaussian(Saved):
     one), θ_a | ψ is centred on m + Σ_a N_aᵀ (ρ_a - R_a m) with m = W_a ψ + c_a and N_a = (I + R_a Σ_a R_aᵀ)⁻¹ R_a. So
     conditioning stores R_a, ρ_a and N_a L_a (with L_a L_aᵀ = Σ_a) for the actions it saw, and nothing for the others.
 
-    `a + b` is the prior of θ_a + θ'_a, a draw of each: a category effect plus an embedding effect.
+    `a + b` is the prior of θ_a + θ'_a, the sum of a draw from each: a category effect plus an embedding effect.
 
     Args:
         latent_mean: μ, (d',).
@@ -38,13 +38,13 @@ class HierarchicalGaussian(Saved):
         mixing: W: (K, d, d'), or `MixedEffects(weights, dim)`.
         action_cov: Σ_a: a scalar, (d,), (d, d) or (K, d, d); zero is allowed.
         offset: c_a: None, (d,) or (K, d).
-        effects: Which parts of ψ are exchangeable, for `learn_prior`; by default all effects of a `MixedEffects` are
-            one group, and so are all coordinates of ψ under a dense W.
+        effects: The exchangeable parts of ψ, for `learn_prior`; by default all effects of a `MixedEffects` are one
+            group, and so are all coordinates of ψ under a dense W.
 
     Raises:
-        InputError: When shapes disagree, values are not finite, or a covariance is not symmetric PSD.
+        InputError: If shapes disagree, values are not finite, or a covariance is not symmetric PSD.
 
-    Example: items in three categories, an effect in R² for each, and every item around the effect of its category.
+    Example: items in three categories, with one effect in R² per category and every item close to that effect.
 
         >>> import numpy as np
         >>> import manyarms as ma
@@ -56,6 +56,18 @@ class HierarchicalGaussian(Saved):
     saved_as = "hierarchical Gaussian"
     saved_fields = (*_STRUCTURE, *_LEARNED, "base")
 
+    mixing: Mixing
+    latent_mean: Float[Array, " p"]
+    latent_factor: LatentFactor
+    action_covariance: ActionCovariance
+    offset: Array | None
+    effects: tuple[EffectGroup, ...]
+    observed: ObservedRows
+    gains: tuple[Array, ...]
+    log_evidence: float
+    misfit: float
+    log_det: float
+
     def __init__(
         self,
         latent_mean: Any,
@@ -66,31 +78,13 @@ class HierarchicalGaussian(Saved):
         *,
         effects: Sequence[EffectGroup] | None = None,
     ):
-        self.mixing: Mixing = as_mixing(mixing)
-        mean = as_vector("latent_mean", latent_mean, length=self.mixing.latent_dim)
-        self.latent_mean: Float[Array, " p"] = frozen(mean.copy())
-        self.latent_factor: LatentFactor = BlockFactor.of(latent_cov, latent_dim=self.mixing.latent_dim)
+        self.mixing = as_mixing(mixing)
+        self.latent_mean = frozen(as_vector("latent_mean", latent_mean, length=self.mixing.latent_dim).copy())
+        self.latent_factor = BlockFactor.of(latent_cov, latent_dim=self.mixing.latent_dim)
         self.action_covariance = ActionCovariance.of(action_cov, n_actions=self.n_actions, dim=self.dim)
         self.offset = _as_offset(offset, self.n_actions, self.dim)
         self.effects = as_effects(effects, self.mixing)
-        self._set_posterior(None, ObservedRows.empty(), (), 0.0, 0.0, 0.0)
-
-    def _set_posterior(
-        self,
-        base: HierarchicalGaussian | None,
-        observed: ObservedRows,
-        gains: tuple[Array, ...],
-        log_evidence: float,
-        misfit: float,
-        log_det: float,
-    ) -> None:
-        # None for a prior, which is its own base: a reference to itself would keep it alive.
-        self._base = base
-        self.observed = observed
-        self.gains = gains
-        self.log_evidence = log_evidence
-        self.misfit = misfit
-        self.log_det = log_det
+        self._set(_no_data())
 
     def conditioned(
         self,
@@ -103,12 +97,8 @@ class HierarchicalGaussian(Saved):
         log_det: float,
     ) -> HierarchicalGaussian:
         """The posterior with the parts that `inference.condition` has solved for; not for users."""
-        out = object.__new__(HierarchicalGaussian)
-        out.mixing, out.action_covariance, out.offset = self.mixing, self.action_covariance, self.offset
-        out.effects = self.effects
-        out.latent_mean, out.latent_factor = frozen(latent_mean), latent_factor
-        out._set_posterior(self.base, observed, gains, log_evidence, misfit, log_det)
-        return out
+        learned = dict(zip(_LEARNED, (observed, gains, log_evidence, misfit, log_det), strict=True))
+        return self._changed(latent_mean=frozen(latent_mean), latent_factor=latent_factor, base=self.base, **learned)
 
     def saved(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in (*_STRUCTURE, *_LEARNED)} | {"base": self._base}
@@ -116,10 +106,17 @@ class HierarchicalGaussian(Saved):
     @classmethod
     def from_saved(cls, parts: dict[str, Any]) -> HierarchicalGaussian:
         out = object.__new__(cls)
-        for name in _STRUCTURE:
-            setattr(out, name, parts[name])
-        out._set_posterior(parts["base"], *(parts[name] for name in _LEARNED))
+        out._set(parts)
         return out
+
+    def _set(self, parts: dict[str, Any]) -> None:
+        # None for a prior, which is its own base: a reference to itself would keep it alive.
+        self._base: HierarchicalGaussian | None = parts["base"]
+        for name in parts.keys() - {"base"}:
+            setattr(self, name, parts[name])
+
+    def _changed(self, **parts: Any) -> HierarchicalGaussian:
+        return HierarchicalGaussian.from_saved(self.saved() | parts)
 
     def __repr__(self) -> str:
         seen = f", {len(self.observed.actions):,} seen" if self.observed.groups else ""
@@ -150,23 +147,23 @@ class HierarchicalGaussian(Saved):
 
     @property
     def latent_cov(self) -> Float[Array, "p p"]:
-        """Σ, written out; refused above `core.latent.MAX_DENSE_LATENT`."""
+        """Σ as one matrix; an error above `core.latent_covariance.MAX_DENSE_LATENT`."""
         return self.latent_factor.covariance()
 
     @property
     def prior_factor(self) -> BlockFactor:
-        """The factor of Σ before any data; only the posterior of a tree of effects is held in another form."""
+        """The factor of Σ before any data; only the posterior of a tree of effects has another form."""
         assert isinstance(self.base.latent_factor, BlockFactor)
         return self.base.latent_factor
 
     # Marginals of θ, ψ integrated out.
 
     def action_mean(self, actions: Any = None) -> Float[Array, "m d"]:
-        """E θ_a of the actions asked for, or of all."""
+        """E θ_a of the given actions, or of all."""
         return self._all_means if actions is None else self.centre(self.latent_mean, self._checked(actions))
 
     def action_cov(self, actions: Any) -> Float[Array, "m d d"]:
-        """Cov θ_a of each action asked for."""
+        """Cov θ_a of each given action."""
         actions = self._checked(actions)
         out = np.empty((len(actions), self.dim, self.dim))
         for part in cache_chunks(len(actions), self.mixing.action_size(self.latent_factor)):
@@ -175,7 +172,7 @@ class HierarchicalGaussian(Saved):
         return out
 
     def cross_cov(self, left: Any, right: Any) -> Float[Array, "m d d"]:
-        """Cov(θ_a, θ_b) for pairs of actions (a, b), one pair a row."""
+        """Cov(θ_a, θ_b) for pairs of actions (a, b), one pair per row."""
         left = as_actions("left", left, n_actions=self.n_actions)
         right = as_actions("right", right, n_actions=self.n_actions, length=len(left))
         out = np.empty((len(left), self.dim, self.dim))
@@ -221,7 +218,7 @@ class HierarchicalGaussian(Saved):
     def draw_given(
         self, latent: Float[Array, "s p"], actions: Int[Array, " m"], rng: np.random.Generator
     ) -> Float[Array, "s m d"]:
-        """One draw of θ_a | ψ for each ψ given: a draw from the prior, moved by what was observed (Matheron's rule)."""
+        """One draw of θ_a | ψ for each given ψ: a draw from the prior, moved by the observations (Matheron's rule)."""
         noise = rng.standard_normal((len(latent), len(actions), self.dim))
         start = self._prior_centre(latent, actions) + self.action_covariance.colour(noise, actions)
         return self._correct(start, actions, rng)
@@ -231,21 +228,21 @@ class HierarchicalGaussian(Saved):
         return self.latent_mean + self.latent_factor.apply(rng.standard_normal((size, self.latent_dim)))
 
     def sample(self, rng: np.random.Generator, size: int = 1, actions: Any = None) -> Float[Array, "s m d"]:
-        """Joint draws of θ_a for the actions asked for (default: all), sharing ψ within a draw.
+        """Joint draws of θ_a of the given actions (default: all), which share ψ within a draw.
 
         Args:
             rng: A NumPy generator.
-            size: How many draws.
-            actions: Which actions; a draw has (m, d) numbers, so ask for few when K is large.
+            size: Number of draws.
+            actions: The actions to draw; a draw has (m, d) numbers, so choose few if K is large.
         """
         ids = np.arange(self.n_actions) if actions is None else self._checked(actions)
         distinct, where = np.unique(ids, return_inverse=True)
         latent_rng, action_rng = split(rng, "latent", "actions")
         latent = self.draw_latent(latent_rng, as_count("size", size))
-        # An action asked for twice is one random vector, not two.
+        # An action given twice is one random vector, not two.
         return self.draw_given(latent, distinct, action_rng)[:, where]
 
-    # Other distributions made from this one.
+    # Distributions made from this one.
 
     def marginal(self) -> HierarchicalGaussian:
         """ψ integrated out: every θ_a keeps its mean and covariance, and actions become independent (paper, eq. 3)."""
@@ -266,15 +263,17 @@ class HierarchicalGaussian(Saved):
                 f"{other.n_actions} actions in {other.dim} dimensions."
             )
         if self.observed.groups or other.observed.groups:
-            raise InputError("only priors can be added; add them before the fit.")
-        out = self.with_parts(
-            np.concatenate([self.latent_mean, other.latent_mean]),
-            self.prior_factor.beside(other.prior_factor),
-            self.action_covariance.plus(other.action_covariance, self.n_actions),
-            _added_offset(self.offset, other.offset),
+            raise InputError("only priors can be added.", "Add them before the fit.")
+        offsets = [offset for offset in (self.offset, other.offset) if offset is not None]
+        return self._changed(
+            mixing=self.mixing.beside(other.mixing),
+            effects=(*self.effects, *other.effects),
+            latent_mean=frozen(np.concatenate([self.latent_mean, other.latent_mean])),
+            latent_factor=self.prior_factor.beside(other.prior_factor),
+            action_covariance=self.action_covariance.plus(other.action_covariance, self.n_actions),
+            offset=frozen(sum(offsets[1:], offsets[0])) if offsets else None,
+            **_no_data(),
         )
-        out.mixing, out.effects = self.mixing.beside(other.mixing), (*self.effects, *other.effects)
-        return out
 
     def __radd__(self, other: int) -> HierarchicalGaussian:
         # sum() starts from 0.
@@ -287,16 +286,17 @@ class HierarchicalGaussian(Saved):
         action_covariance: ActionCovariance,
         offset: Float[Array, "*K d"] | None,
     ) -> HierarchicalGaussian:
-        """The same structure with other parameters, as when a prior is learned; not for users."""
-        out = object.__new__(HierarchicalGaussian)
-        out.mixing, out.effects = self.mixing, self.effects
-        out.latent_mean, out.latent_factor = frozen(latent_mean), latent_factor
-        out.action_covariance, out.offset = action_covariance, None if offset is None else frozen(offset)
-        out._set_posterior(None, ObservedRows.empty(), (), 0.0, 0.0, 0.0)
-        return out
+        """A prior of the same structure with other parameters, as when a prior is learned; not for users."""
+        return self._changed(
+            latent_mean=frozen(latent_mean),
+            latent_factor=latent_factor,
+            action_covariance=action_covariance,
+            offset=None if offset is None else frozen(offset),
+            **_no_data(),
+        )
 
     def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> HierarchicalGaussian:
-        """This distribution with new, unseen actions after the existing ones: nothing is solved again.
+        """This distribution with new, unseen actions after the existing ones; nothing is solved again.
 
         Args:
             mixing: W of the new actions, of the same kind as W here.
@@ -305,17 +305,15 @@ class HierarchicalGaussian(Saved):
         """
         extra = as_mixing(mixing)
         n_old, n_new = self.n_actions, extra.n_actions
-        out = object.__new__(HierarchicalGaussian)
-        out.mixing = self.mixing.extended(extra)
         added = None if action_cov is None else ActionCovariance.of(action_cov, n_actions=n_new, dim=self.dim)
-        out.action_covariance = self.action_covariance.extended(added, n_old, n_new)
-        out.offset = _extended_offset(self.offset, _as_offset(offset, n_new, self.dim), n_old, n_new)
-        out.latent_mean, out.latent_factor, out.effects = self.latent_mean, self.latent_factor, self.effects
-        base = None if self._base is None else self._base.with_actions(mixing, action_cov, offset)
-        out._set_posterior(base, self.observed, self.gains, self.log_evidence, self.misfit, self.log_det)
-        return out
+        return self._changed(
+            mixing=self.mixing.extended(extra),
+            action_covariance=self.action_covariance.extended(added, n_old, n_new),
+            offset=_extended_offset(self.offset, _as_offset(offset, n_new, self.dim), n_old, n_new),
+            base=None if self._base is None else self._base.with_actions(mixing, action_cov, offset),
+        )
 
-    # The pieces.
+    # Parts of these formulas.
 
     def offset_of(self, actions: Int[Array, " m"]) -> Float[Array, "#m d"]:
         """c_a, or one row that all share."""
@@ -333,7 +331,7 @@ class HierarchicalGaussian(Saved):
     def _correct(
         self, start: Float[Array, "s m d"], actions: Int[Array, " m"], rng: np.random.Generator | None
     ) -> Float[Array, "s m d"]:
-        """θ + Σ_a N_aᵀ (ρ_a - R_a θ - ε) for the seen among `actions`, with ε = 0 when there is no rng."""
+        """θ + Σ_a N_aᵀ (ρ_a - R_a θ - ε) for the seen ones of `actions`, with ε = 0 if there is no rng."""
         out = np.array(start)
         for number, where, place in self.observed.find(actions):
             group, gain = self.observed.groups[number], self.gains[number][place]
@@ -355,7 +353,7 @@ class HierarchicalGaussian(Saved):
         return out, noise
 
     def _transfer(self, actions: Int[Array, " m"]) -> Float[Array, "m d d"]:
-        """T_a = I - Σ_a N_aᵀ R_a, how much of the prior centre survives the data."""
+        """T_a = I - Σ_a N_aᵀ R_a: the part of the prior centre that remains after the data."""
         out = np.broadcast_to(np.eye(self.dim), (len(actions), self.dim, self.dim)).copy()
         for number, where, place in self.observed.find(actions):
             gain = self.action_covariance.times_root_t(self.gains[number][place], actions[where])
@@ -365,7 +363,7 @@ class HierarchicalGaussian(Saved):
     def _cov_root(self, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
         """B_a = [T_a L_a, T_a W_a F, Σ_a N_aᵀ] with Cov θ_a = B_a B_aᵀ (L_a L_aᵀ = Σ_a).
 
-        The first and the last part make S_a = T_a Σ_a T_aᵀ + Σ_a N_aᵀ N_a Σ_a, the covariance given ψ. A sum of squares
+        The first and the last part give S_a = T_a Σ_a T_aᵀ + Σ_a N_aᵀ N_a Σ_a, the covariance given ψ. A sum of squares
         cannot be indefinite, however far the data outweigh the prior.
         """
         d, latent = self.dim, self.mixing.root(self.latent_factor, actions)
@@ -383,25 +381,25 @@ class HierarchicalGaussian(Saved):
         return as_actions("actions", actions, n_actions=self.n_actions)
 
 
+def _no_data() -> dict[str, Any]:
+    """The parts of a prior that only data change."""
+    return dict(base=None, observed=ObservedRows.empty(), gains=(), log_evidence=0.0, misfit=0.0, log_det=0.0)
+
+
 def _as_offset(value: Any, n_actions: int, dim: int) -> Array | None:
     if value is None:
         return None
     array = as_floats("offset", value, ndim=(1, 2))
     if array.shape not in ((dim,), (n_actions, dim)):
-        raise ShapeError(f"offset must be None, ({dim},) or ({n_actions}, {dim}); got shape {array.shape}.")
+        problem = f"must be None, ({dim},) or ({n_actions}, {dim}); got shape {array.shape}."
+        raise ShapeError(problem, argument="offset")
     return frozen(array.copy())
-
-
-def _added_offset(first: Array | None, second: Array | None) -> Array | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return frozen(first + second)
 
 
 def _extended_offset(old: Array | None, new: Array | None, n_old: int, n_new: int) -> Array | None:
     if new is None:
         if old is not None and old.ndim == 2:
-            raise ShapeError("offset differs by action here; pass offset= for the new actions too.")
+            raise ShapeError("differs by action here.", "Pass offset= for the new actions too.", argument="offset")
         return old
     first = np.zeros(new.shape[-1]) if old is None else old
     rows = [np.broadcast_to(part, (n, new.shape[-1])) for part, n in ((first, n_old), (new, n_new))]

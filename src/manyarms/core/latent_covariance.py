@@ -1,4 +1,4 @@
-"""Σ = F Fᵀ, the covariance of ψ, held by its factor: one dense block, many small ones, or a sparse elimination."""
+"""Σ = F Fᵀ, the covariance of ψ, stored as its factor: one dense block, many small ones, or a sparse elimination."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_DENSE_LATENT = 8192
 
 
 class LatentFactor(Saved, ABC):
-    """F, whatever its form. "Effects" are consecutive parts of ψ of the length d of θ_a.
+    """F in any form. "Effects" are consecutive parts of ψ whose length is d, that of θ_a.
 
     Attributes:
         dim: d'.
@@ -41,7 +41,7 @@ class LatentFactor(Saved, ABC):
 
     @abstractmethod
     def dense(self) -> Float[Array, "p p"]:
-        """F as one matrix; refused above MAX_DENSE_LATENT."""
+        """F as one matrix; an error above MAX_DENSE_LATENT."""
 
     @abstractmethod
     def mixed_root(self, weights: sparse.csr_array, d: int) -> Float[Array, "m d q"]:
@@ -53,14 +53,14 @@ class LatentFactor(Saved, ABC):
 
     @abstractmethod
     def mixed_width(self, n_effects: int, d: int) -> int:
-        """How many columns `mixed_root` has for an action with so many effects, at most."""
+        """Maximum number of columns of `mixed_root` for an action with `n_effects` effects."""
 
     @abstractmethod
     def part_gram(self, start: int, count: int, size: int) -> Float[Array, "b b"]:
-        """Σ_j Cov ψ_j over `count` parts of length `size`, the first of which begins at `start`."""
+        """Σ_j Cov ψ_j over `count` parts of length `size`; the first begins at `start`."""
 
     def covariance(self) -> Float[Array, "p p"]:
-        """Σ written out; refused above MAX_DENSE_LATENT."""
+        """Σ as one matrix; an error above MAX_DENSE_LATENT."""
         factor = self.dense()
         return factor @ factor.T
 
@@ -77,15 +77,15 @@ class BlockFactor(LatentFactor):
 
     @classmethod
     def of(cls, value: Any, *, latent_dim: int) -> BlockFactor:
-        """Check what a user passed as `latent_cov`: a scalar, (d',), (J, b, b) with J b = d', or (d', d')."""
+        """Check the argument `latent_cov` of a user: a scalar, (d',), (J, b, b) with J b = d', or (d', d')."""
         array = as_floats("latent_cov", value, ndim=(0, 1, 2, 3))
         p = latent_dim
         fits = {0: True, 1: array.shape == (p,), 2: array.shape == (p, p)}
         fits[3] = array.ndim == 3 and array.shape[1] == array.shape[2] and array.shape[0] * array.shape[1] == p
         if not fits[array.ndim]:
             raise ShapeError(
-                f"latent_cov must be a scalar, ({p},), ({p}, {p}) or blocks (J, b, b) with J * b = {p}; "
-                f"got shape {array.shape}."
+                f"must be a scalar, ({p},), ({p}, {p}) or blocks (J, b, b) with J * b = {p}; got shape {array.shape}.",
+                argument="latent_cov",
             )
         if p == 0:
             return cls(np.zeros((1, 0, 0)))
@@ -105,7 +105,7 @@ class BlockFactor(LatentFactor):
         return np.einsum("jab,ja->jb", self.blocks, u.reshape(j, b)).reshape(-1)
 
     def with_block_size(self, size: int) -> BlockFactor | None:
-        """The same F in blocks of `size`, or None when its blocks are larger than that."""
+        """F in blocks of `size`, or None if its blocks are larger than that."""
         j, b, _ = self.blocks.shape
         if b == size:
             return self
@@ -116,7 +116,7 @@ class BlockFactor(LatentFactor):
         return BlockFactor(blocks)
 
     def beside(self, other: BlockFactor) -> BlockFactor:
-        """The factor of two independent latent parameters, one after the other."""
+        """The factor of two independent latent vectors, one after the other."""
         for first, second in ((self, other), (other, self)):
             if first.dim == 0:
                 return second
@@ -141,7 +141,7 @@ class BlockFactor(LatentFactor):
         by_effect = self.with_block_size(d)
         if by_effect is None:
             return np.asarray(weights @ self.dense().reshape(n_effects, -1)).reshape(m, d, self.dim)
-        # Side by side w_aj F_j of the effects an action has, filled up with zeros to the longest list.
+        # w_aj F_j of the effects of an action side by side, padded with zeros to the longest list.
         counts = np.diff(weights.indptr)
         slot = np.arange(weights.nnz) - np.repeat(weights.indptr[:-1], counts)
         blocks = np.zeros((m, int(counts.max(initial=0)), d, d))
@@ -162,19 +162,19 @@ class BlockFactor(LatentFactor):
     def part_gram(self, start: int, count: int, size: int) -> Float[Array, "b b"]:
         sized = self.with_block_size(size)
         if sized is not None and start % size == 0:
-            mine = sized.blocks[start // size : start // size + count]
-            return np.einsum("jac,jbc->ab", mine, mine, optimize=True)
+            parts = sized.blocks[start // size : start // size + count]
+            return np.einsum("jac,jbc->ab", parts, parts, optimize=True)
         rows = self.dense()[start : start + count * size].reshape(count, size, -1)
         flat = rows.swapaxes(0, 1).reshape(size, -1)
         return flat @ flat.T
 
 
 class EliminatedFactor(LatentFactor):
-    """F = F₀ C⁻ᵀ, with F₀ one block for each effect and C sparse: the posterior of effects that form a tree.
+    """F = F₀ C⁻ᵀ, with one block per effect in F₀ and C sparse: the posterior of effects that form a tree.
 
     Args:
-        blocks: F₀, the factor of the prior of every effect.
-        cholesky: C, with C Cᵀ the precision of ψ in units of its prior.
+        blocks: F₀, the prior factor of every effect.
+        cholesky: C, where C Cᵀ is the precision of ψ in units of its prior.
     """
 
     saved_as = "eliminated factor"
@@ -221,12 +221,12 @@ class EliminatedFactor(LatentFactor):
     def part_gram(self, start: int, count: int, size: int) -> Float[Array, "b b"]:
         n_effects, d, _ = self.blocks.shape
         if size != d or start % d:
-            raise ShapeError("effects must be whole here.")
+            raise ShapeError("must not be split here.", argument="effects")
         total = np.zeros((d, d))
         for part in chunks(count, max(1, (1 << 17) // (d * self.mixed_width(1, d)))):
-            mine = np.arange(start // d + part.start, start // d + part.stop)
-            one = sparse.csr_array((np.ones(len(mine)), mine, np.arange(len(mine) + 1)), shape=(len(mine), n_effects))
-            flat = self.mixed_root(one, d).swapaxes(0, 1).reshape(d, -1)
+            ids = np.arange(start // d + part.start, start // d + part.stop)
+            single = sparse.csr_array((np.ones(len(ids)), ids, np.arange(len(ids) + 1)), shape=(len(ids), n_effects))
+            flat = self.mixed_root(single, d).swapaxes(0, 1).reshape(d, -1)
             total += flat @ flat.T
         return total
 
@@ -237,10 +237,10 @@ class EliminatedFactor(LatentFactor):
 
 
 def check_dense_size(latent_dim: int) -> None:
-    """Refuse a dense d' x d' matrix that is too large to form."""
+    """Raise an error if a dense d' x d' matrix would be too large."""
     if latent_dim > MAX_DENSE_LATENT:
         raise TooLargeError(
-            f"a dense {latent_dim} x {latent_dim} latent matrix was needed; the limit is {MAX_DENSE_LATENT}. "
-            "Effects that form a tree (categories, a taxonomy, one shared effect) need none: give them independent "
-            "priors and few effects an action, or ask for action_cov of the actions you need."
+            f"a dense {latent_dim} x {latent_dim} latent matrix would be needed; the limit is {MAX_DENSE_LATENT}.",
+            "Effects that form a tree (categories, a taxonomy, one shared effect) do not need it: give them "
+            "independent priors and few effects per action, or ask for action_cov of the actions you need.",
         )

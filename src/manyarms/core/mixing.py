@@ -1,6 +1,7 @@
-"""W_a, which turns the latent ψ into the centre of an action's weights: dense matrices, or weights on shared effects.
+"""The mixing W_a, which maps the latent ψ to the centre of θ_a: dense matrices, or weights on shared effects.
 
-Whatever its form, a mixing offers the same few products, and conditioning needs nothing else.
+Every form offers the same few products, and conditioning needs nothing else. The parts of ψ form groups of
+exchangeable effects, whose distribution can be learned.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Mixing(Saved, ABC):
 
     @abstractmethod
     def apply(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
-        """W_a ψ for every ψ given and every action asked for."""
+        """W_a ψ for every given ψ and action."""
 
     @abstractmethod
     def apply_t(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, " p"]:
@@ -56,34 +57,34 @@ class Mixing(Saved, ABC):
 
     @abstractmethod
     def gram_blocks(self, factor: BlockFactor) -> int:
-        """The block size in which the latent precision can be held, given the factor of the latent prior."""
+        """The block size of the latent precision, given the factor of the latent prior."""
 
     @abstractmethod
     def add_gram(self, out: Float[Array, "J b b"], rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> None:
-        """Add Σ_a (H_a W_a)ᵀ (H_a W_a) to `out`, which holds it in the blocks of `gram_blocks`."""
+        """Add Σ_a (H_a W_a)ᵀ (H_a W_a) to `out`, which stores it in blocks of size `gram_blocks`."""
 
     @abstractmethod
     def latent_rows(
         self, rows: Float[Array, "m r d"], actions: Int[Array, " m"], size: int
     ) -> tuple[Int[Array, " n"], Float[Array, "n b"]]:
-        """H_a W_a row by row, as (block that the row falls in, the row within it), for blocks of `size`."""
+        """H_a W_a row by row, as (the block of each row, the row within it), for blocks of `size`."""
 
     @abstractmethod
     def extended(self, extra: Mixing) -> Mixing:
-        """These actions followed by those of `extra`."""
+        """The mixing of these actions followed by those of `extra`."""
 
     @abstractmethod
     def beside(self, other: Mixing) -> Mixing:
-        """[W_a, W'_a]: for θ_a centred on W_a ψ + W'_a ψ'."""
+        """[W_a, W'_a], for θ_a centred on W_a ψ + W'_a ψ'."""
 
     @abstractmethod
     def action_size(self, factor: LatentFactor) -> int:
-        """How many numbers W_a F has for one action: what bounds a chunk that needs it."""
+        """Size of W_a F for one action, which limits the size of chunks that need it."""
 
     @property
     @abstractmethod
     def product_size(self) -> int:
-        """How many numbers one action takes in `apply` and `apply_t`."""
+        """Size of the arrays of one action in `apply` and `apply_t`."""
 
 
 class DenseMixing(Mixing):
@@ -131,14 +132,16 @@ class DenseMixing(Mixing):
 
     def extended(self, extra: Mixing) -> Mixing:
         if not isinstance(extra, DenseMixing) or extra.matrices.shape[1:] != self.matrices.shape[1:]:
-            raise ShapeError(f"mixing of new actions must have shape (n_new, {self.dim}, {self.latent_dim}).")
+            raise ShapeError(
+                f"of new actions must have shape (n_new, {self.dim}, {self.latent_dim}).", argument="mixing"
+            )
         return DenseMixing(np.concatenate([self.matrices, extra.matrices]))
 
     def beside(self, other: Mixing) -> Mixing:
         if self.latent_dim == 0:
             return other
-        written_out = other.matrices if isinstance(other, DenseMixing) else _written_out(other)
-        return DenseMixing(np.concatenate([self.matrices, written_out], axis=2))
+        dense = other.matrices if isinstance(other, DenseMixing) else _as_dense(other)
+        return DenseMixing(np.concatenate([self.matrices, dense], axis=2))
 
     def _tall(self, actions: Int[Array, " m"]) -> Float[Array, "md p"]:
         # -1 for the rows would be ambiguous when d' = 0.
@@ -148,12 +151,12 @@ class DenseMixing(Mixing):
 class MixedEffects(Mixing):
     """W_a = w_aᵀ ⊗ I_d: θ_a is centred on Σ_j w_aj ψ_j, a weighted sum of J shared effects in R^d (d' = J d).
 
-    The weights are held sparse and W_a is never written out. With at most one effect an action (categories) the
-    effects stay independent given the data; with one of every level of a tree they are eliminated along it. Tens of
-    thousands of such effects cost no dense d' x d' matrix.
+    The weights are sparse and W_a is never formed. With at most one effect per action (categories), the effects stay
+    independent given the data. With one effect per level of a tree, they are eliminated along the tree. Tens of
+    thousands of such effects need no dense d' x d' matrix.
 
     Args:
-        weights: (K, J) array or SciPy sparse matrix: how much each action owes to each effect.
+        weights: (K, J) array or SciPy sparse matrix: the weight of each effect in each action.
         dim: d, the dimension of the features, of every effect and of θ_a.
     """
 
@@ -163,15 +166,17 @@ class MixedEffects(Mixing):
     def __init__(self, weights: Any, dim: int):
         matrix = _as_csr("weights", weights)
         if 0 in shape_of(matrix):
-            raise ShapeError(f"weights must have at least one action and one effect; got shape {matrix.shape}.")
+            raise ShapeError(
+                f"must have at least one action and one effect; got shape {matrix.shape}.", argument="weights"
+            )
         self._set(matrix, as_count("dim", dim))
 
     def _set(self, weights: sparse.csr_array, dim: int) -> None:
         self.weights, self.dim = weights, dim
         self.n_actions, self.n_effects = shape_of(weights)
         self.latent_dim = self.n_effects * dim
-        # The plan of the last set of seen actions: learning a prior conditions on the same ones again and again.
-        self._planned: tuple[Array, Plan] | None = None
+        # The plan of the last set of seen actions: learning a prior conditions on the same actions many times.
+        self._last_plan: tuple[Array, Plan] | None = None
 
     def saved(self) -> dict[str, Any]:
         return {"weights": csr_parts(self.weights), "dim": self.dim}
@@ -189,7 +194,7 @@ class MixedEffects(Mixing):
 
     @property
     def one_effect_each(self) -> bool:
-        """Whether no action mixes two effects."""
+        """True if no action mixes two effects."""
         return self.most_effects <= 1
 
     def action_size(self, factor: LatentFactor) -> int:
@@ -219,18 +224,18 @@ class MixedEffects(Mixing):
         return self.dim if decoupled else self.latent_dim
 
     def plan(self, actions: Int[Array, " m"]) -> Plan:
-        """How to eliminate effects when these actions have been seen: two effects touch when an action mixes them."""
-        if self._planned is None or not np.array_equal(self._planned[0], actions):
+        """The order of elimination if these actions have been seen: two effects touch if an action mixes them."""
+        if self._last_plan is None or not np.array_equal(self._last_plan[0], actions):
             weights = self._rows(actions)
             ones = sparse.csr_array((np.ones(weights.nnz), weights.indices, weights.indptr), shape=weights.shape)
             touching = (ones.T @ ones).tocoo()
-            self._planned = actions, Plan(self.n_effects, *(np.asarray(ids, np.int64) for ids in touching.coords))
-        return self._planned[1]
+            self._last_plan = actions, Plan(self.n_effects, *(np.asarray(ids, np.int64) for ids in touching.coords))
+        return self._last_plan[1]
 
     def add_planned(
         self, out: Float[Array, "q d d"], plan: Plan, rows: Float[Array, "m r d"], actions: Int[Array, " m"]
     ) -> None:
-        """Add Σ_a (H_a W_a)ᵀ (H_a W_a) to `out`, which holds it as the plan says."""
+        """Add Σ_a (H_a W_a)ᵀ (H_a W_a) to `out`, which stores it in the layout of the plan."""
         first, second, blocks = self._pair_grams(rows, actions)
         place = plan.places(first, second)
         kept = place >= 0
@@ -248,7 +253,7 @@ class MixedEffects(Mixing):
     def add_gram(self, out: Float[Array, "J b b"], rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> None:
         d = self.dim
         if out.shape[1] == d and len(out) == self.n_effects:
-            # Only the effects at hand: there may be far more of them than actions in a chunk.
+            # Only the effects of these actions: there may be far more effects than actions in a chunk.
             weights = self._rows(actions)
             products = gram(rows).reshape(len(actions), d * d)
             effects, sums = sum_by(weights.indices, weights.data[:, None] ** 2 * products[pair_rows(weights)])
@@ -263,7 +268,7 @@ class MixedEffects(Mixing):
         m, r, d = rows.shape
         weights = self._rows(actions)
         if size == d:
-            # At most one effect each; an action without any says nothing of ψ, and block 0 gets rows of zeros from it.
+            # At most one effect each. An action without any carries no information on ψ: zero rows in block 0.
             block, weight = np.zeros(m, dtype=np.int64), np.zeros(m)
             has = np.flatnonzero(np.diff(weights.indptr))
             block[has], weight[has] = weights.indices, weights.data
@@ -274,8 +279,10 @@ class MixedEffects(Mixing):
     def extended(self, extra: Mixing) -> Mixing:
         if not isinstance(extra, MixedEffects) or (extra.n_effects, extra.dim) != (self.n_effects, self.dim):
             raise ShapeError(
-                f"mixing of new actions must be MixedEffects with weights on the same {self.n_effects} effects and "
-                f"dim={self.dim}. A new effect needs a new prior and a fit."
+                f"of new actions must be MixedEffects with weights on the same {self.n_effects} effects and "
+                f"dim={self.dim}.",
+                "A new effect needs a new prior and a fit.",
+                argument="mixing",
             )
         return MixedEffects(sparse.vstack([self.weights, extra.weights]), self.dim)
 
@@ -284,33 +291,35 @@ class MixedEffects(Mixing):
             return self
         if isinstance(other, MixedEffects):
             return MixedEffects(sparse.hstack([self.weights, other.weights]), self.dim)
-        return DenseMixing(_written_out(self)).beside(other)
+        return DenseMixing(_as_dense(self)).beside(other)
 
     def _rows(self, actions: Int[Array, " m"]) -> sparse.csr_array:
         return self.weights[actions]
 
 
-def _written_out(mixing: Mixing) -> Float[Array, "K d p"]:
-    """W_a of every action as one array; refused when that is far larger than the mixing itself."""
-    if mixing.n_actions * mixing.dim * mixing.latent_dim > MAX_WRITTEN_OUT:
+def _as_dense(mixing: Mixing) -> Float[Array, "K d p"]:
+    """W_a of every action as one array; an error if that would be too large."""
+    if mixing.n_actions * mixing.dim * mixing.latent_dim > MAX_DENSE:
         raise TooLargeError(
             f"a sum of effects and a dense mixing needs {mixing.n_actions} matrices of {mixing.dim} x "
-            f"{mixing.latent_dim}; the limit is {MAX_WRITTEN_OUT:,} numbers. Write the other part as effects too."
+            f"{mixing.latent_dim}; the limit is {MAX_DENSE:,} numbers.",
+            "Write the other part as effects too.",
         )
     return mixing.apply(np.eye(mixing.latent_dim), np.arange(mixing.n_actions)).transpose(1, 2, 0)
 
 
-MAX_WRITTEN_OUT = 1 << 27
-"""How many numbers effects may take when they are written out as matrices (a gigabyte)."""
+MAX_DENSE = 1 << 27
+"""Maximum number of entries when effects are turned into dense matrices (a gigabyte)."""
 
 
 def as_mixing(value: Any) -> Mixing:
-    """Check what a user passed as `mixing`."""
+    """Check the argument `mixing` of a user."""
     if isinstance(value, Mixing):
         return value
     array = as_floats("mixing", value, ndim=3)
     if array.shape[0] == 0 or array.shape[1] == 0:
-        raise ShapeError(f"mixing must have at least one action and one feature; got shape {array.shape}.")
+        problem = f"must have at least one action and one feature; got shape {array.shape}."
+        raise ShapeError(problem, argument="mixing")
     return DenseMixing(array.copy())
 
 
@@ -330,12 +339,12 @@ def _effect_pairs(weights: sparse.csr_array) -> tuple[Array, Array, sparse.csr_a
 def _as_csr(name: str, value: Any) -> sparse.csr_array:
     if sparse.issparse(value):
         if value.dtype.kind not in "biuf":
-            raise DataTypeError(f"{name} must hold numbers; got dtype {value.dtype}.")
+            raise DataTypeError(f"must hold numbers; got dtype {value.dtype}.", argument=name)
         matrix = sparse.csr_array(value, dtype=np.float64, copy=True)
         if not np.isfinite(matrix.data).all():
             bad = int(np.argmin(np.isfinite(matrix.data)))
             row = int(np.searchsorted(matrix.indptr, bad, side="right")) - 1
-            raise NonFiniteError(f"{name} must be finite; row {row} holds {matrix.data[bad]}.")
+            raise NonFiniteError(f"must be finite; row {row} holds {matrix.data[bad]}.", argument=name)
     else:
         matrix = sparse.csr_array(as_floats(name, value, ndim=2))
     matrix.sum_duplicates()
@@ -349,13 +358,13 @@ class EffectGroup(Saved):
     """Parts of ψ that are exchangeable: ψ_j ~ N(μ_g, Λ_g) for j = 1 ... count, independent.
 
     Attributes:
-        name: What the effects are of: "category", "tag", "level 2", ...
-        count: How many effects there are.
-        part_dim: The length of one: d for effects in the space of θ.
-        has_mean: Whether a mean that all share makes sense. It does not where the sign of an effect is arbitrary, as
-            for the columns of an embedding.
-        labels: What each effect is called; None when they are only numbered.
-        n_missing: How many actions lack the metadata of this group, and share an effect of their own instead.
+        name: The kind of effect: "category", "tag", "level 2", ...
+        count: Number of effects.
+        part_dim: The length of an effect: d for effects in the space of θ.
+        has_mean: True if a shared mean makes sense. It does not where the sign of an effect is arbitrary, as for the
+            columns of an embedding.
+        labels: The name of each effect; None if they are only numbered.
+        n_missing: Number of actions without the metadata of this group; they share an effect of their own.
     """
 
     saved_as = "effects"
@@ -389,25 +398,20 @@ class EffectGroup(Saved):
 
 
 def as_effects(value: Sequence[EffectGroup] | None, mixing: Mixing) -> tuple[EffectGroup, ...]:
-    """Check what a user passed as `effects`: groups that together make up ψ, in its order."""
+    """Check the argument `effects` of a user: groups that together make up ψ, in its order."""
     if value is None:
-        return _default(mixing)
-    if not isinstance(value, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DataTypeError(f"effects must be a sequence of EffectGroup; got {type(value).__name__}.")
-    groups: tuple[Any, ...] = tuple(value)
-    if not all(isinstance(group, EffectGroup) for group in groups):
-        raise DataTypeError("effects must be a sequence of EffectGroup.")
-    total = sum(group.count * group.part_dim for group in groups)
+        if mixing.latent_dim == 0:
+            return ()
+        if isinstance(mixing, MixedEffects):
+            return (EffectGroup("effects", mixing.n_effects, mixing.dim),)
+        return (EffectGroup("latent", mixing.latent_dim, 1, has_mean=False),)
+    if not isinstance(value, Sequence) or not all(isinstance(group, EffectGroup) for group in value):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DataTypeError(f"must be a sequence of EffectGroup; got {type(value).__name__}.", argument="effects")
+    total = sum(group.count * group.part_dim for group in value)
     if total != mixing.latent_dim:
-        raise ShapeError(f"effects make up {total} latent dimensions; the mixing has {mixing.latent_dim}.")
-    if isinstance(mixing, MixedEffects) and any(group.part_dim != mixing.dim for group in groups):
-        raise ShapeError(f"effects of a MixedEffects with dim={mixing.dim} must have part_dim={mixing.dim}.")
-    return groups
-
-
-def _default(mixing: Mixing) -> tuple[EffectGroup, ...]:
-    if mixing.latent_dim == 0:
-        return ()
-    if isinstance(mixing, MixedEffects):
-        return (EffectGroup("effects", mixing.n_effects, mixing.dim),)
-    return (EffectGroup("latent", mixing.latent_dim, 1, has_mean=False),)
+        problem = f"make up {total} latent dimensions; the mixing has {mixing.latent_dim}."
+        raise ShapeError(problem, argument="effects")
+    if isinstance(mixing, MixedEffects) and any(group.part_dim != mixing.dim for group in value):
+        problem = f"of a MixedEffects with dim={mixing.dim} must have part_dim={mixing.dim}."
+        raise ShapeError(problem, argument="effects")
+    return tuple(value)

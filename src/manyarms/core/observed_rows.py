@@ -1,7 +1,7 @@
-"""What has been observed of each seen action, as rows: R_a and ρ_a with R_aᵀR_a = G_a and R_aᵀρ_a = B_a.
+"""The observed rows of each seen action: R_a and ρ_a with R_aᵀR_a = G_a and R_aᵀρ_a = B_a.
 
-An action with fewer than d rounds keeps its rounds; one with more keeps d rows that say the same. Actions with equally
-many rows stand together, so that everything after is a batched product over one rectangular array a group.
+An action with fewer than d rounds keeps its rounds; one with more keeps d rows that carry the same information. Actions
+with equally many rows form a group, so that all later steps are batched products over one rectangular array per group.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from manyarms.model_file.save import Saved
 
 @dataclass(frozen=True)
 class RankGroup(Saved):
-    """Seen actions that have r rows each."""
+    """The seen actions that have r rows each."""
 
     saved_as = "rank group"
     actions: Int[Array, " m"]
@@ -43,7 +43,7 @@ class ObservedRows(Saved):
 
     Attributes:
         groups: Actions by number of rows.
-        residual: Σ r² / σ² that lies outside the rows: what no weights could explain.
+        residual: The part of Σ r² / σ² outside the rows, which no weights could explain.
         log_normaliser: -1/2 Σ log 2πσ² over all rounds.
     """
 
@@ -62,7 +62,7 @@ class ObservedRows(Saved):
 
     @cached_property
     def _index(self) -> tuple[Int[Array, " m"], Int[Array, " m"], Int[Array, " m"]]:
-        """Every seen action, its group and its place there; made when first needed, so that files open at once."""
+        """Every seen action, its group and its position there; built when first needed, so that files open at once."""
         groups = self.groups
         ids = np.concatenate([g.actions for g in groups]) if groups else np.empty(0, np.int64)
         order = np.argsort(ids, kind="stable")
@@ -73,11 +73,11 @@ class ObservedRows(Saved):
 
     @classmethod
     def empty(cls) -> ObservedRows:
-        """Nothing seen."""
+        """The rows of no data."""
         return cls((), 0.0, 0.0)
 
     def find(self, actions: Int[Array, " m"]) -> Iterator[tuple[int, Int[Array, " q"], Int[Array, " q"]]]:
-        """Which of `actions` have been seen: (group number, positions in `actions`, positions in the group)."""
+        """The seen ones of `actions`, by group: (group number, positions in `actions`, positions in the group)."""
         known, owners, places = self._index
         if len(known) == 0:
             return
@@ -89,7 +89,7 @@ class ObservedRows(Saved):
             yield int(number), seen[inside], place[inside]
 
     def rescaled(self, noise_std: float, log_normaliser: float) -> ObservedRows:
-        """The same rows in units of a noise that is `noise_std` times as large."""
+        """These rows in units of a noise that is `noise_std` times as large."""
         out = copy(self)
         out.groups = tuple(
             RankGroup(g.actions, frozen(g.root / noise_std), frozen(g.response / noise_std)) for g in self.groups
@@ -98,14 +98,14 @@ class ObservedRows(Saved):
         return out
 
     def rows(self) -> tuple[Int[Array, " n"], Float[Array, "n d"], Float[Array, " n"]]:
-        """All rows one under the other: (action of each, row, response)."""
+        """All rows stacked: (action of each, row, response)."""
         actions = np.concatenate([np.repeat(g.actions, g.rank) for g in self.groups])
         dim = self.groups[0].root.shape[2]
         root = np.concatenate([g.root.reshape(-1, dim) for g in self.groups])
         return actions, root, np.concatenate([g.response.reshape(-1) for g in self.groups])
 
     def joined(self, other: ObservedRows) -> ObservedRows:
-        """What both saw together. Rounds of an action beyond d are folded by QR, which loses no digits."""
+        """The rows of both. More than d rows of an action are folded by QR, which loses no digits."""
         if not self.groups or not other.groups:
             groups = self.groups or other.groups
             return ObservedRows(groups, self.residual + other.residual, self.log_normaliser + other.log_normaliser)
@@ -119,7 +119,7 @@ class ObservedRows(Saved):
 def group_rows(
     actions: Int[Array, " n"], root: Float[Array, "n d"], response: Float[Array, " n"]
 ) -> tuple[tuple[RankGroup, ...], float]:
-    """Rows grouped by how many their action has, at most d each, and the part of Σ ρ² that folding set aside."""
+    """Rows grouped by their number per action, at most d each, and the part of Σ ρ² that folding set aside."""
     d = root.shape[1]
     grouped = group_by(actions)
     parts: dict[int, list[tuple[Array, Array, Array]]] = {}
@@ -135,7 +135,7 @@ def group_rows(
 
 
 def merge_groups(first: tuple[RankGroup, ...], second: tuple[RankGroup, ...]) -> tuple[RankGroup, ...]:
-    """Groups of disjoint actions as one list, those of equal rank merged."""
+    """Groups of disjoint actions as one list; groups of equal rank are merged."""
     parts: dict[int, list[tuple[Array, Array, Array]]] = {}
     for group in (*first, *second):
         parts.setdefault(group.rank, []).append((group.actions, group.root, group.response))

@@ -1,28 +1,31 @@
-"""What a nightly job does with models, logs and files: judge policies side by side, score contexts."""
+"""What a nightly job does: fit, update and evaluate from files, learn a policy, score contexts."""
 
 from manyarms.jobs.evaluate import Evaluation, PolicyResult, evaluate
-from manyarms.jobs.fit_stream import aged, fit_stream, remember, rewards_are_binary, update_stream
-from manyarms.jobs.parse_names import estimator_named, policy_named
+from manyarms.jobs.evaluate_files import EvaluationInputs, EvaluationResult, evaluate_files, read_evaluation_inputs
+from manyarms.jobs.fit_files import FitResult, UpdateResult, fit_files, update_files
+from manyarms.jobs.parse_names import estimator_named, learn_policy, likelihood_named, policy_named
 from manyarms.jobs.sample_rounds import RoundSample, StackedMap, sample_rounds
 from manyarms.jobs.score import ScoreResult, score
-from manyarms.jobs.unseen_files import Unseen, unseen
 
 __all__ = [
     "Evaluation",
+    "EvaluationInputs",
+    "EvaluationResult",
+    "FitResult",
     "PolicyResult",
     "RoundSample",
     "ScoreResult",
     "StackedMap",
-    "Unseen",
-    "aged",
+    "UpdateResult",
     "estimator_named",
     "evaluate",
-    "fit_stream",
+    "evaluate_files",
+    "fit_files",
+    "learn_policy",
+    "likelihood_named",
     "policy_named",
-    "remember",
-    "rewards_are_binary",
+    "read_evaluation_inputs",
     "sample_rounds",
     "score",
-    "unseen",
-    "update_stream",
+    "update_files",
 ]

@@ -1,13 +1,14 @@
-"""Policies and estimators by name, as command lines and settings files call them."""
+"""Models from their files; policies, estimators and likelihoods from their names, as flags and spec files give them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from manyarms._base.option_values import ESTIMATORS, FLOOR, POLICIES
+from manyarms._base.option_values import ESTIMATORS, FLOOR, POLICIES, LikelihoodKind
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, RangeError
 from manyarms.estimators.estimator import Estimator
@@ -24,51 +25,89 @@ from manyarms.estimators.importance_weighted import (
     SubGaussianIPS,
     SwitchDR,
 )
+from manyarms.likelihoods import Bernoulli, Gaussian, Likelihood, LogNormal, Poisson, StudentT
+from manyarms.model_file.load import load
 from manyarms.policies import EpsilonGreedy, Greedy, Pessimistic, Softmax, Thompson, Uniform
 from manyarms.posterior.posterior import Posterior
 
-Model = Posterior
+PathLike = str | os.PathLike[str]
+
+
+def open_model(model: PathLike | Posterior) -> Posterior:
+    """The model that was given, loaded where it is a file."""
+    if isinstance(model, Posterior):
+        return model
+    posterior = load(model)
+    if isinstance(posterior, Policy):
+        raise InputError(
+            f"{model} holds a policy, and a model is needed.",
+            "Pass a file that a posterior was saved to.",
+            flag_remedy="Pass a file that `manyarms fit` wrote.",
+        )
+    return posterior
+
+
+def learn_policy(
+    model: PathLike | Posterior, policy: str = "greedy", *, seed: int = 0, out: PathLike | None = None
+) -> Policy:
+    """Make a policy from a model, as `manyarms learn` does.
+
+    Args:
+        model: The model, or its file.
+        policy: The policy by name, as in `policy_named`.
+        seed: Seed for everything random.
+        out: The policy file to write; None for none.
+    """
+    made = policy_named(policy, open_model(model), rng=np.random.default_rng(seed))
+    if out is not None:
+        made.save(out)
+    return made
 
 
 def policy_named(
     text: str,
-    posterior: Model | None = None,
+    posterior: Posterior | None = None,
     *,
     n_actions: int | None = None,
     n_draws: int = 1000,
     rng: np.random.Generator | None = None,
 ) -> Policy:
-    """A policy from its name and, behind a colon, its number: "greedy", "softmax:0.1", "epsilon-greedy:0.05".
+    """The policy of a name, with its number after a colon: "greedy", "softmax:0.1", "epsilon-greedy:0.05".
 
     Args:
         text: One of `POLICIES`, with a number where it takes one.
-        posterior: What it is made of; "uniform" needs none.
+        posterior: The posterior it is made from; "uniform" needs none.
         n_actions: K, for "uniform" without a posterior.
-        n_draws: For "thompson" without a number.
-        rng: For "thompson"; by default its draws are those of seed 0.
+        n_draws: The number of draws of "thompson" without a number.
+        rng: A generator for the draws of "thompson"; by default that of seed 0.
     """
-    name, number = _parsed(text, POLICIES, "policy")
+    name, number = _parse(text, POLICIES, "policy")
     if name == "uniform":
         count = posterior.n_actions if posterior is not None else n_actions
         if count is None:
-            raise InputError("uniform needs to know how many actions there are: pass a model or a catalog.")
+            raise InputError(
+                "uniform needs to know how many actions there are.",
+                "Pass a model or a catalog.",
+                flag_remedy="Pass --model or --catalog.",
+            )
         return Uniform(count)
     if posterior is None:
-        raise InputError(f"policy {name!r} is made of a model: pass one.")
+        problem = f"policy {name!r} is made from a model."
+        raise InputError(problem, "Pass a model.", flag_remedy="Pass --model.")
     if name == "thompson":
-        draws = n_draws if number is None else _whole(text, number)
+        draws = n_draws if number is None else _as_whole(text, number)
         return Thompson(posterior, draws, rng=np.random.default_rng(0) if rng is None else rng)
     makers: dict[str, Callable[[], Policy]] = {
         "greedy": lambda: Greedy(posterior),
         "pessimistic": lambda: Pessimistic(posterior, 0.05 if number is None else number),
-        "softmax": lambda: Softmax(posterior, _needed(text, number)),
-        "epsilon-greedy": lambda: EpsilonGreedy(Greedy(posterior), _needed(text, number)),
+        "softmax": lambda: Softmax(posterior, _required(text, number)),
+        "epsilon-greedy": lambda: EpsilonGreedy(Greedy(posterior), _required(text, number)),
     }
     return makers[name]()
 
 
-def estimator_named(text: str, posterior: Model | None = None) -> Estimator:
-    """An estimator from its name and, behind a colon, its number: "ips", "ips:0.01", "switch-dr:10".
+def estimator_named(text: str, posterior: Posterior | None = None) -> Estimator:
+    """The estimator of a name, with its number after a colon: "ips", "ips:0.01", "switch-dr:10".
 
     The number of "ips", "snips", "dr" and "sndr" is a floor on the propensity: 0.01 makes no weight larger than 100.
 
@@ -76,57 +115,87 @@ def estimator_named(text: str, posterior: Model | None = None) -> Estimator:
         text: One of `ESTIMATORS`, with a number where it takes one.
         posterior: The reward model of those that have one.
     """
-    kind, number = _parsed(text, ESTIMATORS, "estimator")
+    kind, number = _parse(text, ESTIMATORS, "estimator")
     if ESTIMATORS[kind] == FLOOR and number is not None and not 0 <= number <= 1:
-        meant = f" For weights of at most {number:g} write {kind}:{1 / number:.3g}." if number > 1 else ""
-        raise RangeError(f"the number of {text.strip()!r} is a floor on the propensity, from 0 to 1.{meant}")
-    # As it was called, so that two with different numbers are told apart.
+        problem = f"the number of {text.strip()!r} is a floor on the propensity, from 0 to 1."
+        remedy = f"For weights of at most {number:g} write {kind}:{1 / number:.3g}." if number > 1 else ""
+        raise RangeError(problem, remedy)
+    # With its number, so that two estimators with different numbers have different names.
     name = text.strip()
     plain: dict[str, Callable[[], Estimator]] = {
         "ips": lambda: IPS(number, name=name),
         "snips": lambda: SNIPS(number, name=name),
         "replay": lambda: Replay(name=name),
-        "sub-gaussian-ips": lambda: SubGaussianIPS(_needed(text, number), name=name),
-        "exponential-smoothing": lambda: ExponentialSmoothing(_needed(text, number), name=name),
-        "logarithmic-smoothing": lambda: LogarithmicSmoothing(_needed(text, number), name=name),
+        "sub-gaussian-ips": lambda: SubGaussianIPS(_required(text, number), name=name),
+        "exponential-smoothing": lambda: ExponentialSmoothing(_required(text, number), name=name),
+        "logarithmic-smoothing": lambda: LogarithmicSmoothing(_required(text, number), name=name),
     }
     if kind in plain:
         return plain[kind]()
     if posterior is None:
-        raise InputError(f"estimator {kind!r} uses a reward model: pass a model.")
+        problem = f"estimator {kind!r} uses a reward model."
+        raise InputError(problem, "Pass a model.", flag_remedy="Pass --model.")
     model: Any = posterior
     with_model: dict[str, Callable[[], Estimator]] = {
         "dr": lambda: DR(model, number, name=name),
         "sndr": lambda: SNDR(model, number, name=name),
-        "switch-dr": lambda: SwitchDR(model, _needed(text, number), name=name),
-        "dros": lambda: DRos(model, _needed(text, number), name=name),
-        "sub-gaussian-dr": lambda: SubGaussianDR(model, _needed(text, number), name=name),
+        "switch-dr": lambda: SwitchDR(model, _required(text, number), name=name),
+        "dros": lambda: DRos(model, _required(text, number), name=name),
+        "sub-gaussian-dr": lambda: SubGaussianDR(model, _required(text, number), name=name),
     }
     return with_model[kind]()
 
 
-def _parsed(text: str, known: dict[str, str], what: str) -> tuple[str, float | None]:
+LIKELIHOODS: dict[str, type[Likelihood]] = {
+    "gaussian": Gaussian,
+    "bernoulli": Bernoulli,
+    "poisson": Poisson,
+    "student-t": StudentT,
+    "log-normal": LogNormal,
+}
+
+
+def likelihood_named(kind: LikelihoodKind, noise_std: float = 1.0) -> Likelihood:
+    """The likelihood of a name.
+
+    Args:
+        kind: One of `LIKELIHOODS`.
+        noise_std: The noise of a single reward, for those that have one.
+    """
+    if kind not in LIKELIHOODS:
+        raise InputError(f"must be one of {', '.join(LIKELIHOODS)}; got {kind!r}.", argument="likelihood")
+    make: Any = LIKELIHOODS[kind]
+    return make(noise_std) if kind in ("gaussian", "student-t", "log-normal") else make()
+
+
+def name_of_likelihood(likelihood: Likelihood) -> str:
+    """The name under which `likelihood_named` makes such a likelihood; that of its class where it does not."""
+    names = {make: name for name, make in LIKELIHOODS.items()}
+    return names.get(type(likelihood), type(likelihood).__name__)
+
+
+def _parse(text: str, known: dict[str, str], role: str) -> tuple[str, float | None]:
     name, colon, rest = text.strip().partition(":")
     if name not in known:
-        raise InputError(f"there is no {what} {name!r}; there are {', '.join(known)}.")
+        raise InputError(f"there is no {role} {name!r}; there are {', '.join(known)}.")
     if not colon:
         return name, None
     if not known[name]:
-        raise InputError(f"{what} {name!r} takes no number; got {text!r}.")
+        raise InputError(f"{role} {name!r} takes no number; got {text!r}.")
     try:
         return name, float(rest)
     except ValueError:
-        raise InputError(f"{text!r} must have a number behind its colon, the {known[name]}.") from None
+        raise InputError(f"{text!r} must have a number after its colon, the {known[name]}.") from None
 
 
-def _needed(text: str, number: float | None) -> float:
+def _required(text: str, number: float | None) -> float:
     if number is None:
-        what = {**POLICIES, **ESTIMATORS}[text.strip()]
-        raise InputError(f"{text.strip()!r} needs a number, its {what}, as in {text.strip()}:0.1.")
+        name = text.strip()
+        raise InputError(f"{name!r} needs a number, its {({**POLICIES, **ESTIMATORS})[name]}, as in {name}:0.1.")
     return number
 
 
-def _whole(text: str, number: float) -> int:
+def _as_whole(text: str, number: float) -> int:
     if not number.is_integer() or number < 1:
-        raise InputError(f"{text!r} must have a whole number of at least 1 behind its colon.")
+        raise InputError(f"{text!r} must have a whole number of at least 1 after its colon.")
     return int(number)

@@ -27,6 +27,7 @@ from manyarms.engines import Engine, Local, as_engine
 from manyarms.errors import ActionError, DataFileError, DataTypeError, EligibilityError, InputError
 from manyarms.logs.row_reader import complete
 from manyarms.logs.sources import Source, as_source
+from manyarms.model_file.load import load
 from manyarms.policies import Greedy
 from manyarms.posterior.posterior import Posterior
 
@@ -56,6 +57,11 @@ class ScoreResult(Tabular):
     n_rows: int
     n_dropped: int
 
+    def record(self) -> dict[str, Any]:
+        """The counts as plain values, for JSON."""
+        counts = {"contexts": self.n_contexts, "rows": self.n_rows, "dropped": {"missing": self.n_dropped}}
+        return {"out": str(self.path), **counts}
+
     def records(self) -> list[dict[str, Any]]:
         """The rows that were written, read back."""
         return self.to_arrow().to_pylist()
@@ -73,7 +79,7 @@ class ScoreResult(Tabular):
 
 
 def score(
-    model: Posterior | Policy,
+    model: Posterior | Policy | str | os.PathLike[str],
     contexts: Any,
     out: str | os.PathLike[str],
     *,
@@ -96,7 +102,8 @@ def score(
     process died, is the same file. When all are there, files that another run has left behind are removed.
 
     Args:
-        model: What `fit` returned, for the actions with the highest expected reward; or a policy, for its own ranking.
+        model: A posterior, for the actions with the highest expected reward; a policy, for its own ranking; or the file
+            of either.
         contexts: A table or files with the columns of the model's feature map; see `read_logs`.
         out: The Parquet file to write; a file that is there is replaced. Or the folder of parts, which all processes of
             the engine must be able to write to.
@@ -108,7 +115,8 @@ def score(
             engine "local".
         engine: Where contexts are scored: "local" (the default), "dask", "spark", or an engine with options of its own.
     """
-    policy = model if isinstance(model, Policy) else Greedy(model)
+    made = load(model) if isinstance(model, str | os.PathLike) else model
+    policy = made if isinstance(made, Policy) else Greedy(made)
     features, path, source, where = _map_of(policy), Path(out), as_source(contexts), as_engine(engine)
     source.need([*features.columns, *keep, *([] if eligible is None else [eligible])])
     if path.suffix.lower() in (".csv", ".gz", ".arrow", ".feather"):

@@ -37,9 +37,9 @@ class StatisticsTask(Task[CollectedStatistics]):
 
     kinds = (CollectedStatistics, Statistics, ActionRows, ActionSums)
 
-    def shards(self, found: CollectedStatistics, count: int) -> list[CollectedStatistics]:
-        parts = found.statistics.shards(count)
-        numbers = [found.numbers, *[np.zeros_like(found.numbers)] * (count - 1)]
+    def shards(self, answer: CollectedStatistics, count: int) -> list[CollectedStatistics]:
+        parts = answer.statistics.shards(count)
+        numbers = [answer.numbers, *[np.zeros_like(answer.numbers)] * (count - 1)]
         return [CollectedStatistics(part, own) for part, own in zip(parts, numbers, strict=True)]
 
 
@@ -56,9 +56,9 @@ class StatisticsTally(Tally[CollectedStatistics]):
         self.statistics = StatisticsSum(n_actions, dim)
         self.numbers: Float[Array, " q"] = np.zeros(size)
 
-    def merge(self, found: CollectedStatistics) -> None:
-        self.statistics.add(found.statistics)
-        self.numbers += found.numbers
+    def merge(self, answer: CollectedStatistics) -> None:
+        self.statistics.add(answer.statistics)
+        self.numbers += answer.numbers
 
     def answer(self) -> CollectedStatistics:
         return CollectedStatistics(self.statistics.total(), self.numbers)

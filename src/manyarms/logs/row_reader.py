@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -107,6 +107,11 @@ class DroppedRows(Saved):
     def total(self) -> int:
         """The number of rows that were left out."""
         return self.missing + self.unknown + self.immature + self.counted
+
+    def record(self) -> dict[str, Any]:
+        """The counts as plain values, for JSON."""
+        reasons = ("missing", "unknown", "immature", "counted")
+        return {"dropped": {name: getattr(self, name) for name in reasons}, "counted_as_other": self.mapped}
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from manyarms.core.action_covariance import ActionCovariance
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.latent_covariance import BlockFactor, check_dense_size
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.mixing import MAX_WRITTEN_OUT, DenseMixing
+from manyarms.core.mixing import MAX_DENSE, DenseMixing
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError, TooLargeError
 
 Centres = Callable[[Array, Array], Any]
@@ -100,10 +100,10 @@ class NonlinearHierarchy:
     def jacobian(self, latent: Float[Array, " p"], actions: Int[Array, " m"]) -> Float[Array, "m d p"]:
         """∂f_a/∂ψ of the actions asked for."""
         shape = (len(actions), self.dim, self.latent_dim)
-        if int(np.prod(shape)) > MAX_WRITTEN_OUT:
+        if int(np.prod(shape)) > MAX_DENSE:
             raise TooLargeError(
                 f"Jacobians of {len(actions)} actions are {self.dim} x {self.latent_dim} numbers each; the limit is "
-                f"{MAX_WRITTEN_OUT:,} in all. sample_posterior needs those of seen actions only."
+                f"{MAX_DENSE:,} in all. sample_posterior needs those of seen actions only."
             )
         if len(actions) == 0:
             return np.zeros(shape)

@@ -192,12 +192,12 @@ class RewardPosterior(GaussianPosterior):
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
         if not isinstance(logs, LogStream):
             return self._with_rounds(logs, engine)
-        posterior, dropped = self, DroppedRows()
-        for part in [logs] if allow_repeats else list(new_rounds(logs, self.learned_from)):
+        posterior, parts = self, [logs] if allow_repeats else list(new_rounds(logs, self.learned_from))
+        for part in parts:
             rounds = in_memory_if_small(part, self.likelihood, engine)
             posterior = remember_files(posterior._aged(part.reader.age)._with_rounds(rounds, engine), part)
-            dropped += part.dropped
-        logs.note_dropped(dropped)
+        if parts != [logs]:
+            logs.note_dropped(sum((part.dropped for part in parts), DroppedRows()))
         return posterior
 
     def _with_rounds(self, logs: Logs, engine: Engine | str | None) -> RewardPosterior:

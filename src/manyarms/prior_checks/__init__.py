@@ -1,4 +1,4 @@
-"""Check a prior against the logs: predictive checks, comparison of several priors, sensitivity of a value."""
+"""Checks of a prior against the logs: predictive checks, comparison of several priors, sensitivity of a value."""
 
 from manyarms.posterior.prior_check import PriorCheck
 from manyarms.prior_checks.check_categories import CategoryChecks, check_categories, check_prior

@@ -1,6 +1,7 @@
-"""What prior and posterior expect of the rewards of many rounds together, category by category.
+"""Forecasts of prior and posterior for the rewards of a category: totals over its rounds, and how they are distributed.
 
-The mean reward of a category's rounds as its weights vary together, where no single predictor stands for them.
+The rounds of a category share weights, so their rewards vary together. For clicks and counts no single predictor
+describes their mean reward; it is drawn jointly (`draw_rates`).
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from manyarms.posterior.reward_function import Predictor
 
 
 class Forecast(NamedTuple):
-    """What some weights expect, by category: all are sums over its rounds, each as often as its weight says."""
+    """The forecast of some weights by category: sums over its rounds, each counted with its weight w."""
 
     total: Float[Array, " c"]
     """Σ w E r."""
     variance: Float[Array, " c"]
-    """Var Σ w g'(η) η: of the total, by the delta method where g is not the identity."""
+    """Var Σ w g'(η) η: the variance of the total, by the delta method where g is not the identity."""
     owner: Int[Array, " m"]
     """The category of each logged action."""
     predictor: Predictor
-    """The weights themselves, for what sums do not tell."""
+    """Predictions of the weights themselves, where sums are not enough."""
 
 
 class CategorySums(NamedTuple):
-    """The rounds of each category, and what prior and posterior expect of them."""
+    """Sums over the rounds of each category, with the forecasts of prior and posterior."""
 
     weight: Float[Array, " c"]
     """Σ w."""
@@ -47,7 +48,7 @@ class CategorySums(NamedTuple):
     residual_sq: Float[Array, " c"]
     """Σ w (r - r̂)²."""
     noise: Float[Array, " c"]
-    """Σ w Var(r | η); zero where it says nothing beyond the mean."""
+    """Σ w Var(r | η); zero where the mean determines it."""
     variance: Float[Array, " c"]
     """Σ w Var r̂."""
     prior: Forecast
@@ -57,11 +58,11 @@ class CategorySums(NamedTuple):
 
 
 class RewardSum(ABC):
-    """How a sum of rewards is distributed.
+    """The distribution of a sum of rewards.
 
     Attributes:
-        likelihood: Of a single reward.
-        is_gaussian: Whether rewards, or their logarithms, are Gaussian around η.
+        likelihood: The likelihood of a single reward.
+        is_gaussian: True if rewards, or their logarithms, are Gaussian around η.
     """
 
     is_gaussian: bool
@@ -77,11 +78,11 @@ class RewardSum(ABC):
     def compare(
         self, sums: CategorySums, forecast: Forecast, present: Int[Array, " p"]
     ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
-        """How far sums of rewards lie from a forecast: z-scores and two-sided p-values of the categories `present`."""
+        """z-scores and two-sided p-values of the sums of rewards under a forecast, for the categories `present`."""
 
 
 class GaussianSum(RewardSum):
-    """Σ w r ~ N(Σ w η, Var Σ w η + Σ w σ²); of log rewards under `LogNormal`."""
+    """Σ w r ~ N(Σ w η, Var Σ w η + Σ w σ²); for log rewards under `LogNormal`."""
 
     is_gaussian = True
 
@@ -100,9 +101,10 @@ class GaussianSum(RewardSum):
 class DiscreteSum(RewardSum):
     """A sum of clicks or counts, given the mean reward of a category, which is as uncertain as its weights.
 
-    That mean is of many rates: under a wide prior most are near zero and a few are not, so that no one rate with a
-    normal predictor has its tails, and a normal z-score is further off still. So it is drawn (`draw_rates`), the same
-    way every time. p-values are two standard errors of the draws above their mean: where few draws decide, caution.
+    That mean averages many rates. Under a wide prior most are near zero and a few are not, so no single rate with a
+    normal predictor has the same tails, and a normal z-score is further off still. So the mean is drawn (`draw_rates`),
+    in the same way every time. p-values are two standard errors of the draws above their mean, which is cautious where
+    few draws decide.
     """
 
     is_gaussian = False
@@ -112,7 +114,7 @@ class DiscreteSum(RewardSum):
     ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         below, above, error = np.empty((3, len(present)))
         for i, category in enumerate(present):
-            # Seeded by the category: its answer is the same whichever others there are.
+            # Seeded by the category, so that its result does not depend on the other categories.
             rng, total = np.random.default_rng(category), sums.reward[[category]]
             weight, mean = sums.weight[[category]], forecast.total[[category]] / sums.weight[[category]]
             rate, share = draw_rates(forecast.predictor, sums.rounds(int(category)), self.link, mean, rng)
@@ -126,18 +128,18 @@ class DiscreteSum(RewardSum):
 
     @abstractmethod
     def tails(self, total: Array, weight: Array, rate: Array) -> tuple[Array, Array]:
-        """P(sum <= total) and P(sum >= total) over so many rounds at this rate."""
+        """P(sum <= total) and P(sum >= total) over `weight` rounds at each rate."""
 
     @abstractmethod
     def link(self, rate: Array) -> Array:
-        """The inverse of g, finite for rates as small, or as near their end, as rounding makes them."""
+        """The inverse of g, finite even for rates that rounding puts at an end of their range."""
 
 
 class ClickSum(DiscreteSum):
-    """Binomial: that rounds of one category differ in their rates makes the sum vary less, never more."""
+    """A binomial sum. Rates that differ between the rounds of a category make the sum vary less, never more."""
 
     def expect(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> tuple[Array, Array, Array]:
-        # (r - r̂)² of a click is known once r and r̂ are: no dispersion beside the mean.
+        # For a click r and r̂ determine (r - r̂)², so there is no dispersion beside the mean.
         return (
             self.likelihood.mean_reward(mean, variance),
             self.likelihood.mean_slope(mean, variance),
@@ -155,7 +157,7 @@ class ClickSum(DiscreteSum):
 
 
 class CountSum(DiscreteSum):
-    """Poisson: a sum of Poisson counts is one."""
+    """A Poisson sum: a sum of Poisson counts is a Poisson count."""
 
     def expect(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> tuple[Array, Array, Array]:
         rate = self.likelihood.mean_reward(mean, variance)
@@ -173,13 +175,14 @@ def reward_sum_for(likelihood: Likelihood) -> RewardSum:
     if likelihood.treatment == "exact":
         return GaussianSum(likelihood)
     if isinstance(likelihood, Bernoulli):
-        # With exact expectations, whatever the fit was asked to rank by.
+        # With exact expectations, whatever formula the fit ranks by.
         return ClickSum(Bernoulli())
     if isinstance(likelihood, Poisson):
         return CountSum(likelihood)
     raise InputError(
         f"categories cannot be checked under {type(likelihood).__name__}: a few rounds decide the mean of heavy-tailed "
-        "rewards. Compare priors by held-out score, with compare_priors."
+        "rewards.",
+        "Compare priors by held-out score, with compare_priors.",
     )
 
 
@@ -207,9 +210,9 @@ def _rounds_by_category(logs: LoggedData, codes: Int[Array, " K"]) -> Callable[[
         return group_by(codes[logs.actions])
 
     def rounds(category: int) -> LoggedData:
-        found = groups()
-        place = int(np.searchsorted(found.keys, category))
-        rows = found.order[found.starts[place] : found.starts[place] + found.counts[place]]
+        by_category = groups()
+        place = int(np.searchsorted(by_category.keys, category))
+        rows = by_category.order[by_category.starts[place] : by_category.starts[place] + by_category.counts[place]]
         if logs.weights is not None:
             rows = rows[logs.weights[rows] > 0]
         if len(rows) > _SOME:
@@ -220,10 +223,10 @@ def _rounds_by_category(logs: LoggedData, codes: Int[Array, " K"]) -> Callable[[
 
 
 class _Expected:
-    """What some weights expect of the rounds, added up batch by batch."""
+    """The forecast of some weights, summed batch by batch."""
 
     def __init__(self, weights: HierarchicalGaussian, reward_sum: RewardSum, codes: Int[Array, " K"], n: int):
-        self._weights, self._outcome, self._codes, self._n = weights, reward_sum, codes, n
+        self._weights, self._reward_sum, self._codes, self._n = weights, reward_sum, codes, n
         self._predictor = Predictor(weights, reward_sum.likelihood)
         self._total = np.zeros(n)
         self._actions, self._masses = [np.empty(0, dtype=np.int64)], [np.empty((0, weights.dim))]
@@ -231,7 +234,7 @@ class _Expected:
     def add(self, batch: LoggedData, w: Float[Array, " n"]) -> tuple[Array, Array, Array]:
         """Expected reward, noise and variance of every round."""
         mean, variance = self._predictor.pairs(batch.contexts, batch.actions)
-        expected, slope, noise = self._outcome.expect(mean, variance)
+        expected, slope, noise = self._reward_sum.expect(mean, variance)
         mine = self._codes[batch.actions]
         self._total += np.bincount(mine, weights=w * expected, minlength=self._n)
         kept = w > 0
@@ -251,7 +254,7 @@ class _Expected:
 
 
 _SOME = 512
-"""Rounds of a category that stand for all of them under draws: enough for the spread of a mean that is known."""
+"""The most rounds of a category used with draws: enough for the spread of a mean that is known."""
 
 
 Link = Callable[[Array], Array]
@@ -260,19 +263,19 @@ Link = Callable[[Array], Array]
 def draw_rates(
     predictor: Predictor, rounds: LoggedData, link: Link, mean: Float[Array, "1"], rng: np.random.Generator
 ) -> tuple[Float[Array, "s q"], Float[Array, "s q"]]:
-    """Σ w g(η) / Σ w under weights θ = E θ + k z + rest, a draw of the rest a row, and the probability of each in it.
+    """Σ w g(η) / Σ w under weights θ = E θ + k z + rest, one draw of the rest per row, with the probability of each z.
 
-    z ~ N(0, 1) is Σ w E g'(η) η, standardised: along it the mean reward varies most. k = Cov(θ, z), so the rest is
-    independent of z. The rest is drawn and z is gone through node by node: tails far beyond what draws would reach are
-    integrals, and where one action in one context leaves no rest nothing is left to chance.
+    z ~ N(0, 1) is Σ w E g'(η) η, standardised: the mean reward varies most along it. k = Cov(θ, z), so the rest is
+    independent of z. The rest is drawn, and z is integrated over nodes. So tails far beyond the reach of draws are
+    integrals, and where one action in one context leaves no rest, nothing is random.
 
     Args:
         predictor: The weights, and g.
-        rounds: Of one category, or some of them.
+        rounds: The rounds of one category, or some of them.
         link: The inverse of g.
-        mean: The expected mean reward of all rounds of the category. Rates are shifted to it, on the scale of η, by
-            what the rounds given lie off it.
-        rng: For the rest.
+        mean: The expected mean reward of all rounds of the category. Rates are shifted, on the scale of η, so that the
+            given rounds have this mean.
+        rng: Draws the rest.
     """
     weights, likelihood = predictor.weights, predictor.likelihood
     w = np.ones(len(rounds)) if rounds.weights is None else rounds.weights
@@ -290,7 +293,7 @@ def draw_rates(
     start = eta + np.einsum("nd,snd->sn", x, rest[:, mine])
     rates = _mean_rewards(likelihood, start, np.einsum("nd,nd->n", x, along[mine]), share)
     shift = link(mean) - link(np.sum(likelihood.mean_reward(eta, variance) * share, keepdims=True))
-    # Each draw has nodes between those of the others, so that together they are close even where tails are steps.
+    # The nodes of each draw lie between those of the others, so that together they are dense even where tails step.
     nodes = NODES + (np.arange(DRAWS)[:, None] + 0.5) / DRAWS * STEP
     density = np.exp(-0.5 * nodes**2)
     eta = _between(link(rates), nodes) + shift
@@ -305,7 +308,7 @@ def _mean_rewards(
 
 
 def _between(values: Float[Array, "c s"], nodes: Float[Array, "s q"]) -> Float[Array, "s q"]:
-    """Values at the nodes of each draw, by a cubic spline through those at `COARSE`."""
+    """Values at the nodes of each draw, by a cubic spline through the values at `COARSE`."""
     from scipy.interpolate import CubicSpline  # noqa: PLC0415  slow to import
 
     cubics = CubicSpline(COARSE, values, axis=0).c
@@ -317,6 +320,6 @@ def _between(values: Float[Array, "c s"], nodes: Float[Array, "s q"]) -> Float[A
 
 DRAWS = 64
 COARSE = np.linspace(-9.0, 9.0, 19)
-"""Where the mean reward is computed; between, it is smooth on the scale of η."""
+"""The z at which the mean reward is computed; between them it is smooth on the scale of η."""
 STEP = 0.2
 NODES = np.arange(-8.0, 8.0, STEP)

@@ -1,4 +1,4 @@
-"""Whether the logs look like what prior and noise say: of all rounds at once, and category by category."""
+"""Checks of prior and noise against the logs: all rounds at once, and category by category."""
 
 from __future__ import annotations
 
@@ -24,55 +24,54 @@ from manyarms.priors.prior_builder import metadata, with_missing
 
 
 def check_prior(posterior: RewardPosterior) -> PriorCheck:
-    """Whether the logs contradict prior or noise: for free, and exactly where rewards are Gaussian.
+    """Check whether the logs contradict prior or noise: free of cost, and exact where rewards are Gaussian.
 
-    Under both, the centred rewards are N(0, V) and rᵀ V⁻¹ r is χ² with one degree for each round. It falls into two
-    independent parts. What no weights could explain, the residual of a least-squares fit action by action, is χ² with
-    n - q degrees and checks the noise (and whether rewards are linear in the contexts at all). The rest is χ² with q
-    degrees and checks the prior, as far as the noise is right. q adds up the rows that carry information: for an
-    action with fewer rounds than dimensions its rounds, for any other the rank of its contexts.
+    Under prior and noise, the centred rewards are N(0, V) and rᵀ V⁻¹ r is χ² with one degree of freedom per round. It
+    splits into two independent parts. The part that no weights could explain, the residual of a least-squares fit
+    action by action, is χ² with n - q degrees. It checks the noise (and whether rewards are linear in the contexts at
+    all). The rest is χ² with q degrees and checks the prior, provided the noise is right. q sums the rows that carry
+    information: for an action with fewer rounds than dimensions its rounds, for any other the rank of its contexts.
 
-    A warning needs p < 0.001 and a ratio outside 0.8 ... 1.25. Weights of rounds are counts: weight 2 is the round
-    twice. Where their sum leaves no degrees, as with weights far below one, the noise is not checked. A prior that
-    `learn_prior` has learned from the same logs has a ratio near one by construction: this check is for the others.
+    A warning needs p < 0.001 and a ratio outside 0.8 ... 1.25. Weights of rounds are counts: weight 2 means the round
+    happened twice. Where their sum leaves no degrees of freedom, as with weights far below one, the noise is not
+    checked. A prior learned from the same logs by `learn_prior` has a ratio near one by construction: this check is for
+    other priors.
 
-    Clicks, counts and heavy tails have no such sum of squares: noise and spread are then not checked, and the result
-    says so. What is checked is the mean of the prior, by a score test in every coordinate, as normal as the posterior
-    is: a prior of mean zero, which expects 50 % clicks, is contradicted by logs with 1 %. A warning needs p < 0.001 and
-    a shift of more than half the spread of an action. `check_categories` has the rates themselves.
+    Clicks, counts and heavy tails have no such sum of squares. Then noise and spread are not checked, and the result
+    says so. The mean of the prior is checked instead, by a score test in every coordinate, which is as normal as the
+    posterior is: logs with 1 % clicks contradict a prior of mean zero, which expects 50 %. A warning needs p < 0.001
+    and a shift of more than half the spread of an action. `check_categories` compares the rates themselves.
 
     Args:
-        posterior: Of `fit` or `update`.
+        posterior: A posterior from `fit` or `update`.
 
     Raises:
-        InputError: When it was fitted with an earlier posterior as its prior, which keeps no count of older rounds.
+        InputError: If the posterior was fitted with an earlier posterior as its prior, which does not count its rounds.
     """
-    posterior = as_instance("posterior", posterior, RewardPosterior, "what fit() returned")
+    posterior = as_instance("posterior", posterior, RewardPosterior, "a posterior from fit()")
     if posterior.prior.observed.groups:
-        raise InputError(
-            "the prior of this posterior is a posterior itself. Fit all rounds on the first prior: fit() and update()."
-        )
+        raise InputError(PRIOR_IS_POSTERIOR, "Fit all rounds on the first prior, with fit() and update().")
     return posterior.check
 
 
 @dataclass(frozen=True)
 class CategoryCheck:
-    """One category: the rewards of its logged rounds beside what is expected of them.
+    """One category: the rewards of its logged rounds beside those that prior and posterior expect.
 
     Attributes:
-        category: Its label.
-        n_rounds: Its rounds, by their weights.
-        n_actions: How many of its actions were logged.
-        observed: The mean reward; under `LogNormal` that of log rewards.
-        prior_mean: What the prior expects of it.
+        category: The label.
+        n_rounds: The number of its rounds, by their weights.
+        n_actions: The number of its actions that were logged.
+        observed: The mean reward; under `LogNormal` the mean log reward.
+        prior_mean: The mean reward that the prior expects.
         prior_z: The difference in standard deviations of the prior predictive; for clicks and counts the normal score
-            of the probability to lie below.
-        posterior_mean: What the posterior expects of it.
-        posterior_z: As `prior_z`, under the posterior.
+            of the probability of a lower mean.
+        posterior_mean: The mean reward that the posterior expects.
+        posterior_z: The difference in standard deviations of the posterior predictive, as for `prior_z`.
         dispersion: Mean squared residual over its expectation; NaN where nothing is left to vary, and for clicks, whose
-            spread is that of their mean.
-        p_value: The smallest of its tests', before any correction.
-        flags: The tests that it fails, of "prior mean", "posterior mean" and "dispersion".
+            mean determines their spread.
+        p_value: The smallest p-value of its tests, before any correction.
+        flags: The failed tests, out of "prior mean", "posterior mean" and "dispersion".
     """
 
     category: Hashable
@@ -90,12 +89,12 @@ class CategoryCheck:
 
 @dataclass(frozen=True, repr=False)
 class CategoryChecks(Tabular):
-    """What `check_categories` returns: a table, the worst first.
+    """The result of `check_categories`: a table, the worst category first.
 
     Attributes:
-        rows: One for each category with any rounds.
-        level: With this probability a right model has no flag at all.
-        held_out: Whether the posterior had not seen these rounds.
+        rows: One row per category with any rounds.
+        level: The probability that a correct model has no flag at all.
+        held_out: True if the posterior had not seen these rounds.
     """
 
     rows: tuple[CategoryCheck, ...]
@@ -104,11 +103,11 @@ class CategoryChecks(Tabular):
 
     @property
     def flagged(self) -> tuple[CategoryCheck, ...]:
-        """The categories that fail a test."""
+        """The categories that fail at least one test."""
         return tuple(row for row in self.rows if row.flags)
 
     def records(self) -> list[dict[str, Any]]:
-        """A plain record for each category."""
+        """One plain record per category."""
         return [{**vars(row), "flags": "; ".join(row.flags)} for row in self.rows]
 
     def __iter__(self) -> Iterator[CategoryCheck]:
@@ -155,30 +154,32 @@ def check_categories(
 ) -> CategoryChecks:
     """Predictive checks of the mean reward and of the spread around it, one for each category of actions.
 
-    The sum of a category's rewards is Gaussian, so its z-score is exact. Under the prior: the rewards that prior and
-    noise expect at these contexts and actions. Under the posterior: rewards replicated there. On the rounds of the fit
-    itself the latter is cautious, since the posterior has been moved towards them; on held-out rounds it is exact. Log-
-    normal rewards are checked on the log scale. Clicks and counts: p-values are tails of a binomial or Poisson sum
-    whose rate is as uncertain as the weights (`category_forecast`), which small categories need: from joint draws
-    of the weights (`draw_rates`), the same every time. The
-    dispersion compares squared residuals (r - φᵀθ̂_a)² with their expectation, σ² + φᵀ Cov θ_a φ on held-out rounds and
-    σ² less that on the rounds of the fit; it is tested on the latter, against χ² with Σ (1 - φᵀ Cov θ_a φ / σ²) degrees
-    of freedom, which spreads no less, where rewards are Gaussian; that of counts is shown and not tested.
+    The sum of a category's rewards is Gaussian, so its z-score is exact. Under the prior it is compared with the
+    rewards that prior and noise expect at these contexts and actions, under the posterior with rewards replicated
+    there. On the rounds of the fit itself the latter is cautious, since the posterior has moved towards them; on
+    held-out rounds it is exact. Log-normal rewards are checked on the log scale. For clicks and counts, p-values are
+    tails of a binomial or Poisson sum whose rate is as uncertain as the weights, which matters for small categories.
+    They come from joint draws of the weights (`draw_rates`), the same every time.
+
+    The dispersion compares squared residuals (r - φᵀθ̂_a)² with their expectation: σ² + φᵀ Cov θ_a φ on held-out rounds,
+    σ² - φᵀ Cov θ_a φ on the rounds of the fit. It is tested on the latter where rewards are Gaussian, against χ² with
+    Σ (1 - φᵀ Cov θ_a φ / σ²) degrees of freedom, which spreads no less. That of counts is shown and not tested.
 
     A category is flagged when the p-value of a test, times the number of all tests, is below 1 - `level`; for the
-    dispersion it must also lie outside 0.8 ... 1.25. Weights of rounds are counts: weight 2 is the round twice.
+    dispersion, the ratio must also lie outside 0.8 ... 1.25. Weights of rounds are counts: weight 2 means the round
+    happened twice.
 
     Args:
         posterior: A fitted posterior.
         logs: All rounds of the fit, or rounds that it has not seen.
         categories: (K,) hashable labels of all actions, or a `Catalog` with categories; actions without one (None, NaN)
-            are a category of their own, "(missing)".
-        level: With this probability a model that is right gets no flag at all.
-        held_out: Whether the posterior has not seen these rounds; by default found out from where they came from. Those
-            of a fit from bare `Statistics` cannot be traced and count as not seen.
+            form the category "(missing)".
+        level: The probability that a correct model gets no flag at all.
+        held_out: True if the posterior has not seen these rounds. By default this is found out from their origin; the
+            rounds of a fit from bare `Statistics` cannot be traced and count as not seen.
 
     Raises:
-        InputError: For `StudentT`: the mean of heavy-tailed rewards is that of a few rounds, and no test of it holds.
+        InputError: For `StudentT`: a few rounds decide the mean of heavy-tailed rewards, and no test of it is valid.
 
     Examples:
         >>> import numpy as np
@@ -192,12 +193,14 @@ def check_categories(
         >>> [row.category for row in check_categories(posterior, logs, ["tea", "tea", "mug", "pot"]).flagged]
         ['pot']
     """
-    posterior = as_instance("posterior", posterior, RewardPosterior, "what fit() returned")
+    posterior = as_instance("posterior", posterior, RewardPosterior, "a posterior from fit()")
     logs = check_logs(logs, posterior.prior)
     level = as_scalar("level", level, above=0.0, below=1.0)
     column, K = metadata(categories, "categories", as_column), posterior.prior.n_actions
     if len(column) != K:
-        raise ShapeError(f"categories must have {K} labels, one for each action of the posterior; got {len(column)}.")
+        raise ShapeError(
+            f"must have {K} labels, one for each action of the posterior; got {len(column)}.", argument="categories"
+        )
     codes, labels, _ = with_missing(encode("categories", column))
     if held_out is None:
         held_out = not any_shared(posterior.learned_from, (logs.fingerprint,))
@@ -206,15 +209,15 @@ def check_categories(
     sums = sum_rounds(posterior, logs, codes, len(labels), reward_sum)
     present = np.flatnonzero(sums.weight > 0)
     if len(present) == 0:
-        raise InputError("there are no rounds to check categories on.")
+        raise InputError("has no rounds to check categories on.", argument="logs")
     columns, p_values = _columns(reward_sum, sums, present, held_out)
-    return CategoryChecks(_judged(columns, p_values, [labels[i] for i in present], level), level, held_out)
+    return CategoryChecks(_rows(columns, p_values, [labels[i] for i in present], level), level, held_out)
 
 
 def _columns(
     reward_sum: RewardSum, sums: CategorySums, present: Int[Array, " c"], held_out: bool
 ) -> tuple[dict[str, Array], Float[Array, "t c"]]:
-    """The table, and the p-values of each test."""
+    """The columns of the table, and the p-values of each test."""
     weight, reward, residual_sq, noise, variance = (
         column[present] for column in (sums.weight, sums.reward, sums.residual_sq, sums.noise, sums.variance)
     )
@@ -238,7 +241,7 @@ def _chi_square_p(value: Float[Array, " c"], degrees: Float[Array, " c"]) -> Flo
     return np.minimum(2 * np.minimum(chdtr(degrees, value), chdtrc(degrees, value)), 1.0)
 
 
-def _judged(
+def _rows(
     columns: dict[str, Array], p_values: Float[Array, "t c"], labels: list[Hashable], level: float
 ) -> tuple[CategoryCheck, ...]:
     """The rows with their flags, the worst first."""
@@ -246,18 +249,19 @@ def _judged(
     dispersion = columns["dispersion"]
     fails[2:] &= ~((dispersion >= CLOSE[0]) & (dispersion <= CLOSE[1]))
     columns = {**columns, "p_value": p_values.min(axis=0)}
-    found = list[CategoryCheck]()
+    rows = list[CategoryCheck]()
     for i in np.lexsort((columns["p_value"], ~fails.any(axis=0))):
         flags = tuple(name for name, fail in zip(TESTS, fails[:, i], strict=False) if fail)
         values: dict[str, Any] = {name: column[i].item() for name, column in columns.items()}
-        found.append(CategoryCheck(labels[i], flags=flags, **values))
-    return tuple(found)
+        rows.append(CategoryCheck(labels[i], flags=flags, **values))
+    return tuple(rows)
 
 
 def shorten(text: str, width: int) -> str:
-    """Text that fits a column."""
+    """Text cut to the width of a column."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
+PRIOR_IS_POSTERIOR = "the prior of this posterior is itself a posterior."
 TESTS = ("prior mean", "posterior mean", "dispersion")
 SHOWN = 20

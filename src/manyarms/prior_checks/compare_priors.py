@@ -1,4 +1,4 @@
-"""Several priors for the same logs, side by side: which one makes them most likely, which one predicts best."""
+"""Comparison of several priors on the same logs: how likely each makes them, and how well each predicts."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ Verdict = Literal["best", "undecided", "worse"]
 
 @dataclass(frozen=True)
 class PriorScore:
-    """One prior.
+    """The scores of one prior.
 
     Attributes:
-        name: As given.
+        name: The name, as given.
         log_evidence: log p(rewards) of all rounds; at its maximum where something was learned. None for the treatment
             "paper", which has none.
-        evidence_difference: That less the best of all.
-        held_out: The log score: the mean over rounds of the log density of a reward, given the other folds.
-        difference: That less the best of all, paired on the rounds.
-        error: The standard error of the difference; None when there is one round or group only.
-        verdict: "best" by held-out score; "undecided" when within two standard errors of it; else "worse".
-        n_learned: How many numbers were learned from the logs, in every fold anew.
-        noise_std: σ, as given or as learned from all rounds; None when there is none.
+        evidence_difference: `log_evidence` less the best of all.
+        held_out: The held-out log score: the mean log density of a reward, given the other folds.
+        difference: `held_out` less the best of all, paired by round.
+        error: The standard error of the difference; None if there is only one round or group.
+        verdict: "best" by held-out score; "undecided" within two standard errors of the best; else "worse".
+        n_learned: The number of quantities learned from the logs, in every fold anew.
+        noise_std: σ, as given or as learned from all rounds; None if there is none.
     """
 
     name: str
@@ -60,13 +60,13 @@ class PriorScore:
 
 @dataclass(frozen=True, repr=False)
 class PriorComparison(Tabular):
-    """What `compare_priors` returns: a table, the best prior by held-out score first.
+    """The result of `compare_priors`: a table, the best prior by held-out score first.
 
     Attributes:
-        rows: One a prior.
-        n_rounds: How many rounds were scored, by their weights.
-        n_folds: Of the cross-validation.
-        notes: What to keep in mind when reading it.
+        rows: One row per prior.
+        n_rounds: The number of scored rounds, by their weights.
+        n_folds: The folds of the cross-validation.
+        notes: Cautions for reading the table.
     """
 
     rows: tuple[PriorScore, ...]
@@ -81,11 +81,11 @@ class PriorComparison(Tabular):
 
     @property
     def undecided(self) -> tuple[str, ...]:
-        """The names of those that cannot be told from the best."""
+        """The names of the priors that cannot be distinguished from the best."""
         return tuple(row.name for row in self.rows if row.verdict == "undecided")
 
     def records(self) -> list[dict[str, Any]]:
-        """A plain record for each prior."""
+        """One plain record per prior."""
         return [dict(vars(row)) for row in self.rows]
 
     def __iter__(self) -> Iterator[PriorScore]:
@@ -110,7 +110,7 @@ class PriorComparison(Tabular):
                 f"{_number(row.log_evidence, '.6g'):>12}  {_number(row.evidence_difference, '.4g'):>9}  "
                 f"{row.held_out:>9.5g}  {apart:>19}  {row.verdict}"
             )
-        lines.append(f"held-out: mean log score of a round, {self.n_folds} folds, {self.n_rounds:,.10g} rounds")
+        lines.append(f"held-out: mean log score per round, {self.n_folds} folds, {self.n_rounds:,.10g} rounds")
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 
@@ -126,30 +126,30 @@ def compare_priors(
 ) -> PriorComparison:
     """Rank priors by how well they predict held-out rounds, with the log evidence of all rounds beside it.
 
-    The held-out log score of a round is log p(r | other folds): for Gaussian ones log N(r; φᵀθ̂_a, φᵀCov θ_a φ + σ²).
+    The held-out log score of a round is log p(r | other folds): log N(r; φᵀθ̂_a, φᵀCov θ_a φ + σ²) for Gaussian rewards.
     Two priors are compared on the same rounds, and the standard error is that of the paired difference (over groups,
     where the logs have them). Folds share most of their training rounds, which this error does not count: take it as a
     lower bound.
 
     The logs are read once; each fold and prior costs one fit from sums. Folds are drawn by round, or by group where the
-    logs have groups, so that no user is in two. They judge predictions for actions that mostly have been seen: to judge
-    those for new actions, pass logs whose `groups` are their actions.
+    logs have groups, so that no user is in two folds. They test predictions for actions that have mostly been seen. To
+    test predictions for new actions, pass logs whose `groups` are their actions.
 
-    What is learned is learned anew in every fold, so the held-out score pays for it; the evidence does not, being at
-    its maximum: with many learned numbers trust the score.
+    Learned numbers are learned anew in every fold, so the held-out score pays for them. The evidence does not, as it is
+    at its maximum: with many learned numbers, trust the score.
 
     Args:
-        logs: Logged rounds.
-        priors: By name; a plain list is numbered. A `LearnedPrior` brings its own noise. Unless it was learned from
-            other rounds, what it learned is learned anew in every fold; pass its `.prior` to hold it as it is.
-        likelihood: Of the other priors; by default `Gaussian(1.0)`.
-        learn: Learn all priors from the logs, as `learn_prior` does, and compare what becomes of them.
-        n_folds: Of the cross-validation, at least 2.
+        logs: The logged rounds.
+        priors: Priors by name; a plain list is numbered. A `LearnedPrior` brings its own noise. Unless it was learned
+            from other rounds, it is learned anew in every fold; pass its `.prior` to hold it fixed.
+        likelihood: The likelihood for the other priors; by default `Gaussian(1.0)`.
+        learn: True learns all priors from the logs, as `learn_prior` does, and compares the learned ones.
+        n_folds: The folds of the cross-validation, at least 2.
         rng: Draws the folds; by default they are the same at every call.
-        progress: True draws a bar; a function is called as progress(done, total) after each fit.
+        progress: True shows a bar; a function is called as progress(done, total) after each fit.
 
     Raises:
-        InputError: For a prior that does not fit the logs, naming it.
+        InputError: For a prior that does not fit the logs; the message names it.
 
     Examples:
         >>> import numpy as np
@@ -168,7 +168,7 @@ def compare_priors(
     likelihood = one_likelihood(likelihood)
     named = _named(priors)
     for name, prior in named.items():
-        with _naming(name):
+        with _errors_name(name):
             check_logs(logs, prior.prior if isinstance(prior, LearnedPrior) else prior)
     if logs.weights is not None and not logs.weights.all():
         logs = logs.take(np.flatnonzero(logs.weights))
@@ -180,30 +180,31 @@ def compare_priors(
         tick = _counter(report, total)
         candidates = [_candidate(rounds, name, p, likelihood, learn, tick) for name, p in named.items()]
         for fold, rows in enumerate(folds):
-            judged = logs.take(rows)
+            held_out = logs.take(rows)
             for i, candidate in enumerate(candidates):
-                with _naming(candidate.name):
-                    scores[i, rows] = _log_score(candidate.fit(rounds.without(fold, candidate)), judged)
+                with _errors_name(candidate.name):
+                    scores[i, rows] = _log_score(candidate.fit(rounds.without(fold, candidate)), held_out)
                 tick()
     return _compared(logs, candidates, scores, len(folds))
 
 
 def _named(priors: Any) -> dict[str, HierarchicalGaussian | LearnedPrior]:
     if not isinstance(priors, Mapping | Sequence):
-        raise DataTypeError(f"priors must be a list, or a mapping from names to priors; got {type(priors).__name__}.")
+        raise DataTypeError(
+            f"must be a list, or a mapping from names to priors; got {type(priors).__name__}.", argument="priors"
+        )
     if not isinstance(priors, Mapping):
         priors = {f"{i}: {_described(prior)}": prior for i, prior in enumerate(priors)}
     if not priors:
-        raise InputError("compare_priors needs at least one prior.")
+        raise InputError("must hold at least one prior.", argument="priors")
     for name, prior in priors.items():
         if not isinstance(name, str):
-            raise DataTypeError(f"names of priors must be strings; got {name!r}.")
+            raise DataTypeError(f"must have strings as names; got {name!r}.", argument="priors")
         if isinstance(prior, HierarchicalGaussian) and prior.observed.groups:
-            raise InputError(f"prior {name!r} is a posterior: it may have seen the very rounds it would be judged on.")
+            raise InputError(f"prior {name!r} is a posterior: it may have seen the very rounds that it would predict.")
         if not isinstance(prior, HierarchicalGaussian | LearnedPrior):
             raise DataTypeError(
-                f"prior {name!r} must be a HierarchicalGaussian, or what learn_prior returned; "
-                f"got {type(prior).__name__}."
+                f"prior {name!r} must be a HierarchicalGaussian or a LearnedPrior; got {type(prior).__name__}."
             )
     return dict(priors)
 
@@ -215,12 +216,14 @@ def _described(prior: Any) -> str:
 
 
 @contextmanager
-def _naming(name: str) -> Generator[None]:
-    """An error of one prior says which."""
+def _errors_name(name: str) -> Generator[None]:
+    """Add the name of the prior to errors raised inside."""
     try:
         yield
     except ManyarmsError as cause:
-        raise type(cause)(f"prior {name!r}: {cause}") from cause
+        problem = f"{cause.argument} {cause.problem}" if cause.argument else cause.problem
+        fields = {"flag_remedy": cause.flag_remedy}
+        raise type(cause)(f"prior {name!r}: {problem}", cause.remedy, **fields) from cause
 
 
 def _counter(report: Callable[[int, int], None], total: int) -> Callable[[], None]:
@@ -229,21 +232,24 @@ def _counter(report: Callable[[int, int], None], total: int) -> Callable[[], Non
 
 
 def _folds(logs: LoggedData, n_folds: int, rng: np.random.Generator | None) -> list[Int[Array, " m"]]:
-    """The rows of each fold: as many rounds in each, or as many groups."""
-    # A fixed shuffle rather than every k-th row: logs often repeat with a period, such as the places on a page.
+    """The rows of each fold: an equal number of rounds, or of groups, in each."""
+    # A fixed shuffle rather than every k-th row: logs often repeat with a period, such as the positions on a page.
     rng = np.random.default_rng(0) if rng is None else as_generator(rng)
     keys = np.arange(len(logs)) if logs.groups is None else np.unique(logs.groups, return_inverse=True)[1]
     n_units = int(keys.max(initial=-1)) + 1
     if n_units < n_folds:
-        what = "rounds" if logs.groups is None else "groups of rounds"
-        raise InputError(f"n_folds={n_folds} needs as many {what} of positive weight; the logs have {n_units}.")
+        units = "rounds" if logs.groups is None else "groups of rounds"
+        raise InputError(
+            f"must be at most the number of {units} of positive weight; got {n_folds}, and the logs have {n_units}.",
+            argument="n_folds",
+        )
     fold = (rng.permutation(n_units) % n_folds)[keys]
     return [np.flatnonzero(fold == i) for i in range(n_folds)]
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A prior that is to be compared; `learned` where something of it is learned anew in every fold."""
+    """A prior to be compared; `learned` is set where it is learned anew in every fold."""
 
     name: str
     prior: HierarchicalGaussian
@@ -253,7 +259,7 @@ class _Candidate:
 
     @property
     def n_learned(self) -> int:
-        """How many numbers are learned, means that are integrated out among them."""
+        """The number of learned quantities, including means that are integrated out."""
         if self.learned is None:
             return 0
         hyper = self.learned.hyper
@@ -267,14 +273,14 @@ class _Candidate:
 
 
 class _Rounds:
-    """The rounds by fold: as sums, read once, for likelihoods that need no more; else as they are."""
+    """The rounds by fold: as sums, collected once, for exact likelihoods; else the rounds themselves."""
 
     def __init__(self, logs: LoggedData, folds: list[Int[Array, " m"]]):
         self.logs, self._folds = logs, folds
         self._sums = dict[str, list[Statistics]]()
 
     def without(self, fold: int | None, candidate: _Candidate) -> LoggedData | Statistics:
-        """All rounds but those of a fold; all of them for None."""
+        """All rounds except those of a fold; None for all rounds."""
         kept = [i for i in range(len(self._folds)) if i != fold]
         likelihood = candidate.likelihood
         if likelihood.treatment != "exact":
@@ -296,18 +302,18 @@ def _candidate(
     learn: bool,
     tick: Callable[[], None],
 ) -> _Candidate:
-    with _naming(name):
+    with _errors_name(name):
         if isinstance(prior, LearnedPrior):
             source = prior.posterior.learned_from
-            # Rounds that came as bare sums cannot be traced: they may well be these.
+            # Rounds that came as bare sums cannot be traced: they may be these.
             elsewhere = bool(source) and not any_shared(source, (rounds.logs.fingerprint,))
             learned = None if elsewhere and not learn else prior
             candidate = _Candidate(name, prior.prior, prior.likelihood, learned, 0.0)
         else:
             candidate = _Candidate(name, prior, likelihood, None, 0.0)
             if learn:
-                found = learn_prior(rounds.without(None, candidate), prior, likelihood)
-                candidate = _Candidate(name, found.prior, found.likelihood, found, 0.0)
+                learned = learn_prior(rounds.without(None, candidate), prior, likelihood)
+                candidate = _Candidate(name, learned.prior, learned.likelihood, learned, 0.0)
         fitted = candidate.fit(rounds.without(None, candidate))
         evidence = _evidence(fitted, rounds.logs)
     tick()
@@ -316,9 +322,9 @@ def _candidate(
 
 def _evidence(fitted: RewardPosterior, logs: LoggedData) -> float | None:
     if fitted.likelihood.treatment == "paper":
-        # That of the pseudo-rewards says nothing of the rewards.
+        # The evidence of pseudo-rewards says nothing about the rewards.
         return None
-    # Sums of transformed rewards do not know the Jacobian of the transform.
+    # Sums of transformed rewards do not include the Jacobian of the transform.
     offset = 0.0 if fitted.evidence_offset else fitted.likelihood.log_jacobian(logs.rewards, logs.weights)
     return fitted.log_evidence + offset
 
@@ -367,5 +373,7 @@ def _number(number: float | None, form: str) -> str:
     return "?" if number is None else f"{number:{form}}"
 
 
-_MAXIMISED = "evidence of a learned prior is at its maximum; for its held-out score it was learned anew"
-_NO_EVIDENCE = 'the treatment "paper" has no evidence; its priors are compared by held-out score alone'
+_MAXIMISED = (
+    "the evidence of a learned prior is at its maximum; for the held-out score it was learned anew in every fold"
+)
+_NO_EVIDENCE = 'treatment "paper" has no evidence, so its priors are compared by held-out score alone'

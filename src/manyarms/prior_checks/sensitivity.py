@@ -1,4 +1,4 @@
-"""How far the value of a policy hangs on the prior: power-scaling, exact in this family for Gaussian rewards."""
+"""Sensitivity of a policy's value to the prior by power-scaling, exact in this family for Gaussian rewards."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from manyarms.inference.condition import condition_on
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.prior_check import MeanShift, Misfit
 from manyarms.posterior.reward_posterior import check_logs
+from manyarms.prior_checks.check_categories import PRIOR_IS_POSTERIOR
 
 _Normal: TypeAlias = tuple[float, float]
 """Mean and standard deviation."""
 
 THRESHOLD = 0.05
-"""From here on a value counts as sensitive (Kallioinen et al.): a doubling moves it by about 1/4 of its std."""
+"""A value counts as sensitive from here on (Kallioinen et al.): doubling moves it by about 1/4 of its std."""
 STEP = 1.01
-"""The power at which slopes are taken, and one over it."""
+"""Slopes are taken between this power and its inverse."""
 REACH = 3.6
-"""How far from the mean, in standard deviations, the distance looks: where 4,000 draws reach on average.
+"""The range of the distance around the mean, in standard deviations: as far as 4,000 draws reach on average.
 
 The paper normalises by an area that grows with the range of the draws, so a distance needs a range.
 """
@@ -39,12 +40,12 @@ The paper normalises by an area that grows with the range of the draws, so a dis
 
 @dataclass(frozen=True)
 class Scaled:
-    """What happens to the value when one component, the prior or the likelihood, is raised to a power.
+    """The effect on the value of raising one component, the prior or the likelihood, to a power.
 
     Attributes:
         sensitivity: The slope of the cumulative Jensen-Shannon distance by log2 of the power, at power one.
-        move: By how many posterior standard deviations the value moves when the component counts double.
-        std_ratio: What that multiplies its standard deviation by.
+        move: The move of the value when the component counts double, in posterior standard deviations.
+        std_ratio: The factor by which that changes the standard deviation of the value.
     """
 
     sensitivity: float
@@ -54,15 +55,15 @@ class Scaled:
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity(Tabular):
-    """What `prior_sensitivity` returns.
+    """The result of `prior_sensitivity`.
 
     Attributes:
         value: The posterior mean of the value, or of the difference to the baseline.
-        std: Its posterior standard deviation, on the contexts given.
-        prior: What raising the prior to a power does.
-        likelihood: What raising the likelihood to a power does.
-        misfit: What `check_prior` says of the logs as a whole under the prior; None when nothing was checked.
-        decided: The prior leaves no doubt about it: no data can move it, and no power of the prior either.
+        std: Its posterior standard deviation, on the given contexts.
+        prior: The effect of raising the prior to a power.
+        likelihood: The effect of raising the likelihood to a power.
+        misfit: The result of `check_prior` for the prior as a whole; None if nothing was checked.
+        decided: True if the prior leaves no doubt about the value: neither data nor a power of the prior can move it.
     """
 
     value: float
@@ -74,11 +75,11 @@ class Sensitivity(Tabular):
 
     @property
     def diagnosis(self) -> str:
-        """In plain words, one of four.
+        """The diagnosis in words, one of four.
 
-        "-": the prior hardly matters. "the prior decides (weak likelihood)": the data are too weak to have a say.
+        "-": the prior hardly matters. "the prior decides (weak likelihood)": the data are too weak to matter.
         "prior-data conflict": sensitive to both, and the logs contradict the prior. "the scale of the prior matters":
-        sensitive to both, and as a whole they do not.
+        sensitive to both, but the logs do not contradict the prior.
         """
         if self.decided:
             return _DECIDES
@@ -89,7 +90,7 @@ class Sensitivity(Tabular):
         return _CONFLICT if self.misfit is not None and self.misfit.contradicts else _SCALE
 
     def records(self) -> list[dict[str, Any]]:
-        """A plain record for each component."""
+        """One plain record per component."""
         return [
             {"component": name, "sensitivity": c.sensitivity, "move": c.move, "std_ratio": c.std_ratio}
             for name, c in (("prior", self.prior), ("likelihood", self.likelihood))
@@ -120,7 +121,7 @@ def prior_sensitivity(
     weights: Any = None,
     logs: LoggedData | None = None,
 ) -> Sensitivity:
-    """How the posterior of V(π) moves when the prior, or the likelihood, counts a little more or less.
+    """Measure how the posterior of V(π) moves when the prior, or the likelihood, counts a little more or less.
 
     Raising the prior to the power α divides Σ and every Σ_a by α; raising the likelihood to α divides σ² by α. Both
     give a posterior of the same family, so nothing is approximated (Kallioinen, Paananen, Bürkner and Vehtari, 2023,
@@ -132,30 +133,30 @@ def prior_sensitivity(
 
     the larger of it and its mirror image, and the sensitivity (D(1.01) + D(1 / 1.01)) / (2 log2 1.01).
 
-    Sensitive to the prior alone: the data are too weak to have a say. Sensitive to both is a conflict in the paper's
-    diagnosis. Not so here: a value adds up many actions, each of which the prior pulls a little towards the others, so
-    that of a greedy policy can be sensitive under the very prior that its rewards were drawn from. It is called a
+    Sensitive to the prior alone means that the data are too weak to matter. Sensitive to both is a conflict in the
+    paper's diagnosis. Not so here: a value sums many actions, and the prior pulls each a little towards the others, so
+    the value of a greedy policy can be sensitive under the very prior that its rewards were drawn from. It is called a
     conflict only when the logs contradict the prior (`check_prior`).
 
-    The policy is held as it is. Costs four solves over seen actions, whatever the number of rounds.
+    The policy is held fixed. Costs four solves over seen actions, whatever the number of rounds.
 
-    Where rewards are not Gaussian the likelihood to the power α is every round with α times its weight, and the
-    posterior is found anew: seven fits, which need the logs. The distance is then that of the normal distributions of
-    the delta method. For log-normal rewards the posteriors are exact, and g stays as it is: only weights are judged.
+    Where rewards are not Gaussian, the likelihood to the power α is every round with α times its weight, and the
+    posterior is fitted anew: seven fits, which need the logs. The distance is then between the normal distributions of
+    the delta method. For log-normal rewards the posteriors are exact, and g stays fixed: only the weights change.
 
     Args:
-        posterior: A fitted posterior. One fitted in steps is judged against its first prior, with all rounds since.
+        posterior: A fitted posterior. One fitted in steps is compared with its first prior, with all rounds since.
         policy: Any policy on the same actions.
         contexts: (n, d), a sample of those the policy will meet.
-        baseline: The policy to compare with; then it is about V(policy) - V(baseline).
-        eligible: Which actions may be chosen where; None for all.
+        baseline: A policy to compare with; the quantity is then V(policy) - V(baseline).
+        eligible: Which actions may be chosen in each context; None for all.
         weights: (n,) how often each context counts; None for once.
-        logs: All rounds of the fit, where rewards are not Gaussian; their logarithms are under `LogNormal`.
+        logs: All rounds of the fit, where neither rewards nor their logarithms are Gaussian.
 
     Raises:
-        InputError: When rewards are not Gaussian and there are no logs, or other logs than those of the fit.
+        InputError: If such a likelihood comes without logs, or with other logs than those of the fit.
     """
-    posterior = as_instance("posterior", posterior, RewardPosterior, "what fit() returned")
+    posterior = as_instance("posterior", posterior, RewardPosterior, "a posterior from fit()")
     if not (posterior.is_linear and posterior.likelihood.treatment == "exact"):
         return _by_refits(posterior, _refit(posterior, logs), policy, baseline, (contexts, eligible, weights))
     mass = posterior.profile(policy, contexts, eligible, weights).masses[0]
@@ -164,11 +165,10 @@ def prior_sensitivity(
         mass = mass.plus(other, -1.0)
     value, std = _moments(posterior.weights, mass)
     if not std > 0:
-        still = Scaled(0.0, 0.0, 1.0)
-        return Sensitivity(value, 0.0, still, still, posterior.check.against_prior, decided=bool(mass.vectors.any()))
+        return Sensitivity(value, 0.0, _STILL, _STILL, posterior.check.against_prior, decided=bool(mass.vectors.any()))
     less, more, half, double = (_moments(_powered(posterior, a), mass) for a in (1 / STEP, STEP, 0.5, 2.0))
-    # Prior to the power α is likelihood to the power 1 / α and then everything to the power α, which leaves the mean
-    # where it is and divides the variance by α: the same four solves serve both.
+    # The prior to the power α is the likelihood to the power 1 / α and then everything to the power α, which leaves
+    # the mean unchanged and divides the variance by α: the same four solves serve both.
     prior = [(mean, spread / a**0.5) for a, (mean, spread) in ((1 / STEP, more), (STEP, less), (2.0, half))]
     likelihood = _scaled(value, std, less, more, double)
     return Sensitivity(value, std, _scaled(value, std, *prior), likelihood, posterior.check.against_prior)
@@ -181,30 +181,29 @@ def _by_refits(
     baseline: Policy | None,
     where: tuple[Any, Any, Any],
 ) -> Sensitivity:
-    """From the values of posteriors under powers of prior and likelihood, whatever the likelihood."""
+    """The sensitivity from values of refitted posteriors under powers of prior and likelihood, for any likelihood."""
     contexts, eligible, weights = where
 
     def moments(prior_power: float, likelihood_power: float) -> _Normal:
-        found = refit(prior_power, likelihood_power)
+        refitted = refit(prior_power, likelihood_power)
         if baseline is None:
-            estimate = found.value(policy, contexts, eligible=eligible, weights=weights)
+            estimate = refitted.value(policy, contexts, eligible=eligible, weights=weights)
         else:
-            estimate = found.difference(policy, baseline, contexts, eligible=eligible, weights=weights)
+            estimate = refitted.difference(policy, baseline, contexts, eligible=eligible, weights=weights)
         assert estimate.posterior_std is not None
         return estimate.value, estimate.posterior_std
 
     value, std = moments(1.0, 1.0)
     against = posterior.check.against_prior
     if not std > 0:
-        still = Scaled(0.0, 0.0, 1.0)
-        return Sensitivity(value, 0.0, still, still, against, decided=baseline is None or value != 0.0)
+        return Sensitivity(value, 0.0, _STILL, _STILL, against, decided=baseline is None or value != 0.0)
     powers = (1 / STEP, STEP, 2.0)
     prior = _scaled(value, std, *(moments(a, 1.0) for a in powers))
     return Sensitivity(value, std, prior, _scaled(value, std, *(moments(1.0, a) for a in powers)), against)
 
 
 def _refit(posterior: RewardPosterior, logs: LoggedData | None) -> Callable[[float, float], RewardPosterior]:
-    """The posterior under a power of the prior and one of the likelihood."""
+    """A function that gives the posterior under a power of the prior and a power of the likelihood."""
     if posterior.likelihood.treatment == "exact":
 
         def solve(prior_power: float, likelihood_power: float) -> RewardPosterior:
@@ -222,33 +221,35 @@ def _refit(posterior: RewardPosterior, logs: LoggedData | None) -> Callable[[flo
             weights=counts * likelihood_power,
         )  # fmt: skip
         # Slopes are differences over a step of one per cent: a fit must be closer than the usual tolerance.
-        found = fit(
+        refitted = fit(
             powered, _narrowed(posterior.prior, prior_power), posterior.likelihood, start=start,
             max_iterations=1000, tolerance=1e-11,
         )  # fmt: skip
-        if not found.converged:
+        if not refitted.converged:
             raise InputError(f"the {kind} posterior under another power of prior or likelihood did not converge.")
-        return found
+        return refitted
 
     start = again(1.0, 1.0)
     return again
 
 
 def _same_rounds(posterior: RewardPosterior, logs: LoggedData | None) -> LoggedData:
-    """The rounds of the fit, or an error that says what is missing."""
+    """The rounds of the fit, checked; an error if they are missing or not those of the fit."""
     if logs is None:
         raise InputError(
             f"under {type(posterior.likelihood).__name__} the posterior must be fitted anew for every power of the "
-            "likelihood, and it keeps no rounds: pass all rounds of the fit as logs=."
+            "likelihood, and it keeps no rounds.",
+            "Pass all rounds of the fit as logs=.",
         )
     if posterior.prior.observed.groups:
-        raise InputError("the prior of this posterior is a posterior itself. Fit all rounds on the first prior.")
+        raise InputError(PRIOR_IS_POSTERIOR, "Fit all rounds on the first prior.")
     logs = check_logs(logs, posterior.prior)
     n_rounds = len(logs) if logs.weights is None else int(np.count_nonzero(logs.weights))
     if n_rounds != posterior.statistics.n_rounds:
         raise InputError(
-            f"the posterior was fitted to {posterior.statistics.n_rounds:,} rounds; logs has {n_rounds:,}. "
-            "Pass all rounds of the fit, and no others."
+            f"has {n_rounds:,} rounds; the posterior was fitted to {posterior.statistics.n_rounds:,}.",
+            "Pass all rounds of the fit, and no others.",
+            argument="logs",
         )
     return logs
 
@@ -271,7 +272,7 @@ def _moments(weights: HierarchicalGaussian, mass: FeatureMass) -> _Normal:
 
 
 def _scaled(value: float, std: float, less: _Normal, more: _Normal, double: _Normal) -> Scaled:
-    """What moves, from mean and standard deviation at the powers 1 / STEP, STEP and 2."""
+    """The effect of a power, from mean and standard deviation at the powers 1 / STEP, STEP and 2."""
     near = [_distance((mean - value) / std, spread / std) for mean, spread in (less, more)]
     return Scaled(float(sum(near) / (2 * np.log2(STEP))), (double[0] - value) / std, double[1] / std)
 
@@ -285,7 +286,7 @@ def _one_sided(shift: float, ratio: float) -> float:
     x, weights = _nodes()
     p, q = ndtr(x), ndtr((x - shift) / ratio)
     # With u = (q - p) / (q + p) the integrand is (p + q) / 2 [(1 + u) log2 (1 + u) + (1 - u) log2 (1 - u)], written
-    # such that no two terms cancel when u is small. At |u| = 1 its limit is finite, its terms are not.
+    # so that no two terms cancel when u is small. At |u| = 1 its limit is finite, its terms are not.
     u = np.clip((q - p) / (q + p), -_BELOW_ONE, _BELOW_ONE)
     both = (p + q) * (np.log1p(-u * u) + 2 * u * np.arctanh(u)) / (2 * np.log(2.0))
     return float(np.sqrt(max(weights @ both, 0.0) / (weights @ (p + q))))
@@ -298,12 +299,13 @@ def _nodes() -> tuple[Float[Array, " q"], Float[Array, " q"]]:
     return REACH * x, REACH * weights
 
 
+_STILL = Scaled(0.0, 0.0, 1.0)
 _BELOW_ONE = 1.0 - 2.0**-53
 _DECIDES = "the prior decides (weak likelihood)"
 _CONFLICT = "prior-data conflict"
 _SCALE = "the scale of the prior matters"
 _ADVICE = {
-    _DECIDES: "the logs say little of this value: log more, or be sure of the prior",
-    _CONFLICT: "see check_prior; learn the prior from the logs with learn_prior",
-    _SCALE: "they do not contradict it: one learned from the logs may stay; see averaged() too",
+    _DECIDES: "the logs say little about this value: log more rounds, or make sure that the prior is right",
+    _CONFLICT: "the logs contradict the prior: learn the prior from the logs",
+    _SCALE: "the logs do not contradict the prior: a learned one may stay; average over learned priors too",
 }

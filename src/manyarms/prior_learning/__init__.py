@@ -1,4 +1,4 @@
-"""Learn a prior from the logs: standard deviations, means and noise by empirical Bayes."""
+"""Learning a prior from the logs: standard deviations, means and noise by empirical Bayes."""
 
 from manyarms.prior_learning.averaged_posterior import AveragedPosterior
 from manyarms.prior_learning.learn_prior import learn_prior

@@ -1,8 +1,9 @@
-"""Standard deviations as numbers on a log scale: how a covariance of the prior is written as a vector, and back.
+"""Forms of a covariance of the prior: how each is written as a vector of learned numbers, and back.
 
-Every form works in the coordinates of the prior it stands for: with Λ = F Fᵀ and ψ = μ + F z, what the data say of it
-is the matrix of excess moments Σ E z zᵀ - I (`inference.evidence_gradient`), and a change of F by dF changes the log
-evidence by the inner product of that matrix with F⁻¹ dF.
+Standard deviations are logarithms in the vector. Every form works in the coordinates of the prior that it stands for:
+with Λ = F Fᵀ and ψ = μ + F z, the data enter through the matrix of excess moments Σ E z zᵀ - I
+(`inference.evidence_gradient`), and a change of F by dF changes the log evidence by the inner product of that matrix
+with F⁻¹ dF.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from scipy.linalg import solve_triangular
 
 from manyarms._base.checks import Array
 
-Form = Literal["scale", "diagonal", "full"]
+FormName = Literal["scale", "diagonal", "full"]
 WIDE = 10.0
 """Standard deviations far above WIDE times the scale of the data are held back by a half-normal prior."""
 
@@ -25,20 +26,21 @@ class CovarianceForm(ABC):
     """A covariance written as a vector.
 
     Attributes:
-        name: What it is the covariance of.
-        size: The length of the vector.
+        name: The group of effects, or "actions".
+        start: The vector of the covariance that learning begins with.
+        scales: 1 for entries that are the logarithm of a scale, 0 for all others.
+        units: The value of each entry when standard deviations equal those that the data suggest; 0 where not a scale.
     """
 
     name: str
-    size: int
+    start: Float[Array, " s"]
+    scales: Float[Array, " s"]
+    units: Float[Array, " s"]
 
-    @abstractmethod
-    def start(self) -> Float[Array, " s"]:
-        """The vector of the covariance that learning begins with."""
-
-    @abstractmethod
-    def scales(self) -> Float[Array, " s"]:
-        """Which entries are logarithms of a scale (1), and which are something else (0)."""
+    @property
+    def size(self) -> int:
+        """The length of the vector."""
+        return len(self.start)
 
     @abstractmethod
     def gradient(self, x: Float[Array, " s"], excess: Float[Array, "b b"]) -> Float[Array, " s"]:
@@ -49,7 +51,7 @@ class CovarianceForm(ABC):
         """Standard deviations, as they are reported."""
 
     def log_std_slope(self, x: Float[Array, " s"]) -> Float[Array, "k s"]:
-        """The derivative of the logarithms of `stds`; zero for one that is zero."""
+        """The derivative of the logarithms of `stds`; zero for a standard deviation of zero."""
         step = 1e-6 * np.eye(len(x))
         stds = self.stds(x)[:, None]
         moved = np.array([self.stds(x + row) - self.stds(x - row) for row in step]).reshape(len(x), len(stds)).T
@@ -58,161 +60,97 @@ class CovarianceForm(ABC):
     def penalty(self, x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
         """A prior on standard deviations that avoids zero, with its derivative: a half-normal one, very wide.
 
-        Flat at zero on the scale of a standard deviation, its density on the log scale vanishes there; the mode is
-        taken on the log scale.
+        It is flat at zero on the scale of a standard deviation, so its density on the log scale vanishes there; the
+        mode is taken on the log scale.
         """
-        scales = self.scales()
-        return float(scales @ x - 0.5 * self.squares(x).sum() / WIDE**2), scales - self.squares_slope(x) / (2 * WIDE**2)
+        squares, slope = self.relative_squares(x)
+        return float(self.scales @ x - 0.5 * squares / WIDE**2), self.scales - slope / (2 * WIDE**2)
 
     @abstractmethod
-    def squares(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
-        """Variances in units of the reference, as the prior on standard deviations looks at them."""
-
-    @abstractmethod
-    def squares_slope(self, x: Float[Array, " s"]) -> Float[Array, " s"]:
-        """The derivative of their sum."""
-
-    @abstractmethod
-    def units(self) -> Float[Array, " s"]:
-        """The logarithm of what an entry of the vector is when a standard deviation is that of the reference."""
+    def relative_squares(self, x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
+        """The sum of variances relative to those that the data suggest, and its derivative."""
 
     @abstractmethod
     def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
-        """F: a matrix, or a number by which a given F is multiplied."""
+        """F: a matrix, or a number by which the given F is multiplied."""
 
     def is_degenerate(self, x: Float[Array, " s"]) -> bool:
-        """Whether a direction has next to no spread, where that is no entry of the vector by itself."""
+        """True if a direction has next to no spread, although no single entry of the vector says so."""
         return False
 
     @abstractmethod
-    def without(self, which: int) -> CovarianceForm | None:
-        """The same spread with one scale at exactly zero, or None where that is not to be written."""
+    def without(self, entry: int) -> CovarianceForm | None:
+        """This form with one scale at exactly zero, or None where that cannot be written."""
 
 
 class ScaledCovariance(CovarianceForm):
-    """Λ = s² Λ₀: one number for all, the shape of Λ₀ kept. A scalar covariance is the simplest case.
+    """Λ = s² Λ₀: one number for all, the shape of Λ₀ kept. If Λ₀ is zero, nothing is learned.
 
     Args:
-        name: What it is the covariance of.
+        name: The group of effects, or "actions".
         stds: Standard deviations of Λ₀.
-        reference: What they could be, judging by the data.
+        reference: The standard deviations that the data suggest.
     """
-
-    size = 1
 
     def __init__(self, name: str, stds: Float[Array, " b"], reference: Float[Array, " b"]):
         self.name = name
-        self.typical = float(np.sqrt(np.mean(stds**2)))
+        self._typical = float(np.sqrt(np.mean(stds**2)))
         self._ratio = float(np.sqrt(np.mean((stds / reference) ** 2)))
-
-    def start(self) -> Float[Array, " s"]:
-        return np.zeros(1)
-
-    def scales(self) -> Float[Array, " s"]:
-        return np.ones(1)
+        free = stds.any()
+        self.start, self.scales = np.zeros(int(free)), np.ones(int(free))
+        self.units = np.array([-np.log(self._ratio)]) if free else np.zeros(0)
 
     def gradient(self, x: Float[Array, " s"], excess: Float[Array, "b b"]) -> Float[Array, " s"]:
-        return np.array([np.trace(excess)])
+        return np.full(len(x), np.trace(excess))
 
     def stds(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
-        return self.typical * np.exp(x)
+        return self._typical * np.exp(x) if len(x) else np.zeros(1)
 
-    def squares(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
-        return self._ratio**2 * np.exp(2 * x)
-
-    def squares_slope(self, x: Float[Array, " s"]) -> Float[Array, " s"]:
-        return 2 * self.squares(x)
-
-    def units(self) -> Float[Array, " s"]:
-        return np.array([-np.log(self._ratio)])
+    def relative_squares(self, x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
+        squares = self._ratio**2 * np.exp(2 * x)
+        return squares.sum(), 2 * squares
 
     def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
-        return float(np.exp(x[0]))
+        return float(np.exp(x[0])) if len(x) else 0.0
 
-    def without(self, which: int) -> CovarianceForm | None:
-        return ZeroCovariance(self.name)
-
-
-class ZeroCovariance(ScaledCovariance):
-    """Λ = 0: what is left of a scale that the data put at zero."""
-
-    size = 0
-
-    def __init__(self, name: str):
-        super().__init__(name, np.zeros(1), np.ones(1))
-
-    def start(self) -> Float[Array, " s"]:
-        return np.zeros(0)
-
-    def scales(self) -> Float[Array, " s"]:
-        return np.zeros(0)
-
-    def gradient(self, x: Float[Array, " s"], excess: Float[Array, "b b"]) -> Float[Array, " s"]:
-        return np.zeros(0)
-
-    def stds(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
-        return np.zeros(1)
-
-    def squares(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
-        return np.zeros(1)
-
-    def squares_slope(self, x: Float[Array, " s"]) -> Float[Array, " s"]:
-        return np.zeros(0)
-
-    def units(self) -> Float[Array, " s"]:
-        return np.zeros(0)
-
-    def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
-        return 0.0
-
-    def without(self, which: int) -> CovarianceForm | None:
-        return None
+    def without(self, entry: int) -> CovarianceForm | None:
+        return ScaledCovariance(self.name, np.zeros(1), np.ones(1))
 
 
 class DiagonalCovariance(CovarianceForm):
     """Λ = diag(τ²): a standard deviation for every coordinate.
 
     Args:
-        name: What it is the covariance of.
+        name: The group of effects, or "actions".
         stds: The standard deviations that learning begins with; those at zero stay there.
-        reference: What they could be, judging by the data.
+        reference: The standard deviations that the data suggest.
     """
 
     def __init__(self, name: str, stds: Float[Array, " b"], reference: Float[Array, " b"]):
         self.name = name
-        self._start, self._reference = stds, reference
+        self._stds, self._reference = stds, reference
         self._free = np.flatnonzero(stds)
-        self.size = len(self._free)
-
-    def start(self) -> Float[Array, " s"]:
-        return np.log(self._start[self._free])
-
-    def scales(self) -> Float[Array, " s"]:
-        return np.ones(self.size)
+        self.start, self.scales = np.log(stds[self._free]), np.ones(len(self._free))
+        self.units = np.log(reference[self._free])
 
     def gradient(self, x: Float[Array, " s"], excess: Float[Array, "b b"]) -> Float[Array, " s"]:
         return np.diagonal(excess)[self._free].copy()
 
     def stds(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
-        out = np.zeros(len(self._start))
+        out = np.zeros(len(self._stds))
         out[self._free] = np.exp(x)
         return out
 
-    def squares(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
-        return np.exp(2 * (x - self.units()))
-
-    def squares_slope(self, x: Float[Array, " s"]) -> Float[Array, " s"]:
-        return 2 * self.squares(x)
-
-    def units(self) -> Float[Array, " s"]:
-        return np.log(self._reference[self._free])
+    def relative_squares(self, x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
+        squares = np.exp(2 * (x - self.units))
+        return squares.sum(), 2 * squares
 
     def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
         return np.diag(self.stds(x))
 
-    def without(self, which: int) -> CovarianceForm | None:
-        kept = self._start.copy()
-        kept[self._free[which]] = 0.0
+    def without(self, entry: int) -> CovarianceForm | None:
+        kept = self._stds.copy()
+        kept[self._free[entry]] = 0.0
         return DiagonalCovariance(self.name, kept, self._reference)
 
 
@@ -220,25 +158,20 @@ class FullCovariance(CovarianceForm):
     """Λ = L Lᵀ with L = diag(e^h) U: the logarithms h of its pivots, and the entries of U below its unit diagonal.
 
     Args:
-        name: What it is the covariance of.
+        name: The group of effects, or "actions".
         lower: L of the covariance that learning begins with.
-        reference: What standard deviations could be, judging by the data.
+        reference: The standard deviations that the data suggest.
     """
 
     def __init__(self, name: str, lower: Float[Array, "b b"], reference: Float[Array, " b"]):
         self.name = name
         self._reference = reference
-        self._b = len(lower)
-        self._below = np.tril_indices(self._b, -1)
+        self._b = b = len(lower)
+        self._below = np.tril_indices(b, -1)
         pivots = np.diagonal(lower)
-        self._start = np.concatenate([np.log(pivots), (lower / pivots[:, None])[self._below]])
-        self.size = len(self._start)
-
-    def start(self) -> Float[Array, " s"]:
-        return self._start
-
-    def scales(self) -> Float[Array, " s"]:
-        return np.repeat([1.0, 0.0], [self._b, self.size - self._b])
+        self.start = np.concatenate([np.log(pivots), (lower / pivots[:, None])[self._below]])
+        self.scales = np.repeat([1.0, 0.0], [b, self.size - b])
+        self.units = np.concatenate([np.log(reference), np.zeros(self.size - b)])
 
     def _lower(self, x: Float[Array, " s"]) -> Float[Array, "b b"]:
         unit = np.eye(self._b)
@@ -250,7 +183,7 @@ class FullCovariance(CovarianceForm):
         return self._chain(L, solve_triangular(L, excess, lower=True, trans=1))
 
     def _chain(self, L: Float[Array, "b b"], by_entry: Float[Array, "b b"]) -> Float[Array, " s"]:
-        """From a derivative by the entries of L to one by the vector."""
+        """The derivative by the vector, from the derivative by the entries of L."""
         # A pivot e^h scales its whole row; an entry of U is scaled by its pivot.
         pivots = np.diagonal(L)
         return np.concatenate([np.sum(np.tril(by_entry) * L, axis=1), (by_entry * pivots[:, None])[self._below]])
@@ -258,24 +191,18 @@ class FullCovariance(CovarianceForm):
     def stds(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
         return np.sqrt(np.sum(self._lower(x) ** 2, axis=1))
 
-    def squares(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
-        return (self.stds(x) / self._reference) ** 2
-
-    def squares_slope(self, x: Float[Array, " s"]) -> Float[Array, " s"]:
+    def relative_squares(self, x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
         L = self._lower(x)
-        return self._chain(L, 2 * L / self._reference[:, None] ** 2)
-
-    def units(self) -> Float[Array, " s"]:
-        return np.concatenate([np.log(self._reference), np.zeros(self.size - self._b)])
+        return ((self.stds(x) / self._reference) ** 2).sum(), self._chain(L, 2 * L / self._reference[:, None] ** 2)
 
     def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
         return self._lower(x)
 
     def is_degenerate(self, x: Float[Array, " s"]) -> bool:
-        # Of the correlations: what is small must not depend on units.
+        # Singular values of the correlations, so that the threshold does not depend on units.
         sizes = np.linalg.svd(self._lower(x) / self.stds(x)[:, None], compute_uv=False)
         return bool(sizes[-1] < 1e-2 * sizes[0])
 
-    def without(self, which: int) -> CovarianceForm | None:
-        # A direction without any spread has no pivot to take the logarithm of; it stays as small as it was found.
+    def without(self, entry: int) -> CovarianceForm | None:
+        # A direction without any spread has no pivot to take the logarithm of; it stays as small as it was learned.
         return None

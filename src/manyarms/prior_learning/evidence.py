@@ -29,16 +29,16 @@ from manyarms.prior_learning.hyperparameters import Hyperparameters, Scale
 
 @dataclass(frozen=True, eq=False)
 class RoundSummary(Saved):
-    """Of the rounds whose weight w is not zero.
+    """Sums over the rounds whose weight w is not zero, which learning needs before it begins.
 
     Attributes:
         total_weight: Σ w.
-        actions: Those that were logged, ascending.
-        often: In how many rounds each of them was.
+        actions: The logged actions, ascending.
+        often: In how many rounds each of these was logged.
         feature_squares: Σ w φ², column by column.
         reward_squares: Σ w r².
-        smallest: Reward; infinite when there are no rounds.
-        largest: The same.
+        smallest: The smallest reward; infinite when there are no rounds.
+        largest: The largest reward; minus infinity when there are no rounds.
         counted: Sufficient statistics, for a likelihood that has them.
     """
 
@@ -54,16 +54,16 @@ class RoundSummary(Saved):
 
     @property
     def n_rounds(self) -> int:
-        """How many."""
+        """The number of rounds."""
         return int(self.often.sum())
 
 
 @dataclass(frozen=True)
 class SummariseRounds(Task[RoundSummary]):
-    """One look at all rounds, whose rewards are checked on the way.
+    """Summarise all rounds in one pass, which also checks their rewards.
 
     Attributes:
-        likelihood: Of the rewards.
+        likelihood: The likelihood of the rewards.
         n_actions: K.
         dim: d.
     """
@@ -104,14 +104,14 @@ class _SummaryTally(Tally[RoundSummary]):
         self._weight += float(counts.sum())
         self._between(float(rounds.rewards.min()), float(rounds.rewards.max()))
 
-    def merge(self, found: RoundSummary) -> None:
-        if self._count is not None and found.counted is not None:
-            self._count.merge(found.counted)
-        self._often[found.actions] += found.often
-        self._squares += found.feature_squares
-        self._rewards += found.reward_squares
-        self._weight += found.total_weight
-        self._between(found.smallest, found.largest)
+    def merge(self, answer: RoundSummary) -> None:
+        if self._count is not None and answer.counted is not None:
+            self._count.merge(answer.counted)
+        self._often[answer.actions] += answer.often
+        self._squares += answer.feature_squares
+        self._rewards += answer.reward_squares
+        self._weight += answer.total_weight
+        self._between(answer.smallest, answer.largest)
 
     def answer(self) -> RoundSummary:
         seen = np.flatnonzero(self._often)
@@ -128,18 +128,18 @@ class Evidence(ABC):
     """log p(rewards | η), plus the log of the boundary-avoiding prior when it is on.
 
     Attributes:
-        surveyed: What is known of the rounds; None where there are only statistics.
-        seen: The actions that were logged.
-        total_weight: How many rounds there are.
-        residual_degrees: How many rounds there are beyond what the weights of seen actions could explain.
+        summary: The summary of the rounds; None where there are only statistics.
+        seen: The logged actions.
+        total_weight: The number of rounds, by their weights.
+        residual_degrees: The number of rounds beyond those that the weights of seen actions could explain.
         feature_sizes: Root of the sum of squares of each context column.
         scale: The size of rewards and of weights that would explain them.
-        step: How far apart gradients are taken for second derivatives.
-        negligible: An improvement of the objective that is none.
-        evaluations: How often it was evaluated.
+        step: The step of the differences of gradients for second derivatives.
+        negligible: The largest improvement of the objective that counts as none.
+        evaluations: The number of evaluations so far.
     """
 
-    surveyed: RoundSummary | None
+    summary: RoundSummary | None
     seen: Int[Array, " m"]
     total_weight: float
     residual_degrees: float
@@ -167,28 +167,28 @@ class Evidence(ABC):
 
 
 class ExactEvidence(Evidence):
-    """Of Gaussian rewards, from statistics alone.
+    """The evidence of Gaussian rewards, from statistics alone.
 
-    One evaluation conditions on all seen actions and takes their expected moments: O(m d³) for m of them and what the
-    latent solve costs, whatever the number of rounds.
+    One evaluation conditions on all seen actions and computes the gradient: O(m d³) for m seen actions plus the cost of
+    the latent solve, whatever the number of rounds.
 
     Args:
-        logs: Rounds, gone through once, or their statistics.
-        likelihood: Whose noise is learned.
+        logs: The rounds, read once, or their statistics.
+        likelihood: The likelihood whose noise is learned.
         n_actions: K of the prior.
-        engine: Where rounds that are not in memory are gone through.
+        engine: The engine that reads rounds that are not in memory.
     """
 
     step, negligible = 1e-4, 1e-8
 
     def __init__(self, logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL):
-        self._logs, self._likelihood, self.surveyed = logs, likelihood, None
+        self._logs, self._likelihood, self.summary = logs, likelihood, None
         if isinstance(logs, Statistics):
             statistics = logs
         else:
-            self.surveyed = engine.total(logs, SummariseRounds(likelihood, n_actions, logs.dim))
-            assert self.surveyed.counted is not None
-            statistics = self.surveyed.counted.statistics
+            self.summary = engine.total(logs, SummariseRounds(likelihood, n_actions, logs.dim))
+            assert self.summary.counted is not None
+            statistics = self.summary.counted.statistics
         self.observed: ObservedRows = observe(statistics, 1.0)
         self.total_weight = statistics.total_weight
         self.seen = self.observed.actions
@@ -204,23 +204,23 @@ class ExactEvidence(Evidence):
     ) -> tuple[float, Float[Array, " s"]]:
         self.evaluations += 1
         prior, noise_std = hyper.build(eta)
-        moments = evidence_gradient(prior, self._in_units_of(noise_std), hyper.groups)
-        slope = hyper.gradient(eta, moments, moments.residual_sq - self.total_weight)
-        return _with_penalty(hyper, eta, moments.log_evidence, slope, avoid_boundary)
+        by_part = evidence_gradient(prior, self._in_units_of(noise_std), hyper.groups)
+        slope = hyper.gradient(eta, by_part, by_part.residual_sq - self.total_weight)
+        return _with_penalty(hyper, eta, by_part.log_evidence, slope, avoid_boundary)
 
     def posterior(
         self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
     ) -> tuple[float, HierarchicalGaussian]:
         prior, noise_std = hyper.build(eta)
-        found = condition_on(prior, self._in_units_of(noise_std))
-        return found.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), found
+        weights = condition_on(prior, self._in_units_of(noise_std))
+        return weights.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), weights
 
     def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
         likelihood = self._likelihood.with_dispersion(dispersion)
         if isinstance(self._logs, Statistics):
             return fit(self._logs, prior, likelihood)
-        assert self.surveyed is not None and self.surveyed.counted is not None
-        return posterior_of(fit_statistics(prior, self.surveyed.counted, likelihood), self._logs, prior, likelihood)
+        assert self.summary is not None and self.summary.counted is not None
+        return posterior_of(fit_statistics(prior, self.summary.counted, likelihood), self._logs, prior, likelihood)
 
     def _in_units_of(self, noise_std: float | None) -> ObservedRows:
         assert noise_std is not None
@@ -231,33 +231,33 @@ class ExactEvidence(Evidence):
 class ApproximateEvidence(Evidence):
     """The evidence lower bound, or Laplace's evidence, of rewards that are not Gaussian.
 
-    An evaluation runs the loop to its end, starting from the sites of the last: of rounds that are not in memory each
-    step is a pass. At the end of a variational loop the derivative of the bound by η is that of the prior's part alone,
-    so the moments of the exact case serve here too; Laplace's evidence has no such property, and its derivative is
-    taken by differences.
+    An evaluation runs the variational loop to its end, starting from the sites of the last evaluation. If rounds are
+    not in memory, each step is a pass. At the end of the loop the derivative of the bound by η is that of the prior's
+    part alone, so the gradient of the exact case serves here too. Laplace's evidence has no such property, and its
+    derivative is taken by differences.
 
     Args:
-        logs: Rounds, in memory or not.
-        likelihood: Whose dispersion is learned, where it has one.
+        logs: The rounds, in memory or not.
+        likelihood: The likelihood whose dispersion is learned, where it has one.
         n_actions: K of the prior.
-        engine: Where rounds that are not in memory are gone through.
+        engine: The engine that reads rounds that are not in memory.
     """
 
     step, negligible = 2e-2, 1e-5
 
     def __init__(self, logs: Logs, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL):
         if likelihood.treatment == "paper":
-            raise InputError('treatment "paper" has no evidence to learn a prior by; use "variational".')
+            raise InputError('treatment "paper" has no evidence to learn a prior from.', 'Use treatment "variational".')
         self._likelihood, self._engine = likelihood, engine
         self._logs = logs.counted() if isinstance(logs, LoggedData) else logs
         self._start: Site | Statistics | None = None
-        self.surveyed = seen = engine.total(logs, SummariseRounds(likelihood, n_actions, logs.dim))
-        self.total_weight, self.seen = seen.total_weight, seen.actions
-        self.residual_degrees = self.total_weight - float(np.minimum(seen.often, logs.dim).sum())
-        self.feature_sizes = np.sqrt(seen.feature_squares)
-        # A predictor of a few units covers all that a probability or a rate can be.
-        size = seen.reward_squares if likelihood.is_linear else _PREDICTOR**2 * self.total_weight
-        self.scale = _scale(size, seen.feature_squares, self.total_weight)
+        self.summary = summary = engine.total(logs, SummariseRounds(likelihood, n_actions, logs.dim))
+        self.total_weight, self.seen = summary.total_weight, summary.actions
+        self.residual_degrees = self.total_weight - float(np.minimum(summary.often, logs.dim).sum())
+        self.feature_sizes = np.sqrt(summary.feature_squares)
+        # A predictor of a few units covers the whole range of a probability or a rate.
+        size = summary.reward_squares if likelihood.is_linear else _PREDICTOR**2 * self.total_weight
+        self.scale = _scale(size, summary.feature_squares, self.total_weight)
 
     def at(
         self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
@@ -265,16 +265,16 @@ class ApproximateEvidence(Evidence):
         self.evaluations += 1
         if self._likelihood.treatment == "laplace":
             return self._by_differences(hyper, eta, avoid_boundary)
-        prior, found = self._solve(hyper, eta)
-        moments = evidence_gradient(prior, observe(found.statistics, 1.0), hyper.groups)
-        slope = hyper.gradient(eta, moments, found.dispersion_slope)
-        return _with_penalty(hyper, eta, found.log_evidence, slope, avoid_boundary)
+        prior, result = self._solve(hyper, eta)
+        by_part = evidence_gradient(prior, observe(result.statistics, 1.0), hyper.groups)
+        slope = hyper.gradient(eta, by_part, result.dispersion_slope)
+        return _with_penalty(hyper, eta, result.log_evidence, slope, avoid_boundary)
 
     def posterior(
         self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
     ) -> tuple[float, HierarchicalGaussian]:
-        _, found = self._solve(hyper, eta)
-        return found.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), found.weights
+        _, result = self._solve(hyper, eta)
+        return result.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), result.weights
 
     def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
         return fit(self._logs, prior, self._likelihood.with_dispersion(dispersion), engine=self._engine)
@@ -282,9 +282,9 @@ class ApproximateEvidence(Evidence):
     def _solve(self, hyper: Hyperparameters, eta: Float[Array, " s"]) -> tuple[HierarchicalGaussian, Approximation]:
         prior, dispersion = hyper.build(eta)
         likelihood = self._likelihood.with_dispersion(dispersion)
-        found = approximate(prior, self._logs, likelihood, engine=self._engine, start=self._start, tolerance=1e-9)
-        self._start = found.statistics if found.sites is None else found.sites
-        return prior, found
+        result = approximate(prior, self._logs, likelihood, engine=self._engine, start=self._start, tolerance=1e-9)
+        self._start = result.statistics if result.sites is None else result.sites
+        return prior, result
 
     def _by_differences(
         self, hyper: Hyperparameters, eta: Float[Array, " s"], avoid_boundary: bool
@@ -302,7 +302,9 @@ def evidence_of(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int,
     if likelihood.treatment == "exact":
         return ExactEvidence(logs, likelihood, n_actions, engine)
     if isinstance(logs, Statistics):
-        raise InputError(f"{type(likelihood).__name__} needs the rounds themselves: pass LoggedData, not Statistics.")
+        raise InputError(
+            f"must be rounds under {type(likelihood).__name__}; got Statistics.", "Pass LoggedData.", argument="logs"
+        )
     return ApproximateEvidence(logs, likelihood, n_actions, engine)
 
 
@@ -318,11 +320,11 @@ def _with_penalty(
 def _scale(reward_squares: float, feature_squares: Float[Array, " d"], total_weight: float) -> Scale:
     if not total_weight > 0 or not feature_squares.any():
         return Scale(0.0, np.ones(len(feature_squares)))
-    # A column of zeros, or of what rounding made of them, says nothing of its size: it gets that of the others.
+    # A column of zeros, up to rounding, has no size of its own: it gets that of the largest.
     used = np.where(feature_squares > NOTHING**2 * feature_squares.max(), feature_squares, feature_squares.max())
     return Scale(float(np.sqrt(reward_squares / total_weight)), np.sqrt(reward_squares / used))
 
 
 _PREDICTOR = 3.0
 NOTHING = 1e-14
-"""A column smaller than this, beside the largest, is a column of zeros."""
+"""A column smaller than this, relative to the largest, counts as a column of zeros."""

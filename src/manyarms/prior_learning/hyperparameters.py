@@ -1,16 +1,16 @@
-"""What can be learned of a prior, as one vector: noise, spreads of actions and effects, means."""
+"""The hyper-parameters of a prior as one vector η: noise, covariances of actions and effects, means."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array
+from manyarms._base.checks import Array, check_choice
 from manyarms.core.action_covariance import ActionCovariance
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.latent_covariance import BlockFactor
@@ -22,7 +22,7 @@ from manyarms.prior_learning.covariance_form import (
     WIDE,
     CovarianceForm,
     DiagonalCovariance,
-    Form,
+    FormName,
     FullCovariance,
     ScaledCovariance,
 )
@@ -34,13 +34,13 @@ from manyarms.prior_learning.shared_mean import (
     with_mean_effects,
 )
 
-Choice = Form | Literal["fixed"]
+Choice = FormName | Literal["fixed"]
 Means = Literal["integrated", "maximised", "fixed"]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """The size of what is to be learned, from the data alone: so that no default depends on units."""
+    """The size of rewards and weights, from the data alone, so that no default depends on units."""
 
     reward: float
     """Root mean square reward."""
@@ -49,15 +49,15 @@ class Scale:
 
 
 class Hyperparameters:
-    """The vector η, and the prior and noise that belong to a value of it.
+    """The vector η, and the prior and noise at each value of it.
 
     Attributes:
-        groups: Parts of ψ by which moments are taken.
-        spreads: Of the actions first, then of each group.
-        means: Those that are learned.
-        integrated: Whether means are effects that are integrated out, rather than part of η.
-        maximised: Means that are part of η, with their places in it and what one stands for.
-        notes: What is not learned, and why.
+        groups: The groups of effects in ψ, each with a covariance of its own.
+        forms: How the covariance of the actions, then of each group, is learned; None where it is fixed.
+        means: The means that are learned.
+        integrated: True if means are effects that are integrated out, rather than part of η.
+        maximised: Means that are part of η, each with its place in η and its unit.
+        notes: The parts that are not learned, each with the reason.
     """
 
     def __init__(
@@ -72,8 +72,7 @@ class Hyperparameters:
         means: Means,
         learn_noise: bool,
     ):
-        if means not in ("integrated", "maximised", "fixed"):
-            raise InputError(f'means must be "integrated", "maximised" or "fixed"; got {means!r}.')
+        check_choice("means", means, ("integrated", "maximised", "fixed"))
         self._given, self._noise_std, self._scale = prior, noise_std, scale
         self.learn_noise = learn_noise and noise_std is not None
         self.groups, self._roots, notes = _independent_groups(prior)
@@ -82,16 +81,16 @@ class Hyperparameters:
         self.integrated = means == "integrated" and can_have_mean_effects(prior)
         self._prior = prior
         if self.integrated:
-            # Means as effects of their own, after those given.
+            # Means are effects of their own, after the given ones.
             wide = WIDE * scale.weight
             self._prior = with_mean_effects(prior, self.means, wide)
             self.groups += self._prior.effects[len(prior.effects) :]
             self._roots += [np.diag(wide)[None]] * len(self.means)
         unseen = _unseen_groups(prior, self.groups[: self._n_given], seen)
-        self.spreads: tuple[CovarianceForm | None, ...] = (
-            _action_spread(prior.action_covariance, action_cov, scale.weight, notes),
+        self.forms: tuple[CovarianceForm | None, ...] = (
+            _action_form(prior.action_covariance, action_cov, scale.weight, notes),
             *(
-                _effect_spread(group, root, self._choice(effect_cov, group, unseen, notes), scale.weight, notes)
+                _effect_form(group, root, self._choice(effect_cov, group, unseen, notes), scale.weight, notes)
                 for group, root in zip(self.groups[: self._n_given], self._roots, strict=False)
             ),
             *(None for _ in self.groups[self._n_given :]),
@@ -104,79 +103,79 @@ class Hyperparameters:
     ) -> Choice:
         chosen = _chosen(effect_cov, group, self.groups[: self._n_given])
         if chosen != "fixed" and group.name in unseen:
-            notes.append(f"{group.name}: no logged action has such an effect; its spread stays as given")
+            notes.append(f"{group.name}: no logged action has such an effect; its standard deviation stays as given")
             return "fixed"
         return chosen
 
     def _measure(self) -> None:
         d = self._prior.dim
         maximised = () if self.integrated else self.means
-        sizes = [int(self.learn_noise), *(s.size if s else 0 for s in self.spreads), *(d for _ in maximised)]
+        sizes = [int(self.learn_noise), *(form.size if form else 0 for form in self.forms), *(d for _ in maximised)]
         edges = np.cumsum([0, *sizes])
         self.size = int(edges[-1])
         self._parts = [slice(int(low), int(high)) for low, high in pairwise(edges)]
         self.maximised = tuple(
             (mean, part, self._scale.weight / np.sqrt(mean.count))
-            for mean, part in zip(maximised, self._parts[1 + len(self.spreads) :], strict=True)
+            for mean, part in zip(maximised, self._parts[1 + len(self.forms) :], strict=True)
         )
 
     @property
-    def spread_parts(self) -> list[slice]:
-        """The place of each spread in η."""
-        return self._parts[1 : 1 + len(self.spreads)]
+    def form_parts(self) -> list[slice]:
+        """The place of each form in η."""
+        return self._parts[1 : 1 + len(self.forms)]
+
+    @property
+    def free_forms(self) -> list[tuple[CovarianceForm, slice]]:
+        """The covariances that are learned, each with its place in η."""
+        return [(form, part) for form, part in zip(self.forms, self.form_parts, strict=True) if form is not None]
 
     def start(self) -> Float[Array, " s"]:
         """η of the prior as it was given."""
         out = np.zeros(self.size)
         if self.learn_noise and self._noise_std is not None:
             out[0] = np.log(self._noise_std)
-        for spread, part in zip(self.spreads, self.spread_parts, strict=True):
-            if spread is not None:
-                out[part] = spread.start()
+        for form, part in self.free_forms:
+            out[part] = form.start
         return out
 
     def log_scales(self) -> Float[Array, " s"]:
-        """Which entries of η are logarithms of a standard deviation (1) and which are not (0)."""
+        """1 for entries of η that are logarithms of a standard deviation, 0 for all others."""
         out = np.zeros(self.size)
         out[: int(self.learn_noise)] = 1.0
-        for spread, part in zip(self.spreads, self.spread_parts, strict=True):
-            if spread is not None:
-                out[part] = spread.scales()
+        for form, part in self.free_forms:
+            out[part] = form.scales
         return out
 
-    def bounds(self) -> list[tuple[float | None, float | None]]:
-        """Where η may be: standard deviations within twelve orders of magnitude around the scale of the data."""
-        out: list[tuple[float | None, float | None]] = [(None, None)] * self.size
+    def bounds(self) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
+        """Lower and upper bounds of η: standard deviations within six orders of magnitude of the scale of the data."""
+        low, high = np.full(self.size, -np.inf), np.full(self.size, np.inf)
         if self.learn_noise:
-            out[0] = (np.log(1e-6 * self._scale.reward), np.log(1e3 * self._scale.reward))
-        for spread, part in zip(self.spreads, self.spread_parts, strict=True):
-            if spread is None:
-                continue
-            for i, is_scale, unit in zip(range(part.start, part.stop), spread.scales(), spread.units(), strict=True):
-                if is_scale:
-                    out[i] = (float(unit) - _DECADES, float(unit) + _DECADES)
-        return out
+            low[0], high[0] = np.log(1e-6 * self._scale.reward), np.log(1e3 * self._scale.reward)
+        for form, part in self.free_forms:
+            low[part] = np.where(form.scales > 0, form.units - _DECADES, -np.inf)
+            high[part] = np.where(form.scales > 0, form.units + _DECADES, np.inf)
+        return low, high
 
     def build(self, eta: Float[Array, " s"]) -> tuple[HierarchicalGaussian, float | None]:
-        """The prior and the noise at η; means that are integrated out are effects of it."""
+        """The prior and the noise at η; means that are integrated out are effects of this prior."""
         prior, noise_std = self._prior, float(np.exp(eta[0])) if self.learn_noise else self._noise_std
         latent_mean, offset = prior.latent_mean.copy(), prior.offset
         for mean, part, unit in self.maximised:
             offset = _shift(mean, unit * eta[part], latent_mean, offset)
-        action = _action_covariance(prior.action_covariance, self.spreads[0], eta[self.spread_parts[0]])
+        action = _action_covariance(prior.action_covariance, self.forms[0], eta[self.form_parts[0]])
         factor = self._factor(eta, len(self.groups))
         return prior.with_parts(latent_mean, factor, action, offset), noise_std
 
     def _factor(self, eta: Float[Array, " s"], n_groups: int) -> BlockFactor:
-        """The factor of the covariance of ψ, of the first so many groups."""
+        """The factor of the covariance of ψ, for the first `n_groups` groups."""
         factor = BlockFactor(np.zeros((1, 0, 0)))
-        for number, (spread, part) in enumerate(zip(self.spreads[1:], self.spread_parts[1:], strict=True)):
+        for number, (form, part) in enumerate(zip(self.forms[1:], self.form_parts[1:], strict=True)):
             if number < n_groups:
-                factor = factor.beside(BlockFactor(_scaled_root(self._roots[number], spread, eta[part])))
+                factor = factor.beside(BlockFactor(_scaled_root(self._roots[number], form, eta[part])))
         return factor
 
     def plugged(self, eta: Float[Array, " s"], posterior: HierarchicalGaussian) -> HierarchicalGaussian:
-        """The prior at η in the structure given, with integrated means at what the posterior expects of them."""
+        """The prior at η in the given structure, with integrated means at their posterior expectation."""
         built, _ = self.build(eta)
         if not self.integrated:
             return built
@@ -189,19 +188,19 @@ class Hyperparameters:
         factor = self._factor(eta, self._n_given)
         return self._given.with_parts(latent_mean, factor, built.action_covariance, offset)
 
-    def gradient(self, eta: Float[Array, " s"], moments: EvidenceGradient, by_noise: float) -> Float[Array, " s"]:
-        """The derivative of the log evidence, given that by the logarithm of the noise."""
+    def gradient(self, eta: Float[Array, " s"], by_part: EvidenceGradient, by_noise: float) -> Float[Array, " s"]:
+        """The derivative of the log evidence by η, given that by the logarithm of the noise."""
         out = np.zeros(self.size)
         if self.learn_noise:
             out[0] = by_noise
-        excesses = (moments.action_excess, *moments.effect_excess)
-        for spread, part, excess in zip(self.spreads, self.spread_parts, excesses, strict=True):
-            if spread is not None:
-                out[part] = spread.gradient(eta[part], excess)
+        excesses = (by_part.action_excess, *by_part.effect_excess)
+        for form, part, excess in zip(self.forms, self.form_parts, excesses, strict=True):
+            if form is not None:
+                out[part] = form.gradient(eta[part], excess)
         for mean, part, unit in self.maximised:
-            pull = moments.offset_pull
+            pull = by_part.offset_pull
             if mean.coordinates is not None:
-                pull = moments.latent_pull[mean.coordinates].reshape(mean.count, -1).sum(axis=0)
+                pull = by_part.latent_pull[mean.coordinates].reshape(mean.count, -1).sum(axis=0)
             out[part] = unit * pull
         return out
 
@@ -211,23 +210,22 @@ class Hyperparameters:
         if self.learn_noise:
             wide = WIDE * self._scale.reward
             total, slope[0] = eta[0] - 0.5 * np.exp(2 * eta[0]) / wide**2, 1.0 - np.exp(2 * eta[0]) / wide**2
-        for spread, part in zip(self.spreads, self.spread_parts, strict=True):
-            if spread is not None:
-                value, slope[part] = spread.penalty(eta[part])
-                total += value
+        for form, part in self.free_forms:
+            value, slope[part] = form.penalty(eta[part])
+            total += value
         return total, slope
 
     def without(self, place: int) -> tuple[Hyperparameters, Array] | None:
-        """The same with one standard deviation at zero, and which entries of η remain; None when it cannot be."""
-        for number, (spread, part) in enumerate(zip(self.spreads, self.spread_parts, strict=True)):
-            if spread is None or not part.start <= place < part.stop:
+        """Hyper-parameters with one standard deviation at zero, and the entries of η that remain, or None."""
+        for number, (form, part) in enumerate(zip(self.forms, self.form_parts, strict=True)):
+            if form is None or not part.start <= place < part.stop:
                 continue
-            reduced = spread.without(place - part.start)
+            reduced = form.without(place - part.start)
             if reduced is None:
                 return None
             out = object.__new__(Hyperparameters)
             out.__dict__.update(self.__dict__)
-            out.spreads = (*self.spreads[:number], reduced, *self.spreads[number + 1 :])
+            out.forms = (*self.forms[:number], reduced, *self.forms[number + 1 :])
             out._measure()
             return out, np.delete(np.arange(self.size), place)
         return None
@@ -236,7 +234,7 @@ class Hyperparameters:
 def _shift(
     mean: SharedMean, shift: Float[Array, " d"], latent_mean: Float[Array, " p"], offset: Float[Array, "*K d"] | None
 ) -> Float[Array, "*K d"] | None:
-    """Move a mean: in place where it is one of effects; the offset is returned."""
+    """Move a mean: in place for the mean of a group of effects; the offset is returned."""
     if mean.coordinates is None:
         return shift if offset is None else offset + shift
     latent_mean[mean.coordinates].reshape(mean.count, -1)[...] += shift
@@ -244,7 +242,7 @@ def _shift(
 
 
 def _independent_groups(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup, ...], list[Array], list[str]]:
-    """The groups of effects with a root of the covariance of each effect; all of ψ as one when they are correlated."""
+    """The groups of effects with a root of the covariance of each effect; all of ψ as one group if they correlate."""
     factor, groups = prior.prior_factor, prior.effects
     if factor.dim == 0:
         return (), [], []
@@ -259,7 +257,7 @@ def _independent_groups(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup,
 
 
 def _groups_of_dense(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup, ...], list[Array], list[str]]:
-    """The same from one full matrix, when it is block diagonal by effect after all."""
+    """Groups and roots from one full matrix, if it is block diagonal by effect after all."""
     cov = prior.prior_factor.covariance()
     rest, roots = cov.copy(), list[Array]()
     for group, where in group_slices(prior.effects):
@@ -290,82 +288,80 @@ def _chosen(choice: Choice | Mapping[str, Choice], group: EffectGroup, groups: t
     if isinstance(choice, str):
         return choice
     if not isinstance(choice, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InputError(f"effect_cov must be a word or a mapping from groups to words; got {type(choice).__name__}.")
+        raise InputError(
+            f"must be a word or a mapping from groups to words; got {type(choice).__name__}.", argument="effect_cov"
+        )
     known = [other.name for other in groups]
     for name in choice:
         if name not in known:
             raise InputError(
-                f"effect_cov names {name!r}; this prior has {', '.join(map(repr, known)) or 'no effects'}."
+                f"names {name!r}; this prior has {', '.join(map(repr, known)) or 'no effects'}.", argument="effect_cov"
             )
     return choice.get(group.name, "scale")
 
 
-def _effect_spread(
+def _effect_form(
     group: EffectGroup, root: Float[Array, "J b b"], choice: Choice, weight: Float[Array, " d"], notes: list[str]
 ) -> CovarianceForm | None:
-    _check(choice, "effect_cov")
+    check_choice("effect_cov", choice, _CHOICES)
     if choice == "fixed":
         return None
     if not root.any():
         notes.append(f"{group.name}: a standard deviation of exactly 0 stays 0")
         return None
     if choice != "scale" and (group.count == 1 or not (root == root[0]).all()):
-        why = "is one draw" if group.count == 1 else "have covariances of their own"
-        notes.append(f"{group.name}: its effects {why}, so only a common scale is learned")
+        why = "there is only one effect" if group.count == 1 else "its effects have covariances of their own"
+        notes.append(f"{group.name}: {why}, so only a common scale is learned")
         choice = "scale"
-    return _spread(group.name, root if choice == "scale" else root[:1], choice, weight)
+    return _form(group.name, root if choice == "scale" else root[:1], choice, weight)
 
 
-def _action_spread(
+def _action_form(
     cov: ActionCovariance, choice: Choice, weight: Float[Array, " d"], notes: list[str]
 ) -> CovarianceForm | None:
-    _check(choice, "action_cov")
+    check_choice("action_cov", choice, _CHOICES)
     if choice == "fixed":
         return None
     if cov.each is not None:
         if choice != "scale":
-            notes.append("actions: they have covariances of their own, so only a common scale is learned")
+            notes.append("actions: each has its own covariance, so only a common scale is learned")
         stds = np.sqrt(np.einsum("kdd->d", cov.each) / len(cov.each))
         return ScaledCovariance("actions", stds, weight) if stds.any() else None
     root = psd_root(cov.blocks(np.zeros(1, dtype=np.int64))[0])
     if not root.any():
         notes.append("actions: a standard deviation of exactly 0 stays 0")
         return None
-    return _spread("actions", root[None], choice, weight)
+    return _form("actions", root[None], choice, weight)
 
 
-def _spread(name: str, roots: Float[Array, "J b b"], form: Form, weight: Float[Array, " d"]) -> CovarianceForm:
+def _form(name: str, roots: Float[Array, "J b b"], choice: FormName, weight: Float[Array, " d"]) -> CovarianceForm:
     stds = np.sqrt(np.mean(np.sum(roots**2, axis=2), axis=0))
-    # What does not live in the space of θ has units of its own; all that is known of them is the start.
+    # Effects outside the space of θ have units of their own; the start is all that is known of these units.
     reference = weight if len(stds) == len(weight) else np.where(stds > 0, stds, stds.max())
-    if form == "scale":
+    if choice == "scale":
         return ScaledCovariance(name, stds, reference)
-    if form == "diagonal":
+    if choice == "diagonal":
         return DiagonalCovariance(name, stds, reference)
-    # A singular start is lifted a little: a pivot at zero could never leave it.
+    # A singular start is lifted a little, as a pivot at zero could never leave it.
     lifted = np.where(stds > 0, stds, reference) ** 2
     return FullCovariance(name, np.linalg.cholesky(roots[0] @ roots[0].T + np.diag(1e-6 * lifted)), reference)
 
 
 def _scaled_root(
-    root: Float[Array, "J b b"], spread: CovarianceForm | None, x: Float[Array, " s"]
+    root: Float[Array, "J b b"], form: CovarianceForm | None, x: Float[Array, " s"]
 ) -> Float[Array, "J b b"]:
-    if spread is None:
+    if form is None:
         return root
-    new = spread.root(x)
+    new = form.root(x)
     return np.broadcast_to(new, root.shape) if isinstance(new, np.ndarray) else new * root
 
 
-def _action_covariance(cov: ActionCovariance, spread: CovarianceForm | None, x: Float[Array, " s"]) -> ActionCovariance:
-    if spread is None:
+def _action_covariance(cov: ActionCovariance, form: CovarianceForm | None, x: Float[Array, " s"]) -> ActionCovariance:
+    if form is None:
         return cov
-    new = spread.root(x)
+    new = form.root(x)
     return cov.scaled(new**2) if not isinstance(new, np.ndarray) else ActionCovariance.from_root(new)
 
 
-def _check(choice: Any, name: str) -> None:
-    if not isinstance(choice, str) or choice not in ("scale", "diagonal", "full", "fixed"):
-        raise InputError(f'{name} must be "scale", "diagonal", "full" or "fixed"; got {choice!r}.')
-
-
+_CHOICES = ("scale", "diagonal", "full", "fixed")
 _DECADES = 6 * float(np.log(10.0))

@@ -1,4 +1,4 @@
-"""What `learn_prior` returns: the prior found, how well it is known, and the posterior under it."""
+"""The result of `learn_prior`: the prior, how well it is known, and the posterior under it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,18 @@ from manyarms.likelihoods import Likelihood
 from manyarms.model_file.save import SavedModel
 from manyarms.posterior import RewardPosterior
 from manyarms.prior_learning.averaged_posterior import AveragedPosterior, average
-from manyarms.prior_learning.evidence import Evidence
+from manyarms.prior_learning.evidence import NOTHING, Evidence
 from manyarms.prior_learning.hyperparameters import Hyperparameters
+
+VAGUE = 3.0
+"""The largest standard error on the log scale (a factor of 20), for numbers that the logs do not determine."""
+FEW = 20
+"""Fewer numbers than this (actions or effects, times d) hardly determine how far they spread."""
+SURE = 1.1
+"""Warn when an honest interval is this much wider: 95 % intervals then hold the truth 92.5 % of the time."""
+UNEVEN = 30.0
+"""A note is made of columns whose sizes differ by more than this factor."""
+_AVERAGE = "average over learned priors for intervals that include this"
 
 
 @dataclass(frozen=True)
@@ -26,10 +36,10 @@ class Parameter:
     """One number that was learned.
 
     Attributes:
-        name: What it is.
+        name: The name, as in "category std".
         value: A standard deviation (or the scale of heavy tails), or a coordinate of a mean.
         error: Its standard error: relative (that of the logarithm) for a standard deviation, absolute for a mean. None
-            where there is none, as for one at zero.
+            where there is none, as for a standard deviation of zero.
     """
 
     name: str
@@ -39,16 +49,16 @@ class Parameter:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LearnedPrior(SavedModel, Tabular):
-    """A prior whose noise, spreads and means were learned from logs.
+    """A prior whose noise, standard deviations and means were learned from logs.
 
     Attributes:
-        posterior: The fit under it, of the same logs.
-        flexible: The same with integrated means as effects of their own, as uncertain as they are.
-        zeroed: What the data put at a standard deviation of zero.
-        converged: Whether the search came to an end by itself.
+        posterior: The fit of the same logs under this prior.
+        flexible: The posterior with integrated means as effects of their own, with their uncertainty.
+        zeroed: The names of standard deviations that the data put at zero.
+        converged: True if the search ended by itself.
         trace: The objective after each step; it never falls.
-        notes: What was not learned and why, and what to be careful about.
-        certain: Of the notes, those on means that the posterior takes for certain; `averaged` does not.
+        notes: The parts that were not learned and why, and cautions.
+        certain: The notes on means that the posterior takes for certain; `averaged` does not.
         aged: The evidence of the rounds as the posterior weighs them, where they count less with age.
     """
 
@@ -68,22 +78,22 @@ class LearnedPrior(SavedModel, Tabular):
 
     @property
     def prior(self) -> HierarchicalGaussian:
-        """The prior found; use it as any other."""
+        """The learned prior; use it like any other."""
         return self.posterior.prior
 
     @property
     def likelihood(self) -> Likelihood:
-        """The likelihood with the noise found."""
+        """The likelihood with the learned noise."""
         return self.posterior.likelihood
 
     @property
     def log_evidence(self) -> float:
-        """log p(rewards) at the values found, without the boundary-avoiding prior."""
+        """log p(rewards) at the learned values, without the boundary-avoiding prior."""
         return self.posterior.log_evidence
 
     @property
     def boundary(self) -> bool:
-        """Whether a standard deviation hit zero."""
+        """True if the data put a standard deviation at zero."""
         return bool(self.zeroed)
 
     @cached_property
@@ -107,7 +117,7 @@ class LearnedPrior(SavedModel, Tabular):
 
         A log standard deviation that the logs do not determine has no curvature; its error is held at VAGUE.
         """
-        # Scaled to a unit diagonal, so that what is negligible does not depend on what the entries of η are.
+        # Scaled to a unit diagonal, so that the threshold does not depend on the units of η.
         size = np.sqrt(np.abs(np.diagonal(self.precision)))
         size = np.where(size > 0, size, 1.0)
         values, vectors = np.linalg.eigh(self.precision / size / size[:, None])
@@ -118,27 +128,25 @@ class LearnedPrior(SavedModel, Tabular):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Everything that was learned, with standard errors by Laplace's approximation."""
+        """All learned numbers, with standard errors by Laplace's approximation."""
         hyper, eta = self.hyper, self.eta
-        found = list[Parameter]()
+        parameters = list[Parameter]()
         dispersion, name = self.likelihood.dispersion, self.likelihood.dispersion_name
         if hyper.learn_noise and dispersion is not None and name is not None:
             error = self._error(slice(0, 1), np.ones((1, 1)))[0]
-            found.append(Parameter(name.replace("_", " "), dispersion, error))
-        for spread, part in zip(hyper.spreads, hyper.spread_parts, strict=True):
-            if spread is None:
-                continue
-            stds, errors = spread.stds(eta[part]), self._error(part, spread.log_std_slope(eta[part]))
+            parameters.append(Parameter(name.replace("_", " "), dispersion, error))
+        for form, part in hyper.free_forms:
+            stds, errors = form.stds(eta[part]), self._error(part, form.log_std_slope(eta[part]))
             for i, (std, error) in enumerate(zip(stds, errors, strict=True)):
-                name = f"{spread.name} std" + (f" {i}" if len(stds) > 1 else "")
-                found.append(Parameter(name, float(std), error if std else None))
+                name = f"{form.name} std" + (f" {i}" if len(stds) > 1 else "")
+                parameters.append(Parameter(name, float(std), error if std else None))
         for number, mean in enumerate(hyper.means):
             for i, error in enumerate(self._mean_errors(number)):
-                found.append(Parameter(f"{mean.name} mean {i}", self._mean(mean.coordinates, i), error))
-        return tuple(found)
+                parameters.append(Parameter(f"{mean.name} mean {i}", self._mean(mean.coordinates, i), error))
+        return tuple(parameters)
 
     def records(self) -> list[dict[str, Any]]:
-        """A plain record for each number that was learned."""
+        """One plain record per learned number."""
         return [dict(vars(parameter)) for parameter in self.parameters]
 
     def _mean_errors(self, number: int) -> list[float]:
@@ -161,27 +169,27 @@ class LearnedPrior(SavedModel, Tabular):
         return float(offset[i] if offset.ndim == 1 else offset[:, i].mean())
 
     def averaged(self, n_draws: int = 64, *, rng: np.random.Generator) -> AveragedPosterior:
-        """The posterior with the uncertainty of what was learned mixed in, for intervals that do not pretend.
+        """The posterior averaged over learned priors, so that intervals include the uncertainty of the prior.
 
         Draws of η around Laplace's approximation, with heavier tails, each weighted by how well it explains the logs.
-        Costs 2 s + `n_draws` solves (s numbers learned), and each `value` after it `n_draws` sums over the actions that
-        a policy can choose.
+        Costs 2 s + `n_draws` solves (for s learned numbers), and each later `value` costs `n_draws` sums over the
+        actions that a policy can choose.
 
         Args:
-            n_draws: How many draws; their number sets how fine the mixture is, not how wide.
+            n_draws: The number of draws: it sets how fine the mixture is, not how wide.
             rng: A NumPy generator.
         """
         zeroed = (
-            f"{', '.join(self.zeroed)}: put at zero and taken for certain, so intervals are too narrow; learn with "
-            "avoid_boundary=True"
+            f"{', '.join(self.zeroed)}: put at zero and taken for certain, so intervals are too narrow; learn a prior "
+            "that avoids the boundary"
         )
         own = tuple(text for text in self.posterior.fit_warnings if text not in self.certain)
         posterior = replace(self.posterior, fit_warnings=own)
-        found = average(
+        averaged = average(
             posterior, self.evidence, self.hyper, self.eta, self.precision, self.covariance_root, aged=self.aged,
             n_draws=as_count("n_draws", n_draws, minimum=2), rng=as_generator(rng), avoid_boundary=self.avoid_boundary,
         )  # fmt: skip
-        return replace(found, average_warnings=(*found.average_warnings, *([zeroed] if self.zeroed else [])))
+        return replace(averaged, average_warnings=(*averaged.average_warnings, *([zeroed] if self.zeroed else [])))
 
     def __repr__(self) -> str:
         return str(self)
@@ -197,5 +205,64 @@ class LearnedPrior(SavedModel, Tabular):
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
 
 
-VAGUE = 3.0
-"""The standard deviation on the log scale (a factor of 20) at which what the logs do not determine is held."""
+def fractional_weights_warnings(evidence: Evidence) -> list[str]:
+    """A warning about weights below one, which make a round look noisier than it is and differences look like noise."""
+    if evidence.summary is None or evidence.total_weight >= 0.9 * evidence.summary.n_rounds:
+        return []
+    return [
+        "the prior was learned from rounds whose weights are not counts: its standard deviations are too small where "
+        "weights are below one. Learn the prior without weights, then fit with them"
+    ]
+
+
+def few_data_warnings(hyper: Hyperparameters, evidence: Evidence) -> tuple[str, ...]:
+    """Warnings about numbers that the data hardly determine."""
+    # Further columns of the contexts do not help with so few actions: one may repeat another.
+    seen, notes = len(evidence.seen), list[str]()
+    if hyper.forms[0] is not None and seen < FEW:
+        notes.append(f"only {seen} actions were seen, so how far actions spread is hardly known; {_AVERAGE}")
+    for group, form in zip(hyper.groups, hyper.forms[1:], strict=True):
+        # Every round informs the effect that all actions share, so little depends on how far it might have spread.
+        if form is not None and group.name != "shared" and group.count * group.part_dim < FEW:
+            effects = "1 effect hardly shows" if group.count == 1 else f"{group.count} effects hardly show"
+            notes.append(f"{group.name}: {effects} how far effects spread; {_AVERAGE}")
+    if hyper.learn_noise and evidence.residual_degrees < 1:
+        notes.append("no action has more rounds than weights, so noise is hardly distinguishable from spread")
+    return tuple(notes)
+
+
+def certain_mean_warnings(
+    hyper: Hyperparameters, evidence: Evidence, plugged: HierarchicalGaussian, flexible: HierarchicalGaussian
+) -> tuple[str, ...]:
+    """A warning if intervals of a value leave out the uncertainty of a learned mean.
+
+    The value of choosing seen actions evenly, in a context of ordinary size, depends on the mean as much as any value.
+    Its standard deviation with the mean held at its learned value is compared with the one with the mean integrated
+    out. Means that were maximised have no such posterior, and there is no warning for them.
+    """
+    if not (hyper.integrated and hyper.means):
+        return ()
+    size = evidence.feature_sizes / np.linalg.norm(evidence.feature_sizes)
+    even = np.tile(size / len(evidence.seen), (len(evidence.seen), 1))
+    without, whole = (np.sqrt(weights.variance_of(even, evidence.seen)) for weights in (plugged, flexible))
+    if not whole > SURE * without:
+        return ()
+    names = " and ".join(mean.name for mean in hyper.means)
+    return (
+        f"the learned mean of {names} is taken for certain, and actions are so alike that all depend on it: the "
+        f"interval of a value may be {100 * (1 - without / whole):.0f}% too narrow, that of a gain is hardly affected; "
+        f"build the prior with an effect that all actions share, or {_AVERAGE}",
+    )
+
+
+def uneven_columns_notes(evidence: Evidence) -> list[str]:
+    """A note if features differ much in size: one scale for all coordinates of θ then means little."""
+    sizes = evidence.feature_sizes
+    used = np.flatnonzero(sizes > NOTHING * sizes.max(initial=0.0))
+    if len(used) < 2 or sizes[used].max() < UNEVEN * sizes[used].min():
+        return []
+    large, small = used[np.argmax(sizes[used])], used[np.argmin(sizes[used])]
+    return [
+        f"context column {large} is {sizes[large] / sizes[small]:.0f} times as large as column {small}, and their "
+        "weights share one scale: rescale the columns, or learn diagonal covariances of effects and actions"
+    ]

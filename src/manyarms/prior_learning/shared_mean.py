@@ -1,13 +1,12 @@
-"""Which means of effects the logs can tell apart.
+"""Means that the effects of a group share, and which of them can be learned from the logs.
 
 A mean that all effects of a group share moves every action by the sum of its weights on that group. Two groups whose
-sums are in proportion (the levels of a taxonomy: one effect of each) cannot both have a mean. Nor can a single effect:
-one draw does not say whether it is far from zero because its mean is or because its spread is, so its mean stays as
-given.
+sums are proportional (the levels of a taxonomy: one effect of each) cannot both have a mean. Nor can a single effect:
+one draw does not show whether it lies far from zero because its mean does or because its standard deviation is large.
+Its mean stays as given.
 
-A mean is either maximised over with everything else, or integrated out under a flat prior, as an effect that all
-actions of the group share: what is learned of spreads then does not pretend that the mean was known (restricted
-likelihood).
+A mean is either maximised with everything else, or integrated out under a flat prior, as an effect that all actions of
+the group share. Covariances are then learned without pretending that the mean was known (restricted likelihood).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.mixing import MAX_WRITTEN_OUT, EffectGroup, MixedEffects
+from manyarms.core.mixing import MAX_DENSE, EffectGroup, MixedEffects
 from manyarms.linalg.factor import triangular
 
 
@@ -28,9 +27,9 @@ class SharedMean:
     """A mean to be learned: of one group of effects, or of all actions.
 
     Attributes:
-        name: Of the group; "all actions" for the offset that they share.
+        name: The name of the group; "all actions" for the offset that they share.
         coordinates: The place of the effects of the group in ψ; None for the offset.
-        count: How many effects share it.
+        count: The number of effects that share it.
     """
 
     name: str
@@ -38,7 +37,7 @@ class SharedMean:
     count: int
 
     def weights(self, prior: HierarchicalGaussian) -> Float[Array, " K"]:
-        """How far every action moves with it."""
+        """The factor by which every action moves with this mean."""
         everyone = np.arange(prior.n_actions)
         return np.ones(prior.n_actions) if self.coordinates is None else _moved(prior, self.coordinates, everyone)
 
@@ -46,32 +45,34 @@ class SharedMean:
 def learnable_means(
     prior: HierarchicalGaussian, seen: Int[Array, " m"]
 ) -> tuple[tuple[SharedMean, ...], tuple[str, ...]]:
-    """The means that can be learned, and why others cannot."""
-    found, notes, spanned, spanned_by = list[SharedMean](), list[str](), list[Array](), list[str]()
+    """The means that can be learned, and notes on why others cannot."""
+    means, notes, spanned, spanned_by = list[SharedMean](), list[str](), list[Array](), list[str]()
     for group, where in group_slices(prior.effects):
         if group.part_dim != prior.dim:
-            # Parts of ψ that do not live in the space of θ have no mean that could be told from others by sums.
+            # Effects outside the space of θ have no mean that sums could distinguish from others.
             continue
         column = _moved(prior, where, seen)
         if group.count == 1:
-            # What one effect does to all actions is taken, whether or not its mean is learned.
+            # The direction in which one effect moves all actions is taken, whether or not its mean is learned.
             if not column.any():
                 continue
             spanned.append(column)
             spanned_by.append(f"the {group.name} effect")
-            notes.append(f"{group.name}: one effect cannot tell its mean from its spread; the mean stays as given")
+            notes.append(
+                f"{group.name}: one effect does not show both its mean and its spread; the mean stays as given"
+            )
         elif not group.has_mean or not _alike(prior.latent_mean[where], group):
             notes.append(f"{group.name}: the means of its effects stay as given")
         elif _spans(spanned, column):
-            notes.append(f"{group.name}: its mean could not be told from {spanned_by[-1]}; it stays as given")
+            notes.append(f"{group.name}: its mean cannot be distinguished from {spanned_by[-1]}; it stays as given")
         else:
             spanned.append(column)
             spanned_by.append(f"the mean of {group.name}")
-            found.append(SharedMean(group.name, where, group.count))
+            means.append(SharedMean(group.name, where, group.count))
     everyone = np.ones(len(seen))
     if not _spans(spanned, everyone):
-        found.append(SharedMean("all actions", None, len(seen)))
-    return tuple(found), tuple(notes)
+        means.append(SharedMean("all actions", None, len(seen)))
+    return tuple(means), tuple(notes)
 
 
 def group_slices(groups: tuple[EffectGroup, ...]) -> list[tuple[EffectGroup, slice]]:
@@ -82,21 +83,21 @@ def group_slices(groups: tuple[EffectGroup, ...]) -> list[tuple[EffectGroup, sli
 
 def _moved(prior: HierarchicalGaussian, where: slice, actions: Int[Array, " m"]) -> Float[Array, " m"]:
     """The sum of the weights of each action on the effects there."""
-    one = np.zeros(prior.latent_dim)
-    one[where].reshape(-1, prior.dim)[:, 0] = 1.0
-    return prior.mixing.apply(one[None], actions)[0, :, 0]
+    shift = np.zeros(prior.latent_dim)
+    shift[where].reshape(-1, prior.dim)[:, 0] = 1.0
+    return prior.mixing.apply(shift[None], actions)[0, :, 0]
 
 
 def can_have_mean_effects(prior: HierarchicalGaussian) -> bool:
-    """Whether effects can be added without writing out a dense mixing that is large; else means are maximised."""
+    """True if effects can be added without writing out a large dense mixing; otherwise means are maximised."""
     sparse = isinstance(prior.mixing, MixedEffects) or prior.latent_dim == 0
-    return sparse or prior.n_actions * prior.dim * (prior.latent_dim + prior.dim) <= MAX_WRITTEN_OUT // 8
+    return sparse or prior.n_actions * prior.dim * (prior.latent_dim + prior.dim) <= MAX_DENSE // 8
 
 
 def with_mean_effects(
     prior: HierarchicalGaussian, means: tuple[SharedMean, ...], stds: Float[Array, " d"]
 ) -> HierarchicalGaussian:
-    """The prior with an effect N(0, diag(stds²)) for each mean: nearly flat when far above what the mean can be."""
+    """The prior with an effect N(0, diag(stds²)) for each mean: nearly flat when stds are far above any likely mean."""
     for mean in means:
         mixing = MixedEffects(mean.weights(prior)[:, None], prior.dim)
         group = EffectGroup(f"mean of {mean.name}", 1, prior.dim)

@@ -1,0 +1,164 @@
+"""Flags of the commands, made from the options that are defined in `_base.options`, and what a shell completes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+
+from manyarms._base.option_values import ESTIMATORS, POLICIES
+from manyarms._base.options import (
+    NEEDED,
+    CatalogFile,
+    CatalogOptions,
+    EvaluationOptions,
+    LikelihoodOptions,
+    LogColumns,
+    LogOptions,
+    Names,
+    Option,
+    PriorOptions,
+    options_of,
+    value_type,
+)
+from manyarms.cli.spec import read_spec
+from manyarms.cli.terminal import one_line_errors
+
+Completer = Callable[[str], list[tuple[str, str]]]
+"""From an incomplete word to the words that it may become, each with a note."""
+
+PANELS = {
+    LogColumns: "Logs",
+    LogOptions: "Logs",
+    CatalogFile: "Catalog",
+    CatalogOptions: "Catalog",
+    PriorOptions: "Model",
+    LikelihoodOptions: "Model",
+    EvaluationOptions: None,
+}
+"""The heading in `--help` under which the options of a class are listed."""
+
+
+def one_of(names: Iterable[str]) -> Completer:
+    """Complete one name."""
+
+    def complete(incomplete: str) -> list[tuple[str, str]]:
+        return [(name, "") for name in names if name.startswith(incomplete)]
+
+    return complete
+
+
+def some_of(names: Mapping[str, str]) -> Completer:
+    """Complete names separated by commas: those that are there are kept, and offered once.
+
+    Args:
+        names: Names, each with the meaning of its number, or nothing where it takes none.
+    """
+
+    def complete(incomplete: str) -> list[tuple[str, str]]:
+        before, comma, last = incomplete.rpartition(",")
+        taken = {name.partition(":")[0] for name in before.split(",")}
+        return [
+            (f"{before}{comma}{name}", f":{number}" if number else "")
+            for name, number in names.items()
+            if name.startswith(last) and name not in taken
+        ]
+
+    return complete
+
+
+def figure_names(incomplete: str) -> list[tuple[str, str]]:
+    """Complete the figures of `manyarms reproduce`, with their titles."""
+    from manyarms.experiments.reproduction import figures  # noqa: PLC0415  slow to import
+
+    return [(name, figure.title) for name, figure in figures().items() if name.startswith(incomplete)]
+
+
+policy_names = some_of(POLICIES)
+COMPLETERS = {"policies": policy_names, "estimators": some_of(ESTIMATORS)}
+
+SpecFile = Annotated[
+    Path | None,
+    typer.Option("--spec", help="TOML file with the tables logs, catalog, prior and likelihood. Flags win over it."),
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="Where to run: local, dask or spark (extras); dask:tcp://HOST:8786 or spark:MASTER for a running cluster.",
+        autocompletion=one_of(("local", "dask", "spark")),
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed for everything random.")]
+Model = Annotated[Path, typer.Option("--model", help="Model file that `manyarms fit` wrote.")]
+EvaluatedModel = Annotated[
+    Path | None, typer.Option("--model", help="Model file; without it, only --estimators evaluate.")
+]
+NewModel = Annotated[Path, typer.Option("--out", help="Model file to write; an existing file is replaced.")]
+
+
+def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the flags of some classes of options; it receives those that were given, as `**options`.
+
+    The value of an option comes from its flag or else from the file that `--spec` names. Errors that a user can mend
+    end in one line.
+
+    Args:
+        kinds: Classes of options, in the order of `--help`.
+        without: Options that the command does not have.
+    """
+    known = {name: part for name, part in options_of(*kinds).items() if name not in without}
+    panels = {name: PANELS[kind] for kind in kinds for name in options_of(kind)}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = [part for part in inspect.signature(command, eval_str=True).parameters.values() if part.name != "options"]
+        spec = inspect.Parameter("spec", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=SpecFile)
+        flags = [_flag(name, *known[name], panels[name]) for name in known]
+        # Required ones first, as in any signature.
+        shown = sorted([*own, *flags, spec], key=lambda part: part.default is not inspect.Parameter.empty)
+
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            with one_line_errors():
+                options = read_spec(values["spec"], values, known)
+                command(**{part.name: values[part.name] for part in own}, **options)
+
+        parts = [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in shown]
+        run.__signature__ = inspect.Signature(parts)  # pyright: ignore[reportFunctionMemberAccess]
+        run.__annotations__ = {part.name: part.annotation for part in parts}
+        return run
+
+    return decorate
+
+
+def _flag(name: str, hint: Any, option: Option, panel: str | None) -> inspect.Parameter:
+    """The flag of an option; its default is None, which says that it was not given."""
+    word = name.replace("_", "-")
+    kind = value_type(hint)
+    names = [f"--{word}/--no-{word}"] if kind is bool else [f"--{word}", *([option.alias] if option.alias else [])]
+    words = get_args(kind) if get_origin(kind) is Literal else ()
+    info = typer.Option(
+        *names,
+        help=_help(option),
+        metavar=option.metavar or "|".join(words) or ("NAME,..." if kind == Names else None),
+        min=option.minimum,
+        autocompletion=COMPLETERS.get(name) or (one_of(words) if words else None),
+        rich_help_panel=panel,
+    )
+    # Texts are read as TOML has them, by `spec`.
+    types: dict[Any, Any] = {int: int, float: float, bool: bool, Names: list[str]}
+    annotation = Annotated[types.get(kind, str) | None, info]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _help(option: Option) -> str:
+    """The help of an option, with its default where that says something."""
+    if option.default in (None, (), NEEDED) or isinstance(option.default, bool):
+        return option.help
+    default = ",".join(option.default) if isinstance(option.default, tuple) else str(option.default).removesuffix(".0")
+    return f"{option.help.removesuffix('.')} (default {default})."

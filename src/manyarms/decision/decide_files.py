@@ -1,0 +1,88 @@
+"""A decision from log files, with policies and estimators given by name: what `manyarms report` does.
+
+The options are the flags of the command, with the same defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
+
+from manyarms._base.options import EvaluationOptions, LogOptions, takes
+from manyarms._base.progress import Progress
+from manyarms.core.catalog import Catalog
+from manyarms.decision.decide import SURE, Decision, decide
+from manyarms.jobs.evaluate_files import EvaluateOptions, read_evaluation_inputs
+from manyarms.jobs.fit_files import OnRows, open_catalog
+from manyarms.jobs.parse_names import PathLike
+from manyarms.posterior.posterior import Posterior
+
+DEFAULT_ESTIMATORS = ("snips", "dr")
+"""Estimators that check the model when the logs have propensities and none are named."""
+
+
+@takes(LogOptions, EvaluationOptions)
+def decide_files(
+    logs: PathLike,
+    action: str,
+    reward: str,
+    propensity: str | None = None,
+    *,
+    model: PathLike | Posterior | None = None,
+    context: str | Sequence[str] = (),
+    catalog: PathLike | Catalog | None = None,
+    id: str | None = None,
+    category: str | None = None,
+    sure: float = SURE,
+    seed: int = 0,
+    notes: Mapping[str, str] | None = None,
+    progress: Progress = False,
+    on_rows: OnRows | None = None,
+    **options: Unpack[EvaluateOptions],
+) -> Decision:
+    """Evaluate policies on log files and recommend whether to ship one of them; `write_report` makes a page of it.
+
+    With a model and propensities, the estimators "snips" and "dr" check the model unless others are named.
+
+    Args:
+        logs: A Parquet, CSV or Arrow file, a folder or a glob.
+        action: The column of action ids.
+        reward: The column of rewards.
+        propensity: The column of the logging policy's probabilities, if there is one.
+        model: The model, or its file; None to use estimators alone. Context columns and catalog come from it.
+        context: The context columns, where neither a model nor a policy file has a feature map.
+        catalog: The file of all actions, or a `Catalog`.
+        id: The column of action ids in the catalog; by default that of the logs.
+        category: The column of categories in the catalog, to show results by where the model has none.
+        sure: The probability of beating the current policy that a policy needs to be shipped.
+        seed: Seed for everything random.
+        notes: Extra lines for `made_with`, such as the command.
+        progress: As in `decide`.
+        on_rows: Called as on_rows(rows read, rows in all or None) while files are read.
+        options: The options of `evaluate_files`.
+    """
+    if model is not None and propensity is not None and not options.get("estimators"):
+        options["estimators"] = DEFAULT_ESTIMATORS
+    inputs = read_evaluation_inputs(
+        logs, action, reward, propensity,
+        model=model, context=context, catalog=catalog, id=id, seed=seed, on_rows=on_rows, **options,
+    )  # fmt: skip
+    rounds, total = inputs.sample.logs, inputs.sample.total
+    lines = {**(notes or {}), "logs": str(logs)}
+    if total > len(rounds):
+        lines["rounds"] = f"{len(rounds):,} drawn from {total:,}"
+    if model is not None and not isinstance(model, Posterior):
+        lines["model file"] = str(model)
+    categories: Any = None
+    if category is not None and rounds.catalog is not None and rounds.catalog.categories is None:
+        # The model was fitted without categories, but the catalog has some: the report shows results by them.
+        known = open_catalog(catalog, id, action, options.get("unknown", "refuse"), {"category": category})
+        if known is not None and known.categories is not None:
+            place = known.find(rounds.catalog.ids.tolist())
+            categories = known.categories[place].astype(object)
+            categories[place < 0] = None
+    return decide(
+        inputs.policies, rounds, inputs.posterior,
+        estimators=inputs.estimators, categories=categories, sure=sure, fingerprints=inputs.fingerprints, notes=lines,
+        progress=progress,
+    )  # fmt: skip

@@ -1,0 +1,286 @@
+"""Policies evaluated on log files, with policies and estimators given by name: what `manyarms evaluate` does.
+
+The options are the flags of the command, with the same defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Unpack, cast
+
+import numpy as np
+
+from manyarms._base.options import EvaluationOptions, LogOptions, only, takes, with_defaults
+from manyarms._base.progress import Progress
+from manyarms._base.rng import split
+from manyarms.core.catalog import Catalog
+from manyarms.core.estimate import Estimate
+from manyarms.core.fingerprint import Fingerprint, any_shared
+from manyarms.core.policy import Policy
+from manyarms.errors import InputError
+from manyarms.estimators.estimator import Estimator
+from manyarms.jobs.evaluate import Evaluation, PolicyResult, evaluate
+from manyarms.jobs.fit_files import (
+    OnRows,
+    check_catalog_columns,
+    file_source,
+    open_catalog,
+    row_warnings,
+)
+from manyarms.jobs.parse_names import PathLike, estimator_named, open_model, policy_named
+from manyarms.jobs.sample_rounds import RoundSample, StackedMap, sample_rounds
+from manyarms.logs.log_stream import LogStream
+from manyarms.logs.read_logs import read_logs
+from manyarms.logs.row_reader import DroppedRows
+from manyarms.model_file.load import load
+from manyarms.posterior.posterior import Posterior
+
+THOMPSON_DRAWS = 100
+"""Draws of thompson without a number: on 100,000 rounds, each draw costs as much as a greedy policy."""
+
+SAME_ROWS = (
+    "the model was fitted on these logs, or on some of them, so policies made from it look better here than they are. "
+    "Evaluate on later logs"
+)
+
+
+@dataclass(frozen=True)
+class EvaluationInputs:
+    """Everything that an evaluation needs, read from files.
+
+    Attributes:
+        policies: The candidates by name, on the sampled rounds.
+        sample: The rounds to evaluate on.
+        posterior: The model, if there is one.
+        estimators: The estimators.
+        fingerprints: The files that the rounds are from.
+        dropped: The rows that were left out, by reason.
+        warnings: Warnings about the logs and how they were read.
+    """
+
+    policies: dict[str, Policy]
+    sample: RoundSample
+    posterior: Posterior | None
+    estimators: tuple[Estimator, ...]
+    fingerprints: tuple[Fingerprint, ...]
+    dropped: DroppedRows
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """Policies evaluated on log files.
+
+    Attributes:
+        evaluation: The evaluation.
+        n_rounds_in_logs: The number of rounds in the logs, of which some were sampled.
+        dropped: The rows that were left out, by reason.
+        warnings: Everything to be careful about, in plain words.
+    """
+
+    evaluation: Evaluation
+    n_rounds_in_logs: int
+    dropped: DroppedRows
+    warnings: tuple[str, ...]
+
+    def record(self) -> dict[str, Any]:
+        """The result as plain values in full precision, for JSON."""
+        return {
+            "rounds": self.evaluation.n_rounds,
+            "rounds_in_logs": self.n_rounds_in_logs,
+            "sampled": self.evaluation.n_rounds < self.n_rounds_in_logs,
+            **self.dropped.record(),
+            "mean_reward": self.evaluation.mean_reward,
+            "policies": [_record(row) for row in self.evaluation.rows],
+            "warnings": list(self.warnings),
+        }
+
+
+class EvaluateOptions(LogOptions, EvaluationOptions, total=False):
+    """The options of `evaluate_files`."""
+
+
+@takes(LogOptions, EvaluationOptions)
+def evaluate_files(
+    logs: PathLike,
+    action: str,
+    reward: str,
+    propensity: str | None = None,
+    *,
+    model: PathLike | Posterior | None = None,
+    context: str | Sequence[str] = (),
+    catalog: PathLike | Catalog | None = None,
+    id: str | None = None,
+    seed: int = 0,
+    progress: Progress = False,
+    on_rows: OnRows | None = None,
+    **options: Unpack[EvaluateOptions],
+) -> EvaluationResult:
+    """Evaluate policies on log files against the policy that wrote them, by a model and by estimators.
+
+    Args:
+        logs: A Parquet, CSV or Arrow file, a folder or a glob.
+        action: The column of action ids.
+        reward: The column of rewards.
+        propensity: The column of the logging policy's probabilities; estimators need it.
+        model: The model, or its file; None to use estimators alone. Context columns and catalog come from it.
+        context: The context columns, where neither a model nor a policy file has a feature map.
+        catalog: The file of all actions, or a `Catalog`, where neither a model nor a policy file has one.
+        id: The column of action ids in the catalog; by default that of the logs.
+        seed: Seed for everything random.
+        progress: True shows how many policies are done; a function is called as progress(done, policies in all).
+        on_rows: Called as on_rows(rows read, rows in all or None) while files are read.
+        options: The options of `read_logs`; `policies` by name, as in `policy_named`, or by file; `estimators` by name,
+            as in `estimator_named`; and `sample`, the most rounds to evaluate on.
+    """
+    inputs = read_evaluation_inputs(
+        logs, action, reward, propensity,
+        model=model, context=context, catalog=catalog, id=id, seed=seed, on_rows=on_rows, **options,
+    )  # fmt: skip
+    evaluation = evaluate(
+        inputs.policies, inputs.sample.logs, inputs.posterior,
+        estimators=inputs.estimators, fingerprints=inputs.fingerprints, progress=progress,
+    )  # fmt: skip
+    posterior = inputs.posterior
+    seen = posterior is not None and any_shared(posterior.learned_from, inputs.fingerprints)
+    warnings = (*([SAME_ROWS] if seen else []), *_merged_warnings(evaluation), *inputs.warnings)
+    return EvaluationResult(evaluation, inputs.sample.total, inputs.dropped, warnings)
+
+
+@takes(LogOptions, EvaluationOptions)
+def read_evaluation_inputs(
+    logs: PathLike,
+    action: str,
+    reward: str,
+    propensity: str | None = None,
+    *,
+    model: PathLike | Posterior | None = None,
+    context: str | Sequence[str] = (),
+    catalog: PathLike | Catalog | None = None,
+    id: str | None = None,
+    seed: int = 0,
+    on_rows: OnRows | None = None,
+    **options: Unpack[EvaluateOptions],
+) -> EvaluationInputs:
+    """Read what `evaluate` and `decide` need from files; the arguments are those of `evaluate_files`."""
+    given = with_defaults("evaluate_files", options, EvaluateOptions)
+    policies, estimators = given.policies, given.estimators
+    posterior = None if model is None else open_model(model)
+    if estimators and propensity is None and set(estimators) != {"replay"}:
+        raise InputError(
+            "need the logging policy's probabilities.",
+            'Name their column, as in propensity="p".',
+            argument="estimators",
+            flag_remedy="Name their column with --propensity.",
+        )
+    sample_rng, policy_rng = split(np.random.default_rng(seed), "sample", "policies")
+    files = {name: _open_policy(Path(name)) for name in policies if _is_file(name)}
+    owners = [owner for owner in (posterior, *files.values()) if owner is not None]
+    columns, features, warnings = _features(owners, context)
+    actions = _catalog(owners, catalog, id, action, given.unknown)
+    read = read_logs(
+        file_source(logs, on_rows), columns, action, reward, propensity, actions, features=features,
+        n_actions=owners[0].n_actions if owners and actions is None else None, **only(options, LogOptions),
+    )  # fmt: skip
+    stream = cast(LogStream, read)
+    sample = sample_rounds(stream, given.sample, rng=sample_rng)
+    named: dict[str, Any] = {"n_actions": stream.n_actions, "n_draws": THOMPSON_DRAWS, "rng": policy_rng}
+    chosen = {name: files.get(name) or policy_named(name, posterior, **named) for name in policies}
+    return EvaluationInputs(
+        {name: sample.bound(policy) for name, policy in chosen.items()},
+        sample,
+        posterior,
+        tuple(estimator_named(name, posterior) for name in estimators),
+        stream.source.fingerprints,
+        stream.dropped,
+        (*warnings, *row_warnings(stream.dropped)),
+    )
+
+
+def _is_file(name: str) -> bool:
+    """True where a policy is given by its file: the names of policies have no slash and no ending of letters."""
+    return "/" in name or Path(name).suffix[1:].isalpha() or Path(name).is_file()
+
+
+def _open_policy(path: Path) -> Policy:
+    policy = load(path)
+    if not isinstance(policy, Policy):
+        raise InputError(
+            f"{path} holds a model, and a policy is needed.",
+            "Make a policy of it with learn_policy().",
+            flag_remedy="Make a policy of it with `manyarms learn`.",
+        )
+    return policy
+
+
+def _features(owners: list[Any], context: str | Sequence[str]) -> tuple[tuple[str, ...], Any, list[str]]:
+    """The context columns and the feature map of the model and of all policy files, and warnings."""
+    named = (context,) if isinstance(context, str) else tuple(context)
+    maps = [owner.features for owner in owners if owner.features is not None]
+    if not maps:
+        if owners:
+            raise InputError(
+                "neither the model nor a policy has a feature map, so columns cannot be read.",
+                "Read the logs into memory and call evaluate().",
+                flag_remedy="Evaluate it in Python.",
+            )
+        return named, None, []
+    features = maps[0] if all(other == maps[0] for other in maps) else StackedMap(maps)
+    warnings = list[str]()
+    if named and all(other.columns != named for other in maps):
+        columns = ", ".join(maps[0].columns)
+        warnings.append(f"context columns come from the model ({columns}): the context {', '.join(named)} is not used")
+    return features.columns, features, warnings
+
+
+def _catalog(owners: list[Any], catalog: Any, id: str | None, action: str, unknown: str) -> Catalog | None:
+    """The catalog of the model or of a policy file, or else the one that was given."""
+    known: list[Catalog] = [owner.catalog for owner in owners if owner.catalog is not None]
+    if known:
+        return known[0]
+    if owners and catalog is not None:
+        # The ids in the file have other numbers there than in the model.
+        raise InputError(
+            "the model numbers actions without a catalog, so a catalog cannot be used with it.",
+            "Leave the catalog out, or fit with a catalog.",
+            flag_remedy="Leave --catalog out, or fit with --catalog.",
+        )
+    if catalog is None:
+        check_catalog_columns({"id": id})
+    return open_catalog(catalog, id, action, unknown, {})
+
+
+def _merged_warnings(evaluation: Evaluation) -> list[str]:
+    """Each warning once, with the names of its policies unless it concerns all of them."""
+    policies = dict[str, list[str]]()
+    for row in evaluation.rows:
+        for warning in row.all_warnings:
+            policies.setdefault(warning, []).append(row.name)
+    # No estimator evaluates the baseline, so their warnings are never about it.
+    candidates = {row.name for row in evaluation.policies}
+    general = {warning for warning, names in policies.items() if len(names) > 1 and candidates <= set(names)}
+    return [text if text in general else f"{', '.join(names)}: {text}" for text, names in policies.items()]
+
+
+def _record(row: PolicyResult) -> dict[str, Any]:
+    gain = row.difference
+    return {
+        "policy": row.name,
+        "model": None if row.value is None else _plain_estimate(row.value),
+        "difference": None if gain is None else _plain_estimate(gain),
+        "probability_beats_logged": None if gain is None else gain.probability_positive,
+        "estimators": {name: _plain_estimate(estimate) for name, estimate in row.estimates.items()},
+        "left_out": dict(row.left_out),
+        "warnings": list(row.all_warnings),
+    }
+
+
+def _plain_estimate(estimate: Estimate) -> dict[str, Any]:
+    return {
+        "value": estimate.value,
+        "std": estimate.std,
+        "interval_95": list(estimate.interval()),
+        "diagnostics": dict(estimate.diagnostics),
+    }

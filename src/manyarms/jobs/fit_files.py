@@ -1,0 +1,365 @@
+"""Models fitted to files, and updated from files: what `manyarms fit` and `manyarms update` do.
+
+The options are the flags of the commands, with the same defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Unpack, cast
+
+import numpy as np
+
+from manyarms._base.options import (
+    CatalogOptions,
+    LikelihoodOptions,
+    LogOptions,
+    PriorOptions,
+    only,
+    takes,
+    with_defaults,
+)
+from manyarms._base.progress import Progress
+from manyarms.core.catalog import Catalog
+from manyarms.engines import Engine
+from manyarms.errors import InputError
+from manyarms.jobs.parse_names import PathLike, likelihood_named, name_of_likelihood, open_model
+from manyarms.logs.file_source import FileSource
+from manyarms.logs.log_stream import LogStream
+from manyarms.logs.read_catalog import read_catalog
+from manyarms.logs.read_logs import read_logs
+from manyarms.logs.row_reader import DroppedRows
+from manyarms.logs.sources import ProgressSource, Source
+from manyarms.posterior import RewardPosterior, fit
+from manyarms.posterior.posterior import Posterior
+from manyarms.prior_learning import LearnedPrior, learn_prior
+from manyarms.priors.from_catalog import from_catalog, new_actions
+
+OnRows = Callable[[int, int | None], None]
+"""Called with the rows read so far and the rows in all, None where that is not known."""
+
+MOST_UNKNOWN = 0.03
+"""The share of rounds with an unknown action beyond which the catalog is doubted."""
+
+
+class UpdateOptions(LogOptions, CatalogOptions, total=False):
+    """The options of `update_files`."""
+
+
+class FitOptions(UpdateOptions, PriorOptions, LikelihoodOptions, total=False):
+    """The options of `fit_files`."""
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """A model fitted to files.
+
+    Attributes:
+        posterior: The model.
+        learned: What was learned of the prior; None where it was taken as given.
+        dropped: The rows that were left out, by reason.
+        warnings: Everything to be careful about, in plain words.
+        path: The model file that was written; None for none.
+    """
+
+    posterior: RewardPosterior
+    learned: LearnedPrior | None
+    dropped: DroppedRows
+    warnings: tuple[str, ...]
+    path: Path | None
+
+    def record(self) -> dict[str, Any]:
+        """The result as plain values, for JSON."""
+        posterior, learned = self.posterior, self.learned
+        assert posterior.features is not None
+        return {
+            "rounds": posterior.statistics.n_rounds,
+            **self.dropped.record(),
+            "actions": posterior.n_actions,
+            "actions_seen": len(posterior.weights.observed.actions),
+            "features": list(posterior.features.names),
+            "prior": [str(group) for group in posterior.prior.effects] or ["independent"],
+            "likelihood": name_of_likelihood(posterior.likelihood),
+            "learned": None if learned is None else {part.name: part.value for part in learned.parameters},
+            "notes": [] if learned is None else list(learned.notes),
+            "log_evidence": posterior.log_evidence,
+            "warnings": list(self.warnings),
+            "model": None if self.path is None else str(self.path),
+        }
+
+
+@dataclass(frozen=True)
+class UpdateResult:
+    """A model updated from files.
+
+    Attributes:
+        posterior: The updated model.
+        new_rounds: The number of rounds that were added.
+        new_actions: The number of actions that were added.
+        dropped: The rows that were left out, by reason.
+        warnings: Everything to be careful about, in plain words.
+        path: The model file that was written; None for none.
+    """
+
+    posterior: RewardPosterior
+    new_rounds: int
+    new_actions: int
+    dropped: DroppedRows
+    warnings: tuple[str, ...]
+    path: Path | None
+
+    def record(self) -> dict[str, Any]:
+        """The result as plain values, for JSON."""
+        return {
+            "new_rounds": self.new_rounds,
+            "rounds": self.posterior.statistics.n_rounds,
+            **self.dropped.record(),
+            "new_actions": self.new_actions,
+            "actions": self.posterior.n_actions,
+            "actions_seen": len(self.posterior.weights.observed.actions),
+            "warnings": list(self.warnings),
+            "model": None if self.path is None else str(self.path),
+        }
+
+
+@takes(LogOptions, CatalogOptions, PriorOptions, LikelihoodOptions)
+def fit_files(
+    logs: PathLike,
+    context: str | Sequence[str],
+    action: str,
+    reward: str,
+    propensity: str | None = None,
+    *,
+    catalog: PathLike | Catalog | None = None,
+    id: str | None = None,
+    out: PathLike | None = None,
+    seed: int = 0,
+    engine: Engine | str | None = None,
+    progress: Progress = False,
+    on_rows: OnRows | None = None,
+    **options: Unpack[FitOptions],
+) -> FitResult:
+    """Fit a model to log files: read them and their catalog, build the prior, learn it and fit.
+
+    Args:
+        logs: A Parquet, CSV or Arrow file, a folder or a glob.
+        context: The name of a context column, or several.
+        action: The column of action ids.
+        reward: The column of rewards.
+        propensity: The column of the logging policy's probabilities, if there is one.
+        catalog: The file of all actions, or a `Catalog`; None to number actions as the logs have them.
+        id: The column of action ids in the catalog; by default that of the logs.
+        out: The model file to write; None for none.
+        seed: Seed for everything random.
+        engine: Where the logs are read, as in `fit`.
+        progress: True shows the steps of the fit; a function is called as progress(step, steps at most).
+        on_rows: Called as on_rows(rows read, rows in all or None) while files are read.
+        options: The options of `read_logs` and `read_catalog`, and those of the prior and the likelihood by name.
+    """
+    given = with_defaults("fit_files", options, FitOptions)
+    likelihood = likelihood_named(given.likelihood, given.noise_std)
+    columns = only(options, CatalogOptions)
+    actions = open_catalog(catalog, id, action, given.unknown, columns)
+    if actions is None:
+        check_catalog_columns({"id": id, **columns})
+    source = file_source(logs, on_rows)
+    read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
+    stream = cast(LogStream, read)
+    prior = from_catalog(
+        stream.n_actions if stream.catalog is None else stream.catalog, given.prior, dim=stream.dim,
+        effect_std=given.prior_std, action_std=given.action_std, shared_std=given.shared_std,
+        n_components=given.components, rng=np.random.default_rng(seed),
+    )  # fmt: skip
+    learned = learn_prior(stream, prior, likelihood, progress=progress, engine=engine) if given.learn_prior else None
+    if learned is None:
+        posterior = fit(stream, prior, likelihood, progress=progress, engine=engine)
+    else:
+        posterior = learned.posterior
+    warnings = [*posterior.warnings, *row_warnings(stream.dropped), *_copy_warnings(source)]
+    if given.likelihood == "gaussian" and rewards_are_binary(posterior):
+        warnings.append("all rewards are 0 or 1 but were taken as Gaussian: for clicks, use the bernoulli likelihood")
+    if not posterior.statistics.n_rounds:
+        warnings.append("no rounds are left, so the model is its prior: see what maturity, missing and unknown drop")
+    return FitResult(posterior, learned, stream.dropped, tuple(warnings), _saved(posterior, out))
+
+
+@takes(LogOptions, CatalogOptions)
+def update_files(
+    model: PathLike | RewardPosterior,
+    logs: PathLike,
+    action: str,
+    reward: str,
+    propensity: str | None = None,
+    *,
+    catalog: PathLike | Catalog | None = None,
+    id: str | None = None,
+    allow_repeats: bool = False,
+    out: PathLike | None = None,
+    engine: Engine | str | None = None,
+    on_rows: OnRows | None = None,
+    **options: Unpack[UpdateOptions],
+) -> UpdateResult:
+    """Add new log files, and new actions, to a model; see `RewardPosterior.update`.
+
+    Args:
+        model: The model, or its file. The context columns come from it.
+        logs: A Parquet, CSV or Arrow file, a folder or a glob.
+        action: The column of action ids.
+        reward: The column of rewards.
+        propensity: The column of the logging policy's probabilities, if there is one.
+        catalog: Today's catalog, or its file. Actions that the model does not know are added where the prior has their
+            category, tags or node.
+        id: The column of action ids in the catalog; by default that of the logs.
+        allow_repeats: Count files again that the model has seen already.
+        out: The model file to write; the file of the model to update it in place; None for none.
+        engine: Where the logs are read, as in `fit`.
+        on_rows: Called as on_rows(rows read, rows in all or None) while files are read.
+        options: The options of `read_logs` and `read_catalog`.
+    """
+    given = with_defaults("update_files", options, UpdateOptions)
+    before = _as_updatable(model)
+    assert before.features is not None
+    grown = _grown(before, open_catalog(catalog, id, action, given.unknown, only(options, CatalogOptions)))
+    source = file_source(logs, on_rows)
+    stream = read_logs(
+        source, before.features.columns, action, reward, propensity, grown.catalog, features=before.features,
+        n_actions=grown.n_actions if grown.catalog is None else None, **only(options, LogOptions),
+    )  # fmt: skip
+    posterior = grown.update(stream, allow_repeats=allow_repeats, engine=engine)
+    dropped, new_rounds = cast(LogStream, stream).dropped, posterior.statistics.n_rounds - before.statistics.n_rounds
+    warnings = (
+        *posterior.warnings,
+        *_age_warnings(given.half_life is not None, before.as_of),
+        *row_warnings(dropped),
+        *_catalog_warnings(dropped, new_rounds),
+        *_copy_warnings(source),
+    )
+    new_actions = posterior.n_actions - before.n_actions
+    return UpdateResult(posterior, new_rounds, new_actions, dropped, warnings, _saved(posterior, out))
+
+
+def file_source(logs: PathLike, on_rows: OnRows | None) -> Source:
+    """Log files, whose reading is reported where that is asked for."""
+    source = FileSource(logs)
+    return source if on_rows is None else ProgressSource(source, on_rows)
+
+
+def open_catalog(
+    catalog: PathLike | Catalog | None, id: str | None, action: str, unknown: str, columns: CatalogOptions
+) -> Catalog | None:
+    """The catalog that was given, read where it is a file; None where none was given."""
+    if catalog is None or isinstance(catalog, Catalog):
+        return catalog
+    return read_catalog(catalog, id or action, other=unknown == "other", **columns)
+
+
+def check_catalog_columns(columns: dict[str, Any]) -> None:
+    """Refuse columns of a catalog whose file was forgotten: without it, actions would have nothing in common."""
+    named = [name for name, column in columns.items() if column and name != "separator"]
+    if named:
+        raise InputError(
+            f"the {named[0]} of a catalog is named, but not its file.",
+            "Pass the catalog too. To do without a catalog, name none of its columns.",
+            flag_remedy="Pass --catalog, or path under [catalog] in the --spec file. To do without a catalog, name "
+            "none of its columns.",
+        )
+
+
+def rewards_are_binary(posterior: RewardPosterior) -> bool:
+    """True where all rewards of a Gaussian fit were 0 or 1: then Σ r = Σ r², and hardly ever otherwise.
+
+    The sums are those of the statistics, where the feature map begins with a column of ones.
+    """
+    rows, sums = posterior.statistics.rows, posterior.statistics.sums
+    if posterior.features is None or not posterior.features.intercept:
+        return False
+    total = float(rows.features[:, 0] @ rows.rewards + sums.moment[:, 0].sum())
+    squares = float(rows.rewards @ rows.rewards + sums.reward_sq.sum())
+    return squares > 0 and bool(np.isclose(total, squares, rtol=1e-9, atol=0.0))
+
+
+def _saved(posterior: RewardPosterior, out: PathLike | None) -> Path | None:
+    if out is None:
+        return None
+    posterior.save(out)
+    return Path(out)
+
+
+def _as_updatable(model: PathLike | RewardPosterior) -> RewardPosterior:
+    posterior = open_model(model)
+    name = "the model" if isinstance(model, Posterior) else str(model)
+    if not isinstance(posterior, RewardPosterior):
+        raise InputError(
+            f"{name} is a hurdle of two models, which cannot be updated from files.",
+            "Read the logs into memory and call its update().",
+            flag_remedy="Update it in Python.",
+        )
+    if posterior.features is None:
+        raise InputError(
+            f"{name} has no feature map, so columns cannot be read.",
+            "Fit it to logs that read_logs read.",
+            flag_remedy="Update it in Python.",
+        )
+    return posterior
+
+
+def _grown(posterior: RewardPosterior, catalog: Catalog | None) -> RewardPosterior:
+    """The model with the actions of a catalog that it does not know yet."""
+    if catalog is None:
+        return posterior
+    if posterior.catalog is None:
+        raise InputError(
+            "the model numbers actions without a catalog, so none can be added by id.",
+            "Fit with a catalog.",
+            flag_remedy="Fit with --catalog.",
+        )
+    whole = posterior.catalog.grown_with(catalog)
+    if len(whole) == len(posterior.catalog):
+        return posterior
+    return posterior.with_actions(new_actions(posterior.prior, whole), catalog=whole)
+
+
+def _age_warnings(has_half_life: bool, as_of: str | None) -> list[str]:
+    """Warnings about rounds in a model whose age is not known, or no longer counts."""
+    if has_half_life and as_of is None:
+        return [
+            "the model was fitted without a half-life, so the ages of its rounds are not known: they keep their "
+            "weight, and only new rounds are weighted by age"
+        ]
+    if not has_half_life and as_of is not None:
+        return [
+            f"rounds in the model were weighted by their age on {as_of} and keep that weight, and new ones count in "
+            "full: use the same half-life as before"
+        ]
+    return []
+
+
+def row_warnings(dropped: DroppedRows) -> list[str]:
+    """Warnings about rows that were read, though none of them is an error."""
+    if not dropped.ahead:
+        return []
+    rounds = "1 round is" if dropped.ahead == 1 else f"{dropped.ahead:,} rounds are"
+    return [f"{rounds} later than now, and counted in full: check the time given as now, and the column of times"]
+
+
+def _copy_warnings(source: Source) -> list[str]:
+    """A warning where a file is there twice."""
+    origins = [fingerprint.origin for fingerprint in source.fingerprints]
+    copies = len(origins) - len(set(origins))
+    if not copies:
+        return []
+    files = "1 file is a copy" if copies == 1 else f"{copies:,} files are copies"
+    return [f"{files} of others among the logs, and rounds count twice: leave copies out"]
+
+
+def _catalog_warnings(dropped: DroppedRows, n_rounds: int) -> list[str]:
+    """A warning where so many rounds have an unknown action that the catalog is probably out of date."""
+    unknown, whole = dropped.unknown + dropped.mapped, n_rounds + dropped.unknown
+    if unknown <= MOST_UNKNOWN * whole:
+        return []
+    return [
+        f"{unknown / whole:.0%} of the rounds have an action that the model's catalog does not list. It may be out of "
+        "date: pass today's catalog"
+    ]
