@@ -170,7 +170,7 @@ def test_what_cannot_be_logged_is_refused_in_one_line_and_leaves_no_run(mlflow, 
         r"models 'Model' would be the file Model.arrow, which is that of the posterior. Rename one\.": dict(
             posterior=posterior, models={"Model": greedy}
         ),
-        r"result has a log_evidence, as the posterior has": dict(
+        r"result and posterior both have a log_evidence": dict(
             result=Records([{"log_evidence": 1.0}]), posterior=posterior
         ),
         r"TablePolicy of 2 rows cannot be saved": dict(models={"t": ma.TablePolicy(np.full((2, 4), 0.25))}),

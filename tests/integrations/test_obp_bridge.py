@@ -161,7 +161,7 @@ def test_chances_rounded_in_a_file_do_not_contradict_each_other():
             r"position must be a whole number, not negative; row 0 has -1.0. OBP counts positions from 0\.$",
         ),
         (lambda: ma.obp.policy(CUBE), InputError, "action_dist has 3 positions. Pass position="),
-        (lambda: ma.obp.policy(CUBE, position=3), RangeError, "below 3, the number of positions of action_dist; row 0 has 3"),
+        (lambda: ma.obp.policy(CUBE, position=3), RangeError, "below 3, the number of positions of action_dist; row 0"),
         (
             lambda: ma.obp.feedback(ma.LoggedData(CONTEXTS, ACTIONS, REWARDS, weights=ROUND)),
             InputError,
