@@ -18,7 +18,7 @@ from manyarms.nonlinear import Layer, NonlinearHierarchy, chain, fit_nonlinear, 
 from manyarms.nonlinear import sampler_kernels as kernels
 from manyarms.nonlinear.convergence import effective_draws, r_hat
 from manyarms.nonlinear.nonlinear_hierarchy import as_hierarchy
-from manyarms.nonlinear.seen_actions import Seen
+from manyarms.nonlinear.seen_actions import SeenActions
 
 SHAPES = {
     "tanh": (np.tanh, lambda psi: 1 - np.tanh(psi) ** 2),
@@ -512,7 +512,7 @@ def test_on_an_ellipse_of_the_fit_the_level_is_the_density_over_a_t_density(shap
     example, rng = Example(shape), np.random.default_rng(0)
     # So that the mean of the linearised model and the point of linearisation are the same.
     monkeypatch.setattr(kernels, "TOLERANCE", 1e-18)
-    kernel = kernels.kernel_for(Seen(example.hierarchy, example.logs()), ma.Gaussian(example.noise_std))
+    kernel = kernels.kernel_for(SeenActions(example.hierarchy, example.logs()), ma.Gaussian(example.noise_std))
     root = np.linalg.cholesky(example.cov)
     mode = example.mean + root @ kernel.start(rng, from_prior=False).white
     # The precision of ψ in the linearised model, action by action.
@@ -523,7 +523,7 @@ def test_on_an_ellipse_of_the_fit_the_level_is_the_density_over_a_t_density(shap
         cov = example.noise_std**2 * np.eye(len(x)) + example.action_cov * x @ x.T
         precision = precision + row.T @ np.linalg.solve(cov, row)
     white = rng.normal(size=3)
-    point = kernels.Point(white, kernel.seen.centre(white))
+    point = kernels.ChainPoint(white, kernel.seen.centre(white))
     ellipse, level = kernel.fitted_ellipse(point, lambda centres: 0.0, rng)
     found = []
     for angle in np.linspace(0, 2 * np.pi, 7):
@@ -538,13 +538,13 @@ def test_on_an_ellipse_of_the_fit_the_level_is_the_density_over_a_t_density(shap
 @pytest.mark.parametrize("move", ["_around_fit", "_around_prior"])
 def test_a_move_leaves_exact_draws_exact(move, unchecked):
     problem, rng = linear_problem(FORMS[0], n_rounds=20), np.random.default_rng(0)
-    kernel = kernels.kernel_for(Seen(as_hierarchy(problem.prior), problem.logs), ma.Gaussian(problem.noise_std))
+    kernel = kernels.kernel_for(SeenActions(as_hierarchy(problem.prior), problem.logs), ma.Gaussian(problem.noise_std))
     exact = problem.fit().weights
     rest = {"_around_fit": lambda centres: 0.0, "_around_prior": kernel._fit}[move]
     far = []
     for psi in exact.draw_latent(rng, 2500):
         white = kernel.seen.white(psi)
-        point = kernels.Point(white, kernel.seen.centre(white))
+        point = kernels.ChainPoint(white, kernel.seen.centre(white))
         for _ in range(3):
             point = getattr(kernel, move)(point, rest, rng)
         away = kernel.seen.latent(point.white) - exact.latent_mean
