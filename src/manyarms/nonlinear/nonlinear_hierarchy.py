@@ -101,7 +101,8 @@ class NonlinearHierarchy:
         if int(np.prod(shape)) > MAX_DENSE:
             raise TooLargeError(
                 f"Jacobians of {len(actions)} actions are {self.dim} x {self.latent_dim} numbers each; the limit is "
-                f"{MAX_DENSE:,} in all. sample_posterior needs those of seen actions only."
+                f"{MAX_DENSE:,} in all.",
+                "Use sample_posterior, which needs those of seen actions only.",
             )
         if len(actions) == 0:
             return np.zeros(shape)

@@ -1,4 +1,4 @@
-"""The seen actions of a hierarchy, renumbered, for which f_a is evaluated; and θ_a given ψ when rows stand for rounds."""
+"""The seen actions of a hierarchy, renumbered, and θ_a given ψ for them when rows stand for the rounds."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class WhiteRows:
     """Rows with θ integrated out: h_a = H_a f_a(ψ) + noise of variance one, H_a = C_a⁻¹ R_a (docs/maths.md).
 
     Attributes:
-        groups: Of equally many rows, as in `ObservedRows`: root is H_a and response h_a.
+        groups: Actions with equally many rows, as in `ObservedRows`: root is H_a and response h_a.
         constant: log p(rewards | ψ) less -½ Σ_a ‖h_a - H_a f_a(ψ)‖².
     """
 
