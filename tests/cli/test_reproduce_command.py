@@ -76,7 +76,7 @@ def test_a_figure_comes_with_rows_drawing_page_and_verdicts_and_a_second_run_com
     assert pq.read_table(out / "rows.parquet").equals(rows)
     (tmp_path / "own.py").write_text(OWN + "# changed")
     quoted = "'guess | <b>bold</b>'"
-    refused(reproduce(*arguments), f"own.py has changed since its rows were made: pass --redo {quoted}.")
+    refused(reproduce(*arguments), f"own.py has changed since its rows were made. Pass --redo {quoted}.")
 
 
 def refused(result, *words):

@@ -78,12 +78,28 @@ def test_thousands_of_categories_are_summed_up_and_not_checked_one_by_one():
     assert "4,000" in " ".join(decision.omitted) and len(html_page(decision, "Many")) < 2_000_000
 
 
-def test_a_posterior_without_a_single_set_of_weights_is_accepted_and_what_it_lacks_is_listed():
-    train, _, _ = world()
-    amounts = ma.LoggedData(train.contexts, train.actions, np.maximum(train.rewards, 0.0), n_actions=60)
-    likelihood = ma.Hurdle(ma.Bernoulli(), ma.LogNormal())
-    posterior = ma.fit(amounts, ma.priors.independent(60, dim=3, cov=1.0), likelihood)
-    decision = ma.decide({"uniform": ma.Uniform(60)}, amounts, posterior, categories=np.arange(60) % 6)
-    assert set(decision.gains) == {"uniform"} and decision.support is not None
+def without_one_set_of_weights(kind, folder):
+    """A posterior of each kind that the checks of weights cannot look into, with its logs."""
+    train, _, _ = world(n=600, K=24)
+    logs = ma.LoggedData(train.contexts, train.actions, train.rewards, n_actions=24)
+    prior = ma.priors.from_categories(np.arange(24) % 6, dim=3)
+    if kind == "hurdle":
+        logs = ma.LoggedData(logs.contexts, logs.actions, np.maximum(logs.rewards, 0.0), n_actions=24)
+        return ma.fit(logs, prior, ma.Hurdle(ma.Bernoulli(), ma.LogNormal())), logs
+    if kind == "averaged":
+        return ma.learn_prior(logs, prior).averaged(8, rng=np.random.default_rng(0)), logs
+    if kind == "sampled":
+        return ma.sample_posterior(logs, prior, ma.Gaussian(1.0), 40, rng=np.random.default_rng(0), n_chains=2), logs
+    return ma.fit_sharded(logs, prior, ma.Gaussian(1.0), out=folder / "shards"), logs
+
+
+@pytest.mark.parametrize("kind", ["hurdle", "averaged", "sampled", "sharded"])
+def test_every_kind_of_posterior_is_accepted_and_what_it_lacks_is_listed(kind, tmp_path):
+    posterior, logs = without_one_set_of_weights(kind, tmp_path)
+    policies = {"greedy": ma.Greedy(posterior), "uniform": ma.Uniform(24)}
+    decision = ma.decide(policies, logs, posterior, categories=np.arange(24) % 6)
+    gain = posterior.difference(policies["greedy"], ma.Logged(logs), logs.contexts)
+    assert_allclose(decision.gains["greedy"].value, gain.value, rtol=1e-9)
+    assert len(decision.support.rows) == 6
     assert decision.shrinkage is None and "single set of weights" in " ".join(decision.omitted)
-    assert html_page(decision, "Hurdle")
+    assert html_page(decision, kind)

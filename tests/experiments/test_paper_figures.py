@@ -32,7 +32,8 @@ def test_the_smaller_catalog_agrees_with_an_independent_implementation():
 def test_figures_have_distinct_names_known_methods_and_claims_on_what_they_run():
     for name, figure in figures().items():
         assert name == figure.name
-        for size in (QUICK, PAPER_SIZE):
+        # Two instances are enough to see whether every comparison can be made.
+        for size in (replace(size, instances=2, slow_instances=2, exact=True) for size in (QUICK, PAPER_SIZE)):
             cells = {cell for grid in figure.grids(size) for cell in grid.cells()}
             assert cells and {cell.method for cell in cells} <= set(METHODS)
             everything = {cell: outcome(0.1, 1.0, 0.0, 1.0) for cell in cells}
@@ -60,7 +61,7 @@ REAL = ["movielens", "movielens-halves", "movielens-epsilon-greedy", "kuairec", 
 
 
 @pytest.mark.parametrize("name", REAL)
-@pytest.mark.parametrize("where", ["made-up", "real"])
+@pytest.mark.parametrize("where", ["made-up", pytest.param("real", marks=pytest.mark.slow)])
 def test_every_method_of_every_figure_on_data_runs(name, where, request):
     if where == "real" and "MANYARMS_DATA" not in os.environ:
         pytest.skip("MANYARMS_DATA is not set")

@@ -21,6 +21,7 @@ from manyarms.experiments.reproduction import figures
 from manyarms.experiments.result_store import (
     MADE_OF,
     Provenance,
+    ResultFileError,
     StaleRowsError,
 )
 
@@ -96,7 +97,7 @@ def test_finished_rows_can_be_read_where_the_data_is_not(weighed, tmp_path):
 
 def test_a_damaged_record_is_refused_with_the_way_out(tmp_path):
     (tmp_path / MADE_OF).write_text("{")
-    with pytest.raises(DataFileError, match="Delete it"):
+    with pytest.raises(ResultFileError, match="Delete it"):
         Provenance.read(tmp_path)
 
 

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from small_experiments import GRID, outcome
 
-from manyarms.errors import DataFileError, InputError
+from manyarms.errors import InputError
 from manyarms.experiments import (
     Cell,
     Outcome,
@@ -20,6 +20,7 @@ from manyarms.experiments.result_store import (
     ROWS,
     BusyError,
     Journal,
+    ResultFileError,
 )
 
 
@@ -63,10 +64,10 @@ def test_rows_of_another_version_are_refused_and_not_mixed(tmp_path, monkeypatch
     journal.add(Cell("p", "ope", "m", 10, 1), outcome(0.5))
     journal.close()
     monkeypatch.setattr("manyarms.experiments.result_store.RECIPE", 99)
-    with pytest.raises(DataFileError, match=r"rows\.parquet is of another version"):
+    with pytest.raises(ResultFileError, match=r"rows\.parquet is of another version"):
         store.read()
     (tmp_path / ROWS).unlink()
-    with pytest.raises(DataFileError, match=r"journal-.* is of another version"):
+    with pytest.raises(ResultFileError, match=r"journal-.* is of another version"):
         store.read()
 
 
@@ -117,7 +118,7 @@ def test_a_damaged_results_file_is_refused_by_name_and_left_alone(damage, tmp_pa
     else:
         path.write_bytes(path.read_bytes()[:300] if damage == "half" else b"not parquet")
     before = path.read_bytes()
-    with pytest.raises(DataFileError, match=r"rows\.parquet.*(Move it away)"):
+    with pytest.raises(ResultFileError, match=r"rows\.parquet.*(Move it away)"):
         store.compact()
     assert path.read_bytes() == before
 

@@ -50,6 +50,10 @@ class BusyError(ManyarmsError):
     """Another run is writing to the same folder."""
 
 
+class ResultFileError(InputError):
+    """A file of results is damaged, or of another version."""
+
+
 class StaleRowsError(ManyarmsError):
     """Rows in a folder were made from other data or code than those at hand."""
 
@@ -169,13 +173,13 @@ class Store:
         try:
             table = pq.read_table(path)
         except (OSError, pa.ArrowException) as damage:
-            raise DataFileError(f"{path} cannot be read as Parquet: {without_full_stop(damage)}.", remedy) from damage
+            raise ResultFileError(f"{path} cannot be read as Parquet: {without_full_stop(damage)}.", remedy) from damage
         recipe = (table.schema.metadata or {}).get(RECIPE_KEY.encode())
         if recipe != str(RECIPE).encode():
-            raise DataFileError(f"{path} is of another version: its rows mean something else.", remedy)
+            raise ResultFileError(f"{path} is of another version: its rows mean something else.", remedy)
         missing = [column for column in columns if column not in table.column_names]
         if missing:
-            raise DataFileError(f"{path} has no column {', '.join(missing)}: it is not a file of results.", remedy)
+            raise ResultFileError(f"{path} has no column {', '.join(missing)}: it is not a file of results.", remedy)
         return table.select(columns).to_pylist()
 
 
@@ -188,7 +192,7 @@ def _read_journal(path: Path) -> Results:
             row = json.loads(text)
             if row.get("recipe") != RECIPE:
                 problem = f"{path} is of another version: its rows mean something else."
-                raise DataFileError(problem, "Move it away.")
+                raise ResultFileError(problem, "Move it away.")
             results[_cell(row)] = _outcome(row)
     return results
 
@@ -241,7 +245,7 @@ class Provenance:
             return cls(problems, {str(name): str(digest) for name, digest in record["methods"].items()})
         except (ValueError, KeyError, TypeError, AttributeError) as damage:
             remedy = "Delete it: the rows beside it are then compared with the data once more."
-            raise DataFileError(f"{path} is damaged.", remedy) from damage
+            raise ResultFileError(f"{path} is damaged.", remedy) from damage
 
     def write(self, folder: Path) -> None:
         """Replace the record in a folder."""

@@ -16,7 +16,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_instance, numbered_row, rows_from
 from manyarms._base.files import replacing, write_failure
-from manyarms._base.option_values import Missing
+from manyarms._base.options import Missing
 from manyarms._base.progress import Progress, reporter
 from manyarms.core.arrow_columns import codes_of
 from manyarms.core.catalog import Catalog

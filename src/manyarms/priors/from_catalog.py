@@ -10,7 +10,7 @@ from jaxtyping import Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_instance, check_choice
-from manyarms._base.option_values import PriorKind
+from manyarms._base.options import PriorKind
 from manyarms.core.catalog import Catalog, as_embeddings
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.labels import MISSING
