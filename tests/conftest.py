@@ -1,8 +1,8 @@
 """Every shape annotation of the package is checked at run time while the tests run."""
 
-from jaxtyping import install_import_hook
+import jaxtyping
 
-install_import_hook("manyarms", "beartype.beartype")
+jaxtyping.install_import_hook("manyarms", "beartype.beartype")
 
 import hypothesis  # noqa: E402
 import pyarrow.csv  # noqa: E402
@@ -37,3 +37,11 @@ def shop(tmp_path_factory):
     done(*fit_command(folder), "--out", folder / "model.arrow")
     done("learn", "--model", folder / "model.arrow", "--policy", "softmax:0.3", "--out", folder / "policy.arrow")
     return folder
+
+
+@pytest.fixture
+def own_errors():
+    """Without the run-time check of annotations, which would refuse some calls before our own errors can."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

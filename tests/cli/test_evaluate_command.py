@@ -73,7 +73,9 @@ def test_evaluate_without_a_model_uses_estimators_alone(shop):
     )
     row = shown["policies"][1]
     assert (
-        row["model"] is None and "snips" in row["estimators"] and "replay needs a deterministic policy" in row["left_out"]["replay"]
+        row["model"] is None
+        and "snips" in row["estimators"]
+        and "replay needs a deterministic policy" in row["left_out"]["replay"]
     )
     catalog = ["--catalog", shop / "items.csv", "--id", "sku"]
     alone = ["evaluate", "--logs", shop / "new", *CONTEXT, *ROLES, *catalog, "--policies", "uniform"]

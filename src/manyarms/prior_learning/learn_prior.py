@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from manyarms._base.checks import Array, as_count, as_instance
+from manyarms._base.checks import as_count, as_instance
 from manyarms._base.progress import Progress, reporter
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
@@ -24,7 +23,7 @@ from manyarms.posterior import RewardPosterior
 from manyarms.posterior.reward_posterior import as_logs
 from manyarms.posterior.seen_files import in_memory_if_small, remember_files
 from manyarms.prior_learning.evidence import Evidence, ExactEvidence, evidence_of
-from manyarms.prior_learning.hyperparameters import Choice, Hyperparameters, Means
+from manyarms.prior_learning.hyperparameters import Choice, Hyperparameters, Means, Vector
 from manyarms.prior_learning.learned_prior import (
     LearnedPrior,
     certain_mean_warnings,
@@ -43,7 +42,7 @@ class _Optimum:
     """The point that the search has reached, with the objective there."""
 
     hyper: Hyperparameters
-    eta: Float[Array, " s"]
+    eta: Vector
     value: float
 
 
@@ -250,16 +249,16 @@ def _search(
 def _climb(
     evidence: Evidence,
     hyper: Hyperparameters,
-    eta: Float[Array, " s"],
+    eta: Vector,
     avoid_boundary: bool,
     max_iterations: int,
     accepted: Callable[[float], None],
-) -> tuple[Float[Array, " s"], int]:
+) -> tuple[Vector, int]:
     from scipy.optimize import minimize  # noqa: PLC0415  slow to import
 
     values = dict[bytes, float]()
 
-    def negative(x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
+    def negative(x: Vector) -> tuple[float, Vector]:
         try:
             value, slope = evidence.at(hyper, x, avoid_boundary=avoid_boundary)
         except NumericalError:
@@ -269,7 +268,7 @@ def _climb(
         values[x.tobytes()] = value
         return -value, -slope
 
-    def after(x: Float[Array, " s"]) -> None:
+    def after(x: Vector) -> None:
         if x.tobytes() in values:
             accepted(values[x.tobytes()])
 
@@ -291,14 +290,14 @@ def _climb(
     return eta, iterations
 
 
-def _near(hyper: Hyperparameters, eta: Float[Array, " s"]) -> list[tuple[float, float]]:
+def _near(hyper: Hyperparameters, eta: Vector) -> list[tuple[float, float]]:
     """The bounds of η, and for logarithms at most LONGEST from here."""
     low, high = hyper.bounds()
     reach = np.where(hyper.log_scales() > 0, LONGEST, np.inf)
     return list(zip(np.maximum(low, eta - reach), np.minimum(high, eta + reach), strict=True))
 
 
-def _rescaled(evidence: Evidence, hyper: Hyperparameters, eta: Float[Array, " s"]) -> Float[Array, " s"]:
+def _rescaled(evidence: Evidence, hyper: Hyperparameters, eta: Vector) -> Vector:
     """All learned scales times c. The best c has a closed form when no scale is fixed: c² = misfit / rounds."""
     _, slope = evidence.at(hyper, eta, avoid_boundary=False)
     excess = float(slope @ hyper.log_scales())
@@ -319,7 +318,7 @@ def _zero(evidence: Evidence, optimum: _Optimum, max_iterations: int) -> tuple[_
     return optimum, zeroed
 
 
-def _reduced(evidence: Evidence, optimum: _Optimum) -> tuple[str, Hyperparameters, Float[Array, " s"]] | None:
+def _reduced(evidence: Evidence, optimum: _Optimum) -> tuple[str, Hyperparameters, Vector] | None:
     """The name of a scale without which the evidence is no lower, and the problem without it; None if there is none."""
     scales = np.flatnonzero(optimum.hyper.log_scales())
     scales = scales[scales >= int(optimum.hyper.learn_noise)]

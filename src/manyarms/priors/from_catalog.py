@@ -32,7 +32,8 @@ def kind_for(catalog: Catalog) -> PriorKind:
         "tags": catalog.tags,
         "embeddings": catalog.embeddings,
     }
-    return next((kind for kind, column in known.items() if column is not None), "independent")
+    kinds: list[PriorKind] = [kind for kind, column in known.items() if column is not None]
+    return kinds[0] if kinds else "independent"
 
 
 def from_catalog(
