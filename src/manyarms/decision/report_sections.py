@@ -25,6 +25,7 @@ from manyarms.decision.format_figures import (
 )
 from manyarms.decision.traffic import Support
 from manyarms.errors import InputError
+from manyarms.posterior.prior_check import PriorCheck
 
 if TYPE_CHECKING:
     import altair as alt
@@ -171,13 +172,23 @@ def _trust(decision: Decision, charts: Charts) -> str:
         fine = table("Diagnostics without problems", passed, columns)
         parts.append(f"<details><summary>{len(passed):,} diagnostics are OK</summary>{fine}</details>")
     if decision.prior_check is not None:
-        text = escape(str(decision.prior_check))
-        parts.append(f'<h3>Do the rewards vary as much as the model expects?</h3><p class="lines">{text}</p>')
+        parts.append(_prior_check(decision.prior_check))
     parts.append(_category_checks(decision))
     if decision.warnings:
         warnings = _notes(decision.warnings)
         parts.append("<h3>Warnings</h3>" + _folded(len(decision.warnings), warnings, "warnings"))
     return "".join(parts)
+
+
+def _prior_check(check: PriorCheck) -> str:
+    passed = (
+        "This was not checked." if check.unchecked and check.mean is None else "Yes. The rewards contradict neither."
+    )
+    return (
+        "<h3>Do the rewards fit the prior and the noise of the model?</h3>"
+        + (_notes(check.warnings) or f"<p>{passed}</p>")
+        + f'<details><summary>Figures of this check</summary><p class="lines">{escape(str(check))}</p></details>'
+    )
 
 
 def _diagnostic_cell(entry: Diagnostic) -> TableCell:
