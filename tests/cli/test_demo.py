@@ -260,7 +260,11 @@ def assert_one_line(result, *words):
 def test_errors_are_one_line_and_exit_2(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     assert_one_line(invoke("demo", *SMALL, "--output", tmp_path / "file" / "shop"), "Not a directory", "file")
-    assert_one_line(invoke("demo", "--items", 3, "--output", tmp_path, "--json"), "n_items=3", "40")
+    assert_one_line(
+        invoke("demo", "--items", 3, "--output", tmp_path, "--json"),
+        "--categories must be at most the number of items",
+        "got 40 for 3 items",
+    )
 
 
 def test_a_full_disk_is_one_line_too(tmp_path, monkeypatch):

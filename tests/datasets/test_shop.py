@@ -152,7 +152,7 @@ def test_fewer_rounds_than_days_are_allowed():
 
 
 def test_impossible_shops_are_refused():
-    with pytest.raises(InputError, match="n_categories must be at most n_items=3"):
+    with pytest.raises(InputError, match=r"n_categories must be at most the number of items.*got 4 for 3 items"):
         Shop(n_items=3, n_categories=4)
     with pytest.raises(InputError, match="noise_std must be at least 0"):
         Shop(noise_std=-1.0)

@@ -59,7 +59,13 @@ def error_line(error: ManyarmsError) -> str:
     return in_flags(" ".join(part for part in parts if part))
 
 
-FLAGS_OF_ARGUMENTS = {"effect_std": "prior_std", "n_components": "components"}
+FLAGS_OF_ARGUMENTS = {
+    "effect_std": "prior_std",
+    "n_components": "components",
+    "n_items": "items",
+    "n_categories": "categories",
+    "n_rounds": "rounds",
+}
 """Arguments in Python whose flag has another name."""
 
 running_flags = ContextVar[Mapping[str, str]]("running_flags", default=MappingProxyType({}))

@@ -78,7 +78,8 @@ class Shop:
             as_scalar(name, getattr(self, name), at_least=0.0)
         if self.n_categories > self.n_items:
             raise ShapeError(
-                f"must be at most n_items={self.n_items}, since no category is empty; got {self.n_categories}.",
+                f"must be at most the number of items, since no category is empty; got {self.n_categories} for "
+                f"{self.n_items} items.",
                 argument="n_categories",
             )
 
