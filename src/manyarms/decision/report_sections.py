@@ -35,6 +35,8 @@ Section = Callable[[Decision, Charts], str]
 
 STATUS = {"red": "● Problem", "amber": "● Caution", "green": "● OK"}
 """Traffic lights in words too, for readers who do not see colours."""
+DIAGNOSTICS = {"unsupported_mass": "choices never logged", "max_weight_share": "largest weight"}
+"""Diagnostics that the report calls by a plainer name."""
 LONG_TABLE = 25
 """Rows beyond which a table is folded."""
 PAIRS = "Each cell is the probability that the policy in the row is better than the policy in the column."
@@ -161,7 +163,7 @@ def _trust(decision: Decision, charts: Charts) -> str:
         "Status": lambda entry: TableCell(STATUS[entry.colour], css=f"light {entry.colour}"),
         "Policy": lambda entry: TableCell(entry.policy),
         "Estimator": lambda entry: TableCell(entry.estimator),
-        "Diagnostic": lambda entry: TableCell(entry.figure.replace("_", " ")),
+        "Diagnostic": lambda entry: TableCell(DIAGNOSTICS.get(entry.figure, entry.figure.replace("_", " "))),
         "Value": _diagnostic_cell,
         "Meaning": lambda entry: TableCell(entry.meaning, css="prose"),
     }
