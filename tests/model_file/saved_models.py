@@ -223,7 +223,7 @@ def brief(policy):
         [
             policy.epsilon, weights.action_mean(), weights.latent_mean, weights.action_cov([0, 5]), weights.effects,
             weights.log_evidence, weights.misfit, weights.log_det, posterior.statistics.sums.gram,
-            posterior.statistics.sums.reward_sq, posterior.statistics.rows.features, posterior.warnings,
+            posterior.statistics.sums.reward_sq, posterior.statistics.rows.features, posterior.fit_warnings,
             posterior.learned_from, posterior.likelihood, posterior.trace, posterior.evidence_offset,
             posterior.features, posterior.prior.action_mean(),
         ]

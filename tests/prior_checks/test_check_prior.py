@@ -120,7 +120,7 @@ def test_a_check_that_was_not_made_says_so():
         'noise and spread: not checked under the treatment "paper"', "nothing was checked",
     ]  # fmt: skip
     half = ma.LoggedData(logs.contexts, logs.actions, logs.rewards, n_actions=40, weights=np.full(100, 0.5))
-    assert "not checked where weights of rounds are no counts" in str(check_prior(ma.fit(half, BY_CATEGORY)))
+    assert "not checked where the weights of rounds are not counts" in str(check_prior(ma.fit(half, BY_CATEGORY)))
 
 
 def test_a_small_error_is_no_warning_however_much_data_there_are():

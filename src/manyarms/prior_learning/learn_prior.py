@@ -60,7 +60,7 @@ def learn_prior(
     progress: Progress = False,
     engine: Engine | str | None = None,
 ) -> LearnedPrior:
-    """Noise, spreads and means of a prior by type-II maximum likelihood: those under which the logs are most likely.
+    """Learn noise, standard deviations and means of a prior from the logs by type-II maximum likelihood.
 
     The log evidence and its exact gradient (posterior moments of seen actions, `inference.evidence_gradient`) come from
     `Statistics` alone, so after one pass over the logs a step costs one solve, whatever the number of rounds. The
@@ -68,10 +68,11 @@ def learn_prior(
 
     Where neither rewards nor their logarithms are Gaussian, a step runs the loop of `fit` to its end: on a `LogStream`
     about a hundred passes in all, up to three hundred, and as many again if standard errors are requested.
-    A stream of at most half a gigabyte is read once and held; of a longer one, learn from a sample and `fit` on all.
+    A stream of at most half a gigabyte is read once and kept in memory. For a longer one, learn from a sample and
+    `fit` on all rounds.
 
-    Where rounds count less with age, the prior is learned from the same rounds at full weight, and the posterior is
-    that of the rounds as they count. It remembers the files of a stream, so that none is counted twice.
+    Where rounds count less with age, the prior is learned from the same rounds at full weight, and the posterior uses
+    them with their weights. It remembers the files of a stream, so that none is counted twice.
 
     With `avoid_boundary` every standard deviation has a very wide half-normal prior and its mode is taken on the log
     scale, which keeps it off zero (Chung et al., 2013). Without it, a standard deviation that the data put at
@@ -97,7 +98,7 @@ def learn_prior(
         engine: The engine that reads a `LogStream`, as in `fit`.
 
     Returns:
-        A `LearnedPrior`: prior, likelihood and posterior, what was learned with its standard errors, and notes.
+        A `LearnedPrior`: prior, likelihood and posterior, the learned numbers with standard errors, and notes.
     """
     prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
     if prior.observed.groups:
