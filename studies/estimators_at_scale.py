@@ -1,4 +1,4 @@
-"""Every estimator on a log with many actions: time and peak memory, each in a process of its own.
+"""Every estimator on a log with many actions: time and peak memory, each in its own process.
 
 n = 100,000 rounds, K = 10,000 actions, d = 10: an n x K array would take 8 GB. Prints, asserts nothing.
 
@@ -38,10 +38,8 @@ def problem(n: int, k: int) -> tuple[ma.LoggedData, ma.RewardPosterior, np.ndarr
     return logs.split(0.5, by="time")[1], ma.fit(logs.split(0.5, by="time")[0], prior), category
 
 
-def estimators(
-    posterior: ma.RewardPosterior, category: np.ndarray, logs: ma.LoggedData
-) -> dict[str, ma.Estimator | ma.DM]:
-    """All of them."""
+def estimators(posterior: ma.RewardPosterior, category: np.ndarray, logs: ma.LoggedData) -> dict[str, ma.Estimator]:
+    """Every estimator, by name."""
     rng = np.random.default_rng(1)
     strata = np.zeros(len(logs), dtype=int)
     embeddings = rng.normal(size=(len(category), 3)) + category[:, None]
@@ -70,23 +68,23 @@ def estimators(
 
 def run(name: str, n: int, k: int, out: Queue[tuple[float, float, float]]) -> None:
     logs, posterior, category = problem(n, k)
-    # Replay can only judge a policy without chance.
+    # Replay can only evaluate a deterministic policy.
     target = ma.Greedy(posterior) if name == "replay" else ma.EpsilonGreedy(ma.Greedy(posterior), 0.2)
-    judge = estimators(posterior, category, logs)[name]
+    estimator = estimators(posterior, category, logs)[name]
     start = time.process_time()
-    found = judge.estimate(target, logs)
-    out.put((found.value, time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+    estimate = estimator.estimate(target, logs)
+    out.put((estimate.value, time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--actions", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=200_000, help="half of them to learn from, half to judge on")
+    parser.add_argument("--rounds", type=int, default=200_000, help="half of them to learn from, half to evaluate on")
     args = parser.parse_args()
     small = problem(1000, 100)
     names = list(estimators(small[1], small[2], small[0]))
     context = mp.get_context("spawn")
-    print(f"judged on {args.rounds // 2:,} rounds, {args.actions:,} actions; memory of the whole process")
+    print(f"evaluated on {args.rounds // 2:,} rounds, {args.actions:,} actions; memory of the whole process")
     for name in names:
         out: Queue[tuple[float, float, float]] = context.Queue()
         process = context.Process(target=run, args=(name, args.rounds, args.actions, out))

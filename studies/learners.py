@@ -1,4 +1,4 @@
-"""Every learner on the paper's synthetic problem: the share of the best policy's value that it reaches, and its time.
+"""Every learner on the paper's synthetic problem: its share of the optimal value, and its time.
 
 K = 1000 actions, d = 10, n = 5000 rounds of uniform logging, two worlds; with and without a held-out fifth.
 
@@ -20,18 +20,18 @@ from manyarms.learners import Learner
 
 
 def learners(prior: ma.HierarchicalGaussian, rng: np.random.Generator) -> dict[str, Learner]:
-    """By name."""
+    """The learners to compare, by name."""
     centres = prior.action_mean()
     clusters = KMeans(n_clusters=10, n_init=1, random_state=0).fit(centres).labels_.astype(int)
     ridge = ma.priors.ridge(prior.n_actions, prior.dim, penalty=1e-3)
-    found: dict[str, Learner] = {
+    learners_by_name: dict[str, Learner] = {
         "sDM": ma.DMLearner(prior),
         "DM (Bayes)": ma.DMLearner(prior.marginal()),
         "DM (Freq)": ma.DMLearner(ridge),
     }
     for name, holdout in (("", 0.0), (", held-out fifth", 0.2)):
         training = ma.Training(holdout=holdout, rng=rng)
-        found |= {
+        learners_by_name |= {
             f"IPS{name}": ma.IPSLearner(training=training),
             f"snIPS{name}": ma.SNIPSLearner(training=training),
             f"DR (DM Freq){name}": ma.DRLearner(ma.CrossFit(ridge, rng=rng), training=training),
@@ -39,7 +39,7 @@ def learners(prior: ma.HierarchicalGaussian, rng: np.random.Generator) -> dict[s
             f"MIPS{name}": ma.MIPSLearner(clusters, training=training),
             f"PC{name}": ma.PolicyConvolutionLearner(centres, 10, training=training),
         }
-    return found
+    return learners_by_name
 
 
 def main() -> None:
@@ -62,8 +62,8 @@ def main() -> None:
             seconds.setdefault(name, []).append(time.process_time() - start)
             reached.setdefault(name, []).append(world.value(policy, contexts) / world.optimal_value(contexts))
     for name, shares in reached.items():
-        told = " / ".join(f"{share:5.1%}" for share in shares)
-        print(f"{name:<32} {told}   {np.mean(seconds[name]):6.2f} s CPU")
+        percentages = " / ".join(f"{share:5.1%}" for share in shares)
+        print(f"{name:<32} {percentages}   {np.mean(seconds[name]):6.2f} s CPU")
 
 
 if __name__ == "__main__":

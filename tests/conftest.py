@@ -1,8 +1,8 @@
 """Every shape annotation of the package is checked at run time while the tests run."""
 
-from jaxtyping import install_import_hook
+import jaxtyping
 
-install_import_hook("manyarms", "beartype.beartype")
+jaxtyping.install_import_hook("manyarms", "beartype.beartype")
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
@@ -18,3 +18,11 @@ hypothesis.settings.load_profile("manyarms")
 def nothing_held(monkeypatch):
     """Streams are read again for every pass, however small they are."""
     monkeypatch.setattr("manyarms.posterior.seen_files.MAX_HELD", 0)
+
+
+@pytest.fixture
+def own_errors():
+    """Without the run-time check of annotations, which would refuse some calls before our own errors can."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -342,7 +342,7 @@ def test_a_half_life_does_not_change_how_far_actions_are_found_to_differ(tmp_pat
     assert by_clock["rounds"] == n
     logs = ma.read_logs(pa.table({**table, "w": np.full(n, 0.3)}), ["x"], "item", "r", weight="w")
     weighed = ma.learn_prior(logs, ma.priors.from_catalog(logs.catalog, dim=2))
-    assert any("weights are no counts" in one for one in weighed.posterior.warnings)
+    assert any("weights are not counts" in one for one in weighed.posterior.warnings)
 
 
 def test_clicks_taken_as_gaussian_are_warned_about_and_amounts_are_not(shop, tmp_path):

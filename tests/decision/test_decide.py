@@ -64,7 +64,7 @@ def test_what_is_missing_is_listed_and_the_rest_is_there(tmp_path):
 
 
 def test_nothing_is_decided_without_a_policy(known):
-    with pytest.raises(InputError, match="nothing to judge"):
+    with pytest.raises(InputError, match="no policy to evaluate"):
         ma.decide({}, known[2], known[3])
 
 

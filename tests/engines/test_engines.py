@@ -1,5 +1,7 @@
 """Passes over logs on clusters give the same answers as in memory, and errors name the same rows."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path

@@ -17,9 +17,9 @@ from manyarms.experiments.methods import METHODS, MISSPECIFIED, PAPER
 from manyarms.experiments.synthetic_problem import Synthetic
 
 SMALL, LARGE = Synthetic(n_actions=10), Synthetic(n_actions=1000)
-NAMES = tuple(method.name for method in PAPER)
+NAMES = PAPER
 ODD = "<script>alert(\"1\")</script> & 'two'\x00\nlines, é"
-JUDGING = Figure("judging", "Judging & learning", "", (Panel("K < 11", SMALL, "ope", NAMES),))
+EVALUATION = Figure("evaluation", "Evaluation & learning", "", (Panel("K < 11", SMALL, "ope", NAMES),))
 
 
 def rows(problem=SMALL, kind="ope", methods=NAMES, rounds=(100, 1000), count=4, values=None, width=None):
@@ -59,7 +59,7 @@ def test_points_are_means_with_standard_errors_over_instances(kind):
 
 
 def test_coverage_is_a_share_with_binomial_error_and_leaves_out_methods_without_interval():
-    figure = replace(JUDGING, measure="coverage")
+    figure = replace(EVALUATION, measure="coverage")
     results = rows(methods=["sDM"], rounds=[100], values=[2.0, 2.5, 4.0, 1.5], width=1) | rows(methods=["IPS"])
     point = only(chart.mean_points(figure, Table(results)))
     assert (point.method, point.mean, point.count) == ("sDM", 0.75, 4)
@@ -67,7 +67,7 @@ def test_coverage_is_a_share_with_binomial_error_and_leaves_out_methods_without_
 
 
 def test_times_are_averaged_where_they_are_known():
-    figure = replace(JUDGING, measure="seconds")
+    figure = replace(EVALUATION, measure="seconds")
     results = rows(methods=["sDM"], rounds=[100])
     lost = next(iter(results))
     results[lost] = replace(results[lost], seconds=float("nan"))
@@ -76,7 +76,7 @@ def test_times_are_averaged_where_they_are_known():
 
 
 def test_a_single_instance_has_no_error_bar():
-    point = only(chart.mean_points(JUDGING, Table(rows(methods=["sDM"], rounds=[100], count=1))))
+    point = only(chart.mean_points(EVALUATION, Table(rows(methods=["sDM"], rounds=[100], count=1))))
     assert np.isnan(point.error)
     assert point.ends == (point.mean, point.mean)
 
@@ -92,23 +92,23 @@ def test_actions_run_along_the_axis_and_a_panel_keeps_to_its_own_rounds():
 
 
 def test_a_drawn_file_names_panels_and_methods_and_describes_itself(tmp_path):
-    panels = (*JUDGING.panels, Panel("Learning", LARGE, "opl", NAMES[:3]))
-    texts, description = saved(replace(JUDGING, panels=panels), rows() | rows(LARGE, "opl"), tmp_path)
+    panels = (*EVALUATION.panels, Panel("Learning", LARGE, "opl", NAMES[:3]))
+    texts, description = saved(replace(EVALUATION, panels=panels), rows() | rows(LARGE, "opl"), tmp_path)
     assert {*NAMES, "K < 11", "Learning", "MSE", "relative reward", "100", "1k"} <= set(texts)
-    assert all(words in description for words in (*NAMES, "Judging & learning", "K < 11", "Mean squared error"))
+    assert all(words in description for words in (*NAMES, "Evaluation & learning", "K < 11", "Mean squared error"))
     assert "not run" not in texts
 
 
 def test_ticks_are_at_the_rounds_that_were_run(tmp_path):
-    texts, _ = saved(JUDGING, rows(rounds=(250, 1500, 20_000), methods=["sDM"], values=[2.1] * 4), tmp_path)
+    texts, _ = saved(EVALUATION, rows(rounds=(250, 1500, 20_000), methods=["sDM"], values=[2.1] * 4), tmp_path)
     assert [text for text in texts if text[0].isdigit()][:3] == ["250", "1.5k", "20k"]
 
 
 def test_a_panel_without_rows_says_that_it_was_not_run(tmp_path):
-    panels = (*JUDGING.panels, Panel("Learning", LARGE, "opl", NAMES))
-    texts, _ = saved(replace(JUDGING, panels=panels), rows(), tmp_path)
+    panels = (*EVALUATION.panels, Panel("Learning", LARGE, "opl", NAMES))
+    texts, _ = saved(replace(EVALUATION, panels=panels), rows(), tmp_path)
     assert texts.count("not run") == 1
-    texts, _ = saved(replace(JUDGING, panels=panels), {}, tmp_path)
+    texts, _ = saved(replace(EVALUATION, panels=panels), {}, tmp_path)
     assert texts.count("not run") == 2
 
 
@@ -123,7 +123,7 @@ def test_odd_names_are_shown_as_they_are_and_break_nothing(tmp_path):
 @pytest.mark.parametrize("scores", [[2.0] * 4, [2.0, 2.0, 2.0, 2e6], [2.0, 2.0, 2.0, 2.0 + 1e-9]])
 def test_errors_of_zero_or_across_zero_keep_their_place_on_a_log_axis(scores, tmp_path):
     results = rows() | rows(methods=["sDM"], values=scores)
-    saved(JUDGING, results, tmp_path)
+    saved(EVALUATION, results, tmp_path)
     text = (tmp_path / "drawn.svg").read_text(encoding="utf-8")
     assert "NaN" not in text
     assert "Infinity" not in text
@@ -135,12 +135,12 @@ def test_errors_of_zero_or_across_zero_keep_their_place_on_a_log_axis(scores, tm
 
 def test_scores_that_are_not_finite_are_left_out_of_the_drawing(tmp_path):
     results = rows(methods=["sDM"]) | rows(methods=["IPS"], values=[1.0, np.inf, 1.0, 1.0])
-    texts, _ = saved(JUDGING, results | rows(methods=["DR"], values=[np.nan] * 4), tmp_path)
+    texts, _ = saved(EVALUATION, results | rows(methods=["DR"], values=[np.nan] * 4), tmp_path)
     assert "sDM" in texts
 
 
 def test_both_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    drawn = chart.draw_chart(JUDGING, Table(rows(methods=["sDM"])))
+    drawn = chart.draw_chart(EVALUATION, Table(rows(methods=["sDM"])))
     chart.save_chart(drawn, tmp_path / "k-0.5")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["k-0.5.png", "k-0.5.svg"]
     assert (tmp_path / "k-0.5.svg").read_text(encoding="utf-8").endswith("</svg>")
@@ -152,7 +152,7 @@ def test_both_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
     monkeypatch.setattr("manyarms._base.files.sync", full)
     with pytest.raises(OSError, match="no space left"):
-        chart.save_chart(chart.draw_chart(JUDGING, Table(rows())), tmp_path / "k-0.5")
+        chart.save_chart(chart.draw_chart(EVALUATION, Table(rows())), tmp_path / "k-0.5")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -163,10 +163,10 @@ def test_methods_look_alike_in_all_figures_and_unlike_one_another():
     assert everything["sDM"].width == max(style.width for style in everything.values())
     assert set(METHODS) <= set(palette.STYLES)
     for family in MISSPECIFIED.values():
-        assert len({everything[method.name].shape for method in family}) == 1
+        assert len({everything[name].shape for name in family}) == 1
 
 
-def test_more_methods_of_ones_own_than_spare_colours_still_differ():
+def test_more_user_methods_than_spare_colours_still_differ():
     own = palette.styles(f"method {i}" for i in range(20))
     assert len({(style.colour, style.shape) for style in own.values()}) == 20
 

@@ -91,7 +91,7 @@ def test_what_cannot_be_drawn_is_refused_in_one_line(fitted, monkeypatch):
     _, posterior = fitted
     with pytest.raises(TooLargeError, match=r"draws for 4 actions would take 800,000,000 numbers. Name fewer actions="):
         ma.arviz.inference_data(posterior, n_draws=100_000_000, rng=np.random.default_rng(0))
-    with pytest.raises(ShapeError, match=r"actions must name one action at least; leave it out for all of them\."):
+    with pytest.raises(ShapeError, match=r"actions must name at least one action. Leave it out for all of them\."):
         ma.arviz.inference_data(posterior, rng=np.random.default_rng(0), actions=[])
     monkeypatch.setitem(sys.modules, "arviz_base", None)
     with pytest.raises(

@@ -154,7 +154,7 @@ def test_training_is_told_step_by_step(mlflow, evaluated):
 
 
 def test_what_cannot_be_logged_is_refused_in_one_line_and_leaves_no_run(mlflow, evaluated, own_errors, monkeypatch):
-    with pytest.raises(TooLargeError, match=r"result has 1,001 figures, too many for metrics. Log its file"):
+    with pytest.raises(TooLargeError, match=r"result has 1,001 numbers, too many for metrics. Log its file"):
         ma.mlflow.log(Records({"name": i, "value": 1.0} for i in range(1001)))
     _, posterior, policies = evaluated
     greedy = policies["greedy"]
@@ -170,7 +170,7 @@ def test_what_cannot_be_logged_is_refused_in_one_line_and_leaves_no_run(mlflow, 
         r"models 'Model' would be the file Model.arrow, which is that of the posterior. Rename one\.": dict(
             posterior=posterior, models={"Model": greedy}
         ),
-        r"result has a log_evidence, as the posterior has": dict(
+        r"result and posterior both have a log_evidence": dict(
             result=Records([{"log_evidence": 1.0}]), posterior=posterior
         ),
         r"TablePolicy of 2 rows cannot be saved": dict(models={"t": ma.TablePolicy(np.full((2, 4), 0.25))}),

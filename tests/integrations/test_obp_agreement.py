@@ -223,21 +223,21 @@ OBP = {
 # fmt: on
 
 
-def judged_by(name):
+def case(name):
     estimator, logs = OURS[name]
     return estimator, ma.TablePolicy(np.eye(4)[CHOSEN]) if name == "replay" else TARGET_POLICY, logs
 
 
 @pytest.mark.parametrize("name", OBP)
 def test_values_are_those_of_obp(name):
-    estimator, policy, logs = judged_by(name)
+    estimator, policy, logs = case(name)
     assert_allclose(estimator.estimate(policy, logs).value, OBP[name][0], rtol=0, atol=1e-9)
 
 
 # DM has no contributions of its own; Switch-DR at zero has the same.
 @pytest.mark.parametrize("name", [name for name in OBP if name != "DM"])
 def test_contributions_are_those_of_obp(name):
-    estimator, policy, logs = judged_by(name)
+    estimator, policy, logs = case(name)
     assert_allclose(estimator.contributions(policy, logs), OBP[name][1], rtol=0, atol=1e-9)
 
 

@@ -133,12 +133,12 @@ def test_chances_rounded_in_a_file_do_not_contradict_each_other():
         (
             lambda: ma.obp.logs(feedback(position=POSITIONS, pi_b=CUBE)),
             InputError,
-            "position has rounds at 3 places of a list. Pass position=0",
+            "position has rounds at 3 positions of a list. Pass position=0",
         ),
         (
             lambda: ma.obp.logs(feedback(position=POSITIONS, pi_b=CUBE), position=7),
             InputError,
-            "no round was shown at position 7; there are 0, 1, 2.",
+            "no round was shown at position 7; positions are 0, 1, 2.",
         ),
         (
             lambda: ma.obp.logs([1]),
@@ -148,7 +148,7 @@ def test_chances_rounded_in_a_file_do_not_contradict_each_other():
         (
             lambda: ma.obp.logs(feedback(pscore=np.where(ROUND == 7, 0.5, LOGGING[ROUND, ACTIONS]))),
             PropensityError,
-            f"row 7 has 0.5, and pi_b {LOGGING[7, ACTIONS[7]]:.6g}. Set the one that is wrong to None.",
+            f"row 7 has 0.5, and pi_b {LOGGING[7, ACTIONS[7]]:.6g}. Set the wrong one to None.",
         ),
         (
             lambda: ma.obp.policy(CUBE, position=-1),
@@ -158,14 +158,14 @@ def test_chances_rounded_in_a_file_do_not_contradict_each_other():
         (
             lambda: ma.obp.policy(CUBE, position=POSITIONS - 1),
             RangeError,
-            r"position must be a whole number, not negative; row 0 has -1.0. OBP counts the places of a list from 0\.$",
+            r"position must be a whole number, not negative; row 0 has -1.0. OBP counts positions from 0\.$",
         ),
-        (lambda: ma.obp.policy(CUBE), InputError, "action_dist has 3 positions: pass position="),
-        (lambda: ma.obp.policy(CUBE, position=3), RangeError, "below 3, the positions of action_dist; row 0 has 3"),
+        (lambda: ma.obp.policy(CUBE), InputError, "action_dist has 3 positions. Pass position="),
+        (lambda: ma.obp.policy(CUBE, position=3), RangeError, "below 3, the number of positions of action_dist; row 0"),
         (
             lambda: ma.obp.feedback(ma.LoggedData(CONTEXTS, ACTIONS, REWARDS, weights=ROUND)),
             InputError,
-            "logs have weights, and OBP knows none",
+            "logs have weights, which OBP does not support",
         ),
         (
             lambda: ma.IPS().estimate(ma.Uniform(4), ma.obp.logs(feedback(action=ACTIONS[:5]))),

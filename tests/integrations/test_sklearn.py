@@ -109,7 +109,7 @@ def test_a_noise_that_is_not_gaussian_has_no_standard_deviation(likelihood):
 @pytest.mark.parametrize(
     ("parameters", "action", "error", "message"),
     [
-        ({"n_actions": 60}, None, InputError, "there are 60 actions: pass action=, one for each row."),
+        ({"n_actions": 60}, None, InputError, "there are 60 actions. Pass action=, one for each row."),
         ({"n_actions": 3, "categories": [0, 1]}, None, ShapeError, "categories 2, n_actions 3. Make all of one"),
         ({"n_actions": 3}, [0, 1, 3, 0], ActionError, "action must be below n_actions=3; row 2 has 3"),
         ({}, [0, 1], ShapeError, "action must have 4 rows; got 2"),

@@ -1,6 +1,5 @@
 """Wrong turns with likelihoods are refused with a remedy."""
 
-import jaxtyping
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -8,14 +7,6 @@ from small_purchases import SHOP, bought, flat
 
 import manyarms as ma
 from manyarms.errors import DataTypeError, InputError, NumericalError, RangeError, ShapeError
-
-
-@pytest.fixture
-def unchecked():
-    """As users run it: without the types that these tests check."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def test_a_policy_learned_from_clicks_is_told_when_judged_on_the_spend_of_the_same_rounds():
@@ -53,7 +44,7 @@ def test_rounds_of_weight_zero_may_hold_anything_and_rows_keep_their_numbers(lik
         ma.fit(bought([bad, 1.0, 1.0, 1.0, bad], weights=[0.0, 1, 1, 1, 1]), flat(0.0, 1.0), likelihood)
 
 
-def test_a_class_for_a_likelihood_is_to_be_called(unchecked):
+def test_a_class_for_a_likelihood_is_to_be_called(own_errors):
     for kind in (ma.Bernoulli, ma.Hurdle):
         with pytest.raises(DataTypeError, match=rf"Pass {kind.__name__}\(\)"):
             ma.fit(bought([1.0, 0.0, 1.0]), flat(0.0, 1.0), kind)

@@ -86,13 +86,13 @@ def test_a_contradicted_prior_or_noise_is_reported_in_words():
     assert warnings(prior, 0.5) == ()
     (wide,) = warnings(priors.from_categories(np.arange(100) % 10, dim=2, effect_std=5.0, action_std=5.0), 0.5)
     (narrow,) = warnings(priors.independent(100, cov=0.05, dim=2), 0.5)
-    assert "actions differ less than the prior says" in wide
-    assert "actions differ more than the prior says" in narrow
-    assert "ma.learn_prior" in wide
+    assert "actions differ less than the prior implies" in wide
+    assert "actions differ more than the prior implies" in narrow
+    assert "Learn the prior from the logs" in wide
     assert "rewards vary less" in warnings(prior, 1.0)[0]
     assert "rewards vary more" in warnings(prior, 0.2)[0]
     assert ": 0.4952 would fit" in warnings(prior, 0.2)[0]
-    assert "mend the noise first" in warnings(priors.independent(100, cov=0.05, dim=2), 0.2)[1]
+    assert "correct the noise first" in warnings(priors.independent(100, cov=0.05, dim=2), 0.2)[1]
 
 
 @pytest.mark.parametrize("likelihood", [ma.Bernoulli(), ma.Bernoulli("laplace"), ma.Poisson(), ma.StudentT()])
@@ -120,7 +120,7 @@ def test_a_check_that_was_not_made_says_so():
         'noise and spread: not checked under the treatment "paper"', "nothing was checked",
     ]  # fmt: skip
     half = ma.LoggedData(logs.contexts, logs.actions, logs.rewards, n_actions=40, weights=np.full(100, 0.5))
-    assert "not checked where weights of rounds are no counts" in str(check_prior(ma.fit(half, BY_CATEGORY)))
+    assert "not checked where the weights of rounds are not counts" in str(check_prior(ma.fit(half, BY_CATEGORY)))
 
 
 def test_a_small_error_is_no_warning_however_much_data_there_are():

@@ -1,6 +1,5 @@
 """Checks of a prior refuse bad input, naming the prior or the argument."""
 
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -9,15 +8,6 @@ from manyarms import errors, priors
 from manyarms.prior_checks.check_categories import check_categories, check_prior
 from manyarms.prior_checks.compare_priors import compare_priors
 from manyarms.prior_checks.sensitivity import prior_sensitivity
-
-
-@pytest.fixture
-def as_users_run_it():
-    """Without the run-time check of annotations, which would refuse some calls before our own errors can."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
 
 LOGS = ma.LoggedData(np.ones((6, 2)), [0, 0, 1, 1, 2, 2], np.arange(6.0), n_actions=3)
 PRIOR = priors.independent(3, dim=2)
@@ -120,7 +110,7 @@ BAD = {
 }
 
 
-@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.usefixtures("own_errors")
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_refused_by_name(name):
     call, error, message = BAD[name]

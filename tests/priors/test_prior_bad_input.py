@@ -1,21 +1,11 @@
 """Builders of priors refuse bad input, naming the argument and the row."""
 
-import jaxtyping
 import numpy as np
 import pytest
 from scipy import sparse
 
 from manyarms import errors, priors
 from manyarms.core.catalog import Catalog
-
-
-@pytest.fixture
-def as_users_run_it():
-    """Without the run-time check of annotations, which would refuse some calls before our own errors can."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
 
 E = np.random.default_rng(17).normal(size=(12, 2))
 RNG = np.random.default_rng(18)
@@ -154,7 +144,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_refused_at_the_door(name, as_users_run_it):
+def test_bad_input_is_refused_at_the_door(name, own_errors):
     call, error, message = BAD[name]
     with pytest.raises(error, match=message) as caught:
         call()

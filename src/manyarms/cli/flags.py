@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from manyarms._base.option_values import ESTIMATORS, POLICIES
 from manyarms._base.options import (
+    ESTIMATORS,
     NEEDED,
+    POLICIES,
     CatalogFile,
     CatalogOptions,
     EvaluationOptions,

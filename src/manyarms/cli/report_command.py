@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from manyarms._base.option_values import REPORT_FORMATS as FORMATS
+from manyarms._base.options import REPORT_FORMATS as FORMATS
 from manyarms._base.options import CatalogFile, CatalogOptions, EvaluationOptions, LogColumns, LogOptions
 from manyarms.cli import flags as f
 from manyarms.cli.terminal import check_output, check_output_folder, print_json, row_bar, spinner, warn

@@ -31,7 +31,8 @@ from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
-from manyarms.prior_checks import CategoryChecks, PriorCheck, check_categories
+from manyarms.posterior.prior_check import PriorCheck
+from manyarms.prior_checks.check_categories import CategoryChecks, check_categories
 
 MANY_POLICIES = 20
 """With more policies than this, not every pair is compared."""

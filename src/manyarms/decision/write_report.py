@@ -12,7 +12,7 @@ from typing import Any
 
 from manyarms._base.checks import as_instance
 from manyarms._base.files import replace_files
-from manyarms._base.option_values import REPORT_FORMATS as FORMATS
+from manyarms._base.options import REPORT_FORMATS as FORMATS
 from manyarms._version import __version__
 from manyarms.decision import plots
 from manyarms.decision.decide import Decision

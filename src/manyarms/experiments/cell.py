@@ -174,7 +174,7 @@ class Table:
         return np.array([score(kind, outcome) for outcome in self.outcomes(problem, kind, method, n).values()])
 
     def gains(self, problem: str, kind: Kind, ours: str, rival: str, n: int) -> dict[int, float]:
-        """How much better ours is than the rival, by instance; above 0 is better, in either kind."""
+        """The gain of ours over the rival by instance; above 0 is better, in either kind."""
         mine, theirs = (self.outcomes(problem, kind, name, n) for name in (ours, rival))
         sign = -1.0 if kind == "ope" else 1.0
         both = sorted(mine.keys() & theirs.keys())

@@ -18,7 +18,7 @@ Measure = Literal["score", "coverage", "seconds"]
 
 @dataclass(frozen=True)
 class Size:
-    """How much of a figure is run.
+    """The size of a run.
 
     Attributes:
         name: "quick" or "paper".

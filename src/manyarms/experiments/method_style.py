@@ -75,9 +75,9 @@ STYLES = (
     _PAPER
     | {name: replace(style, dash=BEYOND_DASH, hollow=True) for name, style in _BEYOND.items()}
     | {
-        method.name: Style(shade, shape)
+        name: Style(shade, shape)
         for part, (shape, shades) in _MISSPECIFIED.items()
-        for method, shade in zip(MISSPECIFIED[part], shades, strict=True)
+        for name, shade in zip(MISSPECIFIED[part], shades, strict=True)
     }
 )
 """Styles of the library's methods."""
@@ -138,7 +138,7 @@ def legend_width(looks: dict[str, Style]) -> int:
 def _columns(looks: dict[str, Style]) -> list[list[str]]:
     """Names in as many columns as there is room for; families of misspecified priors get columns of their own."""
     names, columns = list(looks), max(1, min((WIDTH + 20) // legend_width(looks), 5))
-    families = [family for methods in MISSPECIFIED.values() if (family := [m.name for m in methods if m.name in looks])]
+    families = [family for methods in MISSPECIFIED.values() if (family := [name for name in methods if name in looks])]
     others = [name for name in names if not any(name in family for family in families)]
     if families and len(others) <= len(families[0]) and len(families) < columns:
         return [others, *families]

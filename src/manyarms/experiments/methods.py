@@ -223,52 +223,48 @@ def _misspecified(prior: str) -> DirectMethod:
     return DirectMethod(f"sDM, {prior}", lambda known: known.other_priors[prior])
 
 
-SDM = DirectMethod("sDM", _structured)
-DM_BAYES = DirectMethod("DM (Bayes)", lambda known: known.unstructured)
-DM_FREQ = DirectMethod("DM (Freq)", _ridge)
-IPS_ = WeightingMethod("IPS", lambda task: IPS(), lambda task, training: IPSLearner(training=training))
-SNIPS_ = WeightingMethod("snIPS", lambda task: SNIPS(), lambda task, training: SNIPSLearner(training=training))
-DR_ = _doubly_robust("DR", _ridge)
-MIPS_ = WeightingMethod(
-    "MIPS",
-    lambda task: MIPS(task.known.clusters),
-    lambda task, training: MIPSLearner(task.known.clusters, training=training),
-)
-PC = WeightingMethod(
-    "PC",
-    lambda task: PolicyConvolution(task.known.vectors, N_NEIGHBOURS),
-    lambda task, training: PolicyConvolutionLearner(task.known.vectors, N_NEIGHBOURS, training=training),
-)
-PESSIMISTIC = DirectMethod("sDM, pessimistic", _structured, policy=lambda posterior: Pessimistic(posterior, delta=0.05))
-CLICKS = DirectMethod("sDM (Bernoulli)", _structured, lambda known: Bernoulli())
-LEARNED = DirectMethod("sDM (learned prior)", lambda known: known.learnable, learns_prior=True)
-DR_SDM = _doubly_robust("DR (sDM)", _structured)
-OFFCEM = WeightingMethod("OffCEM (sDM)", lambda task: OffCEM(task.known.clusters, _cross_fit(task, _structured)))
-OWN_VARIANCES = DirectMethod("sDM, own variances", lambda known: known.other_priors["own variances"])
-PRIOR_ONLY, JOINT, LOGGED = PriorOnly(), JointPosteriorMethod(), LoggedMean()
-
-DIRECT = (SDM, DM_BAYES, DM_FREQ)
-PAPER = (*DIRECT, IPS_, SNIPS_, DR_, MIPS_, PC)
-"""The methods of the paper's figures."""
-BEYOND = (LEARNED, DR_SDM, OFFCEM)
-"""Methods beyond the paper."""
+DIRECT = ("sDM", "DM (Bayes)", "DM (Freq)")
+PAPER = (*DIRECT, "IPS", "snIPS", "DR", "MIPS", "PC")
+"""Names of the methods in the paper's figures."""
+BEYOND = ("sDM (learned prior)", "DR (sDM)", "OffCEM (sDM)")
+"""Names of methods beyond the paper."""
 
 NOISE_LEVELS = (0.5, 1.0, 1.5)
 """v of the misspecified priors."""
 
-MISSPECIFIED = {
-    part: tuple(_misspecified(f"{part} off by {v:g}") for v in NOISE_LEVELS)
-    for part in ("prior", "means", "covariances")
-}
-"""sDM with everything misspecified, with the means only, with the covariances only; in order of v."""
+_PRIORS = {part: [f"{part} off by {v:g}" for v in NOISE_LEVELS] for part in ("prior", "means", "covariances")}
+MISSPECIFIED = {part: tuple(f"sDM, {prior}" for prior in priors) for part, priors in _PRIORS.items()}
+"""Names of sDM with everything misspecified, with the means only, with the covariances only; in order of v."""
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        *(*PAPER, PESSIMISTIC, PRIOR_ONLY, OWN_VARIANCES, JOINT, LOGGED, CLICKS, *BEYOND),
-        *(method for methods in MISSPECIFIED.values() for method in methods),
-    )
-}
+_METHODS = (
+    DirectMethod("sDM", _structured),
+    DirectMethod("DM (Bayes)", lambda known: known.unstructured),
+    DirectMethod("DM (Freq)", _ridge),
+    WeightingMethod("IPS", lambda task: IPS(), lambda task, training: IPSLearner(training=training)),
+    WeightingMethod("snIPS", lambda task: SNIPS(), lambda task, training: SNIPSLearner(training=training)),
+    _doubly_robust("DR", _ridge),
+    WeightingMethod(
+        "MIPS",
+        lambda task: MIPS(task.known.clusters),
+        lambda task, training: MIPSLearner(task.known.clusters, training=training),
+    ),
+    WeightingMethod(
+        "PC",
+        lambda task: PolicyConvolution(task.known.vectors, N_NEIGHBOURS),
+        lambda task, training: PolicyConvolutionLearner(task.known.vectors, N_NEIGHBOURS, training=training),
+    ),
+    DirectMethod("sDM, pessimistic", _structured, policy=lambda posterior: Pessimistic(posterior, delta=0.05)),
+    PriorOnly(),
+    DirectMethod("sDM, own variances", lambda known: known.other_priors["own variances"]),
+    JointPosteriorMethod(),
+    LoggedMean(),
+    DirectMethod("sDM (Bernoulli)", _structured, lambda known: Bernoulli()),
+    DirectMethod("sDM (learned prior)", lambda known: known.learnable, learns_prior=True),
+    _doubly_robust("DR (sDM)", _structured),
+    WeightingMethod("OffCEM (sDM)", lambda task: OffCEM(task.known.clusters, _cross_fit(task, _structured))),
+    *(_misspecified(prior) for priors in _PRIORS.values() for prior in priors),
+)
+METHODS: dict[str, Method] = {method.name: method for method in _METHODS}
 """The library's methods by name."""
 
 FORM = "Name it as file.py:Class or module:Class, where Class is a subclass of manyarms.experiments.Method."

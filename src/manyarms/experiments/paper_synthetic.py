@@ -15,22 +15,7 @@ from manyarms.experiments.claim_requirements import (
     Reference,
 )
 from manyarms.experiments.figure import Figure, Panel
-from manyarms.experiments.methods import (
-    BEYOND,
-    DIRECT,
-    DM_BAYES,
-    DR_,
-    DR_SDM,
-    IPS_,
-    LEARNED,
-    MIPS_,
-    PAPER,
-    PC,
-    PESSIMISTIC,
-    SDM,
-    SNIPS_,
-    Method,
-)
+from manyarms.experiments.methods import BEYOND, DIRECT, PAPER
 from manyarms.experiments.problem import Kind, Problem
 from manyarms.experiments.synthetic_problem import Synthetic
 
@@ -50,17 +35,12 @@ BASELINES = (
 )
 
 
-def names(*methods: Method) -> tuple[str, ...]:
-    """The names of these methods."""
-    return tuple(method.name for method in methods)
-
-
-RIVALS = names(*PAPER[1:])
+RIVALS = PAPER[1:]
 """The baselines of the paper."""
 
-DIRECT_RIVALS = names(*DIRECT[1:])
-IPS_FAMILY = names(IPS_, SNIPS_, DR_)
-CLUSTERED = names(MIPS_, PC)
+DIRECT_RIVALS = DIRECT[1:]
+IPS_FAMILY = ("IPS", "snIPS", "DR")
+CLUSTERED = ("MIPS", "PC")
 
 
 def learns_best(problem: Problem) -> Claim:
@@ -125,7 +105,11 @@ SYNTHETIC_OPL = Figure(
     "synthetic-opl",
     "Learning a policy, synthetic problems",
     "Figure 2, synthetic, OPL",
-    (Panel("K = 1000", SETTING_ONE, "opl", names(*PAPER, PESSIMISTIC, LEARNED, DR_SDM), factor=6.0),),
+    (
+        Panel(
+            "K = 1000", SETTING_ONE, "opl", (*PAPER, "sDM, pessimistic", "sDM (learned prior)", "DR (sDM)"), factor=6.0
+        ),
+    ),
     (
         learns_best(SETTING_ONE),
         Claim(
@@ -138,7 +122,7 @@ SYNTHETIC_OPL = Figure(
         ),
         Claim(
             "snIPS, DR and MIPS do not beat the direct methods in learning: DM (Bayes) and DM (Freq) are better.",
-            tuple(BetterThanEach(ONE, "opl", dm, names(SNIPS_, DR_, MIPS_)) for dm in DIRECT_RIVALS),
+            tuple(BetterThanEach(ONE, "opl", dm, ("snIPS", "DR", "MIPS")) for dm in DIRECT_RIVALS),
             remark=(
                 "DM (Bayes) is better everywhere. DM (Freq) is not better at n = 10,000, where snIPS and DR overtake "
                 "it. With about as many rounds per action as features, a regression with almost no penalty (λ = 0.001) "
@@ -158,7 +142,7 @@ SYNTHETIC_OPE = Figure(
     "synthetic-ope",
     "Evaluating a policy, synthetic problems",
     "Figure 2, synthetic, OPE",
-    (Panel("K = 1000", SETTING_ONE, "ope", names(*PAPER, *BEYOND), factor=6.0),),
+    (Panel("K = 1000", SETTING_ONE, "ope", (*PAPER, *BEYOND), factor=6.0),),
     (
         estimates_best(SETTING_ONE),
         Claim(
@@ -173,7 +157,7 @@ SYNTHETIC_OPE = Figure(
         ),
         Claim(
             "snIPS, DR and MIPS beat DM (Bayes) and DM (Freq) in evaluation.",
-            tuple(BetterThanEach(ONE, "ope", ours, DIRECT_RIVALS) for ours in names(SNIPS_, DR_, MIPS_)),
+            tuple(BetterThanEach(ONE, "ope", ours, DIRECT_RIVALS) for ours in ("snIPS", "DR", "MIPS")),
             remark=(
                 "Only in the middle: snIPS is better than both direct methods from n = 1,000 to 5,000, DR at 5,000, "
                 "and MIPS is never better than DM (Bayes). At n = 100 weights are zero or huge; at n = 10,000 both "
@@ -192,7 +176,7 @@ GRID_OPL = Figure(
     "grid-opl",
     "Learning a policy, by number of actions and latent dimension",
     'Appendix, "relative reward ... on synthetic problems with varying n, K and d\'"',
-    tuple(Panel(at, problem, "opl", names(*DIRECT), factor=4.0) for at, problem in NAMED_GRID.items()),
+    tuple(Panel(at, problem, "opl", DIRECT, factor=4.0) for at, problem in NAMED_GRID.items()),
     (
         Claim(
             "sDM learns a better policy than DM (Bayes) and DM (Freq) for every K and d'.",
@@ -243,7 +227,7 @@ GRID_OPE = Figure(
     "grid-ope",
     "Evaluating a policy, by number of actions and latent dimension",
     'Appendix, "MSE of an ε-greedy target policy on synthetic problems with varying n, K and d\'"',
-    tuple(Panel(at, problem, "ope", names(*PAPER, *BEYOND)) for at, problem in NAMED_GRID.items()),
+    tuple(Panel(at, problem, "ope", (*PAPER, *BEYOND)) for at, problem in NAMED_GRID.items()),
     (
         Claim(
             "sDM has a smaller squared error than every baseline for every K and d'.",
@@ -277,13 +261,13 @@ SCALING_K = Figure(
     "sDM and DM (Bayes) as the catalog grows, n = 1000",
     "Figure 3",
     tuple(
-        Panel(name, problem, "opl", names(SDM, DM_BAYES), (1000,), factor=1.0 if problem.n_actions < 100_000 else 0.4)
+        Panel(name, problem, "opl", ("sDM", "DM (Bayes)"), (1000,), factor=1.0 if problem.n_actions < 100_000 else 0.4)
         for name, problem in SCALING.items()
     ),
     (
         Claim(
             "sDM learns a better policy than DM (Bayes) for every K from 10 to 100,000.",
-            _on_each(SCALING, "opl", names(DM_BAYES), (1000,)),
+            _on_each(SCALING, "opl", ("DM (Bayes)",), (1000,)),
         ),
         Claim(
             "The gap widens with every step of K.",
@@ -298,11 +282,11 @@ GREEDY_OR_PESSIMISTIC = Figure(
     "greedy-vs-pessimistic",
     "Greedy and pessimistic policies from the same posterior",
     'Appendix, "Comparison of Greedy and Pessimistic Policies"',
-    tuple(Panel(at, problem, "opl", names(SDM, PESSIMISTIC)) for at, problem in NAMED_GRID.items()),
+    tuple(Panel(at, problem, "opl", ("sDM", "sDM, pessimistic")) for at, problem in NAMED_GRID.items()),
     (
         Claim(
             "On average over instances drawn from the prior, the greedy policy is better, for every n, K and d'.",
-            _on_each(NAMED_GRID, "opl", names(PESSIMISTIC)),
+            _on_each(NAMED_GRID, "opl", ("sDM, pessimistic",)),
         ),
     ),
     note=f"{SETTING} Pessimistic: lower confidence bound with the paper's α(d, δ), δ = 0.05.",
@@ -313,14 +297,14 @@ LOGGING_EPSILON_GREEDY = Figure(
     "A log from a good policy: the truly best action half the time",
     'Appendix, "Different Logging Policy: ε-Greedy"',
     (
-        Panel("Learning", GREEDY_LOGGED, "opl", names(*PAPER, LEARNED, DR_SDM), factor=2.0),
-        Panel("Evaluation", GREEDY_LOGGED, "ope", names(*PAPER, *BEYOND), factor=2.0),
+        Panel("Learning", GREEDY_LOGGED, "opl", (*PAPER, "sDM (learned prior)", "DR (sDM)"), factor=2.0),
+        Panel("Evaluation", GREEDY_LOGGED, "ope", (*PAPER, *BEYOND), factor=2.0),
     ),
     (
         learns_best(GREEDY_LOGGED),
         Claim(
             "IPS learns a better policy than DR and snIPS.",
-            (BetterThanEach(GREEDY_LOGGED.label, "opl", "IPS", names(DR_, SNIPS_)),),
+            (BetterThanEach(GREEDY_LOGGED.label, "opl", "IPS", ("DR", "snIPS")),),
             remark=(
                 "At n = 5,000 and 10,000 it does. At n = 100, DR is better. In between, 10 instances are too few to "
                 "tell them all apart."

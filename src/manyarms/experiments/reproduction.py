@@ -8,21 +8,13 @@ from pathlib import Path
 from manyarms._base.files import replace_files
 from manyarms.datasets.data_files import KUAIREC, MOVIELENS_1M, OPEN_BANDIT, download
 from manyarms.experiments import paper_real_data as real_data
+from manyarms.experiments import paper_robustness as robustness
+from manyarms.experiments import paper_synthetic as synthetic
 from manyarms.experiments.cell import Cell, Table, draw_world
 from manyarms.experiments.claim import Claim, ClaimResult
 from manyarms.experiments.figure import Figure, HeadToHead, Size, head_to_heads
 from manyarms.experiments.figure_chart import draw_chart, save_chart
 from manyarms.experiments.methods import METHODS, check_names, methods_by_name
-from manyarms.experiments.paper_robustness import COST, COVERAGE, MISSPECIFIED_LIKELIHOOD, MISSPECIFIED_PRIOR
-from manyarms.experiments.paper_synthetic import (
-    GREEDY_OR_PESSIMISTIC,
-    GRID_OPE,
-    GRID_OPL,
-    LOGGING_EPSILON_GREEDY,
-    SCALING_K,
-    SYNTHETIC_OPE,
-    SYNTHETIC_OPL,
-)
 from manyarms.experiments.reproduction_page import PageFigure, reproduction_page
 from manyarms.experiments.result_store import Provenance, Store
 from manyarms.experiments.run import missing_cells, run
@@ -38,10 +30,17 @@ def figures(data: str | None = None) -> dict[str, Figure]:
         data: The folder of the real data; None for the cache folder.
     """
     ordered = (
-        *(SYNTHETIC_OPL, SYNTHETIC_OPE, SCALING_K, GRID_OPL, GRID_OPE, MISSPECIFIED_LIKELIHOOD, MISSPECIFIED_PRIOR),
-        *(GREEDY_OR_PESSIMISTIC, LOGGING_EPSILON_GREEDY),
+        *(
+            synthetic.SYNTHETIC_OPL,
+            synthetic.SYNTHETIC_OPE,
+            synthetic.SCALING_K,
+            synthetic.GRID_OPL,
+            synthetic.GRID_OPE,
+        ),
+        *(robustness.MISSPECIFIED_LIKELIHOOD, robustness.MISSPECIFIED_PRIOR),
+        *(synthetic.GREEDY_OR_PESSIMISTIC, synthetic.LOGGING_EPSILON_GREEDY),
         *(real_data.movielens(data), real_data.movielens_epsilon_greedy(data), real_data.kuairec(data)),
-        *(COST, COVERAGE),
+        *(robustness.COST, robustness.COVERAGE),
         *(real_data.movielens_halves(data), real_data.jester(data), real_data.open_bandit(data), real_data.digits()),
     )
     return {figure.name: figure for figure in ordered}
@@ -109,7 +108,7 @@ class Reproduction:
         return head_to_heads(self._with_user_methods(figure), names, self.table(figure), self.size)
 
     def caveats(self, figure: Figure) -> list[str]:
-        """What is missing from the data that the rows of a figure were made from, in words."""
+        """Caveats: what is missing from the data behind the rows of a figure, in words."""
         origins = Provenance.read(self.folder).problems
         labels = dict.fromkeys(panel.problem.label for panel in figure.panels)
         caveats = dict.fromkeys(origins[label].caveat for label in labels if label in origins)

@@ -1,4 +1,4 @@
-"""Draws from a posterior as ArviZ has them, for its plots and diagnostics; `ma.arviz`, the extra `manyarms[arviz]`."""
+"""Draws from a posterior in the form of ArviZ, for its plots and diagnostics: `ma.arviz`, with `manyarms[arviz]`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["inference_data"]
 
 MAX_NUMBERS = 1 << 27
-"""How many numbers the draws of one group may take (a gigabyte)."""
+"""The largest number of values in the draws of one group (a gigabyte)."""
 
 
 def inference_data(
@@ -34,25 +34,25 @@ def inference_data(
     actions: Any = None,
     logs: LoggedData | None = None,
 ) -> DataTree:
-    """Joint, independent draws of ψ and θ, before and after the data, as one chain; what was observed beside them.
+    """Joint, independent draws of ψ and θ from prior and posterior, as one chain, beside the observed data.
 
-    Groups and variables: `posterior` and `prior` with `latent` (chain, draw, effect), where actions share effects, and
-    `weights` (chain, draw, action, feature). With `logs` also `observed_data` with `reward` (round), `constant_data`
+    The groups `posterior` and `prior` have `latent` (chain, draw, effect), where actions share effects, and `weights`
+    (chain, draw, action, feature). With `logs` there are also `observed_data` with `reward` (round), `constant_data`
     with `context` and `logged_action`, and `log_likelihood`, that of each reward under each posterior draw, for
-    leave-one-out scores; a weighted round is there once. Actions go by their ids where there is a catalog.
+    leave-one-out scores. A weighted round occurs once. Actions are named by their ids where there is a catalog.
 
-    This is the tree that ArviZ works on from 1.0; `arviz.from_datatree` of earlier ones makes `InferenceData` of it.
+    ArviZ uses this tree from version 1.0 on; earlier versions convert it with `arviz.from_datatree`.
 
     Args:
-        posterior: What `fit` returned.
-        n_draws: How many draws of each.
+        posterior: A fitted `RewardPosterior`.
+        n_draws: The number of draws from each.
         rng: A NumPy generator.
-        actions: Which actions' weights; None for all.
-        logs: The rounds that it was fitted on, or others.
+        actions: The actions whose weights are drawn; None for all.
+        logs: The rounds that it was fitted on, or others; None for none.
 
     Raises:
         MissingLibraryError: When arviz-base is not installed.
-        ShapeError: When `actions` names none.
+        ShapeError: When `actions` is empty.
         TooLargeError: When draws of all these actions, or rounds, would take more than a gigabyte.
     """
     arviz: Any = import_optional("arviz_base", "ma.arviz", "manyarms[arviz]")
@@ -61,7 +61,7 @@ def inference_data(
     K = weights.n_actions
     shown = np.arange(K) if actions is None else as_actions("actions", actions, n_actions=K)
     if not len(shown):
-        raise ShapeError("actions must name one action at least; leave it out for all of them.")
+        raise ShapeError("must name at least one action.", "Leave it out for all of them.", argument="actions")
     logged = np.empty(0, dtype=np.int64) if logs is None else check_logs(logs, posterior.prior).actions
     drawn = np.union1d(shown, logged)
     _check_size(n_draws, len(drawn) * weights.dim, f"{len(drawn):,} actions", "Name fewer actions=")
@@ -98,10 +98,11 @@ def inference_data(
     return arviz.from_dict(groups, dims=dims, coords=coords, attrs={"/": attrs})
 
 
-def _check_size(n_draws: int, numbers: int, what: str, way_out: str) -> None:
+def _check_size(n_draws: int, numbers: int, subject: str, remedy: str) -> None:
     if n_draws * numbers > MAX_NUMBERS:
         raise TooLargeError(
-            f"{n_draws:,} draws for {what} would take {n_draws * numbers:,} numbers. {way_out}, or take fewer draws."
+            f"{n_draws:,} draws for {subject} would take {n_draws * numbers:,} numbers.",
+            f"{remedy}, or take fewer draws.",
         )
 
 
@@ -115,7 +116,7 @@ def _draws(
 
 
 def _variables(latent: Float[Array, "s p"], theta: Float[Array, "s m d"]) -> dict[str, Array]:
-    """As one chain; a prior under which actions share nothing has no ψ."""
+    """The variables of one chain. A prior under which actions share nothing has no ψ."""
     shared = {"latent": latent[None]} if latent.shape[1] else {}
     return {**shared, "weights": theta[None]}
 
@@ -133,18 +134,18 @@ def _log_likelihood(
 
 
 def _ids(posterior: RewardPosterior, actions: Int[Array, " m"]) -> Array:
-    """What actions are called; texts where ids are anything but numbers, since files have no other names."""
+    """The names of actions: numbers, or texts where ids are not numbers, since files allow nothing else."""
     if posterior.catalog is None:
         return actions
     ids = posterior.catalog.ids[actions]
-    return ids if ids.dtype.kind in "iuf" else np.array([str(one) for one in ids.tolist()])
+    return ids if ids.dtype.kind in "iuf" else np.array([str(name) for name in ids.tolist()])
 
 
 def _effects(prior: HierarchicalGaussian, features: tuple[str, ...]) -> list[str]:
-    """What the coordinates of ψ are called: the effect, and the feature where effects are in the space of θ."""
-    found = list[str]()
+    """The names of the coordinates of ψ: the effect, and the feature where effects are in the space of θ."""
+    names = list[str]()
     for group in prior.effects:
         labels = range(group.count) if group.labels is None else group.labels
         parts = features if group.part_dim == len(features) else [str(j) for j in range(group.part_dim)]
-        found += [f"{group.name}={label}[{part}]" for label in labels for part in parts]
-    return found
+        names += [f"{group.name}={label}[{part}]" for label in labels for part in parts]
+    return names

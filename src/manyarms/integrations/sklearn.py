@@ -31,18 +31,18 @@ class SDMRegressor(RegressorMixin, BaseEstimator):
     action have one prior scale unless `prior` says otherwise, as in ridge regression: scale the columns of X first.
 
     Args:
-        prior: Of all θ_a, a `HierarchicalGaussian` with as many dimensions as φ(x) has; taken as it is. None to learn
-            noise, spreads and means from the data, under the structure that `categories` give.
-        categories: (K,) the category of every action, whose effects actions share; or a `Catalog` with categories, and
-            then `action` holds its ids. None when actions share only a mean.
-        likelihood: How y arises, such as `ma.Bernoulli()`; None for `ma.Gaussian()`. With the prior, its
-            noise is learned.
+        prior: A `HierarchicalGaussian` prior of all θ_a, with as many dimensions as φ(x), which is used as it is. None
+            to learn noise, standard deviations and means from the data, under the structure of `categories`.
+        categories: (K,) The category of every action, whose effects actions share. Or a `Catalog` with categories; then
+            `action` holds its ids. None when actions share only a mean.
+        likelihood: The likelihood of y, such as `ma.Bernoulli()`; None for `ma.Gaussian()`. When the prior is learned,
+            so is its noise.
         n_actions: K. By default that of prior or categories, else one more than the largest action seen.
-        fit_intercept: Whether every action has an intercept.
+        fit_intercept: True when every action has an intercept.
 
     Attributes:
-        posterior_: What `ma.fit` returned: everything else there is to ask of the model.
-        n_features_in_: Columns of X.
+        posterior_: The fitted posterior, which answers all further questions.
+        n_features_in_: The number of columns of X.
 
     Example:
         >>> import numpy as np
@@ -72,10 +72,10 @@ class SDMRegressor(RegressorMixin, BaseEstimator):
         """The posterior given these rounds.
 
         Args:
-            X: (n, p).
-            y: (n,) rewards.
-            action: (n,) action numbers, or ids of the `Catalog`; None when there is one action only.
-            sample_weight: (n,) weight 2 says the same as the row twice.
+            X: (n, p) Contexts.
+            y: (n,) Rewards.
+            action: (n,) Action numbers, or ids of the `Catalog`; None when there is only one action.
+            sample_weight: (n,) Row weights: weight 2 is the row twice.
         """
         columns, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         weights = None if sample_weight is None else _check_sample_weight(sample_weight, columns, dtype=np.float64)
@@ -92,11 +92,11 @@ class SDMRegressor(RegressorMixin, BaseEstimator):
         if self.prior is not None:
             self.posterior_: RewardPosterior = fit(logs, self.prior, likelihood)
             return self
-        # Learning moves the mean of the intercepts where several actions tell it; one action has its own level only.
+        # Learning the prior moves the mean of the intercepts only where there are several actions.
         centred = self.fit_intercept and likelihood.is_linear
         level = float(np.average(y, weights=weights)) if centred else 0.0
         start, varied = self._structure(logs.n_actions, logs.dim, level), logs.counted().rewards
-        # One round, or rewards that do not vary, say nothing of spreads.
+        # One round, or rewards that do not vary, carry no information about standard deviations.
         if len(varied) < 2 or (centred and np.ptp(varied) == 0.0):
             self.posterior_ = fit(logs, start, likelihood)
         else:
@@ -106,13 +106,13 @@ class SDMRegressor(RegressorMixin, BaseEstimator):
     def predict(
         self, X: Any, action: Any = None, return_std: bool = False
     ) -> Float[Array, " n"] | tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """E[y | x, a] for one action a row.
+        """E[y | x, a] for one action per row.
 
         Args:
-            X: (n, p).
-            action: (n,) action numbers, or ids of the `Catalog`; None when there is one action only.
-            return_std: Also the standard deviation of y itself, its noise included, as `BayesianRidge` has it; only
-                where y is Gaussian. `posterior_.reward_std` has that of the expectation, for every likelihood.
+            X: (n, p) Contexts.
+            action: (n,) Action numbers, or ids of the `Catalog`; None when there is only one action.
+            return_std: True to also return the standard deviation of y itself, noise included, as in `BayesianRidge`;
+                only for Gaussian y. `posterior_.reward_std` is that of the expectation, for every likelihood.
         """
         check_is_fitted(self)
         x = self._features(validate_data(self, X, reset=False, dtype=np.float64))
@@ -122,8 +122,9 @@ class SDMRegressor(RegressorMixin, BaseEstimator):
             return mean
         if self.posterior_.method != "exact":
             raise InputError(
-                f"return_std needs Gaussian rewards; these are {type(self.posterior_.likelihood).__name__}. Use "
-                "posterior_.reward_std, which is that of the expected reward."
+                f"needs Gaussian rewards; these are {type(self.posterior_.likelihood).__name__}.",
+                "Use posterior_.reward_std, which is that of the expected reward.",
+                argument="return_std",
             )
         return mean, np.hypot(self.posterior_.reward_std(x, numbers), self.posterior_.likelihood.noise_std)
 
@@ -131,44 +132,44 @@ class SDMRegressor(RegressorMixin, BaseEstimator):
         """R² of the predictions.
 
         Args:
-            X: (n, p).
-            y: (n,) rewards.
-            sample_weight: (n,) how often each row counts.
-            action: (n,) as in `predict`.
+            X: (n, p) Contexts.
+            y: (n,) Rewards.
+            sample_weight: (n,) Row weights.
+            action: (n,) Action numbers or ids, as in `predict`.
         """
         return float(r2_score(y, self.predict(X, action), sample_weight=sample_weight))
 
     def _given_actions(self) -> int | None:
-        """K as the parameters have it; None when they leave it to the data."""
-        found = dict[str, int]()
+        """K according to the parameters; None when they leave it to the data."""
+        counts = dict[str, int]()
         if self.prior is not None:
-            found["prior"] = as_instance("prior", self.prior, HierarchicalGaussian, "a HierarchicalGaussian").n_actions
+            counts["prior"] = as_instance("prior", self.prior, HierarchicalGaussian, "a HierarchicalGaussian").n_actions
         if self.categories is not None:
-            found["categories"] = len(self.categories)
+            counts["categories"] = len(self.categories)
         if self.n_actions is not None:
-            found["n_actions"] = as_count("n_actions", self.n_actions)
-        if len(set(found.values())) > 1:
-            said = ", ".join(f"{name} {count}" for name, count in found.items())
-            raise ShapeError(f"the parameters disagree on the number of actions: {said}. Make all of one catalog.")
-        return next(iter(found.values()), None)
+            counts["n_actions"] = as_count("n_actions", self.n_actions)
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise ShapeError(f"the parameters disagree on the number of actions: {listed}.", "Make all of one catalog.")
+        return next(iter(counts.values()), None)
 
     def _structure(self, n_actions: int, dim: int, level: float) -> HierarchicalGaussian:
-        """Where learning starts: what actions share, around a level of the rewards."""
+        """The prior that learning starts from: shared effects around the mean level of the rewards."""
         mean = np.zeros(dim)
         mean[0] = level
         if self.categories is None:
             return independent(n_actions, mean=mean, cov=1.0)
-        # An offset is a prior of no spread, added.
+        # An offset is a prior without variance, added.
         return from_categories(self.categories, dim=dim) + independent(n_actions, mean=mean, cov=0.0)
 
     def _features(self, X: Any) -> Float[Array, "n d"]:
         return np.column_stack([np.ones(len(X)), X]) if self.fit_intercept else X
 
     def _numbers(self, action: Any, n_rows: int, n_actions: int | None) -> Int[Array, " n"]:
-        """The action of every row; without any said, the only one there is."""
+        """The action number of every row; without `action`, the only one."""
         if action is None:
             if n_actions not in (None, 1):
-                raise InputError(f"there are {n_actions} actions: pass action=, one for each row.")
+                raise InputError(f"there are {n_actions} actions.", "Pass action=, one for each row.")
             return np.zeros(n_rows, dtype=np.int64)
         given = self.categories.numbers(action) if isinstance(self.categories, Catalog) else action
         return as_actions("action", given, n_actions=n_actions, length=n_rows)

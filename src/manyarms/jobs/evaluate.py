@@ -185,17 +185,22 @@ def evaluate(
     judge: Any = posterior
     if not isinstance(judge, Posterior | None):
         raise DataTypeError(
-            f"posterior must be what fit() returned; got {type(judge).__name__}. Of what learn_prior() returned, pass "
-            ".posterior."
+            f"must be a fitted posterior; got {type(judge).__name__}.",
+            "Pass the result of fit(), or the .posterior of the result of learn_prior().",
+            argument="posterior",
         )
     if posterior is None and not estimators:
-        raise InputError("nothing to judge by: pass a posterior, or estimators.")
+        raise InputError(
+            "there is nothing to evaluate with.",
+            "Pass a posterior, or estimators.",
+            flag_remedy="Pass --model, or --estimators.",
+        )
     if not policies:
-        raise InputError("nothing to judge: pass a policy.")
+        raise InputError("there is no policy to evaluate.", "Pass at least one.")
     if len(logs) == 0:
-        raise InputError("there are no rounds to judge on.")
+        raise InputError("there are no rounds to evaluate on.")
     if logs.weights is not None and not logs.weights.any():
-        raise InputError("all rounds have weight zero: there is nothing to judge on.")
+        raise InputError("all rounds have weight zero, so there is nothing to evaluate on.")
     raw = logs.contexts if contexts is None else contexts
     known = (logs.fingerprint, *fingerprints)
     if BASELINE in policies:

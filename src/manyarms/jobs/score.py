@@ -16,7 +16,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_instance, numbered_row, rows_from
 from manyarms._base.files import replacing, write_failure
-from manyarms._base.option_values import Missing
+from manyarms._base.options import Missing
 from manyarms._base.progress import Progress, reporter
 from manyarms.core.arrow_columns import codes_of
 from manyarms.core.catalog import Catalog
@@ -343,8 +343,9 @@ class _Scoring:
 def _map_of(policy: Policy) -> FeatureMap:
     if policy.features is None:
         raise InputError(
-            f"{type(policy).__name__} has no feature map, so columns cannot be read: score one made from logs that "
-            "ma.read_logs read."
+            f"{type(policy).__name__} has no feature map, so columns cannot be read.",
+            "Score a policy or a posterior made from logs that ma.read_logs read.",
+            flag_remedy="Score a file that `manyarms fit` or `manyarms learn` wrote.",
         )
     if policy.n_rows is not None:
         raise InputError(f"{policy!r} has no choices for other rows.")

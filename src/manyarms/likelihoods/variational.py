@@ -82,11 +82,7 @@ def approximate(
         tolerance: Stop when a full step raises the objective by less than this, in nats.
         progress: True shows a bar; a function is called as progress(step, max_iterations).
     """
-    solver: SiteSolver[Any] = (
-        MemorySiteSolver(prior, logs, likelihood)
-        if isinstance(logs, LoggedData)
-        else StreamSiteSolver(prior, logs, likelihood, engine)
-    )
+    solver = _site_solver(prior, logs, likelihood, engine)
     is_sites = isinstance(start, Site | Statistics)
     sites = start if is_sites else solver.sites_from(prior if start is None else start)
     state = solver.state(sites)
@@ -114,6 +110,12 @@ def approximate(
         converged,
         stuck,
     )
+
+
+def _site_solver(prior: HierarchicalGaussian, logs: Logs, likelihood: Likelihood, engine: Engine) -> SiteSolver[Any]:
+    if isinstance(logs, LoggedData):
+        return MemorySiteSolver(prior, logs, likelihood)
+    return StreamSiteSolver(prior, logs, likelihood, engine)
 
 
 def _take_step(solver: SiteSolver[Any], state: SiteState[Any]) -> tuple[SiteState[Any], float]:

@@ -7,8 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from manyarms._base.checks import as_count, as_instance, rows_from
-from manyarms._base.option_values import Missing, Unknown
-from manyarms._base.options import LogOptions, takes, with_defaults
+from manyarms._base.options import LogOptions, Missing, Unknown, takes, with_defaults
 from manyarms.core.arrow_columns import codes_of, column_of, whole_numbers_of
 from manyarms.core.catalog import Catalog
 from manyarms.core.feature_map import OTHER, FeatureMap

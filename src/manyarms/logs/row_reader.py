@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._base.checks import Array, as_actions, keep_rows, row_name
-from manyarms._base.option_values import Missing, Unknown
+from manyarms._base.options import Missing, Unknown
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.core.catalog import Catalog
 from manyarms.core.feature_map import OTHER, FeatureMap

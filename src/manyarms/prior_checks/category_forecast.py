@@ -75,9 +75,7 @@ class RewardSum(ABC):
         """E r, E g'(η) and E Var(r | η) for η ~ N(m, v), round by round."""
 
     @abstractmethod
-    def compare(
-        self, sums: CategorySums, forecast: Forecast, present: Int[Array, " p"]
-    ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+    def compare(self, sums: CategorySums, forecast: Forecast, present: Int[Array, " p"]) -> tuple[Array, Array]:
         """z-scores and two-sided p-values of the sums of rewards under a forecast, for the categories `present`."""
 
 
@@ -89,9 +87,7 @@ class GaussianSum(RewardSum):
     def expect(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> tuple[Array, Array, Array]:
         return mean, np.ones_like(mean), np.full_like(mean, self.likelihood.noise_std**2)
 
-    def compare(
-        self, sums: CategorySums, forecast: Forecast, present: Int[Array, " p"]
-    ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+    def compare(self, sums: CategorySums, forecast: Forecast, present: Int[Array, " p"]) -> tuple[Array, Array]:
         reward, weight = sums.reward[present], sums.weight[present]
         spread = forecast.variance[present] + weight * self.likelihood.noise_std**2
         z = (reward - forecast.total[present]) / np.sqrt(spread)
@@ -109,9 +105,7 @@ class DiscreteSum(RewardSum):
 
     is_gaussian = False
 
-    def compare(
-        self, sums: CategorySums, forecast: Forecast, present: Int[Array, " p"]
-    ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+    def compare(self, sums: CategorySums, forecast: Forecast, present: Int[Array, " p"]) -> tuple[Array, Array]:
         below, above, error = np.empty((3, len(present)))
         for i, category in enumerate(present):
             # Seeded by the category, so that its result does not depend on the other categories.

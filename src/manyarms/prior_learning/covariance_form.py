@@ -18,6 +18,7 @@ from scipy.linalg import solve_triangular
 from manyarms._base.checks import Array
 
 FormName = Literal["scale", "diagonal", "full"]
+Vector = Float[Array, " s"]
 WIDE = 10.0
 """Standard deviations far above WIDE times the scale of the data are held back by a half-normal prior."""
 
@@ -33,9 +34,9 @@ class CovarianceForm(ABC):
     """
 
     name: str
-    start: Float[Array, " s"]
-    scales: Float[Array, " s"]
-    units: Float[Array, " s"]
+    start: Vector
+    scales: Vector
+    units: Vector
 
     @property
     def size(self) -> int:
@@ -43,21 +44,21 @@ class CovarianceForm(ABC):
         return len(self.start)
 
     @abstractmethod
-    def gradient(self, x: Float[Array, " s"], excess: Float[Array, "b b"]) -> Float[Array, " s"]:
+    def gradient(self, x: Vector, excess: Float[Array, "b b"]) -> Vector:
         """The derivative of the log evidence."""
 
     @abstractmethod
-    def stds(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
+    def stds(self, x: Vector) -> Float[Array, " k"]:
         """Standard deviations, as they are reported."""
 
-    def log_std_slope(self, x: Float[Array, " s"]) -> Float[Array, "k s"]:
+    def log_std_slope(self, x: Vector) -> Float[Array, "k s"]:
         """The derivative of the logarithms of `stds`; zero for a standard deviation of zero."""
         step = 1e-6 * np.eye(len(x))
         stds = self.stds(x)[:, None]
         moved = np.array([self.stds(x + row) - self.stds(x - row) for row in step]).reshape(len(x), len(stds)).T
         return np.divide(moved, 2e-6 * stds, out=np.zeros_like(moved), where=stds > 0)
 
-    def penalty(self, x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
+    def penalty(self, x: Vector) -> tuple[float, Vector]:
         """A prior on standard deviations that avoids zero, with its derivative: a half-normal one, very wide.
 
         It is flat at zero on the scale of a standard deviation, so its density on the log scale vanishes there; the
@@ -67,14 +68,14 @@ class CovarianceForm(ABC):
         return float(self.scales @ x - 0.5 * squares / WIDE**2), self.scales - slope / (2 * WIDE**2)
 
     @abstractmethod
-    def relative_squares(self, x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
+    def relative_squares(self, x: Vector) -> tuple[float, Vector]:
         """The sum of variances relative to those that the data suggest, and its derivative."""
 
     @abstractmethod
-    def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
+    def root(self, x: Vector) -> Float[Array, "b b"] | float:
         """F: a matrix, or a number by which the given F is multiplied."""
 
-    def is_degenerate(self, x: Float[Array, " s"]) -> bool:
+    def is_degenerate(self, x: Vector) -> bool:
         """True if a direction has next to no spread, although no single entry of the vector says so."""
         return False
 
@@ -100,17 +101,17 @@ class ScaledCovariance(CovarianceForm):
         self.start, self.scales = np.zeros(int(free)), np.ones(int(free))
         self.units = np.array([-np.log(self._ratio)]) if free else np.zeros(0)
 
-    def gradient(self, x: Float[Array, " s"], excess: Float[Array, "b b"]) -> Float[Array, " s"]:
+    def gradient(self, x: Vector, excess: Float[Array, "b b"]) -> Vector:
         return np.full(len(x), np.trace(excess))
 
-    def stds(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
+    def stds(self, x: Vector) -> Float[Array, " k"]:
         return self._typical * np.exp(x) if len(x) else np.zeros(1)
 
-    def relative_squares(self, x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
+    def relative_squares(self, x: Vector) -> tuple[float, Vector]:
         squares = self._ratio**2 * np.exp(2 * x)
         return squares.sum(), 2 * squares
 
-    def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
+    def root(self, x: Vector) -> Float[Array, "b b"] | float:
         return float(np.exp(x[0])) if len(x) else 0.0
 
     def without(self, entry: int) -> CovarianceForm | None:
@@ -133,19 +134,19 @@ class DiagonalCovariance(CovarianceForm):
         self.start, self.scales = np.log(stds[self._free]), np.ones(len(self._free))
         self.units = np.log(reference[self._free])
 
-    def gradient(self, x: Float[Array, " s"], excess: Float[Array, "b b"]) -> Float[Array, " s"]:
+    def gradient(self, x: Vector, excess: Float[Array, "b b"]) -> Vector:
         return np.diagonal(excess)[self._free].copy()
 
-    def stds(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
+    def stds(self, x: Vector) -> Float[Array, " k"]:
         out = np.zeros(len(self._stds))
         out[self._free] = np.exp(x)
         return out
 
-    def relative_squares(self, x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
+    def relative_squares(self, x: Vector) -> tuple[float, Vector]:
         squares = np.exp(2 * (x - self.units))
         return squares.sum(), 2 * squares
 
-    def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
+    def root(self, x: Vector) -> Float[Array, "b b"] | float:
         return np.diag(self.stds(x))
 
     def without(self, entry: int) -> CovarianceForm | None:
@@ -173,32 +174,32 @@ class FullCovariance(CovarianceForm):
         self.scales = np.repeat([1.0, 0.0], [b, self.size - b])
         self.units = np.concatenate([np.log(reference), np.zeros(self.size - b)])
 
-    def _lower(self, x: Float[Array, " s"]) -> Float[Array, "b b"]:
+    def _lower(self, x: Vector) -> Float[Array, "b b"]:
         unit = np.eye(self._b)
         unit[self._below] = x[self._b :]
         return np.exp(x[: self._b])[:, None] * unit
 
-    def gradient(self, x: Float[Array, " s"], excess: Float[Array, "b b"]) -> Float[Array, " s"]:
+    def gradient(self, x: Vector, excess: Float[Array, "b b"]) -> Vector:
         L = self._lower(x)
         return self._chain(L, solve_triangular(L, excess, lower=True, trans=1))
 
-    def _chain(self, L: Float[Array, "b b"], by_entry: Float[Array, "b b"]) -> Float[Array, " s"]:
+    def _chain(self, L: Float[Array, "b b"], by_entry: Float[Array, "b b"]) -> Vector:
         """The derivative by the vector, from the derivative by the entries of L."""
         # A pivot e^h scales its whole row; an entry of U is scaled by its pivot.
         pivots = np.diagonal(L)
         return np.concatenate([np.sum(np.tril(by_entry) * L, axis=1), (by_entry * pivots[:, None])[self._below]])
 
-    def stds(self, x: Float[Array, " s"]) -> Float[Array, " k"]:
+    def stds(self, x: Vector) -> Float[Array, " k"]:
         return np.sqrt(np.sum(self._lower(x) ** 2, axis=1))
 
-    def relative_squares(self, x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
+    def relative_squares(self, x: Vector) -> tuple[float, Vector]:
         L = self._lower(x)
         return ((self.stds(x) / self._reference) ** 2).sum(), self._chain(L, 2 * L / self._reference[:, None] ** 2)
 
-    def root(self, x: Float[Array, " s"]) -> Float[Array, "b b"] | float:
+    def root(self, x: Vector) -> Float[Array, "b b"] | float:
         return self._lower(x)
 
-    def is_degenerate(self, x: Float[Array, " s"]) -> bool:
+    def is_degenerate(self, x: Vector) -> bool:
         # Singular values of the correlations, so that the threshold does not depend on units.
         sizes = np.linalg.svd(self._lower(x) / self.stds(x)[:, None], compute_uv=False)
         return bool(sizes[-1] < 1e-2 * sizes[0])

@@ -24,7 +24,7 @@ from manyarms.likelihoods.variational import Approximation, approximate, fit_sta
 from manyarms.model_file.save import Saved
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.fit import posterior_of
-from manyarms.prior_learning.hyperparameters import Hyperparameters, Scale
+from manyarms.prior_learning.hyperparameters import Hyperparameters, Scale, Vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,6 @@ class Evidence(ABC):
         scale: The size of rewards and of weights that would explain them.
         step: The step of the differences of gradients for second derivatives.
         negligible: The largest improvement of the objective that counts as none.
-        evaluations: The number of evaluations so far.
     """
 
     summary: RoundSummary | None
@@ -147,17 +146,14 @@ class Evidence(ABC):
     scale: Scale
     step: float
     negligible: float
-    evaluations: int = 0
 
     @abstractmethod
-    def at(
-        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
-    ) -> tuple[float, Float[Array, " s"]]:
+    def at(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[float, Vector]:
         """The objective at η, and its derivative."""
 
     @abstractmethod
     def posterior(
-        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
+        self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool
     ) -> tuple[float, HierarchicalGaussian]:
         """The objective at η without its derivative, and the posterior there."""
 
@@ -199,17 +195,14 @@ class ExactEvidence(Evidence):
         rewards = self.observed.residual + sum(float(np.sum(g.response**2)) for g in groups)
         self.scale = _scale(rewards, squares, self.total_weight)
 
-    def at(
-        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
-    ) -> tuple[float, Float[Array, " s"]]:
-        self.evaluations += 1
+    def at(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[float, Vector]:
         prior, noise_std = hyper.build(eta)
         by_part = evidence_gradient(prior, self._in_units_of(noise_std), hyper.groups)
         slope = hyper.gradient(eta, by_part, by_part.residual_sq - self.total_weight)
         return _with_penalty(hyper, eta, by_part.log_evidence, slope, avoid_boundary)
 
     def posterior(
-        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
+        self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool
     ) -> tuple[float, HierarchicalGaussian]:
         prior, noise_std = hyper.build(eta)
         weights = condition_on(prior, self._in_units_of(noise_std))
@@ -259,10 +252,7 @@ class ApproximateEvidence(Evidence):
         size = summary.reward_squares if likelihood.is_linear else _PREDICTOR**2 * self.total_weight
         self.scale = _scale(size, summary.feature_squares, self.total_weight)
 
-    def at(
-        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
-    ) -> tuple[float, Float[Array, " s"]]:
-        self.evaluations += 1
+    def at(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[float, Vector]:
         if self._likelihood.treatment == "laplace":
             return self._by_differences(hyper, eta, avoid_boundary)
         prior, result = self._solve(hyper, eta)
@@ -271,7 +261,7 @@ class ApproximateEvidence(Evidence):
         return _with_penalty(hyper, eta, result.log_evidence, slope, avoid_boundary)
 
     def posterior(
-        self, hyper: Hyperparameters, eta: Float[Array, " s"], *, avoid_boundary: bool
+        self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool
     ) -> tuple[float, HierarchicalGaussian]:
         _, result = self._solve(hyper, eta)
         return result.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), result.weights
@@ -279,16 +269,14 @@ class ApproximateEvidence(Evidence):
     def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
         return fit(self._logs, prior, self._likelihood.with_dispersion(dispersion), engine=self._engine)
 
-    def _solve(self, hyper: Hyperparameters, eta: Float[Array, " s"]) -> tuple[HierarchicalGaussian, Approximation]:
+    def _solve(self, hyper: Hyperparameters, eta: Vector) -> tuple[HierarchicalGaussian, Approximation]:
         prior, dispersion = hyper.build(eta)
         likelihood = self._likelihood.with_dispersion(dispersion)
         result = approximate(prior, self._logs, likelihood, engine=self._engine, start=self._start, tolerance=1e-9)
         self._start = result.statistics if result.sites is None else result.sites
         return prior, result
 
-    def _by_differences(
-        self, hyper: Hyperparameters, eta: Float[Array, " s"], avoid_boundary: bool
-    ) -> tuple[float, Float[Array, " s"]]:
+    def _by_differences(self, hyper: Hyperparameters, eta: Vector, avoid_boundary: bool) -> tuple[float, Vector]:
         here, _ = self.posterior(hyper, eta, avoid_boundary=avoid_boundary)
         slope = np.empty(len(eta))
         for i, row in enumerate(1e-4 * np.eye(len(eta))):
@@ -309,8 +297,8 @@ def evidence_of(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int,
 
 
 def _with_penalty(
-    hyper: Hyperparameters, eta: Float[Array, " s"], value: float, slope: Float[Array, " s"], avoid_boundary: bool
-) -> tuple[float, Float[Array, " s"]]:
+    hyper: Hyperparameters, eta: Vector, value: float, slope: Vector, avoid_boundary: bool
+) -> tuple[float, Vector]:
     if not avoid_boundary:
         return value, slope
     extra, extra_slope = hyper.penalty(eta)

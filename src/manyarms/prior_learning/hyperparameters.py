@@ -25,6 +25,7 @@ from manyarms.prior_learning.covariance_form import (
     FormName,
     FullCovariance,
     ScaledCovariance,
+    Vector,
 )
 from manyarms.prior_learning.shared_mean import (
     SharedMean,
@@ -129,7 +130,7 @@ class Hyperparameters:
         """The covariances that are learned, each with its place in η."""
         return [(form, part) for form, part in zip(self.forms, self.form_parts, strict=True) if form is not None]
 
-    def start(self) -> Float[Array, " s"]:
+    def start(self) -> Vector:
         """η of the prior as it was given."""
         out = np.zeros(self.size)
         if self.learn_noise and self._noise_std is not None:
@@ -138,7 +139,7 @@ class Hyperparameters:
             out[part] = form.start
         return out
 
-    def log_scales(self) -> Float[Array, " s"]:
+    def log_scales(self) -> Vector:
         """1 for entries of η that are logarithms of a standard deviation, 0 for all others."""
         out = np.zeros(self.size)
         out[: int(self.learn_noise)] = 1.0
@@ -146,7 +147,7 @@ class Hyperparameters:
             out[part] = form.scales
         return out
 
-    def bounds(self) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
+    def bounds(self) -> tuple[Vector, Vector]:
         """Lower and upper bounds of η: standard deviations within six orders of magnitude of the scale of the data."""
         low, high = np.full(self.size, -np.inf), np.full(self.size, np.inf)
         if self.learn_noise:
@@ -156,7 +157,7 @@ class Hyperparameters:
             high[part] = np.where(form.scales > 0, form.units + _DECADES, np.inf)
         return low, high
 
-    def build(self, eta: Float[Array, " s"]) -> tuple[HierarchicalGaussian, float | None]:
+    def build(self, eta: Vector) -> tuple[HierarchicalGaussian, float | None]:
         """The prior and the noise at η; means that are integrated out are effects of this prior."""
         prior, noise_std = self._prior, float(np.exp(eta[0])) if self.learn_noise else self._noise_std
         latent_mean, offset = prior.latent_mean.copy(), prior.offset
@@ -166,7 +167,7 @@ class Hyperparameters:
         factor = self._factor(eta, len(self.groups))
         return prior.with_parts(latent_mean, factor, action, offset), noise_std
 
-    def _factor(self, eta: Float[Array, " s"], n_groups: int) -> BlockFactor:
+    def _factor(self, eta: Vector, n_groups: int) -> BlockFactor:
         """The factor of the covariance of ψ, for the first `n_groups` groups."""
         factor = BlockFactor(np.zeros((1, 0, 0)))
         for number, (form, part) in enumerate(zip(self.forms[1:], self.form_parts[1:], strict=True)):
@@ -174,7 +175,7 @@ class Hyperparameters:
                 factor = factor.beside(BlockFactor(_scaled_root(self._roots[number], form, eta[part])))
         return factor
 
-    def plugged(self, eta: Float[Array, " s"], posterior: HierarchicalGaussian) -> HierarchicalGaussian:
+    def plugged(self, eta: Vector, posterior: HierarchicalGaussian) -> HierarchicalGaussian:
         """The prior at η in the given structure, with integrated means at their posterior expectation."""
         built, _ = self.build(eta)
         if not self.integrated:
@@ -188,7 +189,7 @@ class Hyperparameters:
         factor = self._factor(eta, self._n_given)
         return self._given.with_parts(latent_mean, factor, built.action_covariance, offset)
 
-    def gradient(self, eta: Float[Array, " s"], by_part: EvidenceGradient, by_noise: float) -> Float[Array, " s"]:
+    def gradient(self, eta: Vector, by_part: EvidenceGradient, by_noise: float) -> Vector:
         """The derivative of the log evidence by η, given that by the logarithm of the noise."""
         out = np.zeros(self.size)
         if self.learn_noise:
@@ -204,7 +205,7 @@ class Hyperparameters:
             out[part] = unit * pull
         return out
 
-    def penalty(self, eta: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
+    def penalty(self, eta: Vector) -> tuple[float, Vector]:
         """The log of the boundary-avoiding prior, and its derivative."""
         total, slope = 0.0, np.zeros(self.size)
         if self.learn_noise:
@@ -347,16 +348,14 @@ def _form(name: str, roots: Float[Array, "J b b"], choice: FormName, weight: Flo
     return FullCovariance(name, np.linalg.cholesky(roots[0] @ roots[0].T + np.diag(1e-6 * lifted)), reference)
 
 
-def _scaled_root(
-    root: Float[Array, "J b b"], form: CovarianceForm | None, x: Float[Array, " s"]
-) -> Float[Array, "J b b"]:
+def _scaled_root(root: Float[Array, "J b b"], form: CovarianceForm | None, x: Vector) -> Float[Array, "J b b"]:
     if form is None:
         return root
     new = form.root(x)
     return np.broadcast_to(new, root.shape) if isinstance(new, np.ndarray) else new * root
 
 
-def _action_covariance(cov: ActionCovariance, form: CovarianceForm | None, x: Float[Array, " s"]) -> ActionCovariance:
+def _action_covariance(cov: ActionCovariance, form: CovarianceForm | None, x: Vector) -> ActionCovariance:
     if form is None:
         return cov
     new = form.root(x)

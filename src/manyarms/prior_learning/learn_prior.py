@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from manyarms._base.checks import Array, as_count, as_instance
+from manyarms._base.checks import as_count, as_instance
 from manyarms._base.progress import Progress, reporter
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
@@ -24,7 +23,7 @@ from manyarms.posterior import RewardPosterior
 from manyarms.posterior.reward_posterior import as_logs
 from manyarms.posterior.seen_files import in_memory_if_small, remember_files
 from manyarms.prior_learning.evidence import Evidence, ExactEvidence, evidence_of
-from manyarms.prior_learning.hyperparameters import Choice, Hyperparameters, Means
+from manyarms.prior_learning.hyperparameters import Choice, Hyperparameters, Means, Vector
 from manyarms.prior_learning.learned_prior import (
     LearnedPrior,
     certain_mean_warnings,
@@ -43,7 +42,7 @@ class _Optimum:
     """The point that the search has reached, with the objective there."""
 
     hyper: Hyperparameters
-    eta: Float[Array, " s"]
+    eta: Vector
     value: float
 
 
@@ -61,7 +60,7 @@ def learn_prior(
     progress: Progress = False,
     engine: Engine | str | None = None,
 ) -> LearnedPrior:
-    """Noise, spreads and means of a prior by type-II maximum likelihood: those under which the logs are most likely.
+    """Learn noise, standard deviations and means of a prior from the logs by type-II maximum likelihood.
 
     The log evidence and its exact gradient (posterior moments of seen actions, `inference.evidence_gradient`) come from
     `Statistics` alone, so after one pass over the logs a step costs one solve, whatever the number of rounds. The
@@ -69,10 +68,11 @@ def learn_prior(
 
     Where neither rewards nor their logarithms are Gaussian, a step runs the loop of `fit` to its end: on a `LogStream`
     about a hundred passes in all, up to three hundred, and as many again if standard errors are requested.
-    A stream of at most half a gigabyte is read once and held; of a longer one, learn from a sample and `fit` on all.
+    A stream of at most half a gigabyte is read once and kept in memory. For a longer one, learn from a sample and
+    `fit` on all rounds.
 
-    Where rounds count less with age, the prior is learned from the same rounds at full weight, and the posterior is
-    that of the rounds as they count. It remembers the files of a stream, so that none is counted twice.
+    Where rounds count less with age, the prior is learned from the same rounds at full weight, and the posterior uses
+    them with their weights. It remembers the files of a stream, so that none is counted twice.
 
     With `avoid_boundary` every standard deviation has a very wide half-normal prior and its mode is taken on the log
     scale, which keeps it off zero (Chung et al., 2013). Without it, a standard deviation that the data put at
@@ -98,7 +98,7 @@ def learn_prior(
         engine: The engine that reads a `LogStream`, as in `fit`.
 
     Returns:
-        A `LearnedPrior`: prior, likelihood and posterior, what was learned with its standard errors, and notes.
+        A `LearnedPrior`: prior, likelihood and posterior, the learned numbers with standard errors, and notes.
     """
     prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
     if prior.observed.groups:
@@ -250,16 +250,16 @@ def _search(
 def _climb(
     evidence: Evidence,
     hyper: Hyperparameters,
-    eta: Float[Array, " s"],
+    eta: Vector,
     avoid_boundary: bool,
     max_iterations: int,
     accepted: Callable[[float], None],
-) -> tuple[Float[Array, " s"], int]:
+) -> tuple[Vector, int]:
     from scipy.optimize import minimize  # noqa: PLC0415  slow to import
 
     values = dict[bytes, float]()
 
-    def negative(x: Float[Array, " s"]) -> tuple[float, Float[Array, " s"]]:
+    def negative(x: Vector) -> tuple[float, Vector]:
         try:
             value, slope = evidence.at(hyper, x, avoid_boundary=avoid_boundary)
         except NumericalError:
@@ -269,7 +269,7 @@ def _climb(
         values[x.tobytes()] = value
         return -value, -slope
 
-    def after(x: Float[Array, " s"]) -> None:
+    def after(x: Vector) -> None:
         if x.tobytes() in values:
             accepted(values[x.tobytes()])
 
@@ -291,14 +291,14 @@ def _climb(
     return eta, iterations
 
 
-def _near(hyper: Hyperparameters, eta: Float[Array, " s"]) -> list[tuple[float, float]]:
+def _near(hyper: Hyperparameters, eta: Vector) -> list[tuple[float, float]]:
     """The bounds of η, and for logarithms at most LONGEST from here."""
     low, high = hyper.bounds()
     reach = np.where(hyper.log_scales() > 0, LONGEST, np.inf)
     return list(zip(np.maximum(low, eta - reach), np.minimum(high, eta + reach), strict=True))
 
 
-def _rescaled(evidence: Evidence, hyper: Hyperparameters, eta: Float[Array, " s"]) -> Float[Array, " s"]:
+def _rescaled(evidence: Evidence, hyper: Hyperparameters, eta: Vector) -> Vector:
     """All learned scales times c. The best c has a closed form when no scale is fixed: c² = misfit / rounds."""
     _, slope = evidence.at(hyper, eta, avoid_boundary=False)
     excess = float(slope @ hyper.log_scales())
@@ -319,7 +319,7 @@ def _zero(evidence: Evidence, optimum: _Optimum, max_iterations: int) -> tuple[_
     return optimum, zeroed
 
 
-def _reduced(evidence: Evidence, optimum: _Optimum) -> tuple[str, Hyperparameters, Float[Array, " s"]] | None:
+def _reduced(evidence: Evidence, optimum: _Optimum) -> tuple[str, Hyperparameters, Vector] | None:
     """The name of a scale without which the evidence is no lower, and the problem without it; None if there is none."""
     scales = np.flatnonzero(optimum.hyper.log_scales())
     scales = scales[scales >= int(optimum.hyper.learn_noise)]

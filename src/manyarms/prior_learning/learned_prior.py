@@ -18,7 +18,7 @@ from manyarms.model_file.save import SavedModel
 from manyarms.posterior import RewardPosterior
 from manyarms.prior_learning.averaged_posterior import AveragedPosterior, average
 from manyarms.prior_learning.evidence import NOTHING, Evidence
-from manyarms.prior_learning.hyperparameters import Hyperparameters
+from manyarms.prior_learning.hyperparameters import Hyperparameters, Vector
 
 VAGUE = 3.0
 """The largest standard error on the log scale (a factor of 20), for numbers that the logs do not determine."""
@@ -62,12 +62,12 @@ class LearnedPrior(SavedModel, Tabular):
         aged: The evidence of the rounds as the posterior weighs them, where they count less with age.
     """
 
-    not_saved = "Save its .posterior, which has the prior found in it."
+    not_saved = "Save its .posterior, which holds the learned prior."
     posterior: RewardPosterior
     flexible: HierarchicalGaussian
     evidence: Evidence
     hyper: Hyperparameters
-    eta: Float[Array, " s"]
+    eta: Vector
     avoid_boundary: bool
     zeroed: tuple[str, ...]
     converged: bool

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from threadpoolctl import threadpool_limits
 
 from manyarms._base.checks import Array
@@ -94,7 +94,9 @@ def _fit_clusters(rows: Float[Array, "n e"], count: int, fit: Fit, floor: float,
     seed = int(rng.integers(2**31 - 1))
     # One component is the mean and the variance, whatever the method; scikit-learn refuses a single row.
     if count == 1:
-        return _one_component(rows, floor)
+        mean, label = rows.mean(axis=0, keepdims=True), np.zeros(len(rows), dtype=np.int64)
+        variances = np.mean((rows - mean) ** 2, axis=0, keepdims=True) + floor
+        return _hard_clusters(rows, mean, variances, label, lambda points: np.ones((len(points), 1)), True)
     return fit(rows, count, seed, floor)
 
 
@@ -141,36 +143,25 @@ def k_means(rows: Float[Array, "n e"], count: int, seed: int, floor: float) -> C
     member = label[:, None] == np.arange(len(used))
     sizes = member.sum(axis=0)[:, None]
     means = member.T @ rows / sizes
-    miss = rows - means[label]
-    variances = member.T @ miss**2 / sizes + floor
-    return Clusters(
-        means=means,
-        variances=variances,
-        shares=sizes[:, 0] / len(rows),
-        weigh=lambda points: np.eye(len(means))[pairwise_distances_argmin(points, means)],
-        bic=_hard_bic(miss, variances, label),
-        converged=model.n_iter_ < MAX_STEPS,
-    )
+    variances = member.T @ (rows - means[label]) ** 2 / sizes + floor
+
+    def weigh(points: Float[Array, "n e"]) -> Float[Array, "n C"]:
+        return np.eye(len(means))[pairwise_distances_argmin(points, means)]
+
+    return _hard_clusters(rows, means, variances, label, weigh, model.n_iter_ < MAX_STEPS)
 
 
-def _one_component(rows: Float[Array, "n e"], floor: float) -> Clusters:
-    mean = rows.mean(axis=0, keepdims=True)
-    variances = np.mean((rows - mean) ** 2, axis=0, keepdims=True) + floor
-    everyone = np.zeros(len(rows), dtype=np.int64)
-    return Clusters(
-        means=mean,
-        variances=variances,
-        shares=np.ones(1),
-        weigh=lambda points: np.ones((len(points), 1)),
-        bic=_hard_bic(rows - mean, variances, everyone),
-        converged=True,
-    )
-
-
-def _hard_bic(miss: Float[Array, "n e"], variances: Float[Array, "C e"], label: Array) -> float:
-    """BIC of rows that each belong to one diagonal Gaussian, as scikit-learn counts parameters: 2 C e + C - 1."""
-    n, (count, e) = len(miss), variances.shape
-    spread = variances[label]
-    shares = np.bincount(label, minlength=count) / n
+def _hard_clusters(
+    rows: Float[Array, "n e"],
+    means: Float[Array, "C e"],
+    variances: Float[Array, "C e"],
+    label: Int[Array, " n"],
+    weigh: Callable[[Array], Array],
+    converged: bool,
+) -> Clusters:
+    """Clusters of rows that each belong to one; parameters are counted as scikit-learn does, 2 C e + C - 1 for BIC."""
+    n, (count, e) = len(rows), means.shape
+    miss, spread, shares = rows - means[label], variances[label], np.bincount(label, minlength=count) / n
     log_density = -0.5 * np.sum(np.log(2 * np.pi * spread) + miss**2 / spread, axis=1) + np.log(shares[label])
-    return float(-2 * log_density.sum() + (2 * count * e + count - 1) * np.log(n))
+    bic = float(-2 * log_density.sum() + (2 * count * e + count - 1) * np.log(n))
+    return Clusters(means, variances, shares, weigh, bic, converged)

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_instance, check_choice
-from manyarms._base.option_values import PriorKind
+from manyarms._base.options import PriorKind
 from manyarms.core.catalog import Catalog, as_embeddings
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.labels import MISSING
@@ -32,7 +32,8 @@ def kind_for(catalog: Catalog) -> PriorKind:
         "tags": catalog.tags,
         "embeddings": catalog.embeddings,
     }
-    return next((kind for kind, column in known.items() if column is not None), "independent")
+    kinds: list[PriorKind] = [kind for kind, column in known.items() if column is not None]
+    return kinds[0] if kinds else "independent"
 
 
 def from_catalog(

@@ -1,36 +1,17 @@
-"""Worlds whose truth is known: partly observed matrices, watched videos, classification; checked by enumeration."""
-
-import pickle
+"""Worlds on partly observed matrices, checked by enumeration."""
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from sklearn.datasets import load_digits
+from world_data import Tilted, rng
 
 import manyarms as ma
-from manyarms.core.choices import Choices
-from manyarms.datasets import ClassificationEnvironment, MatrixEnvironment, kuairec_world, split_cells
+from manyarms.datasets import MatrixEnvironment
 from manyarms.errors import DataTypeError, EligibilityError, InputError, RangeError, ShapeError
 
 N, K, D = 40, 9, 3
 TEST = np.arange(1, N, 2)
-
-
-def rng(seed=0):
-    return np.random.default_rng(seed)
-
-
-class Tilted(ma.Policy):
-    """Softmax of fixed scores: depends on the context, and has probabilities of the dense form."""
-
-    def __init__(self, weights):
-        self.weights, (self.n_actions, self.dim) = weights, weights.shape
-
-    def choices(self, contexts, eligible):
-        scores = np.exp(contexts @ self.weights.T)
-        scores = scores if eligible is None else scores * eligible.toarray()
-        return Choices(len(contexts), self.n_actions, dense=scores / scores.sum(axis=1, keepdims=True))
 
 
 @pytest.fixture
@@ -75,9 +56,6 @@ def enumerated(policy, contexts, users, ratings, eligible):
     """The value by its definition."""
     chances = policy.probabilities(contexts, eligible=eligible)
     return np.mean([sum(chances[i, a] * ratings[u, a] for a in range(K)) for i, u in enumerate(users)])
-
-
-# --- Partly observed matrices
 
 
 @pytest.mark.parametrize("name", targets())
@@ -320,205 +298,3 @@ def test_a_wrong_partly_observed_world_is_refused(tables):
         arguments = dict(matrix=ratings, observed=mask) | change
         with pytest.raises(error, match=message):
             MatrixEnvironment(arguments.pop("matrix"), features, TEST, **arguments)
-
-
-# --- Watched videos
-
-
-@pytest.fixture(scope="module")
-def scores():
-    """A nearly full matrix of scores in [0, 1], with zeros among those observed."""
-    draw = rng(30)
-    table = np.clip(draw.random((50, 3)) @ draw.random((3, 30)) / 3 + 0.1 * draw.normal(size=(50, 30)), 0.0, 1.0)
-    table[draw.random(table.shape) < 0.1] = 0.0
-    observed = draw.random(table.shape) < 0.9
-    return sparse.csr_array((table[observed], np.nonzero(observed)), shape=table.shape)
-
-
-def stored(matrix):
-    """Where cells are stored, whatever they hold."""
-    return sparse.csr_array((np.ones(matrix.nnz, bool), matrix.indices, matrix.indptr), shape=matrix.shape).toarray()
-
-
-def test_halves_of_the_cells_of_each_user_share_none(scores):
-    first, second = split_cells(scores, rng(31))
-    assert (scores.data == 0).any()
-    assert_array_equal(stored(first) ^ stored(second), stored(scores))
-    assert not (stored(first) & stored(second)).any()
-    assert_array_equal((first + second).toarray(), scores.toarray())
-    counts = [stored(part).sum(axis=1) for part in (first, second)]
-    assert np.abs(counts[0] - counts[1]).max() == 1
-    assert {-1, 1} <= set((counts[0] - counts[1]).tolist())
-    assert not np.array_equal(stored(split_cells(scores, rng(32))[0]), stored(first))
-    # Every cell is as likely to be on either side.
-    often = sum(stored(split_cells(scores, rng(seed))[0]).astype(int) for seed in range(400))[stored(scores)]
-    assert np.abs(often - 200).max() < 5 * 10
-
-
-def test_a_watched_world_is_made_of_real_scores_and_factors_of_the_others(scores):
-    prior, rewards = split_cells(scores, rng(33))
-    keep = sparse.diags_array(np.r_[0.0, np.ones(29)])
-    prior = sparse.csr_array(prior @ keep)
-    prior = sparse.csr_array((prior.data[prior.data > 0], np.array(prior.nonzero())), shape=prior.shape)
-    categories = [(video % 4, 7) for video in range(30)]
-    world = kuairec_world(rewards, prior, categories, rank=4, test_share=0.4, rng=rng(34))
-    environment = world.environment
-    assert_array_equal(world.items, np.arange(1, 30))  # video 0 is not known beforehand
-    assert world.categories == [(video % 4, 7) for video in world.items]
-    assert (environment.n_actions, environment.dim) == (29, 4)
-    assert len(environment.test_users) == 20
-
-    U, s, Vt = np.linalg.svd(prior.toarray())
-    x, v = environment.features, world.item_vectors
-    assert_allclose(np.square(x).mean(axis=0), 1.0, rtol=1e-10)
-    assert_allclose(x @ v.T, ((U[:, :4] * s[:4]) @ Vt[:4])[:, world.items], atol=1e-10)
-    assert_allclose(np.abs(x), np.abs(U[:, :4]) * np.sqrt(50), atol=1e-8)
-
-    logs = environment.log(ma.Uniform(29), 2000, rng(35))
-    assert_array_equal(logs.rewards, rewards.toarray()[logs.groups, world.items[logs.actions]])
-    assert stored(rewards)[logs.groups, world.items[logs.actions]].all()
-    assert_array_equal(environment.test_eligible.tocsr().toarray(), stored(rewards)[environment.test_users][:, 1:])
-    best = ma.EpsilonGreedy(environment.optimal_policy(), 0.5)
-    found = ma.IPS().estimate(best, logs, eligible=environment.eligible(logs.groups))
-    assert abs(found.value - environment.value(best, x[environment.logging_users])) < 4 * found.std
-    assert environment.value(ma.Uniform(29)) < environment.value(best) < environment.optimal_value()
-
-
-def test_users_without_a_reward_only_help_the_factorisation(scores):
-    prior, rewards = split_cells(scores, rng(38))
-    seen = np.flatnonzero(np.arange(50) % 3)
-    of_seen = sparse.csr_array(sparse.diags_array((np.arange(50) % 3 > 0).astype(float)) @ rewards)
-    of_seen = sparse.csr_array((of_seen.data[of_seen.data > 0], np.array(of_seen.nonzero())), shape=of_seen.shape)
-    world = kuairec_world(of_seen, prior, [()] * 30, rank=3, rng=rng(39))
-    assert_array_equal(world.users, seen)
-    x = world.environment.features
-    assert_allclose(np.square(x).mean(axis=0), 1.0, rtol=1e-10)
-    U, s, Vt = np.linalg.svd(prior.toarray())
-    whole = (U[:, :3] * s[:3]) @ Vt[:3]
-    assert_allclose(x @ world.item_vectors.T, whole[np.ix_(seen, world.items)], atol=1e-10)
-    assert_array_equal(world.environment.matrix.toarray(), of_seen.toarray()[np.ix_(seen, world.items)])
-
-
-def test_watched_worlds_are_given_by_their_generator_and_travel_to_processes(scores):
-    prior, rewards = split_cells(scores, rng(36))
-    worlds = [kuairec_world(rewards, prior, [()] * 30, rank=2, rng=rng(seed)) for seed in (1, 1, 2)]
-    users = [world.environment.test_users for world in worlds]
-    assert_array_equal(users[0], users[1])
-    assert not np.array_equal(users[0], users[2])
-    copy = pickle.loads(pickle.dumps(worlds[0])).environment
-    first, second = (e.log(e.optimal_policy(), 20, rng(3)) for e in (copy, worlds[0].environment))
-    assert_array_equal(first.rewards, second.rewards)
-
-
-def test_a_wrong_watched_world_is_refused(scores):
-    prior, rewards = split_cells(scores, rng(37))
-    high = rewards.copy()
-    high.data[high.indptr[9]] = 1.5
-    lonely = sparse.csr_array(([1.0], ([4], [4])), shape=(50, 30))
-    categories = [()] * 30
-    wrong = [
-        (dict(log_matrix=high), RangeError, r"log_matrix must lie in \[0, 1\]; row 9 holds 1.5"),
-        (dict(prior_matrix=prior[:40]), ShapeError, "shape of log_matrix"),
-        (dict(prior_matrix=prior.toarray()), DataTypeError, "prior_matrix must be a SciPy sparse"),
-        (dict(categories=categories[1:]), ShapeError, "one entry per video: 30; got 29"),
-        (dict(log_matrix=lonely), ShapeError, "both sides"),
-        (dict(prior_matrix=sparse.csr_array(np.ones((50, 30)))), RangeError, "rank must be at most that of the rows"),
-        (dict(log_matrix=sparse.csr_array((50, 30))), InputError, "no video in common"),
-        (dict(test_share=1.0), RangeError, "test_share"),
-    ]
-    for change, error, message in wrong:
-        arguments = dict(log_matrix=rewards, prior_matrix=prior, categories=categories) | change
-        with pytest.raises(error, match=message):
-            kuairec_world(**arguments, rank=2, rng=rng())
-
-
-# --- Classification
-
-
-@pytest.fixture(scope="module")
-def digits():
-    data = load_digits()
-    return data.data / 16.0, data.target
-
-
-def test_classes_are_rewards_of_one_and_zero(digits):
-    x, y = digits
-    environment = ClassificationEnvironment(x, y, test_share=0.3, rng=rng(40))
-    assert (environment.n_actions, environment.dim) == (10, 64)
-    assert len(environment.test_users) == round(0.3 * len(x))
-    test = environment.test_users
-    assert_array_equal(environment.test_contexts, x[test])
-    policy = Tilted(rng(41).normal(size=(10, 64)))
-    chances = policy.probabilities(x)
-    assert_allclose(environment.value(policy), chances[test, y[test]].mean(), rtol=1e-12)
-    assert_allclose(environment.value(ma.Uniform(10)), 0.1, rtol=1e-12)
-    assert environment.optimal_value() == 1.0
-    assert environment.value(environment.optimal_policy()) == 1.0
-    assert_array_equal(environment.optimal_policy().actions(x), y)
-    logs = environment.log(policy, 3000, rng(42))
-    assert_array_equal(logs.rewards, logs.actions == y[logs.groups])
-    assert_allclose(logs.propensities, chances[logs.groups, logs.actions], rtol=1e-12)
-    assert not np.isin(logs.groups, test).any()
-    assert logs.logging_policy is policy
-    noisy = ClassificationEnvironment(x, y, noise_std=0.2, rng=rng(40)).log(policy, 3000, rng(43))
-    assert abs((noisy.rewards - (noisy.actions == y[noisy.groups])).std() / 0.2 - 1) < 4 / np.sqrt(6000)
-
-
-def test_several_labels_a_row_are_several_good_actions():
-    x, labels = rng(44).normal(size=(80, 4)), rng(45).random((80, 6)) < 0.3
-    assert (labels.sum(axis=1) > 1).any()
-    assert (labels.sum(axis=1) == 0).any()
-    given = [labels, labels.astype(int).tolist(), sparse.csr_array(labels), sparse.coo_matrix(labels.astype(np.int8))]
-    policy = ma.EpsilonGreedy(Tilted(rng(46).normal(size=(6, 4))), 0.2)
-    chances = policy.probabilities(x)
-    for form in given:
-        environment = ClassificationEnvironment(x, form, rng=rng(47))
-        test = environment.test_users
-        brute = np.mean([sum(chances[i, a] for a in range(6) if labels[i, a]) for i in test])
-        assert_allclose(environment.value(policy), brute, rtol=1e-12)
-        assert_allclose(environment.optimal_value(), labels[test].any(axis=1).mean(), rtol=1e-12)
-        assert_allclose(environment.value(environment.optimal_policy()), environment.optimal_value(), rtol=1e-12)
-        logs = environment.log(policy, 500, rng(48))
-        assert_array_equal(logs.rewards, labels[logs.groups, logs.actions])
-
-
-def test_many_labels_are_never_written_out(monkeypatch):
-    n, n_labels = 3000, 200_000
-    numbers = rng(49).integers(n_labels, size=(n, 3))
-    labels = sparse.csr_array((np.ones(3 * n), (np.repeat(np.arange(n), 3), numbers.reshape(-1))), shape=(n, n_labels))
-    labels.data[:] = 1.0
-    environment = ClassificationEnvironment(rng(50).normal(size=(n, 2)), labels, rng=rng(51))
-
-    def refuse(*_, **__):
-        raise AssertionError("a sparse matrix was written out")
-
-    monkeypatch.setattr(type(labels), "toarray", refuse)
-    best = environment.optimal_policy()
-    share = labels[environment.test_users].sum() / len(environment.test_users) / n_labels
-    assert environment.optimal_value() == 1.0
-    assert_allclose(environment.value(ma.Uniform(n_labels)), share, rtol=1e-10)
-    assert_allclose(environment.value(ma.EpsilonGreedy(best, 0.5)), 0.5 + 0.5 * share, rtol=1e-10)
-    logs = environment.log(best, 1000, rng(52))
-    assert (logs.rewards == 1.0).all()
-
-
-def test_bad_labels_are_refused_by_row():
-    x = rng(53).normal(size=(6, 2))
-    two = np.zeros((6, 3))
-    two[4, 1] = 2.0
-    wrong = [
-        ([0, 1, 2, -1, 0, 1], InputError, "labels must not be negative; row 3 has -1"),
-        ([0, 1, 1.5, 1, 0, 1], DataTypeError, "labels must be integers; row 2"),
-        (list("abcabc"), DataTypeError, "labels must hold numbers"),
-        ([0, 1, 2, 1, 0], ShapeError, "labels must have one row per row of features: 6; got 5"),
-        (two, RangeError, "labels must be 0 or 1; row 4 holds 2"),
-        (sparse.csr_array(two), RangeError, "labels must be 0 or 1; row 4 holds 2"),
-        (np.array([[0], [1], [2], [0], [0], [0]]), RangeError, "row 2 holds 2.0. Pass class numbers as a vector"),
-        ([[0], [1, 2], [0], [1], [2], [0]], ShapeError, "rectangular"),
-        (np.full((6, 3), np.nan), InputError, "labels must be finite; row 0"),
-    ]
-    for labels, error, message in wrong:
-        with pytest.raises(error, match=message):
-            ClassificationEnvironment(x, labels, rng=rng())
-    with pytest.raises(ShapeError, match="got 1"):
-        ClassificationEnvironment(x[:1], [0], rng=rng())
