@@ -1,6 +1,4 @@
-"""Bad input is refused at the door by a typed error that names the argument, the first bad row and a way out."""
-
-import re
+"""Bad input is refused by a typed error that names the argument, the first bad row and a remedy."""
 
 import jaxtyping
 import numpy as np
@@ -233,12 +231,6 @@ def test_integers_lists_and_booleans_are_welcome_where_they_mean_something():
     assert (logs.contexts.dtype, logs.actions.dtype, logs.rewards.dtype) == (np.float64, np.int64, np.float64)
     assert repr(logs) == "LoggedData(2 rounds, 2 actions, d=2)"
     assert logs.actions.base is not None
-
-
-def test_every_error_has_a_place_in_the_printed_tree():
-    named = set(re.findall(r"\w+Error", errors.__doc__))
-    defined = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
-    assert defined <= named
 
 
 def test_a_mask_of_integers_is_not_read_as_ids():

@@ -1,4 +1,4 @@
-"""What the commands print speaks of flags and files; nothing of Python is left in it."""
+"""Whatever the commands print speaks of flags and files; nothing of Python is left in it."""
 
 import ast
 import re
@@ -145,6 +145,11 @@ def run(folder, *arguments):
             ["evaluate", *UNIFORM, "--propensity", "p", "--estimators", "dr"],
             ["dr", "--model"],
         ),
+        (
+            ["evaluate", *UNIFORM, "--propensity", "p", "--estimators", "ips:100"],
+            ["ips:100", "floor on the propensity"],
+        ),
+        (["evaluate", *UNIFORM, "--propensity", "p", "--estimators", "best"], ["best"]),
         (["score", "--model", "plain.arrow", "--contexts", "logs.parquet", "--out", "s.parquet"], ["manyarms fit"]),
         (["score", "--model", "model.arrow", "--contexts", "logs.parquet", "--out", "s.parquet", "--top-k", 99], []),
         (["score", "--model", "items.parquet", "--contexts", "logs.parquet", "--out", "s.parquet"], ["items.parquet"]),

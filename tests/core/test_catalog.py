@@ -1,4 +1,4 @@
-"""A catalog maps ids to action numbers, holds what is known of actions, and refuses what is no catalog."""
+"""A catalog maps ids to action numbers, keeps the metadata of actions, and refuses bad input."""
 
 import doctest
 
@@ -71,7 +71,7 @@ def test_no_ids_are_no_numbers():
     assert Catalog(WORDS).numbers([]).shape == (0,)
 
 
-def test_what_is_known_is_held_and_told():
+def test_metadata_are_kept_and_shown():
     catalog = Catalog(
         WORDS,
         categories=np.array(["x", "y", "x", "x"]),
@@ -172,7 +172,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_no_catalog_is_refused(name, as_users_run_it):
+def test_a_bad_catalog_is_refused(name, as_users_run_it):
     change, error, message = BAD[name]
     with pytest.raises(error, match=message) as caught:
         Catalog(**(dict(ids=["a", "b"]) | change))

@@ -30,7 +30,7 @@ def test_an_arrow_reader_finds_the_description_and_the_arrays_aligned(tmp_path, 
                 assert reader.get_batch(entry["batch"]).column(0).buffers()[1].address % 64 == 0
 
 
-def test_arrays_lie_in_the_file_as_they_did_in_memory(tmp_path):
+def test_arrays_keep_their_memory_layout_in_the_file(tmp_path):
     numbers = np.arange(24.0).reshape(2, 3, 4)
     arrays = [
         numbers, np.asfortranarray(numbers), numbers.transpose(1, 0, 2), numbers[:, ::2, 1:3], numbers[:, ::-1],
@@ -85,7 +85,7 @@ class Mine(ma.Gaussian):
     """A likelihood that no file can bring back."""
 
 
-def test_what_cannot_be_saved_says_so_and_leaves_the_file_alone(tmp_path):
+def test_a_model_that_cannot_be_saved_is_refused_and_the_file_is_unchanged(tmp_path):
     logs = rounds(np.random.default_rng(0))
     posterior = ma.fit(logs, categories(None))
     hierarchy = ma.NonlinearHierarchy(np.zeros(D), 1.0, lambda psi, items: np.tile(psi, (len(items), 1)), 0.1, K, D)

@@ -22,7 +22,7 @@ def test_a_file_of_a_newer_version_says_so(tmp_path, model, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(
         errors.ModelFileError,
-        match=r"written by a newer manyarms: its format is 3, and this version reads up to 1\.",
+        match=r"written by a newer manyarms: its format is 3, and this version reads up to 1\. Upgrade",
     ):
         ma.load(tmp_path / "model")
 
@@ -38,7 +38,7 @@ def test_a_kind_that_is_not_known_is_not_made(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["epsilon-greedy", "reward posterior", "action covariance", "mixed effects"])
-def test_a_part_that_only_a_newer_manyarms_writes_is_told_and_not_called_damage(kind, tmp_path, model):
+def test_a_part_that_only_a_newer_manyarms_writes_is_named_and_not_called_damage(kind, tmp_path, model):
     described, arrays = describe(model)
     entry = next(entry for entry in described["objects"] if entry["kind"] == kind)
     # What a newer one refers to may be of a form that is not known here.
@@ -60,7 +60,7 @@ def test_a_part_that_only_a_newer_manyarms_writes_is_told_and_not_called_damage(
         (lambda data: data.update(interactions=[]), "a feature map with 'interactions'"),
     ],
 )
-def test_so_are_features_of_a_newer_manyarms(change, words, tmp_path, model):
+def test_features_of_a_newer_manyarms_are_named_and_not_called_damage(change, words, tmp_path, model):
     described, arrays = describe(model)
     entry = next(entry for entry in described["objects"] if entry["kind"] == "feature map")
     data = json.loads(entry["parts"]["json"])

@@ -33,7 +33,7 @@ class Full(io.FileIO):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
-def test_a_full_disk_is_told_and_the_old_file_is_as_it_was(share, tmp_path, model, content, monkeypatch):
+def test_a_full_disk_is_reported_and_the_old_file_is_unchanged(share, tmp_path, model, content, monkeypatch):
     path = tmp_path / "model"
     ma.Uniform(5).save(path)
     before = path.read_bytes()
@@ -46,7 +46,7 @@ def test_a_full_disk_is_told_and_the_old_file_is_as_it_was(share, tmp_path, mode
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_a_limit_of_the_system_is_told_too(tmp_path, model):
+def test_a_file_size_limit_is_reported(tmp_path, model):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
     try:

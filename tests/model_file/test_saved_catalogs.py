@@ -53,7 +53,7 @@ def test_ids_of_any_plain_type_are_numbered_as_before(kind, tmp_path):
     assert got.categories.tolist() == CATEGORIES.tolist()
 
 
-def test_all_that_is_known_of_actions_comes_back(tmp_path):
+def test_all_metadata_of_actions_come_back(tmp_path):
     posterior, _ = with_features(np.random.default_rng(0))
     got, catalog = again(posterior, tmp_path).catalog, full_catalog()
     assert (got.tags, got.paths) == (catalog.tags, catalog.paths)

@@ -61,7 +61,7 @@ def test_a_tree_comes_back_eliminated_and_not_solved_again(form, core, tmp_path,
     assert isinstance(ma.load(tmp_path / "model").weights.latent_factor, EliminatedFactor)
 
 
-def test_what_prior_and_posterior_share_is_written_once_and_shared_again(tmp_path):
+def test_parts_that_prior_and_posterior_share_are_written_once_and_shared_again(tmp_path):
     rng = np.random.default_rng(0)
     prior = ma.HierarchicalGaussian(np.zeros(8), 1.0, rng.normal(size=(500, D, 8)), cube(rng, 500))
     logs = rounds(rng)

@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 
 import typer
 
-from manyarms.cli.error_words import in_flags
 from manyarms.errors import InputError, ManyarmsError, NumericalError
 
 UNEXPECTED, BAD_INPUT, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -56,7 +55,7 @@ def error_line(error: ManyarmsError) -> str:
     """
     argument = re.sub(r"\w+", lambda name: _flag_of(name[0]), error.argument)
     parts = (argument, error.problem, error.flag_remedy or error.remedy)
-    return in_flags(" ".join(part for part in parts if part))
+    return " ".join(part for part in parts if part)
 
 
 FLAGS_OF_ARGUMENTS = {

@@ -156,14 +156,12 @@ class HierarchicalGaussian(Saved):
         assert isinstance(self.base.latent_factor, BlockFactor)
         return self.base.latent_factor
 
-    # Marginals of θ, ψ integrated out.
-
     def action_mean(self, actions: Any = None) -> Float[Array, "m d"]:
-        """E θ_a of the given actions, or of all."""
+        """E θ_a of the given actions, or of all, with ψ integrated out."""
         return self._all_means if actions is None else self.centre(self.latent_mean, self._checked(actions))
 
     def action_cov(self, actions: Any) -> Float[Array, "m d d"]:
-        """Cov θ_a of each given action."""
+        """Cov θ_a of each given action, with ψ integrated out."""
         actions = self._checked(actions)
         out = np.empty((len(actions), self.dim, self.dim))
         for part in cache_chunks(len(actions), self.mixing.action_size(self.latent_factor)):
@@ -206,8 +204,6 @@ class HierarchicalGaussian(Saved):
             out[part] = np.einsum("mde,me->md", self._transfer(ids), own + self.mixing.apply(latent[None], ids)[0])
         return out
 
-    # Given ψ.
-
     def centre(self, latent: Float[Array, " p"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
         """E[θ_a | ψ] for one ψ."""
         out = np.empty((len(actions), self.dim))
@@ -241,8 +237,6 @@ class HierarchicalGaussian(Saved):
         latent = self.draw_latent(latent_rng, as_count("size", size))
         # An action given twice is one random vector, not two.
         return self.draw_given(latent, distinct, action_rng)[:, where]
-
-    # Distributions made from this one.
 
     def marginal(self) -> HierarchicalGaussian:
         """ψ integrated out: every θ_a keeps its mean and covariance, and actions become independent (paper, eq. 3)."""
@@ -312,8 +306,6 @@ class HierarchicalGaussian(Saved):
             offset=_extended_offset(self.offset, _as_offset(offset, n_new, self.dim), n_old, n_new),
             base=None if self._base is None else self._base.with_actions(mixing, action_cov, offset),
         )
-
-    # Parts of these formulas.
 
     def offset_of(self, actions: Int[Array, " m"]) -> Float[Array, "#m d"]:
         """c_a, or one row that all share."""

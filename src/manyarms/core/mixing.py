@@ -33,11 +33,13 @@ class Mixing(Saved, ABC):
         n_actions: K.
         dim: d, the length of θ_a.
         latent_dim: d', the length of ψ.
+        product_size: Size of the arrays of one action in `apply` and `apply_t`.
     """
 
     n_actions: int
     dim: int
     latent_dim: int
+    product_size: int
 
     @abstractmethod
     def apply(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
@@ -81,11 +83,6 @@ class Mixing(Saved, ABC):
     def action_size(self, factor: LatentFactor) -> int:
         """Size of W_a F for one action, which limits the size of chunks that need it."""
 
-    @property
-    @abstractmethod
-    def product_size(self) -> int:
-        """Size of the arrays of one action in `apply` and `apply_t`."""
-
 
 class DenseMixing(Mixing):
     """Any matrices W_a, as one (K, d, d') array; d' = 0 makes the actions independent."""
@@ -96,13 +93,10 @@ class DenseMixing(Mixing):
     def __init__(self, matrices: Float[Array, "K d p"]):
         self.matrices = frozen(matrices)
         self.n_actions, self.dim, self.latent_dim = matrices.shape
+        self.product_size = self.dim * max(self.dim, self.latent_dim)
 
     def action_size(self, factor: LatentFactor) -> int:
-        return self.dim * max(self.dim, self.latent_dim)
-
-    @property
-    def product_size(self) -> int:
-        return self.dim * max(self.dim, self.latent_dim)
+        return self.product_size
 
     def apply(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
         flat = self._tall(actions)
@@ -174,7 +168,7 @@ class MixedEffects(Mixing):
     def _set(self, weights: sparse.csr_array, dim: int) -> None:
         self.weights, self.dim = weights, dim
         self.n_actions, self.n_effects = shape_of(weights)
-        self.latent_dim = self.n_effects * dim
+        self.latent_dim, self.product_size = self.n_effects * dim, dim * dim
         # The plan of the last set of seen actions: learning a prior conditions on the same actions many times.
         self._last_plan: tuple[Array, Plan] | None = None
 
@@ -200,24 +194,20 @@ class MixedEffects(Mixing):
     def action_size(self, factor: LatentFactor) -> int:
         return self.dim * max(self.dim, factor.mixed_width(self.most_effects, self.dim))
 
-    @property
-    def product_size(self) -> int:
-        return self.dim * self.dim
-
     def apply(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
         effects = latent.reshape(-1, self.n_effects, self.dim)
         flat = effects.swapaxes(0, 1).reshape(self.n_effects, -1)
-        mixed = np.asarray(self._rows(actions) @ flat)
+        mixed = np.asarray(self.weights[actions] @ flat)
         return mixed.reshape(len(actions), -1, self.dim).swapaxes(0, 1)
 
     def apply_t(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, " p"]:
-        return np.asarray(self._rows(actions).T @ vectors).reshape(-1)
+        return np.asarray(self.weights[actions].T @ vectors).reshape(-1)
 
     def root(self, factor: LatentFactor, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
-        return factor.mixed_root(self._rows(actions), self.dim)
+        return factor.mixed_root(self.weights[actions], self.dim)
 
     def cross(self, factor: LatentFactor, left: Int[Array, " m"], right: Int[Array, " m"]) -> Float[Array, "m d d"]:
-        return factor.mixed_cross(self._rows(left), self._rows(right), self.dim)
+        return factor.mixed_cross(self.weights[left], self.weights[right], self.dim)
 
     def gram_blocks(self, factor: BlockFactor) -> int:
         decoupled = self.one_effect_each and factor.with_block_size(self.dim) is not None
@@ -226,7 +216,7 @@ class MixedEffects(Mixing):
     def plan(self, actions: Int[Array, " m"]) -> Plan:
         """The order of elimination if these actions have been seen: two effects touch if an action mixes them."""
         if self._last_plan is None or not np.array_equal(self._last_plan[0], actions):
-            weights = self._rows(actions)
+            weights = self.weights[actions]
             ones = sparse.csr_array((np.ones(weights.nnz), weights.indices, weights.indptr), shape=weights.shape)
             touching = (ones.T @ ones).tocoo()
             self._last_plan = actions, Plan(self.n_effects, *(np.asarray(ids, np.int64) for ids in touching.coords))
@@ -245,16 +235,23 @@ class MixedEffects(Mixing):
         self, rows: Float[Array, "m r d"], actions: Int[Array, " m"]
     ) -> tuple[Int[Array, " q"], Int[Array, " q"], Float[Array, "q d d"]]:
         """Σ_a w_ai w_aj H_aᵀ H_a for every pair (i, j) of effects that some action mixes."""
+        weights = self.weights[actions]
+        row = pair_rows(weights)
+        # Every stored weight meets all the weights of its row.
+        left, right = all_pairs(row)
+        code = weights.indices[left].astype(np.int64) * self.n_effects + weights.indices[right]
+        pairs, index = np.unique(code, return_inverse=True)
         # Σ_a (w_a w_aᵀ) ⊗ C_a: one sparse matrix of effect pairs by actions times the flattened C_a.
-        first, second, pairs = _effect_pairs(self._rows(actions))
-        products = gram(rows).reshape(len(actions), self.dim**2)
-        return first, second, np.asarray(pairs @ products).reshape(-1, self.dim, self.dim)
+        values = weights.data[left] * weights.data[right]
+        matrix = sparse.csr_array((values, (index, row[left])), shape=(len(pairs), len(actions)))
+        products = np.asarray(matrix @ gram(rows).reshape(len(actions), self.dim**2))
+        return pairs // self.n_effects, pairs % self.n_effects, products.reshape(-1, self.dim, self.dim)
 
     def add_gram(self, out: Float[Array, "J b b"], rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> None:
         d = self.dim
         if out.shape[1] == d and len(out) == self.n_effects:
             # Only the effects of these actions: there may be far more effects than actions in a chunk.
-            weights = self._rows(actions)
+            weights = self.weights[actions]
             products = gram(rows).reshape(len(actions), d * d)
             effects, sums = sum_by(weights.indices, weights.data[:, None] ** 2 * products[pair_rows(weights)])
             out[effects] += sums.reshape(-1, d, d)
@@ -266,7 +263,7 @@ class MixedEffects(Mixing):
         self, rows: Float[Array, "m r d"], actions: Int[Array, " m"], size: int
     ) -> tuple[Int[Array, " n"], Float[Array, "n b"]]:
         m, r, d = rows.shape
-        weights = self._rows(actions)
+        weights = self.weights[actions]
         if size == d:
             # At most one effect each. An action without any carries no information on ψ: zero rows in block 0.
             block, weight = np.zeros(m, dtype=np.int64), np.zeros(m)
@@ -293,9 +290,6 @@ class MixedEffects(Mixing):
             return MixedEffects(sparse.hstack([self.weights, other.weights]), self.dim)
         return DenseMixing(_as_dense(self)).beside(other)
 
-    def _rows(self, actions: Int[Array, " m"]) -> sparse.csr_array:
-        return self.weights[actions]
-
 
 def _as_dense(mixing: Mixing) -> Float[Array, "K d p"]:
     """W_a of every action as one array; an error if that would be too large."""
@@ -321,19 +315,6 @@ def as_mixing(value: Any) -> Mixing:
         problem = f"must have at least one action and one feature; got shape {array.shape}."
         raise ShapeError(problem, argument="mixing")
     return DenseMixing(array.copy())
-
-
-def _effect_pairs(weights: sparse.csr_array) -> tuple[Array, Array, sparse.csr_array]:
-    """Every pair of effects that some action mixes: (first, second, products w_ai w_aj as a pairs x actions matrix)."""
-    n_actions, n_effects = shape_of(weights)
-    # Each stored weight meets all the weights of its row.
-    row = pair_rows(weights)
-    left, right = all_pairs(row)
-    code = weights.indices[left].astype(np.int64) * n_effects + weights.indices[right]
-    pairs, index = np.unique(code, return_inverse=True)
-    values = weights.data[left] * weights.data[right]
-    matrix = sparse.csr_array((values, (index, row[left])), shape=(len(pairs), n_actions))
-    return pairs // n_effects, pairs % n_effects, matrix
 
 
 def _as_csr(name: str, value: Any) -> sparse.csr_array:

@@ -1,4 +1,4 @@
-"""How results look in a notebook: the same figures, escaped, and never more than fits."""
+"""Results in a notebook show the same figures, escaped, and never too many rows."""
 
 import re
 from html import unescape

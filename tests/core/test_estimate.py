@@ -1,0 +1,27 @@
+"""An estimate is a normal distribution unless it has another shape, and joins two errors."""
+
+import numpy as np
+from numpy.testing import assert_allclose
+from scipy import stats
+
+import manyarms as ma
+
+
+def test_intervals_and_probabilities_are_those_of_a_normal():
+    estimate = ma.Estimate(value=1.0, std=2.0, posterior_std=1.0, context_std=np.sqrt(3.0))
+    assert_allclose(estimate.interval(0.9), stats.norm(1, 2).interval(0.9))
+    assert_allclose(estimate.interval(0.9, of="contexts"), stats.norm(1, 1).interval(0.9))
+    assert_allclose(estimate.probability_positive, stats.norm(1, 2).sf(0))
+    certain = [ma.Estimate(value, 0.0).probability_positive for value in (-1.0, 0.0, 1.0)]
+    assert certain == [0.0, 0.5, 1.0]
+    assert str(estimate) == "1 [-2.92, 4.92]"
+
+
+def test_both_errors_of_a_value_join_in_its_std():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 2))
+    posterior = ma.fit(ma.LoggedData(x, rng.integers(0, 3, 50), rng.normal(size=50)), ma.priors.independent(3, dim=2))
+    value = posterior.value(ma.Greedy(posterior), x)
+    assert value.posterior_std > 0
+    assert value.context_std > 0
+    assert_allclose(value.std, np.hypot(value.posterior_std, value.context_std))

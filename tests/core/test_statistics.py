@@ -1,0 +1,51 @@
+"""Statistics are sums over rounds, and those of two logs add up."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import manyarms as ma
+
+
+def dense_sums(statistics):
+    """Gram, moment and Σ r² of every action, whatever form the statistics keep them in."""
+    k, d = statistics.n_actions, statistics.dim
+    gram, moment, square = np.zeros((k, d, d)), np.zeros((k, d)), np.zeros(k)
+    rows, sums = statistics.rows, statistics.sums
+    for a, x, r in zip(rows.actions, rows.features, rows.rewards, strict=True):
+        gram[a] += np.outer(x, x)
+        moment[a] += r * x
+        square[a] += r * r
+    gram[sums.actions] += sums.gram
+    moment[sums.actions] += sums.moment
+    square[sums.actions] += sums.reward_sq
+    return np.concatenate([gram.ravel(), moment.ravel(), square])
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 200])
+def test_statistics_are_sums_over_rounds_and_add_up(n):
+    rng, k, d = np.random.default_rng(n), 9, 3
+    x, a, r = rng.normal(size=(n, d)), rng.integers(0, k - 1, n), rng.normal(size=n)
+    w = rng.uniform(0, 2, n) * (rng.random(n) < 0.9)
+    whole = ma.Statistics.of_rounds(x, a, r, k, w)
+    gram = np.stack([(x[a == i] * w[a == i, None]).T @ x[a == i] for i in range(k)])
+    moment = np.stack([(w * r)[a == i] @ x[a == i] for i in range(k)])
+    square = [(w * r * r)[a == i].sum() for i in range(k)]
+    expected = np.concatenate([gram.ravel(), moment.ravel(), square])
+    assert_allclose(dense_sums(whole), expected, atol=1e-10)
+    assert_allclose(whole.total_weight, w.sum())
+    cut = n // 3
+    parts = [ma.Statistics.of_rounds(x[s], a[s], r[s], k, w[s]) for s in (slice(0, cut), slice(cut, n))]
+    both = parts[0] + parts[1]
+    assert_allclose(dense_sums(both), expected, atol=1e-10)
+    # Merging leaves the same form as seeing all at once: rows below d rounds, sums from there on.
+    assert_array_equal(np.sort(both.rows.actions), np.sort(whole.rows.actions))
+    assert_array_equal(both.sums.actions, whole.sums.actions)
+    counts = np.bincount(a[w > 0], minlength=k)
+    assert_array_equal(np.unique(both.rows.actions), np.flatnonzero((counts > 0) & (counts < d)))
+    assert_array_equal(both.sums.actions, np.flatnonzero(counts >= d))
+
+
+def test_statistics_of_other_catalogs_do_not_add():
+    with pytest.raises(ma.errors.ShapeError, match="3 actions"):
+        _ = ma.Statistics.empty(3, 2) + ma.Statistics.empty(4, 2)
