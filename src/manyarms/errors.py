@@ -34,9 +34,9 @@ class ManyarmsError(Exception):
     Args:
         problem: The problem, as a sentence. Where `argument` is given it is the rest of that sentence, as in "must have
             3 columns; got 4."
-        remedy: How to fix it in Python, as a sentence of its own.
+        remedy: The remedy in Python, as a sentence of its own.
         argument: The argument that is wrong. The command line prints the flag that sets it instead.
-        flag_remedy: How to fix it on the command line, where that reads differently from `remedy`.
+        flag_remedy: The remedy on the command line, where that reads differently from `remedy`.
     """
 
     def __init__(self, problem: str, remedy: str = "", *, argument: str = "", flag_remedy: str = ""):

@@ -39,7 +39,7 @@ def of_weights(weights):
     )  # fmt: skip
 
 
-def of_judge(posterior, x):
+def of_posterior(posterior, x):
     greedy, uniform = ma.Greedy(posterior), ma.Uniform(posterior.n_actions)
     actions = np.arange(len(x)) % posterior.n_actions
     return dict(
@@ -53,7 +53,7 @@ def of_judge(posterior, x):
 
 def of_reward(posterior, x):
     statistics = posterior.statistics
-    return of_judge(posterior, x) | dict(
+    return of_posterior(posterior, x) | dict(
         trace=posterior.trace, likelihood=posterior.likelihood, statistics=repr(statistics),
         rows=[statistics.rows.actions, statistics.rows.features, statistics.rows.rewards],
         sums=[statistics.sums.actions, statistics.sums.gram, statistics.sums.moment],
@@ -78,7 +78,7 @@ def results(posterior, logs):
     if isinstance(posterior, ma.HurdlePosterior):
         parts = {name: of_reward(getattr(posterior, name), x) for name in ("occurs", "amount")}
         later = [summary(posterior.update(logs), x), summary(posterior.refit(logs), x)]
-        return bits(dict(now=of_judge(posterior, x), later=later, **parts))
+        return bits(dict(now=of_posterior(posterior, x), later=later, **parts))
     later = [posterior.update(logs.take(np.arange(30))), posterior.refit(logs), grown(posterior)]
     return bits(dict(now=of_reward(posterior, x), later=[summary(one, x) for one in later]))
 

@@ -245,7 +245,7 @@ def check_rows(
         good: Elementwise predicate.
         error: The type of error to raise.
         must: The condition on good values, as in "must be finite".
-        remedy: What the caller can do about it.
+        remedy: The remedy, as a sentence of its own.
         flag_remedy: The remedy on the command line, where that reads differently.
     """
     fine = np.asarray(good(array))

@@ -18,9 +18,9 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_args, get_ty
 from manyarms.errors import InputError
 
 Missing = Literal["refuse", "drop"]
-"""How to treat a row with a missing value."""
+"""Treatment of a row with a missing value."""
 Unknown = Literal["refuse", "drop", "other"]
-"""How to treat an action that the catalog does not list."""
+"""Treatment of an action that the catalog does not list."""
 PriorKind = Literal["categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "independent"]
 """The metadata through which actions share information."""
 LikelihoodKind = Literal["gaussian", "bernoulli", "poisson", "student-t", "log-normal"]
@@ -59,7 +59,7 @@ REPORT_FORMATS = ("html", "json", "svg", "png")
 Names = str | Sequence[str]
 """One name, or several."""
 NEEDED = object()
-"""The default of an option that has to be given."""
+"""The default of a required option."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Option:
     """One option.
 
     Attributes:
-        default: Its value where nothing is said; NEEDED where something must be.
-        help: A sentence on what it does.
+        default: The default value; NEEDED if the option is required.
+        help: A sentence that describes it.
         key: Its key in a spec file, where that differs from its name.
-        metavar: An example of its value, or the form of it, for `--help`.
-        minimum: The smallest value of a number.
+        metavar: An example or the form of its value, for `--help`.
+        minimum: The smallest value allowed, for a number.
         alias: A second flag.
     """
 
@@ -84,7 +84,7 @@ class Option:
 
 
 class LogColumns(TypedDict, total=False):
-    """Where the logs are, and the columns that every job needs."""
+    """The path of the logs, and the columns that every job needs."""
 
     logs: Annotated[str, Option(NEEDED, "Logs in Parquet, CSV or Arrow: a file, a folder or a glob.", "path")]
     context: Annotated[Names, Option((), "Context columns, separated by commas.")]
@@ -94,7 +94,7 @@ class LogColumns(TypedDict, total=False):
 
 
 class LogOptions(TypedDict, total=False):
-    """How the rows of logs become rounds."""
+    """Options that turn the rows of logs into rounds."""
 
     weight: Annotated[str | None, Option(None, "Column that says how often a row counts.")]
     group: Annotated[str | None, Option(None, "Column of users or sessions.")]
@@ -123,7 +123,7 @@ class LogOptions(TypedDict, total=False):
 
 
 class CatalogFile(TypedDict, total=False):
-    """Where the catalog is, and the column that identifies an action."""
+    """The path of the catalog, and the column that identifies an action."""
 
     catalog: Annotated[
         str | None, Option(None, "Catalog of all actions, including those never logged: Parquet, CSV or Arrow.", "path")
@@ -132,7 +132,7 @@ class CatalogFile(TypedDict, total=False):
 
 
 class CatalogOptions(TypedDict, total=False):
-    """What a catalog knows of its actions."""
+    """The metadata columns of a catalog."""
 
     category: Annotated[str | None, Option(None, "Column of categories.")]
     tags: Annotated[str | None, Option(None, "Column of tags: lists, or texts such as a|b.")]
@@ -144,7 +144,7 @@ class CatalogOptions(TypedDict, total=False):
 
 
 class PriorOptions(TypedDict, total=False):
-    """What actions share, and by how much they differ."""
+    """Options of the prior: the metadata that actions share, and how much actions differ."""
 
     prior: Annotated[
         PriorKind | None,
@@ -173,7 +173,7 @@ class PriorOptions(TypedDict, total=False):
 
 
 class LikelihoodOptions(TypedDict, total=False):
-    """How rewards arise."""
+    """Options of the likelihood of rewards."""
 
     likelihood: Annotated[
         LikelihoodKind,
@@ -189,7 +189,7 @@ class LikelihoodOptions(TypedDict, total=False):
 
 
 class EvaluationOptions(TypedDict, total=False):
-    """What is evaluated, by what, and on how many rounds."""
+    """Options of an evaluation: policies, estimators, and the number of rounds."""
 
     policies: Annotated[
         Names,
@@ -223,13 +223,13 @@ TABLES: Mapping[str, tuple[type, ...]] = {
 
 
 def options_of(*kinds: type) -> dict[str, tuple[Any, Option]]:
-    """The type of every option of some classes, and what is known of it, by name."""
+    """Type and description of every option of some classes, by name."""
     hints = {name: hint for kind in kinds for name, hint in get_type_hints(kind, include_extras=True).items()}
     return {name: (get_args(hint)[0], get_args(hint)[1]) for name, hint in hints.items()}
 
 
 def value_type(hint: Any) -> Any:
-    """The type of a value that is given: `int` for `int | None`."""
+    """The type of a value other than None: `int` for `int | None`."""
     if hint == Names or not get_args(hint) or not any(part is type(None) for part in get_args(hint)):
         return hint
     return next(part for part in get_args(hint) if part is not type(None))
@@ -241,10 +241,10 @@ def only(options: Mapping[str, Any], kind: type) -> Any:
 
 
 def with_defaults(function: str, given: Mapping[str, Any], *kinds: type) -> Any:
-    """The options that were given to a function, and the defaults of the others, as attributes.
+    """The options given to a function, and the defaults of the others, as attributes.
 
     Raises:
-        InputError: Naming an option that there is not, and the one that was probably meant.
+        InputError: If an option does not exist; the message suggests the closest one.
     """
     known = options_of(*kinds)
     for name in given:

@@ -200,7 +200,7 @@ class Policy(SavedModel, ABC):
 
 
 def row_weights(weights: Any, n_rows: int) -> Float[Array, " n"]:
-    """How often each row counts: once if `weights` is None."""
+    """The weight of each row: one if `weights` is None."""
     if weights is None:
         return np.ones(n_rows)
     counts = as_vector("weights", weights, length=n_rows)

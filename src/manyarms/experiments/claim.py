@@ -140,7 +140,8 @@ class ClaimResult:
         decisions = [self.decision(comparison) for comparison in run]
         counts = [f"{decisions.count('for')} for", f"{decisions.count('against')} against"]
         counts += [f"{decisions.count('tie')} tied"] * ("tie" in decisions) + [f"{decisions.count('open')} open"]
-        return f"{len(run)} comparisons: {', '.join(counts)}"
+        noun = "comparison" if len(run) == 1 else "comparisons"
+        return f"{len(run)} {noun}: {', '.join(counts)}"
 
 
 @dataclass(frozen=True)

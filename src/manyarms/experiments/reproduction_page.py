@@ -43,9 +43,9 @@ The following was decided after results had been seen:
 - fewer instances for coverage, movielens-epsilon-greedy and movielens-halves, and only three log sizes for clicks in
   coverage, to save time;
 - three claims were removed, all undecided at the time. Two were about movielens-epsilon-greedy: that sDM has the
-  smallest squared error, and that IPS beats DR and snIPS. The paper's text says this only about learning and synthetic
-  problems. The third was our own: that on MovieLens a log of 100 rounds makes sDM better than its prior alone (-0.023 ±
-  0.013).
+  smallest squared error, and that IPS beats DR and snIPS. The paper's text makes these claims only for learning and for
+  synthetic problems. The third was our own: that on MovieLens a log of 100 rounds makes sDM better than its prior alone
+  (-0.023 ± 0.013).
 """
 
 
