@@ -5,6 +5,8 @@ import jaxtyping
 jaxtyping.install_import_hook("manyarms", "beartype.beartype")
 
 import hypothesis  # noqa: E402
+import pyarrow.csv  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
 import pytest  # noqa: E402
 
 # A failing recipe is short enough to read as it is, so no time goes into shrinking it.
@@ -18,6 +20,23 @@ hypothesis.settings.load_profile("manyarms")
 def nothing_held(monkeypatch):
     """Streams are read again for every pass, however small they are."""
     monkeypatch.setattr("manyarms.posterior.seen_files.MAX_HELD", 0)
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory):
+    """Ten days of logs in two folders, a catalog, a fitted model and a policy."""
+    from small_shop import catalog_table, done, fit_command, log_table  # after the import hook
+
+    folder = tmp_path_factory.mktemp("shop")
+    for day in range(4):
+        place = folder / ("new" if day == 3 else "old") / f"day={day}"
+        place.mkdir(parents=True)
+        pq.write_table(log_table(200, day), place / "part.parquet", row_group_size=60)
+    pq.write_table(catalog_table(), folder / "items.parquet")
+    pyarrow.csv.write_csv(catalog_table(), folder / "items.csv")
+    done(*fit_command(folder), "--out", folder / "model.arrow")
+    done("learn", "--model", folder / "model.arrow", "--policy", "softmax:0.3", "--out", folder / "policy.arrow")
+    return folder
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from manyarms.estimators.compare import Comparison as Comparison
 from manyarms.estimators.compare import compare as compare
 from manyarms.estimators.compare import slope as slope
 from manyarms.estimators.estimator import Estimator as Estimator
+from manyarms.estimators.estimator import SamplingEstimator as SamplingEstimator
 from manyarms.estimators.importance_weighted import DR as DR
 from manyarms.estimators.importance_weighted import IPS as IPS
 from manyarms.estimators.importance_weighted import SNDR as SNDR
@@ -74,9 +75,9 @@ from manyarms.logs.log_stream import LogStream as LogStream
 from manyarms.logs.read_catalog import read_catalog as read_catalog
 from manyarms.logs.read_logs import read_logs as read_logs
 from manyarms.model_file.load import load as load
-from manyarms.nonlinear.chain import chain as chain
 from manyarms.nonlinear.fit_nonlinear import fit_nonlinear as fit_nonlinear
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy as NonlinearHierarchy
+from manyarms.nonlinear.nonlinear_hierarchy import chain as chain
 from manyarms.nonlinear.sample_posterior import sample_posterior as sample_posterior
 from manyarms.policies.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
 from manyarms.policies.greedy import Greedy as Greedy

@@ -13,7 +13,7 @@ from scipy.special import softmax
 
 import manyarms as ma
 from manyarms.nonlinear import NonlinearHierarchy
-from manyarms.posterior.reward_function import confidence_radius
+from manyarms.posterior.reward_width import confidence_radius
 from manyarms.prior_learning.averaged_posterior import AveragedPosterior, PosteriorsByPrior
 
 K, D, N = 6, 2, 160

@@ -40,13 +40,13 @@ MODEL = "model"
 """The name of the posterior among the estimators."""
 
 _MEANINGS = {
-    "unsupported_mass": "Share of its choices on actions that were never logged. They rest on the prior.",
-    "prior_share": "Share of the prior variance that remains after the logs. At 100 % the logs have added nothing.",
-    "effective_sample_size": "Number of equally weighted rounds that would be as informative.",
-    "max_weight_share": "Share of the total importance weight on a single round.",
-    "mean_weight": "Mean importance weight. It is 1 when propensities and support are right.",
-    "rounded_propensities": "The propensities look rounded, so small ones are inaccurate.",
-    "evaluated_on_training_rounds": "Policy or model was trained on these rounds. The estimate is optimistic.",
+    "unsupported_mass": "share of its choices on actions that were never logged; their rewards rest on the prior",
+    "prior_share": "share of the prior variance that remains after the logs; at 100 % the logs have added nothing",
+    "effective_sample_size": "number of equally weighted rounds that would be as informative",
+    "max_weight_share": "share of the total importance weight on a single round",
+    "mean_weight": "mean importance weight; it is 1 when propensities and support are right",
+    "rounded_propensities": "the propensities look rounded, so small ones are inaccurate",
+    "evaluated_on_training_rounds": "policy or model was trained on these rounds, so the estimate is optimistic",
 }
 
 

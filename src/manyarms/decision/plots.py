@@ -324,7 +324,7 @@ def chart(rows: Sequence[dict[str, Any]]) -> alt.Chart:
 def tooltips(shown: Mapping[str, str], format: str = "") -> list[Any]:
     """Tooltips with a title for each field; numbers (:Q) in this format."""
     return [
-        alt.Tooltip(field, title=title, **({"format": format} if field.endswith(":Q") else {}))
+        alt.Tooltip(field, title=title, format=format) if field.endswith(":Q") else alt.Tooltip(field, title=title)
         for field, title in shown.items()
     ]
 

@@ -25,6 +25,7 @@ from manyarms.decision.format_figures import (
 )
 from manyarms.decision.traffic import Support
 from manyarms.errors import InputError
+from manyarms.posterior.prior_check import PriorCheck
 
 if TYPE_CHECKING:
     import altair as alt
@@ -34,6 +35,8 @@ Section = Callable[[Decision, Charts], str]
 
 STATUS = {"red": "● Problem", "amber": "● Caution", "green": "● OK"}
 """Traffic lights in words too, for readers who do not see colours."""
+DIAGNOSTICS = {"unsupported_mass": "choices never logged", "max_weight_share": "largest weight"}
+"""Diagnostics that the report calls by a plainer name."""
 LONG_TABLE = 25
 """Rows beyond which a table is folded."""
 PAIRS = "Each cell is the probability that the policy in the row is better than the policy in the column."
@@ -160,7 +163,7 @@ def _trust(decision: Decision, charts: Charts) -> str:
         "Status": lambda entry: TableCell(STATUS[entry.colour], css=f"light {entry.colour}"),
         "Policy": lambda entry: TableCell(entry.policy),
         "Estimator": lambda entry: TableCell(entry.estimator),
-        "Diagnostic": lambda entry: TableCell(entry.figure.replace("_", " ")),
+        "Diagnostic": lambda entry: TableCell(DIAGNOSTICS.get(entry.figure) or entry.figure.replace("_", " ")),
         "Value": _diagnostic_cell,
         "Meaning": lambda entry: TableCell(entry.meaning, css="prose"),
     }
@@ -171,13 +174,23 @@ def _trust(decision: Decision, charts: Charts) -> str:
         fine = table("Diagnostics without problems", passed, columns)
         parts.append(f"<details><summary>{len(passed):,} diagnostics are OK</summary>{fine}</details>")
     if decision.prior_check is not None:
-        text = escape(str(decision.prior_check))
-        parts.append(f'<h3>Do the rewards vary as much as the model expects?</h3><p class="lines">{text}</p>')
+        parts.append(_prior_check(decision.prior_check))
     parts.append(_category_checks(decision))
     if decision.warnings:
         warnings = _notes(decision.warnings)
         parts.append("<h3>Warnings</h3>" + _folded(len(decision.warnings), warnings, "warnings"))
     return "".join(parts)
+
+
+def _prior_check(check: PriorCheck) -> str:
+    passed = (
+        "This was not checked." if check.unchecked and check.mean is None else "Yes. The rewards contradict neither."
+    )
+    return (
+        "<h3>Do the rewards fit the prior and the noise of the model?</h3>"
+        + (_notes(check.warnings) or f"<p>{passed}</p>")
+        + f'<details><summary>Figures of this check</summary><p class="lines">{escape(str(check))}</p></details>'
+    )
 
 
 def _diagnostic_cell(entry: Diagnostic) -> TableCell:

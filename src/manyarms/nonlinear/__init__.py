@@ -4,9 +4,8 @@
 draws from the posterior itself. `chain` builds hierarchies of several latent layers.
 """
 
-from manyarms.nonlinear.chain import ChainedFunction, Layer, chain
 from manyarms.nonlinear.fit_nonlinear import NonlinearPosterior, fit_nonlinear
-from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
+from manyarms.nonlinear.nonlinear_hierarchy import ChainedFunction, Layer, NonlinearHierarchy, chain
 from manyarms.nonlinear.posterior_draws import PosteriorDraws
 from manyarms.nonlinear.sample_posterior import sample_posterior
 

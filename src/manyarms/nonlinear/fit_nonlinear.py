@@ -1,4 +1,4 @@
-"""The verb that turns logs and a hierarchy that is not linear into a posterior."""
+"""Fits a hierarchy that is not linear: a Gaussian around the mode of ψ."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.likelihoods.variational import fit_weights
 from manyarms.nonlinear.mode_search import Climb, ascent_for, climb
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy, check_rounds
-from manyarms.nonlinear.seen_actions import Seen
+from manyarms.nonlinear.seen_actions import SeenActions
 from manyarms.posterior.reward_posterior import RewardPosterior
 
 NEARBY = 10.0
-"""How many nats below the best mode another one is still worth a warning, where several starts were given."""
+"""Another mode within so many nats of the best one is worth a warning, where several starts were given."""
 
 
 @dataclass(frozen=True, eq=False)
 class NonlinearPosterior(RewardPosterior):
-    """What `fit_nonlinear` returns: a `RewardPosterior` of the linear hierarchy that touches the given one at its mode.
+    """The posterior that `fit_nonlinear` returns, under the linear hierarchy that touches the given one at its mode.
 
-    `weights` and `prior` are over all actions, so policies, `value` and `difference` work as ever. `update` and
-    `with_actions` keep the linearisation; `refit` moves it.
+    `weights` and `prior` are over all actions, so policies, `value` and `difference` work as for `RewardPosterior`.
+    `update` and `with_actions` keep the linearisation; `refit` moves it.
 
     Attributes:
         latent_mode: ψ at the mode, where f_a was linearised.
         mode_objectives: The objective that every start ended with, best first.
-        hierarchy: What was linearised.
+        hierarchy: The hierarchy that was linearised.
     """
 
     not_saved = "Its functions are code: keep the hierarchy, and fit again."
@@ -57,12 +57,12 @@ class NonlinearPosterior(RewardPosterior):
 
         Args:
             logs: All rounds, old and new, in memory.
-            engine: None: rounds in memory stay where they are.
+            engine: Not used: rounds are in memory.
         """
         if self.hierarchy is None or self.hierarchy.n_actions != self.n_actions:
             raise InputError(
-                "this posterior has actions that its hierarchy does not know: make a hierarchy with all of them, and "
-                "fit_nonlinear(logs, hierarchy, likelihood, start=posterior)."
+                "this posterior has actions that its hierarchy does not know.",
+                "Make a hierarchy with all of them, and fit_nonlinear(logs, hierarchy, likelihood, start=posterior).",
             )
         rounds = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
         return fit_nonlinear(rounds, self.hierarchy, self.likelihood, start=self)
@@ -84,15 +84,15 @@ def fit_nonlinear(
     of the linear hierarchy gives the next ψ; a step is halved until the objective rises. With f_a linear one step is
     exact.
 
-    What is guaranteed. The objective in `trace` never falls, and where the fit converged its slope in ψ is zero:
+    Guaranteed: the objective in `trace` never falls, and where the fit converged its slope in ψ is zero:
 
     - rewards Gaussian around φ(x)ᵀ θ_a: log p(ψ, rewards), θ integrated out. ψ is a mode of its posterior.
     - "laplace": log p(ψ, θ, rewards) at its maximum over θ. ψ and θ are a joint mode.
     - "variational": a lower bound of log p(ψ, rewards), over Gaussians for θ. At its mode the linearised model is
       fitted once more, now with ψ as uncertain as it is, as `fit` does; no single objective covers both parts.
 
-    What is not. The mode is a local one: where f_a is not monotone there may be others, of more mass. Give several
-    starts, for example `hierarchy.draw_latent(rng, 20)`; the best is kept and a warning tells of others that come near
+    Not guaranteed: the mode is a local one. Where f_a is not monotone there may be others, of more mass. Give several
+    starts, for example `hierarchy.draw_latent(rng, 20)`; the best is kept and a warning names others that come near
     it. The covariance and `log_evidence` (Laplace's approximation, curvature without second derivatives of f_a) are
     those of the linearisation: good when f_a is nearly linear over the posterior of ψ. Where it bends, intervals may be
     too narrow or too wide, most of all for unseen actions. `sample_posterior` has no such limits.
@@ -102,10 +102,10 @@ def fit_nonlinear(
         hierarchy: The prior; f_a is called for seen actions while climbing, and once for all of them at the end.
         likelihood: How rewards arise; by default `Gaussian(noise_std=1.0)`.
         start: ψ to start from, (d',), several as rows of (s, d'), or an earlier `NonlinearPosterior`; by default μ.
-        max_iterations: Steps at most, for each start; the posterior says when it had not converged.
+        max_iterations: The largest number of steps for each start; a warning says when that was not enough.
         tolerance: Stop when the linearisation promises a rise of less than this, in nats: ψ is then within
             √(2 tolerance) posterior standard deviations of where the next step would lead.
-        progress: True shows how far it is; a function is called as progress(step, max_iterations).
+        progress: True shows a progress bar; a function is called as progress(step, max_iterations).
     """
     hierarchy = as_instance("hierarchy", hierarchy, NonlinearHierarchy, "a NonlinearHierarchy")
     likelihood = as_likelihood(likelihood)
@@ -113,27 +113,27 @@ def fit_nonlinear(
     likelihood.check(logs.rewards, logs.weights)
     max_iterations = as_count("max_iterations", max_iterations)
     tolerance = as_scalar("tolerance", tolerance, above=0.0)
-    seen = Seen(hierarchy, logs)
+    seen = SeenActions(hierarchy, logs)
     starts = [seen.white(psi) for psi in _as_starts(start, hierarchy)]
     ascent = ascent_for(seen, likelihood, tolerance)
     with reporter(progress, max_iterations, "fitting") as report:
         climbs = [climb(ascent, white, max_iterations, tolerance, report) for white in starts]
-    climbs.sort(key=lambda found: -found.state.objective)
+    climbs.sort(key=lambda climb: -climb.state.objective)
     best = climbs[0]
     mode = seen.latent(best.state.white)
     prior = hierarchy.linearised(mode)
     inner = min(tolerance, 1e-6)
-    found = fit_weights(prior, logs.counted(), likelihood, start=best.state.sites, tolerance=inner)
+    fitted = fit_weights(prior, logs.counted(), likelihood, start=best.state.sites, tolerance=inner)
     return NonlinearPosterior(
-        found.weights,
+        fitted.weights,
         prior,
-        found.statistics,
+        fitted.statistics,
         likelihood,
         (logs.fingerprint,),
-        (*_warnings(climbs), *found.warnings),
-        found.evidence_offset,
+        (*_warnings(climbs), *fitted.warnings),
+        fitted.evidence_offset,
         best.trace,
-        best.converged and found.converged,
+        best.converged and fitted.converged,
         logs.features,
         logs.catalog,
         latent_mode=mode,
@@ -149,19 +149,21 @@ def _as_starts(start: Any, hierarchy: NonlinearHierarchy) -> list[Float[Array, "
     rows = np.atleast_2d(as_floats("start", given, ndim=(1, 2)))
     if rows.shape[1] != hierarchy.latent_dim or len(rows) == 0:
         p = hierarchy.latent_dim
-        raise ShapeError(f"start must be ({p},), or rows of ({p},) for several starts; got shape {np.shape(given)}.")
+        raise ShapeError(
+            f"must be ({p},), or rows of ({p},) for several starts; got shape {np.shape(given)}.", argument="start"
+        )
     return list(rows)
 
 
 def _warnings(climbs: list[Climb]) -> tuple[str, ...]:
-    best, found = climbs[0], list[str]()
+    best, warnings = climbs[0], list[str]()
     if best.stuck:
-        found.append(
+        warnings.append(
             "no step along the linearisation raised the density, though it should: compare jacobian= with the default, "
             "which takes differences, and see that function is smooth"
         )
     elif not best.converged:
-        found.append(f"the fit had not converged after {len(best.trace) - 1} steps; raise max_iterations")
+        warnings.append(f"the fit had not converged after {len(best.trace) - 1} steps; raise max_iterations")
     near = [
         other
         for other in climbs[1:]
@@ -169,8 +171,8 @@ def _warnings(climbs: list[Climb]) -> tuple[str, ...]:
         and np.linalg.norm(other.state.white - best.state.white) > 1e-3 * (1.0 + np.linalg.norm(best.state.white))
     ]
     if near:
-        found.append(
+        warnings.append(
             f"{len(near)} of {len(climbs)} starts ended at other modes within {NEARBY:g} nats of the best: the "
             "posterior is not one Gaussian. Use sample_posterior"
         )
-    return tuple(found)
+    return tuple(warnings)

@@ -22,7 +22,7 @@ from manyarms.inference.latent_posterior import LatentPosterior
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.likelihood import Site
 from manyarms.likelihoods.variational import approximate, fit_weights
-from manyarms.nonlinear.seen_actions import Seen, WhiteRows, whiten
+from manyarms.nonlinear.seen_actions import SeenActions, WhiteRows, whiten
 
 SUFFICIENT = 1e-4
 """The share of the rise that the linearisation promises which a step must keep (Armijo)."""
@@ -31,12 +31,12 @@ SMALLEST_STEP = 2.0**-30
 
 @dataclass(frozen=True)
 class State:
-    """A point on the way.
+    """A point on the way up.
 
     Attributes:
         white: z, with ψ = μ + F z.
         centres: f_a(ψ) of seen actions.
-        objective: What never falls.
+        objective: The objective, which never falls.
         sites: The Gaussian factors that stand in for the rounds at this ψ; None where the rounds are Gaussian.
     """
 
@@ -51,10 +51,10 @@ class Tangent:
     """The linear hierarchy at a state, solved.
 
     Attributes:
-        rows: That stand for the rounds, with θ integrated out.
-        posterior: Of ψ and θ under it.
-        latent: Of ψ in units of its prior.
-        decrement: How fast the objective rises on the way to the mean of ψ; half of it is what the linearisation
+        rows: The rows that stand for the rounds, with θ integrated out.
+        posterior: The posterior of ψ and θ under it.
+        latent: The posterior of ψ in units of its prior.
+        decrement: The slope of the objective towards the mean of ψ; half of it is the rise that the linearisation
             promises, in nats.
     """
 
@@ -67,7 +67,7 @@ class Tangent:
 class Ascent(ABC):
     """An objective of ψ, for a way of treating rewards."""
 
-    def __init__(self, seen: Seen):
+    def __init__(self, seen: SeenActions):
         self.seen = seen
 
     @abstractmethod
@@ -94,7 +94,7 @@ class ByRows(Ascent):
     It is -½ ‖z‖² - ½ Σ_a ‖h_a - H_a f_a(ψ)‖² + constant; the rows stay as they are.
     """
 
-    def __init__(self, seen: Seen, observed: ObservedRows):
+    def __init__(self, seen: SeenActions, observed: ObservedRows):
         super().__init__(seen)
         self._observed, self._rows = observed, whiten(seen.action_covariance, observed)
 
@@ -115,7 +115,7 @@ class ByRounds(Ascent):
     f_a(ψ) held fixed. At its end the slope in ψ is that of its sites taken as rows (the envelope theorem).
     """
 
-    def __init__(self, seen: Seen, likelihood: Likelihood, tolerance: float):
+    def __init__(self, seen: SeenActions, likelihood: Likelihood, tolerance: float):
         super().__init__(seen)
         self._likelihood, self._tolerance = likelihood, tolerance
 
@@ -123,16 +123,16 @@ class ByRounds(Ascent):
         centres = self.seen.centre(white)
         start = None if near is None else near.sites
         given = self.seen.given(centres)
-        found = approximate(given, self.seen.logs, self._likelihood, start=start, tolerance=self._tolerance)
-        return State(white, centres, found.trace[-1] - 0.5 * float(white @ white), found.sites)
+        fitted = approximate(given, self.seen.logs, self._likelihood, start=start, tolerance=self._tolerance)
+        return State(white, centres, fitted.trace[-1] - 0.5 * float(white @ white), fitted.sites)
 
     def rows(self, state: State) -> ObservedRows:
         assert state.sites is not None
         return self.seen.rows_of(state.sites)
 
 
-def ascent_for(seen: Seen, likelihood: Likelihood, tolerance: float) -> Ascent:
-    """What to climb under a likelihood, whose rewards are checked here."""
+def ascent_for(seen: SeenActions, likelihood: Likelihood, tolerance: float) -> Ascent:
+    """The objective to climb under a likelihood, whose rewards are checked here."""
     if likelihood.treatment == "exact":
         return ByRows(seen, observe(likelihood.statistics(seen.logs, seen.n_actions), likelihood.noise_std))
     likelihood.check(seen.logs.rewards, seen.logs.weights)
@@ -146,14 +146,14 @@ def ascent_for(seen: Seen, likelihood: Likelihood, tolerance: float) -> Ascent:
 
 @dataclass(frozen=True)
 class Climb:
-    """Where a climb ended.
+    """The end of a climb.
 
     Attributes:
-        state: The last one.
-        tangent: There.
+        state: The last state.
+        tangent: The linear hierarchy there, solved.
         trace: The objective at every state; it never falls.
-        converged: Whether the linearisation promises less than the tolerance.
-        stuck: Whether no step along the direction raised the objective, though one should have.
+        converged: True when the linearisation promises less than the tolerance.
+        stuck: True when no step along the direction raised the objective, though one should have.
     """
 
     state: State
@@ -207,6 +207,6 @@ def _backtrack(ascent: Ascent, state: State, tangent: Tangent) -> State | None:
 
 
 def _rounding(state: State, tangent: Tangent) -> float:
-    """What the objective cannot resolve: it is a sum of squares, each with an error in its last digits."""
+    """The rise that the objective cannot resolve: it is a sum of squares, each with an error in its last digits."""
     misses = tangent.rows.misses(state.centres)
     return 1e-11 * (1.0 + abs(state.objective) + float(misses @ misses))

@@ -1,11 +1,9 @@
-"""The prior: a latent ψ, and action weights around any smooth function of it.
-
-Functions that users supply: called with care, their results checked, their derivatives by differences if need be.
-"""
+"""The prior: a latent ψ, of one layer or several, and action weights around any smooth function of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -103,7 +101,8 @@ class NonlinearHierarchy:
         if int(np.prod(shape)) > MAX_DENSE:
             raise TooLargeError(
                 f"Jacobians of {len(actions)} actions are {self.dim} x {self.latent_dim} numbers each; the limit is "
-                f"{MAX_DENSE:,} in all. sample_posterior needs those of seen actions only."
+                f"{MAX_DENSE:,} in all.",
+                "Use sample_posterior, which needs those of seen actions only.",
             )
         if len(actions) == 0:
             return np.zeros(shape)
@@ -153,8 +152,8 @@ def check_rounds(logs: Any, hierarchy: NonlinearHierarchy) -> LoggedData:
     if logs.dim != hierarchy.dim or logs.n_actions > hierarchy.n_actions:
         raise ShapeError(
             f"the logs have {logs.n_actions} actions and {logs.dim} context columns; the hierarchy has "
-            f"n_actions={hierarchy.n_actions} and dim={hierarchy.dim}. Build it on the whole catalog, with dim equal "
-            "to the number of context columns."
+            f"n_actions={hierarchy.n_actions} and dim={hierarchy.dim}.",
+            "Build it on the whole catalog, with dim equal to the number of context columns.",
         )
     return logs
 
@@ -165,11 +164,11 @@ def as_hierarchy(value: Any) -> NonlinearHierarchy:
         return value
     if not isinstance(value, HierarchicalGaussian):
         raise DataTypeError(
-            f"prior must be a NonlinearHierarchy or a HierarchicalGaussian; got {type(value).__name__}."
+            f"must be a NonlinearHierarchy or a HierarchicalGaussian; got {type(value).__name__}.", argument="prior"
         )
     prior = value
     if prior.observed.groups:
-        raise InputError("prior has seen data already: pass the prior before the fit, and all logs.")
+        raise InputError("has seen data already.", "Pass the prior before the fit, and all logs.", argument="prior")
 
     def linear(latent: Array, actions: Array) -> Array:
         return prior.mixing.apply(latent[None], actions)[0] + prior.offset_of(actions)
@@ -184,33 +183,33 @@ def as_hierarchy(value: Any) -> NonlinearHierarchy:
 
 
 STEP = float(np.cbrt(np.finfo(float).eps))
-"""Of central differences, in units of the argument: errors of rounding and of truncation are then about equal."""
+"""The step of central differences, relative to the argument: rounding and truncation errors are then about equal."""
 
 
 class Supplied:
     """A function with the name under which errors speak of it, for instance "function 'tanh_centres'".
 
     Args:
-        role: What it is an argument for.
-        function: What the user passed.
+        role: The argument that it was passed as.
+        function: The function that the user passed.
     """
 
     def __init__(self, role: str, function: Any):
         if not callable(function):
-            raise DataTypeError(f"{role} must be a function; got {type(function).__name__}.")
+            raise DataTypeError(f"must be a function; got {type(function).__name__}.", argument=role)
         self.name = f"{role} {getattr(function, '__name__', type(function).__name__)!r}"
         self._function = function
 
     def __call__(
         self, latent: Float[Array, " p"], actions: Int[Array, " m"] | None, shape: tuple[int, ...], meaning: str
     ) -> Float[Array, "..."]:
-        """Its value, of the shape demanded and finite.
+        """The value of the function, of the shape required and finite.
 
         Args:
             latent: ψ.
-            actions: Which actions are asked for; None when the function takes ψ alone.
-            shape: What it must return.
-            meaning: The same in letters, for the error.
+            actions: The actions asked for; None when the function takes ψ alone.
+            shape: The shape it must return.
+            meaning: The shape in letters, for the error.
         """
         at = frozen(latent)
         value = self._function(at) if actions is None else self._function(at, frozen(actions))
@@ -218,10 +217,10 @@ class Supplied:
             # A copy: a function may return the same buffer again and again.
             array = np.array(value, dtype=np.float64)
         except (TypeError, ValueError) as cause:
-            raise DataTypeError(f"{self.name} must return numbers: {cause}") from cause
+            raise DataTypeError(f"must return numbers: {cause}", argument=self.name) from cause
         asked = "" if actions is None else f" when asked for {len(actions)} actions, the first of them {actions[0]}"
         if array.shape != shape:
-            raise ShapeError(f"{self.name} must return shape {meaning} = {shape}{asked}; got {array.shape}.")
+            raise ShapeError(f"must return shape {meaning} = {shape}{asked}; got {array.shape}.", argument=self.name)
         self._check_finite(array, latent, actions)
         return array
 
@@ -234,8 +233,9 @@ class Supplied:
         place = f"entry {int(where[0])}" if actions is None else f"action {int(actions[where[0]])}"
         psi = np.array2string(latent, precision=4, threshold=6)
         raise NonFiniteError(
-            f"{self.name} must return finite numbers; {place} has {array[where]} at latent {psi}. "
-            "Bound the function, or narrow latent_cov if such values are not meant."
+            f"must return finite numbers; {place} has {array[where]} at latent {psi}.",
+            "Bound the function, or narrow latent_cov if such values are not meant.",
+            argument=self.name,
         )
 
 
@@ -247,9 +247,9 @@ def central_differences(
     """The derivative by ψ in 2 d' calls; its error is about 1e-10 of what the function changes by within `scale`.
 
     Args:
-        function: Of ψ alone.
-        latent: Where.
-        scale: How far each coordinate usually moves.
+        function: A function of ψ alone.
+        latent: The point at which the derivative is taken.
+        scale: The distance that each coordinate usually moves.
     """
     # A step below the rounding of ψ itself would be lost.
     steps = STEP * np.maximum(scale, np.abs(latent))
@@ -266,3 +266,133 @@ def central_differences(
 def usual_moves(std: Float[Array, " p"]) -> Float[Array, " p"]:
     """A scale for differences: the prior's, but at most one; a coordinate that never moves gets one as well."""
     return np.where(std > 0, np.minimum(std, 1.0), 1.0)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """ψ' | ψ ~ N(g(ψ), Λ): one latent layer below another.
+
+    Args:
+        function: g: called as function(ψ), returns (size,).
+        cov: Λ: a scalar, (size,), blocks (J, b, b) with J b = size, or (size, size); zero is allowed.
+        size: The length of ψ'.
+        jacobian: ∂g/∂ψ: called as jacobian(ψ), returns (size, length of ψ); by default central differences.
+    """
+
+    function: Callable[[Array], Any]
+    cov: Any
+    size: int
+    jacobian: Callable[[Array], Any] | None = None
+
+
+def chain(
+    latent_mean: Any,
+    latent_cov: Any,
+    layers: Sequence[Layer],
+    function: Centres,
+    action_cov: Any,
+    n_actions: int,
+    dim: int,
+    jacobian: Centres | None = None,
+) -> NonlinearHierarchy:
+    """ψ_1 ~ N(μ, Σ), ψ_{l+1} | ψ_l ~ N(g_l(ψ_l), Λ_l), and θ_a | ψ_L ~ N(f_a(ψ_L), Σ_a), as one hierarchy.
+
+    Its latent vector is (ψ_1, ε_2, ..., ε_L), independent in the prior, with ψ_{l+1} = g_l(ψ_l) + ε_{l+1}; Jacobians
+    follow by the chain rule, so differences are taken layer by layer. `hierarchy.function.states(latent)` gives
+    ψ_1 ... ψ_L back.
+
+    Args:
+        latent_mean: μ of the top layer.
+        latent_cov: Σ of the top layer, in any form that `NonlinearHierarchy` takes.
+        layers: From the top down; none makes a plain hierarchy.
+        function: f of the lowest layer: function(ψ_L, actions) returns (m, d).
+        action_cov: Σ_a.
+        n_actions: K.
+        dim: d.
+        jacobian: ∂f/∂ψ_L: (m, d, length of ψ_L); by default central differences.
+
+    Example: two traits of a region move five of a shop, which move what its customers respond to.
+
+        >>> import numpy as np
+        >>> from manyarms.nonlinear import Layer, chain
+        >>> rng = np.random.default_rng(0)
+        >>> down, loadings = rng.normal(size=(5, 2)), rng.normal(size=(100, 3, 5))
+        >>> shop = Layer(lambda region: np.tanh(down @ region), cov=0.1, size=5)
+        >>> chain(np.zeros(2), 1.0, [shop], lambda psi, actions: loadings[actions] @ psi, 0.1, n_actions=100, dim=3)
+        NonlinearHierarchy(100 actions, d=3, latent_dim=7, function 'ChainedFunction')
+    """
+    mean = as_vector("latent_mean", latent_mean)
+    given = [as_instance("layers", layer, Layer, "a sequence of Layer") for layer in layers]
+    factor = BlockFactor.of(latent_cov, latent_dim=len(mean))
+    sizes = [len(mean), *(as_count("size", layer.size) for layer in given)]
+    stds = [_std(factor)]
+    for layer in given:
+        below = BlockFactor.of(layer.cov, latent_dim=layer.size)
+        stds.append(_std(below))
+        factor = factor.beside(below)
+    composed = ChainedFunction(given, sizes, stds, Supplied("function", function), jacobian, dim)
+    whole_mean = np.concatenate([mean, np.zeros(sum(sizes[1:]))])
+    return NonlinearHierarchy(whole_mean, factor, composed, action_cov, n_actions, dim, composed.jacobian)
+
+
+class ChainedFunction:
+    """f_a of the lowest layer as a function of (ψ_1, ε_2, ..., ε_L); made by `chain`."""
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        sizes: Sequence[int],
+        stds: Sequence[Float[Array, " q"]],
+        function: Supplied,
+        jacobian: Centres | None,
+        dim: int,
+    ):
+        self._sizes, self._scales, self._dim = tuple(sizes), [usual_moves(std) for std in stds], dim
+        self._steps = [Supplied(f"layer {i}'s function", layer.function) for i, layer in enumerate(layers)]
+        self._slopes = [
+            None if layer.jacobian is None else Supplied(f"layer {i}'s jacobian", layer.jacobian)
+            for i, layer in enumerate(layers)
+        ]
+        self._function = function
+        self._jacobian = None if jacobian is None else Supplied("jacobian", jacobian)
+
+    def __call__(self, latent: Float[Array, " p"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
+        return self._centre(self.states(latent)[-1], actions)
+
+    def states(self, latent: Float[Array, " p"]) -> tuple[Float[Array, " q"], ...]:
+        """ψ_1 ... ψ_L."""
+        parts = np.split(latent, np.cumsum(self._sizes)[:-1])
+        states = [parts[0]]
+        for number, noise in enumerate(parts[1:]):
+            states.append(self._step(number, states[-1]) + noise)
+        return tuple(states)
+
+    def jacobian(self, latent: Float[Array, " p"], actions: Int[Array, " m"]) -> Float[Array, "m d p"]:
+        """∂f_a/∂(ψ_1, ε_2, ..., ε_L), by the chain rule."""
+        states = self.states(latent)
+        # ∂ψ_{l+1} = G_l ∂ψ_l + ∂ε_{l+1}: a block of columns joins with every layer.
+        slope = np.eye(self._sizes[0])
+        for number, state in enumerate(states[:-1]):
+            slope = np.concatenate([self._slope(number, state) @ slope, np.eye(self._sizes[number + 1])], axis=1)
+        return self._last_slope(states[-1], actions) @ slope
+
+    def _step(self, number: int, state: Float[Array, " q"]) -> Float[Array, " r"]:
+        return self._steps[number](state, None, (self._sizes[number + 1],), "(size,)")
+
+    def _slope(self, number: int, state: Float[Array, " q"]) -> Float[Array, "r q"]:
+        given = self._slopes[number]
+        if given is not None:
+            return given(state, None, (self._sizes[number + 1], len(state)), "(size, size above)")
+        return central_differences(lambda psi: self._step(number, psi), state, self._scales[number])
+
+    def _centre(self, state: Float[Array, " q"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
+        return self._function(state, actions, (len(actions), self._dim), "(m, d)")
+
+    def _last_slope(self, state: Float[Array, " q"], actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
+        if self._jacobian is not None:
+            return self._jacobian(state, actions, (len(actions), self._dim, len(state)), "(m, d, size of last layer)")
+        return central_differences(lambda psi: self._centre(psi, actions), state, self._scales[-1])
+
+
+def _std(factor: BlockFactor) -> Float[Array, " p"]:
+    return np.sqrt(np.einsum("jab,jab->ja", factor.blocks, factor.blocks)).reshape(-1)

@@ -349,7 +349,7 @@ class SmoothedDraws:
 
     @property
     def probability_positive(self) -> float:
-        """How sure it is that the quantity is above zero."""
+        """The probability that the quantity is above zero."""
         return 1.0 - self._below(0.0)
 
     def _below(self, value: float) -> float:

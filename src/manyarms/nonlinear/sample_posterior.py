@@ -16,7 +16,7 @@ from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy, as_hierarchy, check_rounds
 from manyarms.nonlinear.posterior_draws import MAX_KEPT, PosteriorDraws
 from manyarms.nonlinear.sampler_kernels import Kernel, kernel_for
-from manyarms.nonlinear.seen_actions import Seen
+from manyarms.nonlinear.seen_actions import SeenActions
 
 
 def sample_posterior(
@@ -48,12 +48,12 @@ def sample_posterior(
         logs: Logged rounds.
         prior: A `NonlinearHierarchy`, or a linear prior that has not seen data.
         likelihood: How rewards arise; by default `Gaussian(noise_std=1.0)`. Its treatment does not matter.
-        n_draws: How many draws to keep, all chains together; rounded up to the same number each.
+        n_draws: The number of draws to keep in all chains together; rounded up to the same number each.
         rng: A NumPy generator.
-        warmup: Sweeps of each chain that are thrown away.
-        thin: Keep every so many sweeps.
-        n_chains: How many chains; at least two to see whether they agree.
-        progress: True shows how far it is; a function is called as progress(sweep, all sweeps).
+        warmup: The number of sweeps of each chain that are thrown away.
+        thin: Keep one of every `thin` sweeps.
+        n_chains: The number of chains; at least two to see whether they agree.
+        progress: True shows a progress bar; a function is called as progress(sweep, all sweeps).
     """
     hierarchy, likelihood = as_hierarchy(prior), as_likelihood(likelihood)
     check_rounds(logs, hierarchy)
@@ -61,7 +61,7 @@ def sample_posterior(
     n_chains, thin = as_count("n_chains", n_chains), as_count("thin", thin)
     warmup, length = as_count("warmup", warmup, minimum=0), -(-as_count("n_draws", n_draws) // n_chains)
     noise_rng, *rngs = split(rng, "noise", *(f"chain {number}" for number in range(n_chains)))
-    seen = Seen(hierarchy, logs)
+    seen = SeenActions(hierarchy, logs)
     kernel = kernel_for(seen, likelihood)
     latent = np.empty((n_chains, length, hierarchy.latent_dim))
     weights = _room_for_weights(kernel, n_chains, length)
@@ -93,13 +93,13 @@ def sample_posterior(
 
 
 def _room_for_weights(kernel: Kernel, n_chains: int, length: int) -> Float[Array, "c n m d"] | None:
-    """Where to keep θ of seen actions, if it has to be kept."""
+    """An empty array for θ of seen actions, if it has to be kept."""
     if not kernel.keeps_weights:
         return None
     shape = (n_chains, length, kernel.seen.n_actions, kernel.seen.hierarchy.dim)
     if int(np.prod(shape)) > MAX_KEPT:
         raise TooLargeError(
-            f"{n_chains * length} draws of the weights of {shape[2]} seen actions are more than {MAX_KEPT:,} numbers. "
-            "Ask for fewer draws, with a larger thin=."
+            f"{n_chains * length} draws of the weights of {shape[2]} seen actions are more than {MAX_KEPT:,} numbers.",
+            "Ask for fewer draws, with a larger thin=.",
         )
     return np.empty(shape)

@@ -3,9 +3,9 @@
 A point z ~ N(m, S) and a second draw span an ellipse on which the Gaussian plays no part. A level is drawn below the
 log of the other factor at z, and angles are tried, from a bracket that shrinks towards z, until one lies above it.
 
-One sweep of the sampler: ψ and, unless it is integrated out, θ move on ellipses of Gaussians near the posterior.
+In one sweep of the sampler ψ and, unless it is integrated out, θ move on ellipses of Gaussians near the posterior.
 
-What is called in every sweep is a method with its first arguments filled in, not a function made anew.
+Functions called in every sweep are methods with their first arguments filled in, so that none is made anew.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from jaxtyping import Bool, Float, Int
 from manyarms._base.checks import Array
 from manyarms.likelihoods import Likelihood
 from manyarms.nonlinear.mode_search import Ascent, ByRows, Climb, ascent_for, climb
-from manyarms.nonlinear.seen_actions import Conditional, Seen
+from manyarms.nonlinear.seen_actions import Conditional, SeenActions
 
-Found = TypeVar("Found")
+Kept = TypeVar("Kept")
 _NARROWEST = 1e-13
-"""Of a bracket, in radians: below it an angle is zero in all that matters."""
+"""The narrowest bracket, in radians: below it an angle is zero in all that matters."""
 
 
 def slice_one(
-    at: Callable[[float], tuple[float, Found]], current: tuple[float, Found], rng: np.random.Generator
-) -> tuple[float, Found]:
+    at: Callable[[float], tuple[float, Kept]], current: tuple[float, Kept], rng: np.random.Generator
+) -> tuple[float, Kept]:
     """A new point on the ellipse.
 
     Args:
         at: The log of the other factor at an angle, and whatever is to be kept of that point.
-        current: The same at angle zero.
+        current: The log factor and the point at angle zero.
         rng: A NumPy generator.
     """
     level = current[0] - rng.standard_exponential()
     angle = rng.uniform(0.0, 2 * np.pi)
     low, high = angle - 2 * np.pi, angle
     while high - low > _NARROWEST:
-        found = at(angle)
-        if found[0] > level:
-            return found
+        trial = at(angle)
+        if trial[0] > level:
+            return trial
         low, high = (angle, high) if angle < 0 else (low, angle)
         angle = rng.uniform(low, high)
     return current
@@ -56,11 +56,11 @@ def slice_many(
     current: Float[Array, " m"],
     rng: np.random.Generator,
 ) -> Float[Array, " m"]:
-    """The same for m independent ellipses at once, each with its own level and bracket.
+    """New points on m independent ellipses at once, each with its own level and bracket.
 
     Args:
         at: The logs of the other factors at given angles; only those of the ellipses that are marked count.
-        current: The same at angle zero.
+        current: The logs at angle zero.
         rng: A NumPy generator.
 
     Returns:
@@ -84,16 +84,16 @@ def slice_many(
 
 
 MAX_STEPS = 100
-"""Of a climb; a chain may start anywhere, so it need not have converged."""
+"""The largest number of steps of a climb; a chain may start anywhere, so it need not have converged."""
 TOLERANCE = 1e-6
-"""Of the climbs that chains start from, in nats."""
+"""The tolerance of the climbs that chains start from, in nats."""
 DEGREES = 4.0
-"""Of freedom, of the t distribution around the linearised posterior of ψ."""
+"""Degrees of freedom of the t distribution around the linearised posterior of ψ."""
 
 
 @dataclass(frozen=True)
-class Point:
-    """Where a chain stands.
+class ChainPoint:
+    """The present point of a chain.
 
     Attributes:
         white: z, with ψ = μ + F z.
@@ -117,7 +117,7 @@ class Ellipse(NamedTuple):
 Rest = Callable[[Array], float]
 """A term of the log density of ψ, as a function of f_a(ψ)."""
 Level = Callable[[float, float, Array], float]
-"""What a slice is drawn under, as a function of cos φ, sin φ and f_a(ψ)."""
+"""The log density that a slice is drawn under, as a function of cos φ, sin φ and f_a(ψ)."""
 
 
 class Kernel(ABC):
@@ -126,23 +126,23 @@ class Kernel(ABC):
     Attributes:
         seen: The seen actions and their rounds.
         conditional: θ given ψ, when the rows that the climb found stand for the rounds.
-        keeps_weights: Whether θ is drawn along with ψ.
+        keeps_weights: True when θ is drawn along with ψ.
     """
 
     keeps_weights: bool
 
-    def __init__(self, ascent: Ascent, found: Climb):
+    def __init__(self, ascent: Ascent, climbed: Climb):
         self.seen = ascent.seen
-        self._observed, self._rows = ascent.rows(found.state), found.tangent.rows
+        self._observed, self._rows = ascent.rows(climbed.state), climbed.tangent.rows
         self.conditional = Conditional(ascent.seen, self._observed)
-        self._mixing, self._mode = found.tangent.posterior.mixing, found.tangent.latent.white_mean
-        self._factor = found.tangent.latent.white_factor()
+        self._mixing, self._mode = climbed.tangent.posterior.mixing, climbed.tangent.latent.white_mean
+        self._factor = climbed.tangent.latent.white_factor()
 
     @abstractmethod
-    def sweep(self, point: Point, rng: np.random.Generator) -> Point:
+    def sweep(self, point: ChainPoint, rng: np.random.Generator) -> ChainPoint:
         """Move everything once."""
 
-    def start(self, rng: np.random.Generator, *, from_prior: bool) -> Point:
+    def start(self, rng: np.random.Generator, *, from_prior: bool) -> ChainPoint:
         """The mode that the climb found, or the one above a draw of the prior, for the rows of the first."""
         white = self._mode
         if from_prior:
@@ -150,20 +150,20 @@ class Kernel(ABC):
             white = climb(ByRows(self.seen, self._observed), drawn, MAX_STEPS, TOLERANCE).state.white
         centres = self.seen.centre(white)
         if not self.keeps_weights:
-            return Point(white, centres)
+            return ChainPoint(white, centres)
         spread = self.conditional.spread(rng.standard_normal(centres.shape))
-        return Point(white, centres, self.conditional.noise_mean(centres) + spread)
+        return ChainPoint(white, centres, self.conditional.noise_mean(centres) + spread)
 
     def _fit(self, centres: Float[Array, "m d"]) -> float:
-        """What the rows say of ψ, θ integrated out."""
+        """The log density of the rows given ψ, θ integrated out, up to a constant."""
         misses = self._rows.misses(centres)
         return -0.5 * float(misses @ misses)
 
-    def _around_fit(self, point: Point, rest: Rest, rng: np.random.Generator) -> Point:
+    def _around_fit(self, point: ChainPoint, rest: Rest, rng: np.random.Generator) -> ChainPoint:
         """Move ψ, of density prior times rows times `rest`, on an ellipse of the linearised posterior."""
         return self._moved(point, *self.fitted_ellipse(point, rest, rng), rng)
 
-    def fitted_ellipse(self, point: Point, rest: Rest, rng: np.random.Generator) -> tuple[Ellipse, Level]:
+    def fitted_ellipse(self, point: ChainPoint, rest: Rest, rng: np.random.Generator) -> tuple[Ellipse, Level]:
         """An ellipse of N(ẑ, s P⁻¹), P = I + Σ_a (H_a J_a F)ᵀ (H_a J_a F), with s drawn given z.
 
         Over s it is a Student t distribution around the linearised posterior (Nishihara, Murray and Adams, 2014): the
@@ -193,23 +193,23 @@ class Kernel(ABC):
         log_t = -0.5 * (DEGREES + len(white)) * float(np.log1p(far / DEGREES))
         return self._fit(centres) + rest(centres) - 0.5 * float(white @ white) - log_t
 
-    def _around_prior(self, point: Point, rest: Rest, rng: np.random.Generator) -> Point:
+    def _around_prior(self, point: ChainPoint, rest: Rest, rng: np.random.Generator) -> ChainPoint:
         """Move ψ, of density prior times `rest`, on an ellipse of its prior."""
         across = rng.standard_normal(len(point.white))
         ellipse = Ellipse(np.zeros_like(across), point.white, across)
         return self._moved(point, ellipse, lambda cos, sin, centres: rest(centres), rng)
 
-    def _moved(self, point: Point, ellipse: Ellipse, level: Level, rng: np.random.Generator) -> Point:
+    def _moved(self, point: ChainPoint, ellipse: Ellipse, level: Level, rng: np.random.Generator) -> ChainPoint:
         current = level(1.0, 0.0, point.centres), point
         return slice_one(partial(self._at, point.noise, ellipse, level), current, rng)[1]
 
     def _at(
         self, noise: Float[Array, "m d"] | None, ellipse: Ellipse, level: Level, angle: float
-    ) -> tuple[float, Point]:
+    ) -> tuple[float, ChainPoint]:
         cos, sin = float(np.cos(angle)), float(np.sin(angle))
         white = ellipse.middle + cos * ellipse.away + sin * ellipse.across
         centres = self.seen.centre(white)
-        return level(cos, sin, centres), Point(white, centres, noise)
+        return level(cos, sin, centres), ChainPoint(white, centres, noise)
 
     def _pulled(self, white: Float[Array, " p"]) -> Float[Array, " r"]:
         """H_a J_a F z."""
@@ -222,7 +222,7 @@ class Collapsed(Kernel):
 
     keeps_weights = False
 
-    def sweep(self, point: Point, rng: np.random.Generator) -> Point:
+    def sweep(self, point: ChainPoint, rng: np.random.Generator) -> ChainPoint:
         point = self._around_fit(point, lambda centres: 0.0, rng)
         return self._around_prior(point, self._fit, rng)
 
@@ -232,32 +232,32 @@ class Blocked(Kernel):
 
     keeps_weights = True
 
-    def __init__(self, ascent: Ascent, found: Climb, likelihood: Likelihood):
-        super().__init__(ascent, found)
-        assert found.state.sites is not None
-        self._likelihood, self._sites = likelihood, found.state.sites
+    def __init__(self, ascent: Ascent, climbed: Climb, likelihood: Likelihood):
+        super().__init__(ascent, climbed)
+        assert climbed.state.sites is not None
+        self._likelihood, self._sites = likelihood, climbed.state.sites
         logs = self.seen.logs
         self._x, self._where, self._rewards = logs.contexts, logs.actions, logs.rewards
         self._v = self.conditional.rooted(self._x, self._where)
 
-    def sweep(self, point: Point, rng: np.random.Generator) -> Point:
+    def sweep(self, point: ChainPoint, rng: np.random.Generator) -> ChainPoint:
         point = self._actions(point, rng, around_sites=True)
         point = self._latent_given_rest(point, rng)
         point = self._actions(point, rng, around_sites=False)
         return self._latent_given_noise(point, rng)
 
-    def _latent_given_rest(self, point: Point, rng: np.random.Generator) -> Point:
+    def _latent_given_rest(self, point: ChainPoint, rng: np.random.Generator) -> ChainPoint:
         """Move ψ given e_a = D_aᵀ (z_a - E[z_a | ψ]): z_a follows as the sites would have it."""
         assert point.noise is not None
         spread = point.noise - self.conditional.noise_mean(point.centres)
         moved = self._around_fit(point, partial(self._given_rest, self._along(spread, self._v)), rng)
-        return Point(moved.white, moved.centres, self.conditional.noise_mean(moved.centres) + spread)
+        return ChainPoint(moved.white, moved.centres, self.conditional.noise_mean(moved.centres) + spread)
 
     def _given_rest(self, given: Float[Array, " n"], centres: Float[Array, "m d"]) -> float:
         mean = self._along(self.conditional.noise_mean(centres), self._v)
         return float(self.seen.counts @ self._log_ratio(self._along(centres, self._x) + mean + given))
 
-    def _latent_given_noise(self, point: Point, rng: np.random.Generator) -> Point:
+    def _latent_given_noise(self, point: ChainPoint, rng: np.random.Generator) -> ChainPoint:
         """Move ψ given z_a: θ_a moves along with f_a(ψ)."""
         assert point.noise is not None
         return self._around_prior(point, partial(self._given_noise, self._along(point.noise, self._v)), rng)
@@ -265,7 +265,7 @@ class Blocked(Kernel):
     def _given_noise(self, given: Float[Array, " n"], centres: Float[Array, "m d"]) -> float:
         return float(self.seen.counts @ self._log_density(self._along(centres, self._x) + given))
 
-    def _actions(self, point: Point, rng: np.random.Generator, *, around_sites: bool) -> Point:
+    def _actions(self, point: ChainPoint, rng: np.random.Generator, *, around_sites: bool) -> ChainPoint:
         """Move z_a given ψ, every action on an ellipse of its own: of what its sites say, or of its prior."""
         assert point.noise is not None
         middle, across = np.zeros_like(point.noise), rng.standard_normal(point.noise.shape)
@@ -276,7 +276,7 @@ class Blocked(Kernel):
         at = partial(self._levels, log_factor, fixed, self._along(away, self._v), self._along(across, self._v))
         m = len(middle)
         angles = slice_many(at, at(np.zeros(m), np.ones(m, dtype=bool)), rng)[:, None]
-        return Point(point.white, point.centres, middle + np.cos(angles) * away + np.sin(angles) * across)
+        return ChainPoint(point.white, point.centres, middle + np.cos(angles) * away + np.sin(angles) * across)
 
     def _levels(
         self,
@@ -302,8 +302,8 @@ class Blocked(Kernel):
         """log p(r | η), minus infinity where it cannot be computed."""
         rewards = self._rewards[rounds]
         with np.errstate(over="ignore", invalid="ignore"):
-            found = self._likelihood.log_density(rewards, eta)
-        return np.where(np.isnan(found), -np.inf, found)
+            density = self._likelihood.log_density(rewards, eta)
+        return np.where(np.isnan(density), -np.inf, density)
 
     def _log_ratio(self, eta: Float[Array, " q"], rounds: Any = slice(None)) -> Float[Array, " q"]:
         """log p(r | η) less the log of its site."""
@@ -311,10 +311,10 @@ class Blocked(Kernel):
         return self._log_density(eta, rounds) - (linear * eta - 0.5 * weight * eta**2)
 
 
-def kernel_for(seen: Seen, likelihood: Likelihood) -> Kernel:
+def kernel_for(seen: SeenActions, likelihood: Likelihood) -> Kernel:
     """The sweep that suits a likelihood, around the mode above the prior mean."""
     # Of all treatments this one lies closest to the posterior, so that its ellipses are the best.
     treated = likelihood if likelihood.treatment == "exact" else likelihood.treated("variational")
     ascent = ascent_for(seen, treated, TOLERANCE)
-    found = climb(ascent, np.zeros(seen.hierarchy.latent_dim), MAX_STEPS, TOLERANCE)
-    return Collapsed(ascent, found) if likelihood.treatment == "exact" else Blocked(ascent, found, likelihood)
+    climbed = climb(ascent, np.zeros(seen.hierarchy.latent_dim), MAX_STEPS, TOLERANCE)
+    return Collapsed(ascent, climbed) if likelihood.treatment == "exact" else Blocked(ascent, climbed, likelihood)

@@ -1,7 +1,4 @@
-"""The seen actions of a hierarchy, numbered anew: all that a fit or a sampler evaluates f_a for.
-
-θ_a given ψ for the seen actions, when rows stand for the rounds.
-"""
+"""The seen actions of a hierarchy, renumbered, and θ_a given ψ for them when rows stand for the rounds."""
 
 from __future__ import annotations
 
@@ -24,11 +21,11 @@ from manyarms.linalg.indexing import cache_chunks
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
 
 
-class Seen:
+class SeenActions:
     """Seen actions 0 ... m - 1, their rounds, and ψ = μ + F z in units of its prior.
 
     Attributes:
-        hierarchy: Of all actions.
+        hierarchy: The hierarchy of all actions.
         actions: (m,) their numbers in it, ascending. Without any round action 0 stands in, so that m is never zero.
         action_covariance: Σ_a of these.
         logs: The rounds, with actions numbered anew; none of weight zero.
@@ -38,9 +35,9 @@ class Seen:
     def __init__(self, hierarchy: NonlinearHierarchy, logs: LoggedData):
         if logs.weights is not None and not logs.weights.all():
             logs = logs.take(np.flatnonzero(logs.weights))
-        found, where = np.unique(logs.actions, return_inverse=True)
+        distinct, where = np.unique(logs.actions, return_inverse=True)
         self.hierarchy = hierarchy
-        self.actions: Int[Array, " m"] = found if len(found) else np.zeros(1, dtype=np.int64)
+        self.actions: Int[Array, " m"] = distinct if len(distinct) else np.zeros(1, dtype=np.int64)
         each = hierarchy.action_covariance.each
         self.action_covariance = (
             hierarchy.action_covariance if each is None else ActionCovariance(each=each[self.actions])
@@ -77,7 +74,7 @@ class Seen:
         return HierarchicalGaussian(np.zeros(0), np.zeros((0, 0)), empty, self.action_covariance, centres)
 
     def rows_of(self, sites: Site) -> ObservedRows:
-        """Sites as rows."""
+        """The rows that say the same as sites."""
         logs = self.logs
         pseudo_rewards, weights = sites.linear / sites.weight, sites.weight * self.counts
         statistics = Statistics.of_rounds(logs.contexts, logs.actions, pseudo_rewards, self.n_actions, weights)
@@ -89,7 +86,7 @@ class WhiteRows:
     """Rows with θ integrated out: h_a = H_a f_a(ψ) + noise of variance one, H_a = C_a⁻¹ R_a (docs/maths.md).
 
     Attributes:
-        groups: Of equally many rows, as in `ObservedRows`: root is H_a and response h_a.
+        groups: Actions with equally many rows, as in `ObservedRows`: root is H_a and response h_a.
         constant: log p(rewards | ψ) less -½ Σ_a ‖h_a - H_a f_a(ψ)‖².
     """
 
@@ -140,7 +137,7 @@ class Conditional:
         observed: Their rows.
     """
 
-    def __init__(self, seen: Seen, observed: ObservedRows):
+    def __init__(self, seen: SeenActions, observed: ObservedRows):
         m, d = seen.n_actions, seen.hierarchy.dim
         eye = np.broadcast_to(np.eye(d), (m, d, d))
         # Taken once for all: a singular Σ_a has many roots, and z_a means nothing without the one it belongs to.
@@ -156,7 +153,7 @@ class Conditional:
         self._M, self._kappa = solved[:, :, :d], solved[:, :, d]
 
     def rooted(self, rows: Float[Array, "n d"], which: Int[Array, " n"]) -> Float[Array, "n d"]:
-        """L_aᵀ φ, one action a row: φᵀ θ_a = φᵀ f_a + (L_aᵀ φ)ᵀ z_a."""
+        """L_aᵀ φ, one action per row: φᵀ θ_a = φᵀ f_a + (L_aᵀ φ)ᵀ z_a."""
         return np.einsum("nd,nde->ne", rows, self._L[which])
 
     def noise_mean(self, centres: Float[Array, "m d"]) -> Float[Array, "m d"]:

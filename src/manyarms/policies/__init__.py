@@ -1,4 +1,4 @@
-"""Rules for choosing an action, one a file."""
+"""Rules for choosing an action."""
 
 from manyarms.policies.epsilon_greedy import EpsilonGreedy
 from manyarms.policies.greedy import Greedy

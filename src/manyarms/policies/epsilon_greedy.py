@@ -14,7 +14,7 @@ from manyarms.core.policy import Policy
 
 
 class EpsilonGreedy(Policy):
-    """With probability ε a uniform choice among the eligible actions, else what another policy does.
+    """With probability ε a uniform choice among the eligible actions, else the choice of another policy.
 
     Args:
         policy: The policy to follow otherwise; it need not be greedy.
@@ -43,5 +43,5 @@ class EpsilonGreedy(Policy):
         return self.policy.choices(contexts, eligible).mixed(self.epsilon, explored)
 
     def top_k(self, contexts: Any, k: int, *, eligible: Any = None) -> Int[Array, "n k"]:
-        """The list of the policy that it follows: exploration has no order."""
+        """The k best actions of the policy that it follows: exploration has no order."""
         return self.policy.top_k(contexts, k, eligible=eligible)

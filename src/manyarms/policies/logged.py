@@ -1,4 +1,4 @@
-"""What runs now."""
+"""The current policy, as the log shows it."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Logged(Policy):
         x = as_contexts(contexts, self.features)
         if len(x) != self.n_rows:
             raise ShapeError(
-                f"Logged repeats the actions of the {self.n_rows} rows of its log, and there are {len(x)} contexts. "
-                "Judge on logs.contexts, or on part.contexts with Logged(part) for part = logs.take(rows)."
+                f"Logged repeats the actions of the {self.n_rows} rows of its log, and there are {len(x)} contexts.",
+                "Evaluate on logs.contexts, or on part.contexts with Logged(part) for part = logs.take(rows).",
             )
         return x
 

@@ -12,7 +12,8 @@ from manyarms.linalg.indexing import chunks
 from manyarms.linalg.top_k import best_lower_bounds, row_norms
 from manyarms.policies.scored_policy import ScoredPolicy, follow
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_function import ActionWeights, Scores, best_of_all, confidence_radius
+from manyarms.posterior.reward_function import ActionWeights, Scores, best_of_all
+from manyarms.posterior.reward_width import confidence_radius
 
 
 class Pessimistic(ScoredPolicy):

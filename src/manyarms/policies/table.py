@@ -16,7 +16,7 @@ from manyarms.linalg.indexing import shape_of
 
 
 class Uniform(Policy):
-    """Every eligible action with the same probability.
+    """Chooses every eligible action with the same probability.
 
     Args:
         n_actions: K.
@@ -34,11 +34,11 @@ class Uniform(Policy):
 
 
 class TablePolicy(Policy):
-    """Probabilities written down, by whatever means they were found.
+    """A policy given as a table of probabilities, wherever they come from.
 
     Args:
-        probabilities: (n, K), a row a context, dense or SciPy sparse: the policy is then tied to these n rows. Or (K,),
-            one distribution for every context.
+        probabilities: (n, K), one row per context, dense or SciPy sparse: the policy is then tied to these n rows. Or
+            (K,), one distribution for every context.
 
     Raises:
         PropensityError: When a probability is negative or a row does not sum to 1.
@@ -51,11 +51,12 @@ class TablePolicy(Policy):
         if sparse.issparse(probabilities):
             if probabilities.ndim != 2 or probabilities.dtype.kind not in "biuf":
                 raise DataTypeError(
-                    f"sparse probabilities must be real with 2 axes; got {probabilities.dtype}, {probabilities.ndim}."
+                    f"must be real with 2 axes where they are sparse; got {probabilities.dtype}, {probabilities.ndim}.",
+                    argument="probabilities",
                 )
             table = sparse.csr_array(probabilities, dtype=np.float64, copy=True)
             table.sum_duplicates()
-            # A stored zero is no choice: sampling must not land on it for a rounding error in the sum of its row.
+            # A stored zero is not a choice: sampling must not land on it for a rounding error in the sum of its row.
             table.eliminate_zeros()
             # The smallest and the largest of each row stand for its entries, so that an error names the row.
             lowest, highest = (
@@ -68,7 +69,7 @@ class TablePolicy(Policy):
             values, totals = table, np.atleast_1d(table.sum(axis=-1))
         shape = table.shape if isinstance(table, np.ndarray) else shape_of(table)
         if shape[-1] == 0:
-            raise ShapeError("probabilities must have at least one action.")
+            raise ShapeError("must have at least one action.", argument="probabilities")
         self._check(values, totals)
         self._table = table
         self.n_actions = int(shape[-1])
@@ -89,8 +90,8 @@ class TablePolicy(Policy):
     def saved(self) -> dict[str, Any]:
         if self.n_rows is not None:
             raise DataTypeError(
-                f"a TablePolicy of {self.n_rows} rows cannot be saved: it is tied to their contexts. Save the "
-                "probabilities with these, or a (K,) table, which applies to every context."
+                f"a TablePolicy of {self.n_rows} rows cannot be saved: it is tied to their contexts.",
+                "Save the probabilities with these, or a (K,) table, which applies to every context.",
             )
         return {"probabilities": self._table}
 

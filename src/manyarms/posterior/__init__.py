@@ -3,8 +3,8 @@
 from manyarms.posterior.fit import fit
 from manyarms.posterior.hurdle_posterior import HurdlePosterior
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_function import bayesian_width, confidence_radius, frequentist_width
 from manyarms.posterior.reward_posterior import RewardPosterior
+from manyarms.posterior.reward_width import bayesian_width, confidence_radius, frequentist_width
 from manyarms.posterior.sharded_posterior import ShardedPosterior, fit_sharded
 
 __all__ = [

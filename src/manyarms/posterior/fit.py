@@ -1,4 +1,4 @@
-"""The verb that turns logs and a prior into a posterior."""
+"""Turns logs and a prior into a posterior."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def fit(
     Args:
         logs: Logged rounds, in memory or a `LogStream`; an empty log gives the prior back. For Gaussian rewards also
             `Statistics`, added up over shards with `sum`.
-        prior: Over all actions, seen or not; yesterday's `posterior.weights` is allowed. With a `Hurdle` a pair, of
-            whether there is a reward and of how much it is, or one for both.
-        likelihood: How rewards arise; by default `Gaussian(noise_std=1.0)`.
+        prior: The prior over all actions, seen or not; yesterday's `posterior.weights` is allowed. With a `Hurdle` a
+            pair, for whether there is a reward and for how much it is, or one prior for both.
+        likelihood: The distribution of rewards given weights; by default `Gaussian(noise_std=1.0)`.
         start: An earlier posterior on the same actions to start the steps from; the result is the same, sooner.
-        max_iterations: Steps at most; the posterior says when it had not converged.
+        max_iterations: The largest number of steps; a warning says when that was not enough.
         tolerance: Stop when a step raises the objective by less than this, in nats.
-        progress: True shows how far it is; a function is called as progress(step, max_iterations).
-        engine: Where a `LogStream` is gone through: "local" (the default), "dask", "spark", or an engine with options
+        progress: True shows a progress bar; a function is called as progress(step, max_iterations).
+        engine: The engine that reads a `LogStream`: "local" (the default), "dask", "spark", or an engine with options
             of its own. Logs in memory stay where they are.
     """
     options: dict[str, Any] = {
@@ -87,30 +87,30 @@ def fit(
     if isinstance(logs, Statistics):
         if not isinstance(likelihood, Gaussian):
             raise InputError(
-                f"{type(likelihood).__name__} needs the rounds themselves, and statistics are of rewards as they are: "
-                "pass LoggedData."
+                f"{type(likelihood).__name__} needs the rounds themselves; statistics are of rewards as they are.",
+                "Pass LoggedData.",
             )
         return RewardPosterior(condition(prior, logs, likelihood.noise_std), prior, logs, likelihood)
     logs = as_logs(logs, prior)
     rounds = in_memory_if_small(logs, likelihood, engine)
-    found = fit_weights(prior, rounds, likelihood, engine=as_engine(engine), start=_as_start(start, prior), **options)
-    return remember_files(posterior_of(found, rounds, prior, likelihood), logs)
+    fitted = fit_weights(prior, rounds, likelihood, engine=as_engine(engine), start=_as_start(start, prior), **options)
+    return remember_files(posterior_of(fitted, rounds, prior, likelihood), logs)
 
 
 def posterior_of(
-    found: FittedWeights, logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood
+    fitted: FittedWeights, logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood
 ) -> RewardPosterior:
-    """The posterior of rounds that were absorbed."""
+    """The posterior made of fitted weights."""
     return RewardPosterior(
-        found.weights,
+        fitted.weights,
         prior,
-        found.statistics,
+        fitted.statistics,
         likelihood,
         (logs.fingerprint,),
-        found.warnings,
-        found.evidence_offset,
-        found.trace,
-        found.converged,
+        fitted.warnings,
+        fitted.evidence_offset,
+        fitted.trace,
+        fitted.converged,
         logs.features,
         logs.catalog,
     )
@@ -123,19 +123,21 @@ def _as_start(value: Any, prior: HierarchicalGaussian) -> HierarchicalGaussian |
     weights = as_instance("start", value, RewardPosterior, "what fit() returned").weights
     if (weights.n_actions, weights.dim) != (prior.n_actions, prior.dim):
         raise ShapeError(
-            f"start has {weights.n_actions} actions in {weights.dim} dimensions; the prior has {prior.n_actions} in "
-            f"{prior.dim}. Grow it with start.with_actions(), or leave start out."
+            f"has {weights.n_actions} actions in {weights.dim} dimensions; the prior has {prior.n_actions} in "
+            f"{prior.dim}.",
+            "Grow it with start.with_actions(), or leave start out.",
+            argument="start",
         )
     return weights
 
 
 def _fit_hurdle(logs: Any, prior: Any, likelihood: Hurdle, start: Any, options: dict[str, Any]) -> HurdlePosterior:
-    """Both parts, each from its own rounds."""
+    """The posterior of a hurdle, each part from its own rounds."""
     logs = as_instance("logs", logs, LoggedData, "a LoggedData for a hurdle; collect() a stream first")
     check_amounts(logs, likelihood.amount)
     pair = prior if isinstance(prior, tuple) else (prior, prior)
     if len(pair) != 2:
-        raise InputError(f"prior must be one, or a pair for a hurdle; got {len(pair)}.")
+        raise InputError(f"must be one prior, or a pair for a hurdle; got {len(pair)}.", argument="prior")
     begin = (None, None)
     if start is not None:
         start = as_instance("start", start, HurdlePosterior, "what fit() returned")

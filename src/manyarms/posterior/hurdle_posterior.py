@@ -1,4 +1,4 @@
-"""Rewards that are mostly zero: whether there is one, and how much it is, each with a posterior of its own."""
+"""The posterior of rewards that are mostly zero: how likely a reward is, and how much it is."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from manyarms.posterior.reward_posterior import RewardPosterior
 
 @dataclass(frozen=True, eq=False)
 class HurdlePosterior(GaussianPosterior):
-    """r(x, a) = P(r > 0 | x, a) E[r | r > 0, x, a]: what `fit` returns with a `Hurdle`.
+    """r(x, a) = P(r > 0 | x, a) E[r | r > 0, x, a]: the posterior that `fit` returns with a `Hurdle`.
 
-    The two parts have weights of their own, independent in the prior and so in the posterior: rounds without a reward
-    say nothing of its size.
+    The two parts have separate weights, independent in the prior and so in the posterior: rounds without a reward say
+    nothing of its size.
 
     Attributes:
         occurs: The posterior of whether there is a reward, from all rounds.
@@ -136,7 +136,11 @@ class HurdlePosterior(GaussianPosterior):
         return PolicyProfile(*self.expected_rewards.profile(policy, contexts, eligible, weights))
 
     def update(self, logs: LoggedData) -> HurdlePosterior:
-        """The posterior given more logs, part by part."""
+        """The posterior given more logs, part by part.
+
+        Args:
+            logs: New rounds.
+        """
         check_amounts(logs, self.amount.likelihood)
         occurs, amount = split_rounds(logs)
         return replace(self, occurs=self.occurs.update(occurs), amount=self.amount.update(amount))

@@ -24,11 +24,11 @@ CLOSE = (0.8, 1.25)
 
 @dataclass(frozen=True)
 class Misfit:
-    """A sum of squares that is χ² with so many degrees of freedom when the model is right.
+    """A sum of squares that is χ² with `degrees` degrees of freedom when the model is right.
 
     Attributes:
         value: The sum, in units of the variance that the model expects.
-        degrees: Of freedom.
+        degrees: The degrees of freedom.
     """
 
     value: float
@@ -89,8 +89,8 @@ class MeanShift:
 
     def __str__(self) -> str:
         return (
-            f"off by {self.shift:.3g} ± {self.error:.2g} in column {self.column}, where the prior has standard "
-            f"deviation {self.spread:.3g} (p = {self.p_value:.2g})"
+            f"off by {self.shift:.3g} ± {self.error:.2g} in column {self.column} "
+            f"(prior std {self.spread:.3g}, p = {self.p_value:.2g})"
         )
 
 

@@ -1,30 +1,23 @@
-"""Scores of (context, action) pairs: expected rewards as a function of context and action.
-
-Also widths of intervals on a reward that hold for all contexts at once (paper, App. "Frequentist vs. Bayesian ...").
-"""
+"""Scores of (context, action) pairs: expected rewards as a function of context and action."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_scalar, check_overflow, check_rows
+from manyarms._base.checks import Array, check_overflow
 from manyarms.core.choices import Choices
 from manyarms.core.policy import FeatureMass, Policy, row_weights
-from manyarms.errors import CovarianceError, InputError, ShapeError
+from manyarms.errors import ShapeError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import cache_chunks, chunks, pair_rows
 from manyarms.linalg.top_k import COLUMNS, ROWS, best_columns, best_scores, pack_forms, pack_squares, row_norms
-
-if TYPE_CHECKING:
-    from manyarms.posterior.posterior import Posterior
-    from manyarms.posterior.reward_posterior import RewardPosterior
 
 MAX_FORMS = 1 << 27
 """The largest number of covariance entries, over all actions, that is kept in memory (a gigabyte)."""
@@ -353,52 +346,6 @@ class _MassTotals:
         share = self._share[actions] / total
         sums = [*self._vectors, *([] if self.products is None else [self.products])]
         return tuple(FeatureMass(actions, vectors[actions] / total, share) for vectors in sums)
-
-
-def confidence_radius(dim: int, delta: float) -> float:
-    """α(d, δ) = √(d + 2 √(d log 1/δ) + 2 log 1/δ): a standard normal d-vector is longer with probability at most δ."""
-    dim = as_count("dim", dim)
-    log = np.log(1.0 / as_scalar("delta", delta, above=0.0, below=1.0))
-    return float(np.sqrt(dim + 2 * np.sqrt(dim * log) + 2 * log))
-
-
-def bayesian_width(posterior: Posterior, contexts: Any, actions: Any, delta: float = 0.05) -> Float[Array, " n"]:
-    """α(d, δ) ‖φ(x)‖ in Σ̂_a: given the data, |r(x, a) - r̂(x, a)| is below it for all x with probability 1 - δ."""
-    return confidence_radius(posterior.dim, delta) * posterior.reward_std(contexts, actions)
-
-
-def frequentist_width(
-    posterior: RewardPosterior, contexts: Any, actions: Any, weight_norms: Any, delta: float = 0.05
-) -> Float[Array, " n"]:
-    """(α(d, δ) + (c_a + ‖μ_a‖) / √λ_min(Σ_a)) ‖φ(x)‖ in Σ̂_a: covers for a fixed θ_a, over the noise of the rewards.
-
-    The extra term is the price of not trusting the prior. It is stated for independent priors (d' = 0); for others the
-    prior's marginal mean and covariance of each action take the place of μ_a and Σ_a. Read ‖μ_a‖, the prior's mean,
-    where the paper's lemma prints the posterior's.
-
-    Args:
-        posterior: A fitted posterior.
-        contexts: (n, d).
-        actions: (n,) one action per row.
-        weight_norms: c_a ≥ ‖θ_a‖, one number for all rows or (n,).
-        delta: One minus the coverage.
-    """
-    actions = as_actions("actions", actions, n_actions=posterior.n_actions, length=len(contexts))
-    distinct, where = np.unique(actions, return_inverse=True)
-    mean = posterior.prior.action_mean(distinct)
-    smallest = np.linalg.eigvalsh(posterior.prior.action_cov(distinct))[:, 0]
-    if not (smallest > 0).all():
-        raise CovarianceError(
-            f"the prior covariance of action {distinct[np.argmin(smallest > 0)]} is singular, and a frequentist width "
-            "divides by its smallest eigenvalue.",
-            "Use bayesian_width.",
-        )
-    norms = as_floats("weight_norms", weight_norms, ndim=(0, 1))
-    if norms.ndim and len(norms) != len(actions):
-        raise ShapeError(f"must be one number or have {len(actions)} rows; got {len(norms)}.", argument="weight_norms")
-    check_rows("weight_norms", norms, lambda c: c >= 0, InputError, "must not be negative", "They bound ‖θ_a‖.")
-    extra = (norms + np.linalg.norm(mean, axis=1)[where]) / np.sqrt(smallest[where])
-    return (confidence_radius(posterior.dim, delta) + extra) * posterior.reward_std(contexts, actions)
 
 
 _PAIRS = 1 << 15

@@ -1,14 +1,13 @@
-"""The posterior of the reward function with one set of weights, and the summary of its actions."""
+"""The posterior of the reward function with one set of weights."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_actions, as_instance, as_scalar
 from manyarms.core.catalog import Catalog
@@ -18,24 +17,21 @@ from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
 from manyarms.core.policy import Policy
-from manyarms.core.result_tables import SHOWN, Tabular, as_arrow, html_facts, html_table
+from manyarms.core.result_tables import html_facts
 from manyarms.core.statistics import Statistics
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.variational import fit_weights
-from manyarms.linalg.indexing import cache_chunks
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import AgeRule, DroppedRows, seconds_between
+from manyarms.posterior.action_summary import ActionSummary, summarise
 from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
 from manyarms.posterior.policy_profile import PolicyProfile, check_maps
 from manyarms.posterior.prior_check import PriorCheck, check_mean, check_misfit
 from manyarms.posterior.reward_function import LinearScores, Predictor, Scores, predictor_std
 from manyarms.posterior.seen_files import in_memory_if_small, new_rounds, remember_files
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,12 +146,12 @@ class RewardPosterior(GaussianPosterior):
 
     @property
     def is_linear(self) -> bool:
-        """Whether expected rewards are linear in the weights."""
+        """True when expected rewards are linear in the weights."""
         return self.likelihood.is_linear
 
     @cached_property
     def predictor(self) -> Predictor:
-        """Rewards that are not linear in the weights."""
+        """Expected rewards and their slopes, where rewards are not linear in the weights."""
         return Predictor(self.weights, self.likelihood)
 
     @property
@@ -221,17 +217,17 @@ class RewardPosterior(GaussianPosterior):
         )
 
     def discounted(self, share: float) -> RewardPosterior:
-        """Every round so far with `share` times its weight: what a half-life does to them as time goes by.
+        """The posterior with `share` times the weight of every round so far, as a half-life makes it.
 
-        Exact where the likelihood is Gaussian, as if they had been logged with these weights; else it is the factors
-        that stand in for them that count less.
+        Exact where the likelihood is Gaussian, as if the rounds had been logged with these weights. Else the Gaussian
+        factors that stand in for the rounds count less.
 
         Args:
             share: Above 0, at most 1.
         """
         share = as_scalar("share", share, above=0.0)
         if share > 1:
-            raise RangeError(f"share must be at most 1; got {share}.")
+            raise RangeError(f"must be at most 1; got {share}.", argument="share")
         statistics = self.statistics.scaled(share)
         noise_std = self.likelihood.noise_std if self.likelihood.treatment == "exact" else 1.0
         weights = condition(self.prior, statistics, noise_std)
@@ -263,16 +259,16 @@ class RewardPosterior(GaussianPosterior):
         """
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
         rounds = in_memory_if_small(logs, self.likelihood, engine)
-        found = fit_weights(self.prior, rounds, self.likelihood, engine=as_engine(engine), start=self.weights)
+        fitted = fit_weights(self.prior, rounds, self.likelihood, engine=as_engine(engine), start=self.weights)
         posterior = replace(
             self,
-            weights=found.weights,
-            statistics=found.statistics,
+            weights=fitted.weights,
+            statistics=fitted.statistics,
             learned_from=(rounds.fingerprint,),
-            fit_warnings=found.warnings,
-            evidence_offset=found.evidence_offset,
-            trace=found.trace,
-            converged=found.converged,
+            fit_warnings=fitted.warnings,
+            evidence_offset=fitted.evidence_offset,
+            trace=fitted.trace,
+            converged=fitted.converged,
             as_of=None,
         )
         return remember_files(posterior, logs)
@@ -286,7 +282,7 @@ class RewardPosterior(GaussianPosterior):
             mixing: W of the new actions: (n_new, d, d'), or `MixedEffects(weights of the new actions, dim)`.
             action_cov: Their Σ_a; by default the one that all actions share.
             offset: Their c_a; by default the one that all actions share.
-            catalog: What all actions are called, the existing ones first; without it the result has no catalog.
+            catalog: The ids of all actions, the existing ones first; without it the result has no catalog.
         """
         weights = self.weights.with_actions(mixing, action_cov, offset)
         prior = self.prior.with_actions(mixing, action_cov, offset)
@@ -294,7 +290,8 @@ class RewardPosterior(GaussianPosterior):
             len(catalog) != prior.n_actions or (self.catalog is not None and not catalog.begins_with(self.catalog))
         ):
             raise InputError(
-                f"catalog must list all {prior.n_actions} actions, the existing ones first and in their order."
+                f"must list all {prior.n_actions} actions, the existing ones first and in their order.",
+                argument="catalog",
             )
         statistics = self.statistics.with_actions(prior.n_actions)
         return replace(self, weights=weights, prior=prior, statistics=statistics, catalog=catalog)
@@ -344,78 +341,18 @@ def check_logs(logs: Any, prior: HierarchicalGaussian) -> LoggedData:
 def as_logs(logs: Any, prior: HierarchicalGaussian) -> Logs:
     """Rounds, in memory or not, that fit the prior, or an error before any work is done."""
     if not isinstance(logs, Logs):
-        raise DataTypeError(f"logs must be a LoggedData, or what ma.read_logs gave; got {type(logs).__name__}.")
+        raise DataTypeError(
+            f"must be a LoggedData, or what ma.read_logs returned; got {type(logs).__name__}.", argument="logs"
+        )
     if logs.dim != prior.dim:
         raise ShapeError(
-            f"contexts of the logs have {logs.dim} columns; the prior's weights have dimension {prior.dim}. "
-            "Build the prior with dim equal to the number of context columns."
+            f"contexts of the logs have {logs.dim} columns; the prior's weights have dimension {prior.dim}.",
+            "Build the prior with dim equal to the number of context columns.",
         )
     if logs.n_actions > prior.n_actions:
         raise ShapeError(
-            f"the logs have {logs.n_actions} actions; the prior knows {prior.n_actions}. "
-            "Build the prior on the whole catalog, or add the new ones with with_actions()."
+            f"the logs have {logs.n_actions} actions; the prior knows {prior.n_actions}.",
+            "Build the prior on the whole catalog, or add the new ones with with_actions().",
+            flag_remedy="Build the prior on the whole catalog.",
         )
     return logs
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ActionSummary(Tabular):
-    """θ_a ~ N(mean, std²) coordinate by coordinate, for m actions.
-
-    As a table, a row for each action and feature: `action`, `seen`, `feature`, `mean`, `std`.
-
-    Attributes:
-        actions: (m,) ids where there is a catalog, else numbers.
-        features: What the d coordinates are called.
-        seen: (m,) whether the action was ever logged.
-        mean: (m, d).
-        std: (m, d).
-    """
-
-    actions: tuple[Any, ...]
-    features: tuple[str, ...]
-    seen: Bool[Array, " m"]
-    mean: Float[Array, "m d"]
-    std: Float[Array, "m d"]
-
-    def records(self) -> list[dict[str, Any]]:
-        return self.to_arrow().to_pylist()
-
-    def to_arrow(self, **options: Any) -> pa.Table:
-        import pyarrow as pa  # noqa: PLC0415
-
-        m, d = self.mean.shape
-        rows = np.repeat(np.arange(m), d)
-        return pa.table(
-            {
-                "action": as_arrow(self.actions).take(rows),
-                "seen": self.seen[rows],
-                "feature": pa.array(self.features).take(np.tile(np.arange(d), m)),
-                "mean": self.mean.reshape(-1),
-                "std": self.std.reshape(-1),
-            }
-        )
-
-    def _repr_html_(self) -> str:
-        # The first actions are enough to see: there may be a million.
-        some = slice(0, SHOWN // max(1, len(self.features)) + 1)
-        few = ActionSummary(self.actions[some], self.features, self.seen[some], self.mean[some], self.std[some])
-        return html_table(few.records()[:SHOWN], caption=repr(self))
-
-    def __len__(self) -> int:
-        return len(self.actions)
-
-    def __repr__(self) -> str:
-        return f"ActionSummary({len(self):,} actions, {int(self.seen.sum()):,} seen, {', '.join(self.features)})"
-
-
-def summarise(
-    weights: HierarchicalGaussian, actions: Any, features: tuple[str, ...], catalog: Catalog | None
-) -> ActionSummary:
-    """The marginals of some actions; of all where `actions` is None."""
-    ids = np.arange(weights.n_actions) if actions is None else actions
-    std = np.empty((len(ids), weights.dim))
-    for part in cache_chunks(len(ids), weights.dim**2):
-        std[part] = np.sqrt(np.einsum("mdd->md", weights.action_cov(ids[part])))
-    names = tuple(ids.tolist() if catalog is None else catalog.ids[ids].tolist())
-    return ActionSummary(names, features, np.isin(ids, weights.observed.actions), weights.action_mean(ids), std)

@@ -39,7 +39,7 @@ class NormalMixture:
     shares: Float[Array, " k"]
 
     def below(self, x: float) -> float:
-        """The probability of lying below x."""
+        """The probability of a value below x."""
         z = np.divide(x - self.means, self.stds, out=np.sign(x - self.means) * 40.0, where=self.stds > 0)
         return float(self.shares @ ndtr(z))
 
@@ -61,7 +61,7 @@ class NormalMixture:
 
     @property
     def probability_positive(self) -> float:
-        """How sure it is that the quantity is above zero."""
+        """The probability that the quantity is above zero."""
         return 1.0 - self.below(0.0)
 
 
@@ -304,7 +304,7 @@ def average(
 
 
 def _size(weights: HierarchicalGaussian) -> int:
-    """How many numbers a posterior holds of its own."""
+    """The number of numbers that a posterior holds beyond its prior."""
     return 3 * sum(group.root.size for group in weights.observed.groups) + weights.latent_dim * weights.dim
 
 
@@ -336,4 +336,4 @@ TAILS = 5.0
 _TINY = np.finfo(float).tiny
 _UNSTABLE = "the uncertainty of the learned prior is far from normal: few draws decide; take intervals with caution"
 MAX_KEPT = 1 << 27
-"""How many numbers the posteriors of all draws may take to be kept (a gigabyte)."""
+"""The largest number of numbers, over the posteriors of all draws, that is kept in memory (a gigabyte)."""

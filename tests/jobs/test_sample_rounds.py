@@ -1,0 +1,31 @@
+"""Rounds drawn from a stream, read through one feature map or several."""
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.testing import assert_allclose, assert_array_equal
+
+import manyarms as ma
+from manyarms.jobs import StackedMap, sample_rounds
+
+
+def test_every_round_is_equally_likely_to_be_drawn(shop):
+    stream = ma.read_logs(shop / "old", ["age"], "item", "spend")
+    ages, counts = stream.collect().contexts[:, 1], np.zeros(600)
+    place = {age: i for i, age in enumerate(ages)}
+    for seed in range(200):
+        drawn = sample_rounds(stream, 30, rng=np.random.default_rng(seed))
+        rows = [place[age] for age in drawn.logs.contexts[:, 1]]
+        assert rows == sorted(set(rows)) and len(rows) == 30 and drawn.total == 600
+        counts[rows] += 1
+    # Binomial(200, 1/20) in every file.
+    assert_allclose(counts.reshape(3, 200).mean(axis=1), 10, atol=5 * np.sqrt(200 * 0.05 / 200))
+    assert counts.max() < 30
+
+
+def test_a_stacked_map_gives_the_features_of_each_map(shop):
+    tables = [pq.read_table(shop / one) for one in ("old", "new")]
+    maps = [ma.read_logs(one, ["age", "city"], "item", "spend").features for one in tables]
+    stacked = StackedMap([*maps, maps[0]])
+    assert len(stacked.maps) == 2
+    for one in maps:
+        assert_array_equal(stacked.part(stacked(tables[1]), one), one(tables[1]))
