@@ -66,14 +66,14 @@ def test_docstring_example_runs():
     for module in (
         ma,
         ma.core.hierarchical_gaussian,
-        ma.prior_checks.compare_priors,
-        ma.prior_checks.check_categories,
+        importlib.import_module("manyarms.prior_checks.compare_priors"),
+        importlib.import_module("manyarms.prior_checks.check_categories"),
         ma.sklearn,
         theory,
     ):
-        found = doctest.testmod(module)
-        assert found.attempted > 0
-        assert found.failed == 0
+        result = doctest.testmod(module)
+        assert result.attempted > 0
+        assert result.failed == 0
 
 
 FRAMES = {"pandas", "polars", "pyarrow", "narwhals", "sklearn", "matplotlib", "altair", "torch"}

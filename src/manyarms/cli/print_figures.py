@@ -1,4 +1,4 @@
-"""How figures and verdicts look on a terminal, and what to say of errors there."""
+"""Figures and verdicts of `manyarms reproduce`, printed on a terminal."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ COLOURS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not
 AGAINST = {"for": "better than", "against": "worse than", "tie": "tied with", "open": "open against"}
 
 WIDTH = 14
-"""Of the longest verdict, and a space."""
+"""Characters of the longest verdict and a space."""
 
 
 def print_list(figures: Sequence[Figure]) -> None:
-    """Every figure with its claims."""
+    """Print every figure with its claims."""
     console = Console(highlight=False)
     for figure in figures:
         line = Text(figure.name, style="bold")
@@ -35,7 +35,7 @@ def print_list(figures: Sequence[Figure]) -> None:
 
 
 def print_figure(figure: Figure, work: Reproduction) -> None:
-    """Verdicts, and where the figure is."""
+    """Print the verdicts of a figure and the paths of its drawings."""
     console = Console(highlight=False)
     console.print(Text(f"{figure.name}: {figure.title}", style="bold"), soft_wrap=True)
     for caveat in work.caveats(figure):
@@ -45,12 +45,12 @@ def print_figure(figure: Figure, work: Reproduction) -> None:
         line.append(f"{claim.text} ({result})", style="none")
         console.print(line, soft_wrap=True)
     for head_to_head in work.head_to_heads(figure):
-        console.print(Text(f"  {_short(head_to_head)}"), soft_wrap=True)
-    console.print(Text(f"  drawn as {work.folder / figure.name}.svg and .png", style="dim"), soft_wrap=True)
+        console.print(Text(f"  {_head_to_head_line(head_to_head)}"), soft_wrap=True)
+    console.print(Text(f"  saved as {work.folder / figure.name}.svg and .png", style="dim"), soft_wrap=True)
 
 
-def _short(pair: HeadToHead) -> str:
-    """A user method at the largest number of rounds; the page has all."""
+def _head_to_head_line(pair: HeadToHead) -> str:
+    """A user method against the others at the largest number of rounds; the page has all numbers of rounds."""
     n = max(comparison.rounds[0] for _, comparison in pair.comparisons)
     decisions = {rival: comparison.decision() for rival, comparison in pair.comparisons if comparison.rounds == (n,)}
     rivals = {
@@ -61,11 +61,11 @@ def _short(pair: HeadToHead) -> str:
     return f"{pair.method} by {pair.unit}, {pair.panel.title}, n = {n:,}: {counts}"
 
 
-def data_words(error: DataFileError, name: str | None) -> str:
-    """What to pass when data is missing or damaged: the library's own words are about Python calls.
+def data_error_line(error: DataFileError, name: str | None) -> str:
+    """An error about missing or damaged data, with the flags that help.
 
     Args:
-        error: What was raised.
+        error: The error of the library.
         name: The folder of data that the figure needs.
     """
     if not error.remedy or name is None:

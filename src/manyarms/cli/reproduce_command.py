@@ -140,7 +140,7 @@ def _download(chosen: list[Figure], folder: Path | None) -> None:
 
 def _run_all(chosen: list[Figure], work: Reproduction) -> dict[str, str]:
     """Run figure after figure. Figures without data are skipped if there are others, and returned with the reason."""
-    from manyarms.cli.print_figures import data_words, print_figure  # noqa: PLC0415
+    from manyarms.cli.print_figures import data_error_line, print_figure  # noqa: PLC0415
 
     missing: dict[str, str] = {}
     for number, figure in enumerate(chosen, start=1):
@@ -151,8 +151,8 @@ def _run_all(chosen: list[Figure], work: Reproduction) -> dict[str, str]:
             print_figure(figure, work)
         except DataFileError as reason:
             if len(chosen) == 1:
-                fail(data_words(reason, figure.data))
-            missing[figure.name] = data_words(reason, figure.data)
+                fail(data_error_line(reason, figure.data))
+            missing[figure.name] = data_error_line(reason, figure.data)
         except KeyboardInterrupt:
             typer.echo("Stopped. Finished cells are kept; run the same command again to continue.", err=True)
             raise typer.Exit(INTERRUPTED) from None

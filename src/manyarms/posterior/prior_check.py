@@ -89,8 +89,8 @@ class MeanShift:
 
     def __str__(self) -> str:
         return (
-            f"off by {self.shift:.3g} ± {self.error:.2g} in column {self.column}, where the prior has standard "
-            f"deviation {self.spread:.3g} (p = {self.p_value:.2g})"
+            f"off by {self.shift:.3g} ± {self.error:.2g} in column {self.column} "
+            f"(prior std {self.spread:.3g}, p = {self.p_value:.2g})"
         )
 
 

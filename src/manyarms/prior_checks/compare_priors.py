@@ -373,7 +373,5 @@ def _number(number: float | None, form: str) -> str:
     return "?" if number is None else f"{number:{form}}"
 
 
-_MAXIMISED = (
-    "the evidence of a learned prior is at its maximum; for the held-out score it was learned anew in every fold"
-)
+_MAXIMISED = "evidence of a learned prior is at its maximum; for the held-out score it was learned anew"
 _NO_EVIDENCE = 'treatment "paper" has no evidence, so its priors are compared by held-out score alone'
