@@ -23,6 +23,7 @@ from manyarms.estimators.compare import Comparison as Comparison
 from manyarms.estimators.compare import compare as compare
 from manyarms.estimators.compare import slope as slope
 from manyarms.estimators.estimator import Estimator as Estimator
+from manyarms.estimators.estimator import SamplingEstimator as SamplingEstimator
 from manyarms.estimators.importance_weighted import DR as DR
 from manyarms.estimators.importance_weighted import IPS as IPS
 from manyarms.estimators.importance_weighted import SNDR as SNDR

@@ -163,7 +163,7 @@ def _trust(decision: Decision, charts: Charts) -> str:
         "Status": lambda entry: TableCell(STATUS[entry.colour], css=f"light {entry.colour}"),
         "Policy": lambda entry: TableCell(entry.policy),
         "Estimator": lambda entry: TableCell(entry.estimator),
-        "Diagnostic": lambda entry: TableCell(DIAGNOSTICS.get(entry.figure, entry.figure.replace("_", " "))),
+        "Diagnostic": lambda entry: TableCell(DIAGNOSTICS.get(entry.figure) or entry.figure.replace("_", " ")),
         "Value": _diagnostic_cell,
         "Meaning": lambda entry: TableCell(entry.meaning, css="prose"),
     }

@@ -32,9 +32,6 @@ class WeightedEstimator(ModelEstimator):
 
     self_normalised = False
 
-    def __init__(self, model: Any = None, **options: Unpack[EstimatorOptions]):
-        super().__init__(model, **options)
-
     @abstractmethod
     def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
         """w̃ from π(a_i | x_i) and π_0(a_i | x_i)."""
@@ -270,7 +267,7 @@ class Replay(SamplingEstimator):
 class _StratifiedEstimator(ModelEstimator):
     """An estimator for rounds that know which policy logged them, perhaps with a reward model."""
 
-    def __init__(self, strata: Any, model: Any, **options: Unpack[EstimatorOptions]):
+    def __init__(self, strata: Any, model: Any = None, **options: Unpack[EstimatorOptions]):
         super().__init__(model, **options)
         self.strata: Int[Array, " n"] = as_actions("strata", strata)
 
@@ -338,9 +335,6 @@ class WeightedIPS(_StratifiedEstimator):
     """
 
     name = "weighted IPS"
-
-    def __init__(self, strata: Any, model: Any = None, **options: Unpack[EstimatorOptions]):
-        super().__init__(strata, model, **options)
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
         self._check_strata(logs)

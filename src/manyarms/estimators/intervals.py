@@ -17,6 +17,7 @@ from manyarms._base.checks import Array, as_count, as_scalar
 from manyarms._base.rng import as_generator
 from manyarms.core.estimate import Method, Shape
 from manyarms.linalg.indexing import chunks, sum_by
+from manyarms.posterior.reward_draws import EmpiricalShape
 
 
 @dataclass(frozen=True)
@@ -141,24 +142,7 @@ class Bootstrap(Interval):
         draws = np.empty(self.n_draws)
         for part in chunks(self.n_draws, max(1, (1 << 20) // max(n, 1))):
             draws[part] = units.resampled(rng, part.stop - part.start)
-        return Draws(np.sort(draws[np.isfinite(draws)]))
-
-
-@dataclass(frozen=True)
-class Draws:
-    """A distribution given by draws from it, in ascending order."""
-
-    values: Float[Array, " s"]
-
-    def interval(self, level: float) -> tuple[float, float]:
-        """The central interval, from quantiles of the draws."""
-        low, high = np.quantile(self.values, [0.5 - level / 2, 0.5 + level / 2])
-        return float(low), float(high)
-
-    @property
-    def probability_positive(self) -> float:
-        """The share of draws above zero, those at zero counted half."""
-        return float(np.mean(self.values > 0) + np.mean(self.values == 0) / 2)
+        return EmpiricalShape(np.sort(draws[np.isfinite(draws)]))
 
 
 class EmpiricalBernstein(Interval):

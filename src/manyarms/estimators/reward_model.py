@@ -170,7 +170,7 @@ class ModelEstimator(SamplingEstimator):
         options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
     """
 
-    def __init__(self, model: Any, **options: Unpack[EstimatorOptions]):
+    def __init__(self, model: Any = None, **options: Unpack[EstimatorOptions]):
         super().__init__(**options)
         self.model = None if model is None else as_model(model)
 

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
 __all__ = ["inference_data"]
 
+_DIMS = {
+    "latent": ["effect"],
+    "weights": ["action", "feature"],
+    "reward": ["round"],
+    "context": ["round", "feature"],
+    "logged_action": ["round"],
+}
+
 MAX_NUMBERS = 1 << 27
 """The largest number of values in the draws of one group (a gigabyte)."""
 
@@ -76,13 +84,6 @@ def inference_data(
         groups["log_likelihood"] = {"reward": _log_likelihood(posterior, logs, theta, np.searchsorted(drawn, logged))}
         groups["observed_data"] = {"reward": logs.rewards}
         groups["constant_data"] = {"context": logs.contexts, "logged_action": _ids(posterior, logged)}
-    dims = {
-        "latent": ["effect"],
-        "weights": ["action", "feature"],
-        "reward": ["round"],
-        "context": ["round", "feature"],
-        "logged_action": ["round"],
-    }
     coords = {
         "action": _ids(posterior, shown),
         "feature": list(posterior.feature_names),
@@ -95,7 +96,7 @@ def inference_data(
         "likelihood": repr(posterior.likelihood),
         "log_evidence": posterior.log_evidence,
     }
-    return arviz.from_dict(groups, dims=dims, coords=coords, attrs={"/": attrs})
+    return arviz.from_dict(groups, dims=_DIMS, coords=coords, attrs={"/": attrs})
 
 
 def _check_size(n_draws: int, numbers: int, subject: str, remedy: str) -> None:

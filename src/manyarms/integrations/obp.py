@@ -137,7 +137,7 @@ def policy(action_dist: Any, *, position: Any = None) -> TablePolicy:
 
     Args:
         action_dist: (n, K, L) Probabilities that sum to one over actions, within OBP's tolerance (1e-5).
-        position: Where L > 1, one position, or (n,) the position of each round.
+        position: One position, or (n,) the position of each round; needed when L > 1.
     """
     table = _at("action_dist", action_dist, position)
     totals = table.sum(axis=1, keepdims=True)
@@ -163,7 +163,7 @@ def reward_model(estimated_rewards: Any, *, position: Any = None) -> TableModel:
 
     Args:
         estimated_rewards: (n, K, L) Expected rewards.
-        position: Where L > 1, one position, or (n,) the position of each round.
+        position: One position, or (n,) the position of each round; needed when L > 1.
     """
     return TableModel(_at("estimated_rewards", estimated_rewards, position))
 

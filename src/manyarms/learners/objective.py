@@ -18,6 +18,8 @@ from manyarms.learners.training_rounds import TrainingRounds
 from manyarms.linalg.indexing import chunks
 from manyarms.linalg.threads import for_each
 
+Parts = tuple[Float[Array, "p n"], Float[Array, "p n"]]
+
 
 class Criterion(ABC):
     """F(w_1, ..., w_n) = G(mean f_1(w_i, r_i), ..., mean f_p(w_i, r_i)).
@@ -31,9 +33,7 @@ class Criterion(ABC):
     n_parts: int = 1
 
     @abstractmethod
-    def parts(
-        self, weights: Float[Array, " n"], rewards: Float[Array, " n"]
-    ) -> tuple[Float[Array, "p n"], Float[Array, "p n"]]:
+    def parts(self, weights: Float[Array, " n"], rewards: Float[Array, " n"]) -> Parts:
         """f_j(w_i, r_i), and its derivative in w_i."""
 
     def combined(self, means: Float[Array, " p"]) -> tuple[float, Float[Array, " p"]]:
@@ -44,9 +44,7 @@ class Criterion(ABC):
 class Mean(Criterion):
     """mean of w r: IPS, DR (with r - r̂ for r), MIPS, policy convolution."""
 
-    def parts(
-        self, weights: Float[Array, " n"], rewards: Float[Array, " n"]
-    ) -> tuple[Float[Array, "p n"], Float[Array, "p n"]]:
+    def parts(self, weights: Float[Array, " n"], rewards: Float[Array, " n"]) -> Parts:
         return (weights * rewards)[None], rewards[None]
 
 
@@ -55,9 +53,7 @@ class Ratio(Criterion):
 
     n_parts = 2
 
-    def parts(
-        self, weights: Float[Array, " n"], rewards: Float[Array, " n"]
-    ) -> tuple[Float[Array, "p n"], Float[Array, "p n"]]:
+    def parts(self, weights: Float[Array, " n"], rewards: Float[Array, " n"]) -> Parts:
         return np.stack([weights * rewards, weights]), np.stack([rewards, np.ones(len(weights))])
 
     def combined(self, means: Float[Array, " p"]) -> tuple[float, Float[Array, " p"]]:
@@ -79,9 +75,7 @@ class Logarithm(Criterion):
 
     parameter: float
 
-    def parts(
-        self, weights: Float[Array, " n"], rewards: Float[Array, " n"]
-    ) -> tuple[Float[Array, "p n"], Float[Array, "p n"]]:
+    def parts(self, weights: Float[Array, " n"], rewards: Float[Array, " n"]) -> Parts:
         product = weights * rewards
         if self.parameter == 0:
             return product[None], rewards[None]
