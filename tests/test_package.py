@@ -120,6 +120,12 @@ def test_every_public_name_is_on_one_page_of_the_api():
     text = "\n".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "api").glob("*.md")))
     found = re.findall(r"^::: manyarms\.(\S+)$", text, flags=re.MULTILINE)
     beside = ["datasets", "engines", "engines.dask", "engines.spark", "theory"]  # imported by their own names
+    beside += [f"jobs.fit_files.{name}" for name in ("fit_files", "FitResult", "update_files", "UpdateResult")]
+    beside += [
+        "jobs.evaluate_files.evaluate_files",
+        "jobs.evaluate_files.EvaluationResult",
+        "jobs.parse_names.learn_policy",
+    ]
     builders = [f"priors.{name}" for name in ma.priors.__all__]
     charts = [f"plots.{name}" for name in ma.plots.__all__]
     names = [name for name in [*ma.__all__, *builders, *charts] if name != "plots"]
