@@ -58,20 +58,14 @@ def _read_file(path: Path) -> dict[str, Any]:
             raise InputError(f"{path} has a table or key {table!r}; known are {known}.")
         if not isinstance(keys, dict):
             raise InputError(f"{path}: {table} must be a table, [{table}].")
-        given |= _read_table(path, table, keys)
-    return given
-
-
-def _read_table(path: Path, table: str, keys: Mapping[str, Any]) -> dict[str, Any]:
-    known = {option.key or name: (name, hint) for name, (hint, option) in options_of(*TABLES[table]).items()}
-    given = dict[str, Any]()
-    for key, value in keys.items():
-        if key not in known:
-            raise InputError(f"{path}: [{table}] has no key {key!r}; known are {', '.join(known)}.")
-        name, hint = known[key]
-        given[name] = _as_value(f"{path}: {table}.{key}", value, hint)
-        if key == "path":
-            given[name] = str(path.parent / given[name])
+        options = {option.key or name: (name, hint) for name, (hint, option) in options_of(*TABLES[table]).items()}
+        for key, value in keys.items():
+            if key not in options:
+                raise InputError(f"{path}: [{table}] has no key {key!r}; known are {', '.join(options)}.")
+            name, hint = options[key]
+            given[name] = _as_value(f"{path}: {table}.{key}", value, hint)
+            if key == "path":
+                given[name] = str(path.parent / given[name])
     return given
 
 

@@ -17,7 +17,7 @@ from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy, with_own_features
 from manyarms.core.result_tables import Tabular, html_table
-from manyarms.errors import DataTypeError, InputError, UndefinedLiftError
+from manyarms.errors import InputError, UndefinedLiftError
 from manyarms.estimators.estimator import Estimator
 from manyarms.policies import Logged
 from manyarms.posterior.policy_profile import POLICY_ALONE, POLICY_AND_BASELINE, PolicyProfiles
@@ -181,14 +181,9 @@ def evaluate(
         progress: True shows how many policies are done; a function is called as progress(done, total).
     """
     logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
-    given: Any = posterior
-    if not isinstance(given, Posterior | None):
-        raise DataTypeError(
-            f"must be a fitted posterior; got {type(given).__name__}.",
-            "Pass the result of fit(), or the .posterior of the result of learn_prior().",
-            argument="posterior",
-        )
-    if posterior is None and not estimators:
+    if posterior is not None:
+        as_instance("posterior", posterior, Posterior, "a fitted posterior, as fit() returns")
+    elif not estimators:
         raise InputError(
             "there is nothing to evaluate with.",
             "Pass a posterior, or estimators.",
@@ -205,7 +200,10 @@ def evaluate(
     if BASELINE in policies:
         raise InputError(f"{BASELINE!r} is the name of the current policy.", "Give the candidate another name.")
     for name, policy in policies.items():
-        _check_catalogs(name, policy, logs)
+        mine, theirs = as_instance(name, policy, Policy, "a policy").catalog, logs.catalog
+        # Other actions than the logs have, even if there are as many.
+        if mine is not None and theirs is not None and not (len(mine) == len(theirs) and mine.begins_with(theirs)):
+            raise InputError(f"{name} was learned with another catalog than that of the logs, so its actions differ.")
     own = {name: with_own_features(policy, raw, logs.features, name) for name, policy in policies.items()}
     candidates: dict[str, Policy] = {BASELINE: Logged(logs), **own}
     rows = list[PolicyResult]()
@@ -231,17 +229,14 @@ def effective_size(weights: Float[Array, " n"] | None, n: int) -> float:
     return float(n) if weights is None else float(weights.sum() ** 2 / max((weights**2).sum(), np.finfo(float).tiny))
 
 
-def _pairs(
-    profiles: Mapping[str, Any], logs: LoggedData, posterior: Posterior | None
-) -> dict[tuple[str, str], Estimate]:
-    """The differences between candidates."""
-    if posterior is None:
-        return {}
-    differences = dict[tuple[str, str], Estimate]()
-    for (first, own), (second, other) in combinations(profiles.items(), 2):
-        both = PolicyProfiles.of([own, other], POLICY_AND_BASELINE, logs.weights, logs.groups)
-        differences[first, second] = posterior.estimate(both)
-    return differences
+def _pairs(profiles: Mapping[str, Any], logs: LoggedData, posterior: Any) -> dict[tuple[str, str], Estimate]:
+    """The differences between candidates; without a posterior, there are no profiles."""
+    return {
+        (first, second): posterior.estimate(
+            PolicyProfiles.of([own, other], POLICY_AND_BASELINE, logs.weights, logs.groups)
+        )
+        for (first, own), (second, other) in combinations(profiles.items(), 2)
+    }
 
 
 def _gain_record(row: PolicyResult, level: float) -> dict[str, Any]:
@@ -255,14 +250,6 @@ def _gain_record(row: PolicyResult, level: float) -> dict[str, Any]:
         "difference_high": high,
         "probability_better": row.difference.probability_positive,
     }
-
-
-def _check_catalogs(name: str, policy: Policy, logs: LoggedData) -> None:
-    """Refuse a policy with other actions than the logs, even if it has as many."""
-    as_instance(name, policy, Policy, "a policy")
-    mine, theirs = policy.catalog, logs.catalog
-    if mine is not None and theirs is not None and not (len(mine) == len(theirs) and mine.begins_with(theirs)):
-        raise InputError(f"{name} was learned with another catalog than that of the logs, so its actions differ.")
 
 
 def _evaluate_by_posterior(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_count
 from manyarms._base.rng import as_generator
 from manyarms.core.feature_map import FeatureMap
@@ -16,9 +16,6 @@ from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy, PolicyWithOwnFeatures
 from manyarms.errors import InputError
 from manyarms.logs.log_stream import LogStream, joined
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,18 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from hashlib import blake2b
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from manyarms._base.arrow import csv, ds, pa
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import DataFileError, without_full_stop
 from manyarms.logs.sources import Source
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.dataset as ds
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".arrow": "ipc", ".feather": "ipc"}
 """Formats by the ending of a file's name; a folder holds files of one format."""
@@ -41,26 +38,20 @@ class FileSource(Source):
     """
 
     def __init__(self, path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]):
-        import pyarrow as pa  # noqa: PLC0415
-        import pyarrow.dataset as ds  # noqa: PLC0415
-
         self.files, base = _files(path)
-        kind = _format(self.files)
+        self._format = _format(self.files)
         try:
             # Whole paths: workers elsewhere are in another folder.
             self._dataset = ds.dataset(
                 [str(file.absolute()) for file in self.files],
-                format=_reader(kind, self.files),
+                format=_reader(self._format, self.files),
                 partitioning=ds.partitioning(flavor="hive") if base else None,
-                partition_base_dir=str(Path(base).absolute()) if base else None,
+                partition_base_dir=str(base.absolute()) if base else None,
             )
         except (OSError, pa.ArrowException) as damage:
-            culprit, reason = _culprit(self.files, kind), without_full_stop(damage)
-            raise DataFileError(f"{culprit} cannot be read as {kind}: {reason}.") from damage
-
-    @property
-    def columns(self) -> list[str]:
-        return self._dataset.schema.names
+            culprit, reason = _culprit(self.files, self._format), without_full_stop(damage)
+            raise DataFileError(f"{culprit} cannot be read as {self._format}: {reason}.") from damage
+        self.columns = self._dataset.schema.names
 
     @property
     def identity(self) -> str:
@@ -78,7 +69,7 @@ class FileSource(Source):
     def pieces(self, count: int) -> list[Source]:
         """Row groups of Parquet files, whole files of other formats; neighbours together where there are many."""
         parts = cast(list[Any], self._fragments())
-        if _format(self.files) == "parquet":
+        if self._format == "parquet":
             parts = [part for fragment in parts for part in fragment.split_by_row_group()]
             # A row group by itself still counts the rows of its whole file.
             sizes = [sum(group.num_rows for group in part.row_groups) for part in parts]
@@ -101,8 +92,6 @@ class FileSource(Source):
         return pieces
 
     def place_of(self, row: int) -> str:
-        import pyarrow as pa  # noqa: PLC0415
-
         if len(self.files) == 1:
             return ""
         begins, first = dict[int, str](), 0
@@ -118,7 +107,7 @@ class FileSource(Source):
     @property
     def n_rows(self) -> int | None:
         # Other formats would have to be read for it.
-        if _format(self.files) != "parquet":
+        if self._format != "parquet":
             return None
         return sum(cast(Any, fragment).count_rows() for fragment in self._fragments())
 
@@ -130,6 +119,27 @@ class FileSource(Source):
     def _fragments(self) -> list[ds.Fragment]:
         fragments = {fragment.path: fragment for fragment in self._dataset.get_fragments()}
         return [fragments[str(file.absolute())] for file in self.files]
+
+
+class ProgressSource(FileSource):
+    """Files of which each pass is reported, as `report(rows so far, rows in all)` after every batch.
+
+    Args:
+        path: As for `FileSource`.
+        report: Called with 0 rows at the start of every pass; the second number is None when it is not known.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], report: Callable[[int, int | None], None]):
+        super().__init__(path)
+        self._report = report
+
+    def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
+        done, n_rows = 0, self.n_rows
+        self._report(done, n_rows)
+        for batch in super().batches(columns, size):
+            yield batch
+            done += batch.num_rows
+            self._report(done, n_rows)
 
 
 class FilePiece(Source):
@@ -146,12 +156,8 @@ class FilePiece(Source):
     def __init__(
         self, fragments: list[ds.Fragment], schema: pa.Schema, first_row: int, identity: str, begins: dict[int, str]
     ):
-        self._fragments, self._schema, self.first_row, self._identity = fragments, schema, first_row, identity
-        self._begins = begins
-
-    @property
-    def columns(self) -> list[str]:
-        return self._schema.names
+        self._fragments, self._schema, self.columns = fragments, schema, schema.names
+        self.first_row, self._identity, self._begins = first_row, identity, begins
 
     @property
     def identity(self) -> str:
@@ -173,8 +179,6 @@ def _place(row: int, begins: dict[int, str]) -> str:
 def _read(
     fragments: Sequence[ds.Fragment], schema: pa.Schema, columns: Sequence[str], size: int
 ) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa  # noqa: PLC0415
-
     names = list(dict.fromkeys(columns))
     for fragment in fragments:
         try:
@@ -187,7 +191,7 @@ def _read(
             ) from damage
 
 
-def _files(path: Any) -> tuple[list[Path], str | None]:
+def _files(path: Any) -> tuple[list[Path], Path | None]:
     """The files in order, and the folder that names such as day=3 are read from."""
     if isinstance(path, list | tuple):
         files = [Path(file) for file in path]
@@ -202,21 +206,17 @@ def _files(path: Any) -> tuple[list[Path], str | None]:
     if place.is_file():
         return [place], None
     if place.is_dir():
-        files = sorted(file for file in place.rglob("*") if file.is_file() and not _hidden(file.relative_to(place)))
-        files = [file for file in files if _ending(file) in FORMATS]
+        files = sorted(file for file in place.rglob("*") if file.is_file() and _ending(file) in FORMATS)
+        # Other engines, too, skip drafts and markers such as _SUCCESS.
+        files = [file for file in files if not re.search(r"(^|/)[._]", file.relative_to(place).as_posix())]
         if not files:
             raise DataFileError(f"{place} holds no file that ends in {', '.join(FORMATS)}.")
-        return files, str(place)
+        return files, place
     files = sorted(Path(match) for match in glob.glob(text, recursive=True) if Path(match).is_file())
     if not files:
         problem = "nothing matches" if glob.has_magic(text) else "there is no file or folder"
         raise DataFileError(f"{problem} {text}.")
     return files, None
-
-
-def _hidden(path: Path) -> bool:
-    """True for drafts and markers such as _SUCCESS, which other engines skip too."""
-    return any(part.startswith((".", "_")) for part in path.parts)
 
 
 def _ending(path: Path) -> str:
@@ -233,11 +233,7 @@ def _format(files: Sequence[Path]) -> str:
 
 
 def _reader(kind: str, files: Sequence[Path]) -> Any:
-    import pyarrow.dataset as ds  # noqa: PLC0415
-
     if kind == "csv":
-        from pyarrow import csv  # noqa: PLC0415
-
         separator, decimal = _punctuation(files[0]) if files else (",", ".")
         # An empty cell is a missing value, as it is in a table.
         return ds.CsvFileFormat(
@@ -253,8 +249,6 @@ def _reader(kind: str, files: Sequence[Path]) -> Any:
 
 def _punctuation(file: Path) -> tuple[str, str]:
     """The separator of the cells of a CSV file, by its header, and the decimal point of its numbers."""
-    import pyarrow as pa  # noqa: PLC0415
-
     with pa.input_stream(str(file)) as content:
         header, *rows = content.read(LOOK).decode(errors="replace").splitlines() or [""]
     bare = re.sub('"[^"]*"', "", header)
@@ -276,9 +270,6 @@ def _content_digest(file: Path) -> str:
 
 def _culprit(files: Sequence[Path], kind: str) -> Path:
     """The first file that cannot be opened by itself."""
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.dataset as ds  # noqa: PLC0415
-
     for file in files:
         try:
             ds.dataset(str(file), format=kind)

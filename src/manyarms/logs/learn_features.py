@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count
 from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of
 from manyarms.core.feature_map import Categorical, Embedding, Feature, FeatureMap, Numeric
 from manyarms.errors import DataTypeError, InputError, ShapeError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MAX_DISTINCT = 1_000_000
 """A column with more distinct values than this is an id, not a category."""
@@ -46,7 +42,7 @@ def learn_features(
     if strangers:
         problem = f"names {strangers[0]!r}, which is not among the columns {list(columns)}."
         raise InputError(problem, argument="categorical")
-    limit, seen = as_count("max_levels", max_levels), dict[str, _Column]()
+    limit, seen = as_count("max_levels", max_levels), dict[str, _NumberColumn | _LevelColumn | _ListColumn]()
     for batch in batches:
         for name in columns:
             column = column_of(batch, name)
@@ -58,19 +54,10 @@ def learn_features(
     return FeatureMap([seen[name].feature() for name in columns], intercept=intercept)
 
 
-class _Column(ABC):
-    """One column, as far as it has been read."""
-
-    @abstractmethod
-    def take(self, column: pa.ChunkedArray) -> None: ...
-
-    @abstractmethod
-    def feature(self) -> Feature: ...
-
-
-def _begin(name: str, column: pa.ChunkedArray, categorical: bool, max_levels: int, standardise: bool) -> _Column:
-    import pyarrow as pa  # noqa: PLC0415
-
+def _begin(
+    name: str, column: pa.ChunkedArray, categorical: bool, max_levels: int, standardise: bool
+) -> _NumberColumn | _LevelColumn | _ListColumn:
+    """One column, before any of it has been read."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -92,7 +79,7 @@ def _begin(name: str, column: pa.ChunkedArray, categorical: bool, max_levels: in
     )
 
 
-class _NumberColumn(_Column):
+class _NumberColumn:
     """Mean and variance, merged batch by batch (Chan et al.): no cancellation when numbers are far from zero."""
 
     def __init__(self, name: str, standardise: bool):
@@ -118,7 +105,7 @@ class _NumberColumn(_Column):
         return Numeric(self._name, self._mean, spread if spread > tiny else 1.0)
 
 
-class _LevelColumn(_Column):
+class _LevelColumn:
     def __init__(self, name: str, max_levels: int):
         self._name, self._max_levels = name, max_levels
         self._counts = Counter[Level]()
@@ -139,7 +126,7 @@ class _LevelColumn(_Column):
         return Categorical(self._name, tuple(sorted(common, key=lambda level: (str(type(level)), level))))
 
 
-class _ListColumn(_Column):
+class _ListColumn:
     def __init__(self, name: str):
         self._name = name
         self._size: int | None = None
