@@ -127,8 +127,12 @@ class Evaluation(Tabular):
         records = list[dict[str, Any]]()
         for row in self.rows:
             if row.value is not None:
-                gain = _gain_record(row, level)
-                records.append({"policy": row.name, "estimator": POSTERIOR, **gain, **row.value.record(level)})
+                record: dict[str, Any] = {"policy": row.name, "estimator": POSTERIOR}
+                if row.difference is not None:
+                    low, high = row.difference.interval(level)
+                    record |= {"difference": row.difference.value, "difference_low": low, "difference_high": high}
+                    record["probability_better"] = row.difference.probability_positive
+                records.append(record | row.value.record(level))
             for name, estimate in row.estimates.items():
                 records.append({"policy": row.name, "estimator": name, **estimate.record(level)})
         return records
@@ -236,19 +240,6 @@ def _pairs(profiles: Mapping[str, Any], logs: LoggedData, posterior: Any) -> dic
             PolicyProfiles.of([own, other], POLICY_AND_BASELINE, logs.weights, logs.groups)
         )
         for (first, own), (second, other) in combinations(profiles.items(), 2)
-    }
-
-
-def _gain_record(row: PolicyResult, level: float) -> dict[str, Any]:
-    """The gain of a policy over the baseline; empty for the baseline itself."""
-    if row.difference is None:
-        return {}
-    low, high = row.difference.interval(level)
-    return {
-        "difference": row.difference.value,
-        "difference_low": low,
-        "difference_high": high,
-        "probability_better": row.difference.probability_positive,
     }
 
 

@@ -22,9 +22,10 @@ from manyarms.core.policy import Policy
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs.evaluate import Evaluation, PolicyResult, evaluate
-from manyarms.jobs.fit_files import OnRows, file_source, open_catalog, row_warnings
+from manyarms.jobs.fit_files import OnRows, open_catalog, row_warnings
 from manyarms.jobs.parse_names import PathLike, estimator_named, open_model, policy_named
 from manyarms.jobs.sample_rounds import RoundSample, StackedMap, sample_rounds
+from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_logs import read_logs
 from manyarms.logs.row_reader import DroppedRows
@@ -42,17 +43,7 @@ SAME_ROWS = (
 
 @dataclass(frozen=True)
 class EvaluationInputs:
-    """Everything that an evaluation needs, read from files.
-
-    Attributes:
-        policies: The candidates by name, on the sampled rounds.
-        sample: The rounds to evaluate on.
-        posterior: The model, if there is one.
-        estimators: The estimators.
-        fingerprints: The files that the rounds are from.
-        dropped: The rows that were left out, by reason.
-        warnings: Warnings about the logs and how they were read.
-    """
+    """Everything that an evaluation needs, read from files; `fingerprints` are those of the files."""
 
     policies: dict[str, Policy]
     sample: RoundSample
@@ -158,7 +149,7 @@ def read_evaluation_inputs(
     columns, features, warnings = _features(owners, given.context)
     actions = _catalog(owners, given, action)
     read = read_logs(
-        file_source(logs, on_rows), columns, action, reward, propensity, actions, features=features,
+        FileSource(logs, on_rows), columns, action, reward, propensity, actions, features=features,
         n_actions=owners[0].n_actions if owners and actions is None else None, **only(options, LogOptions),
     )  # fmt: skip
     stream = cast(LogStream, read)

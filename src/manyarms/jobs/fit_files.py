@@ -18,7 +18,7 @@ from manyarms.core.catalog import Catalog
 from manyarms.engines import Engine
 from manyarms.errors import InputError
 from manyarms.jobs.parse_names import LIKELIHOODS, PathLike, likelihood_named, open_model
-from manyarms.logs.file_source import FileSource, ProgressSource
+from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import read_catalog
 from manyarms.logs.read_logs import read_logs
@@ -143,7 +143,7 @@ def fit_files(
     given = with_defaults("fit_files", options, FitOptions)
     likelihood = likelihood_named(given.likelihood, given.noise_std)
     actions = open_catalog(given, action, only(options, CatalogOptions))
-    source = file_source(logs, on_rows)
+    source = FileSource(logs, on_rows)
     read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
     stream = cast(LogStream, read)
     prior = from_catalog(
@@ -189,7 +189,7 @@ def update_files(
     before = _as_updatable(model)
     assert before.features is not None
     grown = _grown(before, open_catalog(given, action, only(options, CatalogOptions), required=False))
-    source = file_source(logs, on_rows)
+    source = FileSource(logs, on_rows)
     stream = read_logs(
         source, before.features.columns, action, reward, propensity, grown.catalog, features=before.features,
         n_actions=grown.n_actions if grown.catalog is None else None, **only(options, LogOptions),
@@ -203,11 +203,6 @@ def update_files(
     )
     new_actions = posterior.n_actions - before.n_actions
     return UpdateResult(posterior, new_rounds, new_actions, dropped, warnings, _saved(posterior, out))
-
-
-def file_source(logs: PathLike, on_rows: OnRows | None) -> Source:
-    """Log files, whose reading is reported where that is asked for."""
-    return FileSource(logs) if on_rows is None else ProgressSource(logs, on_rows)
 
 
 def open_catalog(given: Any, action: str, columns: CatalogOptions, *, required: bool = True) -> Catalog | None:

@@ -145,7 +145,8 @@ def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of
         return TableSource(value)
     if isinstance(value, pa.RecordBatch):
         return TableSource(pa.Table.from_batches([value]))
-    if _is_path(value):
+    paths = value if isinstance(value, list | tuple) and value else [value]
+    if all(isinstance(path, str | os.PathLike) for path in paths):
         return FileSource(value)
     if isinstance(value, pa.RecordBatchReader):
         return BatchSource(iter(value))
@@ -161,9 +162,3 @@ def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of
         "Make a table of it: pyarrow.table(columns)." if isinstance(value, Mapping) else "",
         argument="logs",
     )
-
-
-def _is_path(value: Any) -> bool:
-    if isinstance(value, str | os.PathLike):
-        return True
-    return isinstance(value, list | tuple) and bool(value) and all(isinstance(p, str | os.PathLike) for p in value)
