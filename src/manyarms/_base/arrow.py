@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 
 class LazyModule:
-    """A module that is imported when one of its names is first used.
-
-    Args:
-        name: The name of the module.
-    """
+    """A module that is imported when one of its names is first used."""
 
     def __init__(self, name: str):
         self._name = name

@@ -31,11 +31,7 @@ def one_of(names: Iterable[str]) -> Completer:
 
 
 def some_of(names: Mapping[str, str]) -> Completer:
-    """Complete names separated by commas: those that are there are kept, and offered once.
-
-    Args:
-        names: Names, each with the meaning of its number, or nothing where it takes none.
-    """
+    """Complete names separated by commas, each with the meaning of its number: those that are there are kept."""
 
     def complete(incomplete: str) -> list[tuple[str, str]]:
         before, comma, last = incomplete.rpartition(",")
@@ -84,11 +80,7 @@ def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callabl
     """Give a command the flags of some classes of options; it receives those that were given, as `**options`.
 
     The value of an option comes from its flag or else from the file that `--spec` names. Errors that a user can mend
-    end in one line.
-
-    Args:
-        kinds: Classes of options, in the order of `--help`.
-        without: Options that the command does not have.
+    end in one line. `without` names options of these classes that the command does not have.
     """
     known = {name: part for name, part in options_of(*kinds).items() if name not in without}
     panels = {name: PANELS[table] for table, parts in TABLES.items() for name in options_of(*parts)}

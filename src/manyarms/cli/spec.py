@@ -19,15 +19,9 @@ KINDS: dict[type, str] = {str: "a text", int: "a whole number", float: "a number
 
 
 def read_spec(path: Path | None, flags: Mapping[str, Any], known: Mapping[str, tuple[Any, Option]]) -> dict[str, Any]:
-    """The values of options that were given, by name.
+    """The values of options that were given, by name; None and empty lists are flags that were not given.
 
-    Args:
-        path: The TOML file, or None.
-        flags: The values of flags by name; None and empty lists are flags that were not given.
-        known: The options of the command. Others in the file are checked, and left out.
-
-    Raises:
-        InputError: Naming a key that is not known, a value that is not of its kind, or an option that is needed.
+    Options in the file that the command does not have are checked, and left out.
     """
     given = {} if path is None else _read_file(path)
     for name, (hint, _) in known.items():

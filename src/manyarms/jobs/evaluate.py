@@ -35,12 +35,7 @@ TRAINED = "learned from these rounds: an estimate on them flatters it"
 
 @dataclass(frozen=True, eq=False)
 class ChoiceShares:
-    """The share of contexts in which a policy chooses each action.
-
-    Attributes:
-        actions: The actions that are ever chosen, ascending.
-        shares: The share of contexts in which each of them is chosen.
-    """
+    """The actions that a policy ever chooses, ascending, and the share of contexts in which it chooses each."""
 
     actions: Int[Array, " m"]
     shares: Float[Array, " m"]

@@ -208,11 +208,8 @@ def update_files(
 def open_catalog(given: Any, action: str, columns: CatalogOptions, *, required: bool = True) -> Catalog | None:
     """The catalog that was given, read where it is a file; None where none was given.
 
-    Args:
-        given: The options `catalog`, `id` and `unknown`.
-        action: The column of action ids in the logs.
-        columns: The columns of the catalog.
-        required: Refuse columns of a catalog whose file was forgotten: actions would have nothing in common.
+    Columns of a catalog whose file was forgotten are refused, unless it is not required: without it, actions would have
+    nothing in common.
     """
     if isinstance(given.catalog, Catalog):
         return given.catalog

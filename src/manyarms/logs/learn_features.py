@@ -23,20 +23,15 @@ def learn_features(
     *,
     categorical: Sequence[str] = (),
     max_levels: int,
-    standardise: bool = True,
     intercept: bool = True,
 ) -> FeatureMap:
     """The feature map of some columns: their kinds, means, standard deviations and commonest levels, in one pass.
 
     Texts and booleans are categories, numbers are numbers unless they are named as categories, lists are embeddings.
 
-    Args:
-        batches: Tables with these columns, without missing values.
-        columns: The context, in order.
-        categorical: Columns of whole numbers that are categories, such as ids of cities.
-        max_levels: Most levels with a feature of their own; rarer ones share "(other)".
-        standardise: Whether numbers get mean 0 and standard deviation 1.
-        intercept: Whether a column of ones comes first.
+    Rows must lack no value. Of the levels of a category, the commonest `max_levels` get a feature of their own; rarer
+    ones share "(other)". Numbers get mean 0 and standard deviation 1, and a column of ones comes first as the
+    `intercept`.
     """
     strangers = [name for name in categorical if name not in columns]
     if strangers:
@@ -47,7 +42,7 @@ def learn_features(
         for name in columns:
             column = column_of(batch, name)
             if name not in seen:
-                seen[name] = _begin(name, column, name in categorical, limit, standardise)
+                seen[name] = _begin(name, column, name in categorical, limit)
             seen[name].take(column)
     if columns and not seen:
         raise InputError("there are no rows to learn features from.")
@@ -55,7 +50,7 @@ def learn_features(
 
 
 def _begin(
-    name: str, column: pa.ChunkedArray, categorical: bool, max_levels: int, standardise: bool
+    name: str, column: pa.ChunkedArray, categorical: bool, max_levels: int
 ) -> _NumberColumn | _LevelColumn | _ListColumn:
     """One column, before any of it has been read."""
     kind = column.type
@@ -68,7 +63,7 @@ def _begin(
     if lists:
         return _ListColumn(name)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _NumberColumn(name, standardise)
+        return _NumberColumn(name)
     if pa.types.is_null(kind):
         raise InputError(
             f"column {name} has no values: there are no rows to learn features from, or it is always empty."
@@ -82,9 +77,8 @@ def _begin(
 class _NumberColumn:
     """Mean and variance, merged batch by batch (Chan et al.): no cancellation when numbers are far from zero."""
 
-    def __init__(self, name: str, standardise: bool):
-        self._name, self._standardise = name, standardise
-        self._count, self._mean, self._square = 0, 0.0, 0.0
+    def __init__(self, name: str):
+        self._name, self._count, self._mean, self._square = name, 0, 0.0, 0.0
 
     def take(self, column: pa.ChunkedArray) -> None:
         x = numbers_of(self._name, column)
@@ -97,7 +91,7 @@ class _NumberColumn:
         self._count = total
 
     def feature(self) -> Feature:
-        if not self._standardise or self._count == 0:
+        if self._count == 0:
             return Numeric(self._name)
         spread = float(np.sqrt(self._square / self._count))
         # A constant column says nothing: it becomes zero, rather than rounding errors divided by one another.

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import Array
 from manyarms.core.catalog import Catalog
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.result_tables import SHOWN, Tabular, as_arrow, html_table
 from manyarms.linalg.indexing import cache_chunks
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,8 +40,6 @@ class ActionSummary(Tabular):
         return self.to_arrow().to_pylist()
 
     def to_arrow(self, **options: Any) -> pa.Table:
-        import pyarrow as pa  # noqa: PLC0415
-
         m, d = self.mean.shape
         rows = np.repeat(np.arange(m), d)
         return pa.table(
