@@ -13,17 +13,9 @@ import typer
 
 from manyarms._base import options as o
 from manyarms.cli import flags as f
+from manyarms.cli import terminal
 from manyarms.cli.engine import open_engine
 from manyarms.cli.spec import split_names
-from manyarms.cli.terminal import (
-    check_output,
-    check_output_folder,
-    one_line_errors,
-    print_json,
-    row_bar,
-    spinner,
-    warn,
-)
 from manyarms.errors import InputError
 
 # What the commands call is imported in them, so that `--help` loads no numerical library.
@@ -37,13 +29,13 @@ def fit(out: f.NewModel, seed: f.Seed = 0, engine: f.Engine = "local", as_json: 
     The model file holds the posterior, the feature map of the context columns
     and the catalog; `evaluate`, `learn`, `score` and `update` start from it.
     """
-    check_output(out)
+    terminal.check_output(out)
     where = open_engine(engine)
     from manyarms.cli.print_results import print_fit
     from manyarms.jobs import fit_files
 
     options.setdefault("context", ())
-    with row_bar("Reading") as bar:
+    with terminal.row_bar("Reading") as bar:
         result = fit_files(**options, out=out, seed=seed, engine=where, progress=bar.step, on_rows=bar)
     _show(result, as_json, print_fit)
 
@@ -71,12 +63,12 @@ def update(
     (or tags, or node); an action with a new category needs a new fit. Name the
     same file as --model and --out to update a model in place.
     """
-    check_output(out)
+    terminal.check_output(out)
     where = open_engine(engine)
     from manyarms.cli.print_results import print_update
     from manyarms.jobs import update_files
 
-    with row_bar("Reading") as bar:
+    with terminal.row_bar("Reading") as bar:
         result = update_files(model, **options, allow_repeats=allow_repeats, out=out, engine=where, on_rows=bar)
     _show(result, as_json, print_update)
 
@@ -92,7 +84,7 @@ def evaluate(model: f.EvaluatedModel = None, seed: f.Seed = 0, as_json: f.Json =
     from manyarms.cli.print_results import print_evaluation
     from manyarms.jobs import evaluate_files
 
-    with row_bar("Reading") as bar:
+    with terminal.row_bar("Reading") as bar:
         progress = partial(bar.step, activity="Evaluating, policy")
         result = evaluate_files(**options, model=model, seed=seed, progress=progress, on_rows=bar)
     _show(result, as_json, partial(print_evaluation, evaluation=result.evaluation))
@@ -118,14 +110,14 @@ def learn(
 
     A policy file contains its model: `score` and `evaluate` need nothing else.
     """
-    with one_line_errors():
-        check_output(out)
+    with terminal.one_line_errors():
+        terminal.check_output(out)
         from manyarms.jobs import learn_policy
 
-        with spinner("Learning"):
+        with terminal.spinner("Learning"):
             made = learn_policy(model, policy, seed=seed, out=out)
         if as_json:
-            print_json({"policy": policy, "actions": made.n_actions, "model": str(model), "out": str(out)})
+            terminal.print_json({"policy": policy, "actions": made.n_actions, "model": str(model), "out": str(out)})
         else:
             typer.echo(f"{policy} on {made.n_actions:,} actions: {out}")
 
@@ -162,18 +154,20 @@ def score(
     """
     where = open_engine(engine)
     if engine == "local":
-        check_output(out)
+        terminal.check_output(out)
     else:
-        check_output_folder(out, "several processes write, each a file", "leave --engine out to write one file")
+        terminal.check_output_folder(
+            out, "several processes write, each a file", "leave --engine out to write one file"
+        )
     from manyarms.jobs import score as score_files
 
     names = split_names("--keep", keep or [])
-    with row_bar("Scoring") as bar:
+    with terminal.row_bar("Scoring") as bar:
         result = score_files(
             model, contexts, out, top_k=top_k, keep=names, eligible=eligible, progress=bar, engine=where, **options
         )
     if as_json:
-        print_json(result.record())
+        terminal.print_json(result.record())
         return
     left_out = f"; {result.n_dropped:,} with a missing value were left out" if result.n_dropped else ""
     typer.echo(f"{result.n_contexts:,} contexts, {result.n_rows:,} rows{left_out}: {result.path}")
@@ -216,25 +210,25 @@ def report(
         problem = f"must be one of {', '.join(o.REPORT_FORMATS)}; got {kind!r}."
         raise InputError(problem, "Pass one of these, or end --out in it.", argument="format")
     if kind in ("svg", "png"):
-        check_output_folder(out, "each chart is a file", "pass --format html for one page")
+        terminal.check_output_folder(out, "each chart is a file", "pass --format html for one page")
     else:
-        check_output(out)
+        terminal.check_output(out)
     from manyarms.decision.decide_files import decide_files
     from manyarms.decision.write_report import write_report
 
-    with row_bar("Reading") as bar:
+    with terminal.row_bar("Reading") as bar:
         decision = decide_files(
             **options, model=model, sure=sure, seed=seed,
             notes={"command": f"manyarms {shlex.join(sys.argv[1:])}"},
             progress=partial(bar.step, activity="Evaluating, policy"), on_rows=bar,
         )  # fmt: skip
-    with spinner("Writing"):
+    with terminal.spinner("Writing"):
         written = [str(path) for path in write_report(decision, out, format=kind, title=title)]
     for reason in decision.omitted:
-        warn(reason)
+        terminal.warn(reason)
     if as_json:
         figures = {name: getattr(decision, name) for name in ("verdict", "policy", "sentence", "reason", "probability")}
-        print_json(figures | {"written": written, "warnings": list(decision.warnings)})
+        terminal.print_json(figures | {"written": written, "warnings": list(decision.warnings)})
         return
     typer.echo(str(decision))
     typer.echo(f"Report: {out}" if len(written) == 1 else f"Charts: {len(written)} in {out}")
@@ -243,8 +237,8 @@ def report(
 def _show(result: Any, as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
     """Print the warnings of a job, and its result as JSON or as a table."""
     for warning in result.warnings:
-        warn(warning)
+        terminal.warn(warning)
     if as_json:
-        print_json(result.record())
+        terminal.print_json(result.record())
     else:
         show(result.record())
