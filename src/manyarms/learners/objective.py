@@ -6,7 +6,7 @@ A criterion F, a function of means over rounds, says how importance weights and 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -96,6 +96,7 @@ LANES = 4
 """The number of partial sums, added in order at the end: the result is the same for any number of threads."""
 
 
+@dataclass(frozen=True)
 class Objective:
     """J(β) = F(w_1, ..., w_n) + mean Σ_a π(a | x_i) r̂(x_i, a) + ρ mean log π(a_i | x_i) - λ/2 ‖β‖².
 
@@ -111,18 +112,11 @@ class Objective:
         block_numbers: The number of probabilities that are computed at a time.
     """
 
-    def __init__(
-        self,
-        rounds: TrainingRounds,
-        criterion: Criterion,
-        *,
-        imitation: float = 0.0,
-        ridge: float = 0.0,
-        block_numbers: int = BLOCK_NUMBERS,
-    ):
-        self.rounds, self.criterion = rounds, criterion
-        self.imitation, self.ridge = imitation, ridge
-        self.block_numbers = block_numbers
+    rounds: TrainingRounds
+    criterion: Criterion
+    imitation: float = 0.0
+    ridge: float = 0.0
+    block_numbers: int = BLOCK_NUMBERS
 
     def __len__(self) -> int:
         return len(self.rounds)
@@ -134,13 +128,7 @@ class Objective:
 
     def take(self, rows: Int[Array, " m"]) -> Objective:
         """The objective on these rounds only."""
-        return Objective(
-            self.rounds.take(rows),
-            self.criterion,
-            imitation=self.imitation,
-            ridge=self.ridge,
-            block_numbers=self.block_numbers,
-        )
+        return replace(self, rounds=self.rounds.take(rows))
 
     def value(self, weights: Float[Array, "K d"]) -> float:
         """J(β)."""
@@ -231,7 +219,7 @@ def _probabilities(
 ) -> tuple[Float[Array, "b K"], Float[Array, " b"]]:
     """π(· | x_i), written into `space`, and log π(a_i | x_i), which does not underflow where π does."""
     z = np.matmul(block.contexts, weights.T, out=space)
-    barred = None if block.eligible is None else block.eligible.by_round.toarray() == 0
+    barred = None if block.eligible is None else block.eligible.by_row.toarray() == 0
     if barred is not None:
         z[barred] = -np.inf
     z -= z.max(axis=1, keepdims=True)

@@ -192,31 +192,21 @@ class Adam(Optimiser):
 
     def maximise(self, objective: Objective, report: Report, rng: np.random.Generator) -> None:
         weights, n = np.zeros(objective.shape), len(objective)
-        moments = _GradientMoments(objective.shape)
+        first, second, steps = np.zeros(objective.shape), np.zeros(objective.shape), 0
         for epoch in range(1, self.n_epochs + 1):
             order, value = rng.permutation(n), 0.0
             for batch in chunks(n, self.batch_size):
                 batch_value, gradient = objective.take(order[batch]).value_and_gradient(weights)
                 value += batch_value * (batch.stop - batch.start) / n
-                weights += self.learning_rate * moments.direction(gradient)
+                steps += 1
+                first += (1 - _DECAY) * (gradient - first)
+                second += (1 - _SQUARE_DECAY) * (gradient**2 - second)
+                # Both means start at zero; dividing by the weight they have gathered takes that out.
+                spread = np.sqrt(second / (1 - _SQUARE_DECAY**steps))
+                weights += self.learning_rate * (first / (1 - _DECAY**steps) / (spread + 1e-8))
             if not report(epoch, value, weights.copy()):
                 return
 
 
-class _GradientMoments:
-    """Running means of the gradient and of its square."""
-
-    def __init__(self, shape: tuple[int, int]):
-        self._first, self._second, self._steps = np.zeros(shape), np.zeros(shape), 0
-
-    def direction(self, gradient: Float[Array, "K d"]) -> Float[Array, "K d"]:
-        self._steps += 1
-        self._first += (1 - _DECAY) * (gradient - self._first)
-        self._second += (1 - _SQUARE_DECAY) * (gradient**2 - self._second)
-        # Both means start at zero; dividing by the weight they have gathered takes that out.
-        first = self._first / (1 - _DECAY**self._steps)
-        second = self._second / (1 - _SQUARE_DECAY**self._steps)
-        return first / (np.sqrt(second) + 1e-8)
-
-
 _DECAY, _SQUARE_DECAY = 0.9, 0.999
+"""Shares of the running means of the gradient and of its square that a step keeps."""

@@ -5,7 +5,7 @@ It is computed once, before training.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,34 +14,12 @@ from scipy import sparse
 from manyarms._base.checks import Array
 from manyarms.core.eligibility import Eligibility, SharedSet, eligible_blocks
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import row_weights
 from manyarms.errors import DataTypeError, InputError
 from manyarms.estimators.reward_model import CrossFit, FittedModel, RewardModel, check_model_size
+from manyarms.estimators.set_weighted import ActionSets
 from manyarms.linalg.indexing import pair_rows
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_function import LinearScores
-
-
-@dataclass(frozen=True)
-class ActionSets:
-    """Sets of actions, and the set of each round: clusters, neighbourhoods, eligible actions. None is empty.
-
-    Attributes:
-        members: (S, K) Matrix with ones where an action belongs to a set.
-        which: (n,) The set of each round.
-    """
-
-    members: sparse.csr_array
-    which: Int[Array, " n"]
-
-    def take(self, rows: slice | Int[Array, " m"]) -> ActionSets:
-        """The sets of these rounds only."""
-        return ActionSets(self.members, self.which[rows])
-
-    @property
-    def by_round(self) -> sparse.csr_array:
-        """(n, K) Matrix with ones where an action belongs to the set of a round."""
-        return self.members[self.which]
 
 
 @dataclass(frozen=True)
@@ -75,17 +53,8 @@ class TrainingRounds:
 
     def take(self, rows: slice | Int[Array, " m"]) -> TrainingRounds:
         """These rounds only."""
-        return TrainingRounds(
-            self.contexts[rows],
-            self.actions[rows],
-            self.rewards[rows],
-            self.propensities[rows],
-            self.row_weights[rows],
-            self.n_actions,
-            None if self.sets is None else self.sets.take(rows),
-            None if self.eligible is None else self.eligible.take(rows),
-            None if self.predicted is None else self.predicted.take(rows),
-        )
+        by_round = {name: value for name, value in vars(self).items() if name != "n_actions" and value is not None}
+        return replace(self, **{name: value[rows] for name, value in by_round.items()})
 
     def chosen(self, probabilities: Float[Array, "n K"]) -> sparse.csr_array:
         """(n, K) π(a | x_i) where a is in A_i, given π(· | x_i) of every round."""
@@ -93,53 +62,9 @@ class TrainingRounds:
         if self.sets is None:
             data, columns, starts = probabilities[np.arange(n), self.actions], self.actions, np.arange(n + 1)
         else:
-            inside = self.sets.by_round
+            inside = self.sets.by_row
             data, columns, starts = probabilities[pair_rows(inside), inside.indices], inside.indices, inside.indptr
         return sparse.csr_array((data, columns, starts), shape=(n, self.n_actions))
-
-
-def make_training_rounds(
-    logs: LoggedData,
-    propensities: Float[Array, " n"],
-    *,
-    clip: float = 0.0,
-    sets: ActionSets | None = None,
-    eligible: Eligibility | None = None,
-    predicted: PredictedRewards | None = None,
-) -> TrainingRounds:
-    """The rounds of a log with a weight above zero. Rounds with a propensity of zero are refused.
-
-    Args:
-        logs: Logged rounds.
-        propensities: (n,) π_0 of the logged action, or of its set.
-        clip: Floor on the propensities.
-        sets: The set of each logged action; None when weights are those of single actions.
-        eligible: The actions that may be chosen in each round.
-        predicted: Rewards that a model predicts.
-    """
-    below = np.maximum(propensities, clip)
-    kept = counted_rows(logs)
-    if below[kept].min() <= 0:
-        row = int(kept[np.argmin(below[kept])])
-        raise InputError(
-            f"the logging policy gives probability zero to what it logged in row {row}.",
-            "Check logging_policy and eligible, or pass clip.",
-        )
-    rewards = logs.rewards
-    if predicted is not None:
-        rewards = rewards - predicted.of_logged(logs.contexts, logs.actions)
-    rounds = TrainingRounds(
-        logs.contexts,
-        logs.actions,
-        rewards,
-        below,
-        row_weights(logs.weights, len(logs)),
-        logs.n_actions,
-        sets,
-        None if eligible is None else _eligible_sets(eligible),
-        predicted,
-    )
-    return rounds if len(kept) == len(logs) else rounds.take(kept)
 
 
 def counted_rows(logs: LoggedData) -> Int[Array, " m"]:
@@ -150,7 +75,8 @@ def counted_rows(logs: LoggedData) -> Int[Array, " m"]:
     return kept
 
 
-def _eligible_sets(eligible: Eligibility) -> ActionSets:
+def eligible_sets(eligible: Eligibility) -> ActionSets:
+    """The actions that may be chosen in each round, held for all rounds at once."""
     # All rounds are held together, since training takes them in any order; a shared set is held once.
     if isinstance(eligible, SharedSet):
         return ActionSets(eligible.block(slice(0, 1)), np.zeros(eligible.n_rows, dtype=np.int64))
@@ -187,8 +113,7 @@ class PredictedRewards:
             argument="model",
         )
 
-    def take(self, rows: slice | Int[Array, " m"]) -> PredictedRewards:
-        """Predictions for these rounds only."""
+    def __getitem__(self, rows: slice | Int[Array, " m"]) -> PredictedRewards:
         return PredictedRewards(self.means, self.folds[rows])
 
     def of_all(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
