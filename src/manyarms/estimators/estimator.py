@@ -20,7 +20,6 @@ from manyarms.estimators.weight_diagnostics import (
     Thresholds,
     diagnostic_warnings,
     propensity_diagnostics,
-    unsupported_mass,
     weight_diagnostics,
 )
 
@@ -174,7 +173,7 @@ class SamplingEstimator(Estimator):
         if rounds.propensities is not None:
             diagnostics |= propensity_diagnostics(rounds.propensities)
         mass = policy.feature_mass(logs.contexts, eligible=eligible, weights=logs.weights)
-        diagnostics["unsupported_mass"] = unsupported_mass(mass, logs)
+        diagnostics["unsupported_mass"] = float(mass.probability[~np.isin(mass.actions, logs.actions)].sum())
         reused = any_shared((*policy.learned_from, *self.learned_from), (logs.fingerprint,))
         return diagnostics | {"evaluated_on_training_rounds": float(reused)} | rounds.diagnostics
 

@@ -68,7 +68,7 @@ class SetWeighted(ModelEstimator):
             )
         weights = policy.probability_of_sets(logs.contexts, sets.members, sets.which, eligible=eligible) / below
         residual, direct = self.residual(policy, logs, eligible)
-        return Rounds(direct, weights * residual, None, weights, None, {"estimated_propensities": float(estimated)})
+        return Rounds(direct, weights * residual, None, weights, None, estimated)
 
 
 class MIPS(SetWeighted):
@@ -124,8 +124,10 @@ class PolicyConvolution(SetWeighted):
         super().__init__(neighbourhood_sets(embeddings, k), None, clip, **options)
 
 
-def set_propensities(name: str, sets: ActionSets, logs: LoggedData) -> tuple[ActionSets, Float[Array, " n"], bool]:
-    """The set of each logged action, π_0 of that set, and True when π_0 had to be estimated.
+def set_propensities(
+    name: str, sets: ActionSets, logs: LoggedData
+) -> tuple[ActionSets, Float[Array, " n"], dict[str, float]]:
+    """The set of each logged action, π_0 of that set, and the diagnostic that says whether π_0 was estimated.
 
     Args:
         name: The estimator or learner, for the error message.

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from manyarms._base.checks import Array
 from manyarms.core.catalog import as_column, encode
 from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import FeatureMass, Policy, row_weights
+from manyarms.core.policy import Policy, row_weights
 from manyarms.core.result_tables import Records
 from manyarms.priors.prior_builder import metadata, with_missing
 
@@ -39,13 +39,8 @@ class Thresholds:
 def weight_diagnostics(
     weights: Float[Array, " n"], used: Float[Array, " n"], counts: Float[Array, " n"]
 ) -> dict[str, float]:
-    """Mean weight, effective sample size and largest share of a round.
-
-    Args:
-        weights: π / π_0 before any change. Their mean is near 1 when propensities are right.
-        used: Weights that the estimator really uses. When all are zero there is no sample size.
-        counts: Row weights: how often each round counts.
-    """
+    """Mean weight before any change; effective sample size and largest share of a round of the weights really used."""
+    # Near 1 when propensities are right.
     diagnostics = {"mean_weight": float(counts @ weights / counts.sum())}
     total, square = float(counts @ used), float(counts @ used**2)
     if square > 0:
@@ -61,12 +56,6 @@ def propensity_diagnostics(propensities: Float[Array, " n"]) -> dict[str, float]
     several = len(np.unique(propensities[:1000])) > 5
     rounded = several and smallest < 0.01 and bool(np.all(propensities == np.round(propensities, 3)))
     return {"min_propensity": smallest, "rounded_propensities": float(rounded)}
-
-
-def unsupported_mass(mass: FeatureMass, logs: LoggedData) -> float:
-    """The share of a policy's choices on actions that were never logged."""
-    unseen = ~np.isin(mass.actions, logs.actions)
-    return float(mass.probability[unseen].sum())
 
 
 def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, eligible: Any = None) -> Records:
@@ -88,30 +77,23 @@ def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, el
     unsupported = np.bincount(labels[mass.actions], weights=mass.probability * unseen, minlength=n)
     counts = row_weights(logs.weights, len(logs))
     logged = np.bincount(labels[logs.actions], weights=counts, minlength=n) / counts.sum()
-    return Records(
-        {
-            "category": names[c],
-            "logged": float(logged[c]),
-            "chosen": float(chosen[c]),
-            "unsupported": float(unsupported[c]),
-        }
-        for c in range(n)
-    )
+    columns = zip(names, logged.tolist(), chosen.tolist(), unsupported.tolist(), strict=True)
+    return Records(dict(zip(("category", "logged", "chosen", "unsupported"), row, strict=True)) for row in columns)
 
 
 def diagnostic_warnings(diagnostics: Mapping[str, float], limits: Thresholds) -> tuple[str, ...]:
     """A warning in plain words for each diagnostic beyond its limit."""
     warnings: list[str] = []
-    size = diagnostics.get("effective_sample_size")
-    if size is not None and size < limits.min_effective_sample_size:
+    size = diagnostics.get("effective_sample_size", np.inf)
+    if size < limits.min_effective_sample_size:
         warnings.append(
             f"the effective sample size is only {size:.1f} rounds; prefer a method without weights, or clip the weights"
         )
     share = diagnostics.get("max_weight_share", 0.0)
     if share > limits.max_weight_share:
         warnings.append(f"a single round carries {share:.0%} of the total weight")
-    mean = diagnostics.get("mean_weight")
-    if mean is not None and abs(mean - 1.0) > limits.mean_weight_error:
+    mean = diagnostics.get("mean_weight", 1.0)
+    if abs(mean - 1.0) > limits.mean_weight_error:
         warnings.append(f"the mean weight is {mean:.2f} instead of about 1: propensities are wrong, or support is poor")
     unsupported = diagnostics.get("unsupported_mass", 0.0)
     if unsupported > limits.max_unsupported_mass:
