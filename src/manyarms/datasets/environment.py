@@ -32,12 +32,7 @@ DrawContexts = Callable[[np.random.Generator, int], Float[Array, "n d"]]
 
 
 class ScoredEnvironment(ABC):
-    """Contexts x ~ ν; the reward of action a in context x has a mean that rises with xᵀ θ_a.
-
-    Args:
-        weights: (K, d) The true θ.
-        draw_contexts: Function called as draw_contexts(rng, n), which returns (n, d) contexts.
-    """
+    """Contexts x ~ ν; the reward of action a in context x has a mean that rises with xᵀ θ_a."""
 
     def __init__(self, weights: Any, draw_contexts: DrawContexts):
         self.weights: Float[Array, "K d"] = as_floats("weights", weights, ndim=2)
@@ -132,12 +127,7 @@ class LinearEnvironment(ScoredEnvironment):
 
 
 class LogisticEnvironment(ScoredEnvironment):
-    """Contexts x ~ ν; reward of action a in context x is 1 with probability 1 / (1 + exp(-xᵀ θ_a)), and else 0.
-
-    Args:
-        weights: (K, d) The true θ.
-        draw_contexts: Function called as draw_contexts(rng, n), which returns (n, d) contexts.
-    """
+    """Contexts x ~ ν; reward of action a in context x is 1 with probability 1 / (1 + exp(-xᵀ θ_a)), and else 0."""
 
     def expected_reward(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         return expit(self._scores(contexts, actions))
@@ -170,8 +160,7 @@ class _OptimalPolicy(Policy):
         if eligible is None:
             return Choices.of_actions(best_columns(contexts, self._weights)[:, 0], self.n_actions)
         scores = np.einsum("pd,pd->p", contexts[pair_rows(eligible)], self._weights[eligible.indices])
-        best = best_of_pairs(scores, eligible.indptr, eligible.indices, 1)
-        return Choices.of_actions(best[:, 0], self.n_actions)
+        return Choices.of_actions(best_of_pairs(scores, eligible.indptr, eligible.indices, 1)[:, 0], self.n_actions)
 
 
 @dataclass(frozen=True)

@@ -198,11 +198,7 @@ class MatrixEnvironment:
 
 
 class BestObserved(Policy):
-    """Always chooses the best observed action of the user with these features, among the eligible ones.
-
-    Args:
-        world: The ratings.
-    """
+    """Always chooses the best observed action of the user with these features, among the eligible ones."""
 
     def __init__(self, world: MatrixEnvironment):
         self._world = world
@@ -213,24 +209,13 @@ class BestObserved(Policy):
         users = self._world._recognise(contexts)
         if len(users) and users.min() < 0:
             raise RowError(int(np.argmin(users)), "knows no user with the features")
-        best = self._world._best[users]
-        if eligible is not None:
-            allowed = np.asarray(eligible[np.arange(len(users)), best]).reshape(-1)
-            barred = np.flatnonzero(allowed == 0)
-            if len(barred):
-                best[barred] = self._best_of(users, eligible, barred)
+        if eligible is None:
+            return Choices.of_actions(self._world._best[users], self.n_actions)
+        sets = self._world.eligible(users)
+        allowed = eligible if sets is None else _eligible_and_observed(sets.tocsr(), eligible)
+        ratings = self._world._ratings(users[pair_rows(allowed)], allowed.indices)
+        best = best_of_pairs(ratings, allowed.indptr, allowed.indices, 1)[:, 0]
         return Choices.of_actions(best, self.n_actions)
-
-    def _best_of(self, users: Int[Array, " n"], eligible: sparse.csr_array, rows: Int[Array, " m"]) -> Int[Array, " m"]:
-        """The best eligible action in these rows, where the user's best action is not eligible."""
-        sets, allowed = self._world.eligible(users[rows]), eligible[rows]
-        if sets is not None:
-            try:
-                allowed = _eligible_and_observed(sets.tocsr(), allowed)
-            except RowError as cause:
-                raise RowError(int(rows[cause.row]), cause.problem) from None
-        ratings = self._world._ratings(users[rows][pair_rows(allowed)], allowed.indices)
-        return best_of_pairs(ratings, allowed.indptr, allowed.indices, 1)[:, 0]
 
 
 class ObservedActions(Eligibility):
@@ -271,12 +256,7 @@ class ObservedActions(Eligibility):
 
 
 class WithinObserved(Policy):
-    """Another policy restricted to observed actions. It is tied to rows, whose users are known.
-
-    Args:
-        policy: The policy to restrict.
-        sets: The observed actions of each row.
-    """
+    """Another policy restricted to the observed actions of each row. It is tied to rows, whose users are known."""
 
     def __init__(self, policy: Policy, sets: ObservedActions):
         if policy.n_rows not in (None, sets.n_rows):
