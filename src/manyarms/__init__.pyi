@@ -24,6 +24,8 @@ from manyarms.estimators.compare import compare as compare
 from manyarms.estimators.compare import slope as slope
 from manyarms.estimators.estimator import Estimator as Estimator
 from manyarms.estimators.estimator import SamplingEstimator as SamplingEstimator
+from manyarms.estimators.estimator import Thresholds as Thresholds
+from manyarms.estimators.estimator import support_by_category as support_by_category
 from manyarms.estimators.importance_weighted import DR as DR
 from manyarms.estimators.importance_weighted import IPS as IPS
 from manyarms.estimators.importance_weighted import SNDR as SNDR
@@ -46,8 +48,6 @@ from manyarms.estimators.reward_model import CrossFit as CrossFit
 from manyarms.estimators.set_weighted import MIPS as MIPS
 from manyarms.estimators.set_weighted import OffCEM as OffCEM
 from manyarms.estimators.set_weighted import PolicyConvolution as PolicyConvolution
-from manyarms.estimators.weight_diagnostics import Thresholds as Thresholds
-from manyarms.estimators.weight_diagnostics import support_by_category as support_by_category
 from manyarms.inference.condition import condition as condition
 from manyarms.integrations import arviz as arviz
 from manyarms.integrations import mlflow as mlflow

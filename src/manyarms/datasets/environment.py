@@ -43,12 +43,12 @@ class ScoredEnvironment(ABC):
         """The mean reward of one action per row."""
 
     @abstractmethod
+    def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
+        """The true value of a policy in each of these contexts."""
+
     def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> float:
         """The true value of a policy on these contexts."""
-
-    @abstractmethod
-    def values(self, policy: Policy, contexts: Any) -> Float[Array, " n"]:
-        """The true value of a policy in each of these contexts."""
+        return float(self.values(policy, contexts, eligible=eligible).mean())
 
     @abstractmethod
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
@@ -114,13 +114,9 @@ class LinearEnvironment(ScoredEnvironment):
     def expected_reward(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         return self._scores(contexts, actions)
 
-    def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> float:
+    def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
         self._check_policy(policy)
-        return float(policy.profile(contexts, self.weights, eligible=eligible)[1].mean())
-
-    def values(self, policy: Policy, contexts: Any) -> Float[Array, " n"]:
-        self._check_policy(policy)
-        return policy.profile(contexts, self.weights)[1]
+        return policy.profile(contexts, self.weights, eligible=eligible)[1]
 
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
         return expected + self.noise_std * rng.standard_normal(len(expected))
@@ -140,10 +136,10 @@ class LogisticEnvironment(ScoredEnvironment):
             total += float((probabilities * expit(contexts[rows] @ self.weights.T)).sum())
         return total / len(contexts)
 
-    def values(self, policy: Policy, contexts: Any) -> Float[Array, " n"]:
+    def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
         self._check_policy(policy)
         contexts, values = as_matrix("contexts", contexts, columns=self.dim), np.empty(len(contexts))
-        for rows, probabilities in policy.probability_chunks(contexts):
+        for rows, probabilities in policy.probability_chunks(contexts, eligible=eligible):
             values[rows] = (probabilities * expit(contexts[rows] @ self.weights.T)).sum(axis=1)
         return values
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, frozen
+from manyarms._base.checks import Array, check_choice, frozen
 from manyarms.core.logged_data import LoggedData
 from manyarms.datasets.data_files import OPEN_BANDIT, locate
 from manyarms.datasets.read_columns import Columns, Kind, read_columns
@@ -84,8 +84,7 @@ class OpenBanditLog:
             levels: The levels that have columns; those of this log by default. Two logs that share a model need the
                 same levels, and a small log may miss some: pass `merge_levels(first, second)` to both.
         """
-        if features not in ("position", "position+user"):
-            raise InputError(f'must be "position" or "position+user"; got {features!r}.', argument="features")
+        check_choice("features", features, ("position", "position+user"))
         blocks = [np.eye(N_POSITIONS)[self.positions]]
         if features == "position+user":
             wanted = self.user_levels if levels is None else [list(level) for level in levels]
@@ -122,10 +121,8 @@ def load_open_bandit(
         DataFileError: When a file is missing or damaged. The message says where to get it.
         InputError: Naming the file, the first bad line and a remedy.
     """
-    if campaign not in CAMPAIGNS or policy not in POLICIES:
-        raise InputError(
-            f"campaign must be one of {CAMPAIGNS} and policy one of {POLICIES}; got {campaign!r} and {policy!r}."
-        )
+    check_choice("campaign", campaign, CAMPAIGNS)
+    check_choice("policy", policy, POLICIES)
     log_name, items_name = f"{policy}/{campaign}/{campaign}.csv", f"{policy}/{campaign}/item_context.csv"
     archive = locate(OPEN_BANDIT, path, log_name, fetch=download)
     flat = f"{policy}_{campaign}.parquet"

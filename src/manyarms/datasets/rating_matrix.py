@@ -74,9 +74,9 @@ def as_ratings(matrix: Any, observed: Any) -> tuple[Array | sparse.csr_array, sp
         # Cells that are not observed may hold anything, often NaN.
         blank = type(matrix) is np.ndarray and matrix.dtype.kind == "f" and matrix.shape == shape_of(pattern)
         values = as_floats("matrix", np.where(pattern.toarray() > 0, matrix, 0.0) if blank else matrix, ndim=2)
-    if shape_of_ratings(values) != shape_of(pattern):
+    if shape_of(values) != shape_of(pattern):
         raise ShapeError(
-            f"must have the shape of matrix, {shape_of_ratings(values)}; got {pattern.shape}.", argument="observed"
+            f"must have the shape of matrix, {shape_of(values)}; got {pattern.shape}.", argument="observed"
         )
     cells = np.asarray(values[pair_rows(pattern), pattern.indices], dtype=np.float64).reshape(-1)
     return sparse.csr_array((cells, pattern.indices, pattern.indptr), shape=pattern.shape), pattern
@@ -123,8 +123,3 @@ def check_cells(
     if not good.all():
         cell = int(np.argmin(good))
         raise error(f"{must}; row {pair_rows(table)[cell]} holds {table.data[cell]}.", remedy, argument=name)
-
-
-def shape_of_ratings(matrix: Array | sparse.csr_array) -> tuple[int, int]:
-    """(users, actions), the shape of a dense or sparse matrix."""
-    return cast(tuple[int, int], matrix.shape)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from manyarms.core.estimate import Estimate
-from manyarms.estimators.weight_diagnostics import Thresholds
+from manyarms.estimators.estimator import Thresholds
 from manyarms.jobs import Evaluation
 
 Colour = Literal["green", "amber", "red"]

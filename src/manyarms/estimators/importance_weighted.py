@@ -23,12 +23,7 @@ from manyarms.estimators.reward_model import ModelEstimator, as_model
 
 
 class WeightedEstimator(ModelEstimator):
-    """mean of w̃ r, or mean of w̃ (r - r̂) + Σ_a π r̂ with a reward model.
-
-    Args:
-        model: A fitted posterior or a `CrossFit`; None for no model.
-        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
-    """
+    """mean of w̃ r, or mean of w̃ (r - r̂) + Σ_a π r̂ with a reward model."""
 
     self_normalised = False
 

@@ -43,13 +43,7 @@ class ActionSets:
 class SetWeighted(ModelEstimator):
     """mean of w(x, A) r with w(x, A) = π(A | x) / π_0(A | x) for the set A of the logged action.
 
-    With a reward model: mean of w(x, A) (r - r̂(x, a)) + Σ_a π r̂.
-
-    Args:
-        sets: (K,) The set of each action.
-        model: A fitted posterior, or a `CrossFit`; None for no model.
-        clip: Floor on π_0 of a set.
-        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
+    With a reward model: mean of w(x, A) (r - r̂(x, a)) + Σ_a π r̂. `sets` has the set of each action.
     """
 
     def __init__(self, sets: ActionSets, model: Any, clip: float | None, **options: Unpack[EstimatorOptions]):
@@ -127,13 +121,7 @@ class PolicyConvolution(SetWeighted):
 def set_propensities(
     name: str, sets: ActionSets, logs: LoggedData
 ) -> tuple[ActionSets, Float[Array, " n"], dict[str, float]]:
-    """The set of each logged action, π_0 of that set, and the diagnostic that says whether π_0 was estimated.
-
-    Args:
-        name: The estimator or learner, for the error message.
-        sets: (K,) The set of each action.
-        logs: Logged rounds.
-    """
+    """The set of each logged action, π_0 of that set, and the diagnostic that says whether π_0 was estimated."""
     if len(sets.which) != logs.n_actions:
         raise ShapeError(f"{name} was built for {len(sets.which)} actions; the logs have {logs.n_actions}.")
     logged = sets[logs.actions]

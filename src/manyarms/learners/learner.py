@@ -21,9 +21,18 @@ from manyarms.estimators.importance_weighted import check_log_smoothing
 from manyarms.estimators.logging_policy import as_clip, propensities_of
 from manyarms.estimators.reward_model import RewardModel, as_model
 from manyarms.estimators.set_weighted import ActionSets, cluster_sets, neighbourhood_sets, set_propensities
-from manyarms.learners.objective import Criterion, Logarithm, Mean, Objective, Ratio
+from manyarms.learners.objective import (
+    Criterion,
+    Logarithm,
+    Mean,
+    Objective,
+    PredictedRewards,
+    Ratio,
+    TrainingRounds,
+    counted_rows,
+    eligible_sets,
+)
 from manyarms.learners.training import Training
-from manyarms.learners.training_rounds import PredictedRewards, TrainingRounds, counted_rows, eligible_sets
 from manyarms.likelihoods import Gaussian
 from manyarms.policies import Greedy
 from manyarms.policies.softmax import LinearSoftmax
@@ -119,17 +128,10 @@ class SoftmaxLearner(Learner):
 
 
 class WeightedLearner(SoftmaxLearner):
-    """Maximises a criterion of the weights of logged actions, or of their sets.
-
-    Args:
-        clip: Floor on π_0 of the action or set.
-        training: Optimiser, penalties, early stopping.
-
-    Attributes:
-        sets: (K,) The set of each action; None when weights are those of single actions.
-    """
+    """Maximises a criterion of the weights of logged actions, or of their sets."""
 
     sets: ActionSets | None = None
+    """(K,) The set of each action; None when weights are those of single actions."""
 
     def __init__(self, clip: float | None = None, *, training: Training | None = None):
         super().__init__(training)

@@ -13,8 +13,7 @@ from jaxtyping import Bool, Float
 from manyarms._base.checks import Array, as_count, as_instance, as_scalar
 from manyarms._base.rng import as_generator, split
 from manyarms.errors import InputError
-from manyarms.learners.objective import Criterion, Objective
-from manyarms.learners.training_rounds import TrainingRounds
+from manyarms.learners.objective import Criterion, Objective, TrainingRounds
 from manyarms.linalg.indexing import chunks
 
 
@@ -79,13 +78,7 @@ class Training:
     def weights_for(
         self, rounds: TrainingRounds, criterion: Criterion, units: Array | None = None
     ) -> Float[Array, "K d"]:
-        """The weights that training ends with.
-
-        Args:
-            rounds: The rounds, those to hold out among them.
-            criterion: F.
-            units: (n,) The group of each round; None when rounds are independent.
-        """
+        """The weights that training on these rounds ends with, some held out by `units`, the group of each round."""
         holdout_rng, order_rng = split(np.random.default_rng(self._seed), "holdout", "order")
         held = self._held_out(np.arange(len(rounds)) if units is None else units, holdout_rng)
         held_objective = Objective(rounds.take(np.flatnonzero(held)), criterion) if held.any() else None
