@@ -21,7 +21,7 @@ from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.core.result_tables import html_table
-from manyarms.decision import evidence
+from manyarms.decision import decision_evidence as evidence
 from manyarms.decision.format_figures import percent
 from manyarms.decision.recommendation import SURE, Diagnostic, Verdict, diagnose, recommend
 from manyarms.errors import InputError

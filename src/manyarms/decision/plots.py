@@ -16,7 +16,7 @@ import altair as alt
 
 from manyarms._base.checks import as_instance
 from manyarms.core.estimate import Estimate
-from manyarms.decision.evidence import Calibration, Shrinkage, Support, TrafficChanges
+from manyarms.decision.decision_evidence import Calibration, Shrinkage, Support, TrafficChanges
 from manyarms.decision.format_figures import CURRENT, percent, printable
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import Evaluation, free_name

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from manyarms.core.estimate import Estimate
 from manyarms.decision import plots
 from manyarms.decision.decide import Decision
-from manyarms.decision.evidence import Support
+from manyarms.decision.decision_evidence import Support
 from manyarms.decision.format_figures import CURRENT, number, percent, share, signed_number
 from manyarms.decision.recommendation import Diagnostic
 from manyarms.errors import InputError
@@ -87,9 +87,9 @@ def number_cell(value: float | None, written: Callable[[float], str] = number) -
     return TableCell("–" if value is None else written(value), value, is_number=True)
 
 
-def count_cell(value: float) -> TableCell:
+def count_cell(value: float | int) -> TableCell:
     """A cell with a count of rounds or actions."""
-    return number_cell(value, lambda count: f"{count:,.6g}")
+    return number_cell(float(value), lambda count: f"{count:,.6g}")
 
 
 def estimate_cell(estimate: Estimate | None, written: Callable[[float], str] = number) -> TableCell:
