@@ -24,9 +24,7 @@ def print_list(figures: Sequence[Figure]) -> None:
     console = Console(highlight=False)
     for figure in figures:
         line = Text(figure.name, style="bold")
-        line.append(
-            f"  {figure.title}" + (f" ({figure.where})" if figure.where else " (not in the paper)"), style="none"
-        )
+        line.append(f"  {figure.title} ({figure.where or 'not in the paper'})", style="none")
         if figure.data is not None:
             line.append(f"  needs {figure.data}", style="dim")
         console.print(line, soft_wrap=True)

@@ -58,7 +58,7 @@ def reproduce(
     """
     with one_line_errors():
         from manyarms.cli.print_figures import print_list  # noqa: PLC0415
-        from manyarms.experiments.reproduction import figures  # noqa: PLC0415
+        from manyarms.experiments.reproduction import Reproduction, download_data, figures  # noqa: PLC0415
 
         known = figures(None if data is None else str(data))
         if list_figures:
@@ -68,9 +68,9 @@ def reproduce(
         if prune and not everything:
             raise InputError("needs --all; otherwise the rows of other figures would be lost.", argument="prune")
         path = _page_path(out, page)
-        work = _prepare(out, _size(quick, paper, instances), method or [], redo or [], workers)
+        work = Reproduction(out, _size(quick, paper, instances), tuple(method or ()), tuple(redo or ()), workers)
         if download:
-            _download(chosen, data)
+            download_data((figure.data for figure in chosen if figure.data is not None), data)
         missing = _run_all(chosen, work)
         shown = [figure for figure in chosen if figure.name not in missing]
         if shown:
@@ -123,19 +123,6 @@ def _size(quick: bool, paper: bool, instances: int | None) -> Size:
     if instances is None:
         return size
     return replace(size, instances=instances, slow_instances=min(instances, size.slow_instances), exact=True)
-
-
-def _prepare(out: Path, size: Size, methods: list[str], redo: list[str], workers: int | None) -> Reproduction:
-    from manyarms.experiments.reproduction import Reproduction  # noqa: PLC0415
-
-    return Reproduction(out, size, tuple(methods), tuple(redo), workers)
-
-
-def _download(chosen: list[Figure], folder: Path | None) -> None:
-    """Download the data of the figures to where they will look for it."""
-    from manyarms.experiments.reproduction import download_data  # noqa: PLC0415
-
-    download_data((figure.data for figure in chosen if figure.data is not None), folder)
 
 
 def _run_all(chosen: list[Figure], work: Reproduction) -> dict[str, str]:
