@@ -38,9 +38,9 @@ def decide_files(
 ) -> Decision:
     """Evaluate policies on log files and recommend whether to ship one of them; `write_report` makes a page of it.
 
-    The arguments are those of `evaluate_files`; `sure`, `notes` and `progress` are those of `decide`. With a model and
-    propensities, the estimators "snips" and "dr" check the model unless others are named. `category` is the column of
-    categories in the catalog, to show results by where the model has none.
+    With a model and propensities, the estimators "snips" and "dr" check the model unless others are named. The column
+    `category` of the catalog is used to show results by where the model has no categories. `sure`, `notes` and
+    `progress` are as in `decide`, and all other arguments as in `evaluate_files`.
     """
     if model is not None and propensity is not None and not options.get("estimators"):
         options["estimators"] = DEFAULT_ESTIMATORS
