@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array
 from manyarms._base.files import replace_files
-from manyarms.decision.chart_style import printable
+from manyarms.decision.format_figures import printable
 from manyarms.experiments.cell import INTERVAL_LEVEL, Outcome, Table, covered, score
 from manyarms.experiments.figure import Figure, Measure, Panel
 from manyarms.experiments.method_style import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
-from manyarms.decision.chart_style import printable
+from manyarms.decision.format_figures import printable
 from manyarms.experiments.methods import METHODS, MISSPECIFIED
 
 WIDTH = 860
