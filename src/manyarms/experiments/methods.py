@@ -29,14 +29,14 @@ from manyarms.estimators.reward_model import CrossFit
 from manyarms.estimators.set_weighted import MIPS, OffCEM, PolicyConvolution
 from manyarms.experiments.problem import Kind, Known, MethodTask
 from manyarms.learners import Learner
-from manyarms.learners.training import Training
-from manyarms.learners.weighted_learners import (
+from manyarms.learners.learner import (
     DRLearner,
     IPSLearner,
     MIPSLearner,
     PolicyConvolutionLearner,
     SNIPSLearner,
 )
+from manyarms.learners.training import Training
 from manyarms.likelihoods import Bernoulli, Gaussian, Likelihood
 from manyarms.policies import Greedy, Pessimistic
 from manyarms.posterior import RewardPosterior, fit
