@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from manyarms.datasets.data_files import KUAIREC, cache_folder
 from manyarms.datasets.kuairec import PART, SMALL
-from manyarms.experiments.claim import Claim
-from manyarms.experiments.claim_requirements import ROUNDS, AboveLogged, BestIsBetter, BetterThanEach, NearTruth
+from manyarms.experiments.claim import ROUNDS, AboveLogged, BestIsBetter, BetterThanEach, Claim, NearTruth
 from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import BEYOND, DIRECT, PAPER
 from manyarms.experiments.paper_synthetic import DIRECT_RIVALS, IPS_FAMILY, RIVALS, estimates_best, learns_best

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from manyarms.experiments.claim import Claim
-from manyarms.experiments.claim_requirements import BestIsBetter, BetterThanEach, Covers, Faster
+from manyarms.experiments.claim import BestIsBetter, BetterThanEach, Claim, Covers, Faster
 from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import BEYOND, MISSPECIFIED, PAPER
 from manyarms.experiments.paper_synthetic import BASELINES, RIVALS, SETTING, SETTING_ONE

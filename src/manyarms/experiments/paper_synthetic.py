@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from manyarms.experiments.claim import Claim
-from manyarms.experiments.claim_requirements import (
+from manyarms.experiments.claim import (
     ROUNDS,
     BestIsBetter,
     BetterThanEach,
+    Claim,
     GainGrows,
     GainLargerAt,
     MatchesReferences,

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext
 from multiprocessing.synchronize import Event
@@ -40,15 +40,7 @@ class WorkerError(CellError):
 
 @dataclass(frozen=True)
 class Grid:
-    """Every combination of these methods, rounds and instances on one problem.
-
-    Attributes:
-        problem: The problem.
-        kind: "ope" or "opl".
-        methods: Names of methods.
-        rounds: Numbers of rounds.
-        instances: The number of instances: the first ones are taken.
-    """
+    """Every combination of these methods, by name, numbers of rounds and first instances on one problem."""
 
     problem: Problem
     kind: Kind
@@ -58,20 +50,13 @@ class Grid:
 
     def cells(self) -> Iterator[Cell]:
         """All cells of the grid."""
-        for method in self.methods:
-            for n in self.rounds:
-                for instance in range(self.instances):
-                    yield Cell(self.problem.label, self.kind, method, n, instance)
+        for method, n, instance in product(self.methods, self.rounds, range(self.instances)):
+            yield Cell(self.problem.label, self.kind, method, n, instance)
 
 
 @dataclass(frozen=True)
 class CellBatch:
-    """Cells that share an instance and its log.
-
-    Attributes:
-        problem: The problem itself, which cells only name.
-        cells: The cells to compute.
-    """
+    """Cells that share an instance and its log, with the problem itself, which they only name."""
 
     problem: Problem
     cells: tuple[Cell, ...]
