@@ -172,5 +172,5 @@ def test_more_user_methods_than_spare_colours_still_differ():
 
 
 def test_drawing_costs_nothing_until_something_is_drawn():
-    code = "import sys, manyarms.experiments.figure_chart; assert not {'altair', 'vl_convert'} & set(sys.modules)"
+    code = "import sys, manyarms.experiments.reproduction; assert not {'altair', 'vl_convert'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,26 +12,26 @@ from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
+import altair as alt
+
 from manyarms.decision.chart_style import printable
 from manyarms.experiments.methods import METHODS, MISSPECIFIED
 
 WIDTH = 860
 """Width of a figure in pixels: on a page of 900 px, type is shown at its own size."""
 
-LITERAL: dict[str, Any] = {"scale": None, "legend": None}
-"""Options for chart columns that hold colours and marks themselves; the legend is drawn here."""
+_LITERAL: dict[str, Any] = {"scale": None, "legend": None}
+STROKE = alt.Stroke("colour:N", **_LITERAL)
+LINE = (STROKE, alt.StrokeDash("dash:N", **_LITERAL), alt.StrokeWidth("width:Q", **_LITERAL))
+MARK = (STROKE, alt.Shape("shape:N", **_LITERAL), alt.Fill("fill:N", **_LITERAL))
+"""Encodings by columns that hold colours and shapes themselves; the legend is drawn here."""
 
 
 @dataclass(frozen=True)
 class Style:
     """The style of one method.
 
-    Attributes:
-        colour: Colour of line, mark and error bar.
-        shape: Shape of the mark, by its name in Vega.
-        dash: Lengths of strokes and gaps; empty for a solid line.
-        width: Width of the line, in pixels.
-        hollow: Whether the mark is an outline only.
+    `shape` is that of its mark, by its name in Vega. `dash` has the lengths of strokes and gaps. `width` is in pixels.
     """
 
     colour: str
@@ -149,14 +149,9 @@ def _columns(looks: dict[str, Style]) -> list[list[str]]:
 def legend(looks: dict[str, Style], *, one_column: bool) -> Any:
     """A small chart: for each method a piece of its line with its mark, and its name.
 
-    Vega's own legends show a mark without the dashes and the width of its line.
-
-    Args:
-        looks: A style for each method.
-        one_column: Whether all names are in one column; else there are as many columns as there is room for.
+    Vega's own legends show a mark without the dashes and the width of its line. The names are in one column, or in as
+    many as there is room for.
     """
-    import altair as alt  # noqa: PLC0415
-
     step, lines = legend_width(looks), [list(looks)] if one_column else _columns(looks)
     rows: list[dict[str, Any]] = []
     for column, names in enumerate(lines):
@@ -171,12 +166,8 @@ def legend(looks: dict[str, Style], *, one_column: bool) -> Any:
     def x(field: str) -> Any:
         return alt.X(f"{field}:Q", scale=alt.Scale(domain=[0, size["width"]], nice=False), axis=None)
 
-    stroke = alt.Stroke("colour:N", **LITERAL)
-    dash, width = alt.StrokeDash("dash:N", **LITERAL), alt.StrokeWidth("width:Q", **LITERAL)
-    strokes = base.mark_rule().encode(x("left"), alt.X2("right:Q"), stroke, dash, width)
-    shape, fill = alt.Shape("shape:N", **LITERAL), alt.Fill("fill:N", **LITERAL)
-    marks = base.mark_point(size=46, strokeWidth=1.5, opacity=1).encode(x("middle"), stroke, shape, fill)
-    names = base.mark_text(align="left", baseline="middle", fontSize=12, limit=WIDTH - 60).encode(
-        x("text"), alt.Text("name:N")
-    )
-    return alt.layer(strokes, marks, names).properties(view=alt.ViewBackground(stroke=None), **size)
+    strokes = base.mark_rule().encode(x("left"), alt.X2("right:Q"), *LINE)
+    marks = base.mark_point(size=46, strokeWidth=1.5, opacity=1).encode(x("middle"), *MARK)
+    texts = base.mark_text(align="left", baseline="middle", fontSize=12, limit=WIDTH - 60)
+    texts = texts.encode(x("text"), alt.Text("name:N"))
+    return alt.layer(strokes, marks, texts).properties(view=alt.ViewBackground(stroke=None), **size)

@@ -30,10 +30,8 @@ MISSPECIFIED_LIKELIHOOD = Figure(
         Claim(
             "In evaluation it is no longer the best: one of snIPS, MIPS and PC has a smaller squared error.",
             (BestIsBetter(BINARY.label, "ope", ("snIPS", "MIPS", "PC"), ("sDM",)),),
-            remark=(
-                "From n = 1,000 on, snIPS is better, as the paper says. At n = 100, sDM is still better: so few "
-                "weights are non-zero then that a wrong model beats none."
-            ),
+            "From n = 1,000 on, snIPS is better, as the paper says. At n = 100, sDM is still better: so few "
+            "weights are non-zero then that a wrong model beats none.",
         ),
         Claim(
             "Beyond the paper: with the right likelihood, sDM is better than with the linear one, in both tasks.",
@@ -79,11 +77,9 @@ MISSPECIFIED_PRIOR = Figure(
         Claim(
             "At K = 100, too, sDM with a misspecified prior is better than DM (Bayes) with the right one.",
             _still_better(100),
-            remark=(
-                "It is better up to n = 1,000. From n = 2,000 on, DM (Bayes) with the right prior is better, by less "
-                "than 0.3 % of the best value. With twenty rounds per action there is little left to share, and a "
-                "misspecified prior costs a little."
-            ),
+            "It is better up to n = 1,000. From n = 2,000 on, DM (Bayes) with the right prior is better, by less "
+            "than 0.3 % of the best value. With twenty rounds per action there is little left to share, and a "
+            "misspecified prior costs a little.",
         ),
         Claim(
             "Misspecified means (μ and W_a) hurt more than misspecified covariances (Σ and Σ_a), at every v.",
@@ -130,12 +126,10 @@ COVERAGE = Figure(
         Claim(
             "The intervals of sDM contain the value of the paper's target in 95 % of instances.",
             (Covers(SETTING_ONE.label, "sDM"),),
-            remark=(
-                "Hardly ever: in 26 % of instances at n = 100, and in 2 % or fewer beyond. The target is chosen with "
-                "knowledge of the true weights, so it takes the actions whose weights are truly high. A posterior that "
-                "does not know this shrinks exactly these, and the estimate is too low by more than its error. "
-                "Intervals are meant for targets that were chosen without knowing the truth."
-            ),
+            "Hardly ever: in 26 % of instances at n = 100, and in 2 % or fewer beyond. The target is chosen with "
+            "knowledge of the true weights, so it takes the actions whose weights are truly high. A posterior that "
+            "does not know this shrinks exactly these, and the estimate is too low by more than its error. "
+            "Intervals are meant for targets that were chosen without knowing the truth.",
         ),
     ),
     measure="coverage",

@@ -11,25 +11,12 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from jaxtyping import Float
 
+from manyarms import datasets
 from manyarms._base.checks import Array
 from manyarms._base.rng import split
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
-from manyarms.datasets import (
-    ClassificationEnvironment,
-    MatrixEnvironment,
-    MovieLensFactors,
-    OpenBanditLog,
-    jester_world,
-    kuairec_world,
-    load_jester,
-    load_kuairec,
-    load_movielens,
-    load_open_bandit,
-    movielens_factors,
-    split_cells,
-)
 from manyarms.errors import DataFileError, InputError
 from manyarms.experiments.cell import generator
 from manyarms.experiments.problem import Known, Origin, Problem, World, digest_of, shortfall
@@ -53,7 +40,7 @@ class MatrixWorld(World):
     someone could run.
     """
 
-    def __init__(self, environment: MatrixEnvironment, known: Known, target: Target = "hindsight"):
+    def __init__(self, environment: datasets.MatrixEnvironment, known: Known, target: Target = "hindsight"):
         self.environment, self.known = environment, known
         best = environment.optimal_policy() if target == "hindsight" else greedy_by(known.vectors)
         self.target = EpsilonGreedy(best, 0.5)
@@ -133,7 +120,7 @@ class MovieLensProblem(Problem):
         return ScoredWorld(world.environment, known, self.logging, test_rng)
 
     def origin(self) -> Origin:
-        loaded = load_once(load_movielens, self.data, "ml-1m")
+        loaded = load_once(datasets.load_movielens, self.data, "ml-1m")
         users, movies, ratings = loaded.users, loaded.movies, loaded.ratings
         digest = digest_of(users, movies, loaded.user_rows, loaded.movie_rows, ratings, loaded.genres)
         caveat = shortfall(ratings=(len(ratings), 1_000_209), users=(len(users), 6_040), movies=(len(movies), 3_706))
@@ -141,9 +128,9 @@ class MovieLensProblem(Problem):
 
 
 @lru_cache(maxsize=2)
-def _movielens(data: str | None, half: bool) -> MovieLensFactors:
-    ratings = load_once(load_movielens, data, "ml-1m")
-    return movielens_factors(ratings, rank=5, half=half, rng=generator("movielens", half))
+def _movielens(data: str | None, half: bool) -> datasets.MovieLensFactors:
+    ratings = load_once(datasets.load_movielens, data, "ml-1m")
+    return datasets.movielens_factors(ratings, rank=5, half=half, rng=generator("movielens", half))
 
 
 @dataclass(frozen=True)
@@ -172,16 +159,16 @@ class KuaiRecProblem(Problem):
 
     def draw(self, rng: np.random.Generator) -> MatrixWorld:
         cells_rng, world_rng, known_rng = split(rng, "cells", "world", "known")
-        data = load_once(load_kuairec, self.data, "kuairec")
+        data = load_once(datasets.load_kuairec, self.data, "kuairec")
         small = data.matrix(data.small)
         if data.partial:
-            prior, rewards = split_cells(small, cells_rng)
+            prior, rewards = datasets.split_cells(small, cells_rng)
         elif data.big is None:
             problem = "big_matrix.csv is missing beside small_matrix.csv. The vectors of users and videos come from it."
             raise DataFileError(problem)
         else:
             prior, rewards = data.matrix(data.big), small
-        world = kuairec_world(rewards, prior, data.categories, rank=5, rng=world_rng)
+        world = datasets.kuairec_world(rewards, prior, data.categories, rank=5, rng=world_rng)
         topics = np.array([categories[0] if categories else -1 for categories in world.categories])
         learnable = from_categories(topics, dim=world.environment.dim, shared_std=1.0)
         # The factorisation counts missing cells as zero: bring its products to the scale of rewards.
@@ -192,7 +179,7 @@ class KuaiRecProblem(Problem):
         return MatrixWorld(world.environment, known, self.target)
 
     def origin(self) -> Origin:
-        loaded = load_once(load_kuairec, self.data, "kuairec")
+        loaded = load_once(datasets.load_kuairec, self.data, "kuairec")
         matrices = [loaded.small] if loaded.big is None else [loaded.small, loaded.big]
         cells = [part for matrix in matrices for part in (matrix.user_rows, matrix.video_rows, matrix.watch_ratio)]
         return Origin(digest_of(loaded.users, loaded.videos, *cells, loaded.categories))
@@ -210,13 +197,15 @@ class JesterProblem(Problem):
 
     def draw(self, rng: np.random.Generator) -> MatrixWorld:
         world_rng, learnable_rng, known_rng = split(rng, "world", "learnable", "known")
-        world = jester_world(load_once(load_jester, self.data, "jester"), rank=5, n_actions=50, rng=world_rng)
+        world = datasets.jester_world(
+            load_once(datasets.load_jester, self.data, "jester"), rank=5, n_actions=50, rng=world_rng
+        )
         vectors = world.item_vectors
         learnable = from_embeddings(vectors, N_COMPONENTS, dim=world.environment.dim, shared_std=1.0, rng=learnable_rng)
         return MatrixWorld(world.environment, known_by_vectors(vectors, 4.0, learnable, known_rng))
 
     def origin(self) -> Origin:
-        ratings = load_once(load_jester, self.data, "jester")
+        ratings = load_once(datasets.load_jester, self.data, "jester")
         n_users, n_jokes = ratings.shape
         return Origin(digest_of(ratings), shortfall(users=(n_users, 7_200), jokes=(n_jokes, 100)))
 
@@ -235,7 +224,7 @@ class DigitsProblem(Problem):
         world_rng, cluster_rng = split(rng, "world", "clusters")
         pixels, labels = load_digits(return_X_y=True)
         contexts = np.column_stack([np.ones(len(pixels)), pixels / 16.0])
-        environment = ClassificationEnvironment(contexts, labels, rng=world_rng)
+        environment = datasets.ClassificationEnvironment(contexts, labels, rng=world_rng)
         prior = independent(10, dim=contexts.shape[1])
         known = Known(
             prior=prior,
@@ -259,7 +248,7 @@ class OpenBanditWorld(World):
     not known: `target_value` is the click rate of the other half, with an error of its own.
     """
 
-    def __init__(self, random: OpenBanditLog, bts: OpenBanditLog, rng: np.random.Generator):
+    def __init__(self, random: datasets.OpenBanditLog, bts: datasets.OpenBanditLog, rng: np.random.Generator):
         half = rng.permutation(len(bts)) < len(bts) // 2
         self._logs = random.logged_data("position")
         K, d = self._logs.n_actions, self._logs.dim
@@ -310,5 +299,5 @@ class OpenBanditProblem(Problem):
         rounds = [part for log in logs for part in (log.items, log.actions, log.positions, log.clicks)]
         return Origin(digest_of(*rounds, logs[0].propensities, logs[0].item_features["item_feature_1"]))
 
-    def _logs(self) -> list[OpenBanditLog]:
-        return [load_once(load_open_bandit, self.data, "obd", policy=policy) for policy in ("random", "bts")]
+    def _logs(self) -> list[datasets.OpenBanditLog]:
+        return [load_once(datasets.load_open_bandit, self.data, "obd", policy=policy) for policy in ("random", "bts")]

@@ -17,7 +17,6 @@ from manyarms.experiments import paper_synthetic as synthetic
 from manyarms.experiments.cell import Cell, Table, draw_world
 from manyarms.experiments.claim import Claim, ClaimResult, Decision, MethodComparison
 from manyarms.experiments.figure import Figure, HeadToHead, Size, head_to_heads
-from manyarms.experiments.figure_chart import draw_chart, save_chart
 from manyarms.experiments.methods import METHODS, check_names, methods_by_name
 from manyarms.experiments.result_store import Provenance, Store
 from manyarms.experiments.run import missing_cells, run
@@ -127,6 +126,8 @@ class Reproduction:
 
     def draw(self, figure: Figure) -> None:
         """Draw a figure as SVG and PNG."""
+        from manyarms.experiments.figure_chart import draw_chart, save_chart  # noqa: PLC0415  slow to import
+
         chart = draw_chart(figure.with_methods(self._user_methods), self.table(figure))
         save_chart(chart, self.folder / figure.name)
 

@@ -38,12 +38,7 @@ BINARY_NOISE = 0.5
 class ScoredWorld(World):
     """A world with known weights, whose true values are computed on contexts of its own.
 
-    Args:
-        environment: The truth.
-        known: The knowledge that methods may use.
-        logging: The logging policy: uniform, or the truly best action half the time.
-        rng: Draws the contexts on which true values are computed.
-        target: The policy to evaluate; None for the paper's, which takes the truly best action half the time.
+    A target of None is the paper's, which takes the truly best action half the time.
     """
 
     def __init__(
@@ -99,9 +94,8 @@ class Synthetic(Problem):
         return ", ".join(words + ["binary"] * self.binary + ["target by prior"] * (self.target == "prior"))
 
     def draw(self, rng: np.random.Generator) -> ScoredWorld:
-        prior_rng, world_rng, test_rng, cluster_rng, noise_rng = split(
-            rng, "prior", "world", "test", "cluster", "wrong"
-        )
+        roles = ("prior", "world", "test", "cluster", "wrong")
+        prior_rng, world_rng, test_rng, cluster_rng, noise_rng = split(rng, *roles)
         recipe = SyntheticProblem(self.n_actions, self.dim, self.latent_dim, binary=self.binary)
         prior = recipe.draw_prior(prior_rng)
         known = Known(
