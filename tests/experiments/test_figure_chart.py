@@ -14,7 +14,7 @@ from manyarms.experiments import method_style as palette
 from manyarms.experiments.cell import Cell, Outcome, Table
 from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import METHODS, MISSPECIFIED, PAPER
-from manyarms.experiments.synthetic_problem import Synthetic
+from manyarms.experiments.problem import Synthetic
 
 SMALL, LARGE = Synthetic(n_actions=10), Synthetic(n_actions=1000)
 NAMES = PAPER

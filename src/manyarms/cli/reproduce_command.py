@@ -63,8 +63,8 @@ def reproduce(
         if prune and not everything:
             raise InputError("needs --all; otherwise the rows of other figures would be lost.", argument="prune")
         path = _page_path(out, page)
-        size, specs = choose_size(quick, paper, instances), tuple(method or ())
-        work = Reproduction(out, size, specs, tuple(redo or ()), workers)
+        size, specs = choose_size(quick, paper, instances), method or []
+        work = Reproduction(out, size, specs, redo or [], workers)
         if download:
             download_data(chosen, data)
         missing = run_all(chosen, work)

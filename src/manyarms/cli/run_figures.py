@@ -49,7 +49,7 @@ def run_all(chosen: list[Figure], work: Reproduction) -> dict[str, str]:
     for number, figure in enumerate(chosen, start=1):
         try:
             with cell_bar(f"{figure.name} ({number} of {len(chosen)})") as bar:
-                work.run(figure, bar.progress, bar.on_interrupt)
+                work.run(figure, progress=bar.progress, on_interrupt=bar.on_interrupt)
             work.draw(figure)
             print_figure(figure, work)
         except DataFileError as reason:
@@ -94,12 +94,11 @@ def _head_to_head_line(pair: HeadToHead) -> str:
     """A user method against the others at the largest number of rounds; the page has all numbers of rounds."""
     n = max(comparison.rounds[0] for _, comparison in pair.comparisons)
     decisions = {rival: comparison.decision() for rival, comparison in pair.comparisons if comparison.rounds == (n,)}
-    rivals = {
-        words: ", ".join(rival for rival, decision in decisions.items() if decision == wanted)
-        for wanted, words in AGAINST.items()
+    groups = {
+        words: [r for r, decision in decisions.items() if decision == wanted] for wanted, words in AGAINST.items()
     }
-    counts = "; ".join(f"{words} {names}" for words, names in rivals.items() if names)
-    return f"{pair.method} by {pair.unit}, {pair.panel.title}, n = {n:,}: {counts}"
+    results = "; ".join(f"{words} {', '.join(rivals)}" for words, rivals in groups.items() if rivals)
+    return f"{pair.method} by {pair.unit}, {pair.panel.title}, n = {n:,}: {results}"
 
 
 def data_error_line(error: DataFileError, name: str | None) -> str:

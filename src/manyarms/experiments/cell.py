@@ -143,18 +143,18 @@ class Table:
 
     def __init__(self, results: Results, only: Iterable[Cell] | None = None):
         wanted = sorted(results) if only is None else sorted(results.keys() & set(only))
-        self._columns: dict[tuple[str, Kind, str, int], dict[int, Outcome]] = {}
+        self.columns: dict[tuple[str, Kind, str, int], dict[int, Outcome]] = {}
         for cell in wanted:
             key = cell.problem, cell.kind, cell.method, cell.n
-            self._columns.setdefault(key, {})[cell.instance] = results[cell]
+            self.columns.setdefault(key, {})[cell.instance] = results[cell]
 
     def outcomes(self, problem: str, kind: Kind, method: str, n: int) -> Mapping[int, Outcome]:
         """Outcomes by instance; empty when nothing was run."""
-        return self._columns.get((problem, kind, method, n), {})
+        return self.columns.get((problem, kind, method, n), {})
 
     def rounds(self, problem: str, kind: Kind, method: str) -> list[int]:
         """Numbers of rounds that were run, ascending."""
-        return sorted(n for *key, n in self._columns if key == [problem, kind, method])
+        return sorted(n for *key, n in self.columns if key == [problem, kind, method])
 
     def scores(self, problem: str, kind: Kind, method: str, n: int) -> Float[Array, " m"]:
         """Scores of all instances."""

@@ -73,10 +73,7 @@ class MethodComparison:
         return "against" if self.p_against < TEST_LEVEL / n_tests else "open"
 
     def t_test(self, mean: float, error: float, freedom: int | float, margin: float = 0.0) -> MethodComparison:
-        """This comparison with the p-values of a t-test that the mean is above zero.
-
-        Means within the margin are tied, when both one-sided t-tests at 5 % say so.
-        """
+        """This comparison with p-values of a t-test that the mean is above zero; a tie if surely within the margin."""
         if error == 0:
             p_for, p_against = float(not mean > 0), float(not mean < 0)
         else:
@@ -157,12 +154,12 @@ class Claim:
 
     def test(self, table: Table, rounds: Mapping[str, set[int]]) -> ClaimResult:
         """Test the claim on rows; of each problem, by its label, only the `rounds` that were to be run count."""
-        kept = [
+        kept = (
             comparison
             for requirement in self.requirements
             for comparison in requirement.comparisons(table)
             if all(rounds.get(label, set()).issuperset(comparison.rounds) for label in requirement.labels)
-        ]
+        )
         return ClaimResult(tuple(kept))
 
 
@@ -201,7 +198,7 @@ class BestIsBetter(Requirement):
         names = self.candidates
         for rival, n in product(self.rivals, self.rounds):
             gains = [list(table.gains(self.problem, self.kind, name, rival, n).values()) for name in names]
-            best = int(np.argmax([np.mean(gain) if gain else -np.inf for gain in gains]))
+            best = int(np.argmax([float(np.mean(gain)) if gain else -np.inf for gain in gains]))
             comparison = above_zero(f"the best of {', '.join(names)} over {rival}", n, gains[best])
             p_for = min(1.0, comparison.p_for * len(names))
             yield replace(comparison, p_for=p_for, numbers=f"{names[best]}: {comparison.numbers}")
@@ -261,10 +258,7 @@ class GainLargerAt(Requirement):
 
 @dataclass(frozen=True)
 class Faster(Requirement):
-    """One method takes less than `times` the CPU time of another, as a ratio on the same instances.
-
-    `column` is the name of the problem in tables.
-    """
+    """One method takes less than `times` the CPU time of another, on the same instances; `column` names the problem."""
 
     problem: str
     kind: Kind
@@ -303,10 +297,9 @@ class Covers(Requirement):
             comparison = MethodComparison(self.method, f"n = {n:,}", (n,), count)
             if count >= 2:
                 share, error = float(hits.mean()), float(np.sqrt(0.95 * 0.05 / count))
-                enough = count >= MIN_INSTANCES_TO_COVER
+                enough, exact = count >= MIN_INSTANCES_TO_COVER, binomtest(int(hits.sum()), count, 0.95)
                 comparison = comparison.near(abs(share - 0.95) / error, f"{share:.1%} ± {error:.1%}", enough=enough)
-                exact = binomtest(int(hits.sum()), count, 0.95).pvalue
-                comparison = replace(comparison, p_against=float(exact))
+                comparison = replace(comparison, p_against=float(exact.pvalue))
             yield comparison
 
 
@@ -369,8 +362,8 @@ class NearTruth(Requirement):
                 truth = float(np.mean([outcome.truth for outcome in outcomes.values()]))
                 spread = np.mean([outcome.truth_error for outcome in outcomes.values()])
                 joint = float(np.hypot(error, spread))
-                enough = joint < abs(truth)
-                comparison = comparison.near(abs(mean) / joint, f"{mean:+.5f} ± {joint:.5f}", enough=enough)
+                numbers = f"{mean:+.5f} ± {joint:.5f}"
+                comparison = comparison.near(abs(mean) / joint, numbers, enough=joint < abs(truth))
             yield comparison
 
 

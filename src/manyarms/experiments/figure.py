@@ -8,7 +8,7 @@ from itertools import product
 from typing import Literal
 
 from manyarms.experiments.cell import Table
-from manyarms.experiments.claim import ROUNDS, BetterThanEach, Claim, ClaimResult, Faster, MethodComparison, Requirement
+from manyarms.experiments.claim import ROUNDS, BetterThanEach, Claim, ClaimResult, Faster, MethodComparison
 from manyarms.experiments.methods import METHODS, Method
 from manyarms.experiments.problem import Kind, Problem
 from manyarms.experiments.run import Grid
@@ -70,8 +70,8 @@ class Panel:
         """The numbers of rounds that are run at this size."""
         return size.rounds if self.rounds is None else self.rounds
 
-    def grids(self, size: Size, extra: Sequence[Method] = ()) -> list[Grid]:
-        """The grids to run for it."""
+    def grids(self, size: Size, extra: Sequence[Method]) -> list[Grid]:
+        """The grids to run for it, where `extra` has user methods."""
         slow = {method.name for method in (*METHODS.values(), *extra) if method.slow} if self.kind == "opl" else set()
         factor, slow_factor = (1.0, 1.0) if size.exact else (self.factor, self.slow_factor)
         counts = {
@@ -151,18 +151,12 @@ def head_to_heads(figure: Figure, user_methods: Sequence[str], table: Table, siz
     for panel, name in product(figure.panels, user_methods):
         unit = "CPU time" if timed else "relative reward" if panel.kind == "opl" else "squared error"
         rivals = [rival for rival in panel.methods if rival != name] if name in panel.methods else []
-        comparisons = [
-            (rival, comparison)
-            for rival, n in product(rivals, panel.rounds_at(size))
-            for comparison in _requirement(panel, name, rival, n, timed=timed).comparisons(table)
-            if comparison.count >= 2
-        ]
+        key, comparisons = (panel.problem.label, panel.kind, name), list[tuple[str, MethodComparison]]()
+        for rival, n in product(rivals, panel.rounds_at(size)):
+            requirement = Faster(*key, rival, n, f"n = {n:,}") if timed else BetterThanEach(*key, (rival,), (n,))
+            comparisons += [
+                (rival, comparison) for comparison in requirement.comparisons(table) if comparison.count >= 2
+            ]
         if comparisons:
             pairs.append(HeadToHead(name, panel, unit, tuple(comparisons)))
     return pairs
-
-
-def _requirement(panel: Panel, name: str, rival: str, n: int, *, timed: bool) -> Requirement:
-    label, kind = panel.problem.label, panel.kind
-    faster = Faster(label, kind, name, rival, n, f"n = {n:,}")
-    return faster if timed else BetterThanEach(label, kind, name, (rival,), (n,))

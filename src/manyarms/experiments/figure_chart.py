@@ -17,20 +17,9 @@ from jaxtyping import Float
 from manyarms._base.checks import Array
 from manyarms._base.files import replace_files
 from manyarms.decision.chart_style import printable
+from manyarms.experiments import method_style as palette
 from manyarms.experiments.cell import INTERVAL_LEVEL, Outcome, Table, covered, score
 from manyarms.experiments.figure import Figure, Measure, Panel
-from manyarms.experiments.method_style import (
-    LINE,
-    MARK,
-    STROKE,
-    WIDTH,
-    Style,
-    in_order,
-    legend,
-    legend_width,
-    style_columns,
-    styles,
-)
 from manyarms.experiments.problem import Kind
 
 Drawing: TypeAlias = alt.VConcatChart | alt.HConcatChart
@@ -71,19 +60,20 @@ def draw_chart(figure: Figure, table: Table) -> Drawing:
     A log axis has no place for zero: a point at zero lies on the lower edge, and an error bar across zero ends there. A
     panel without rows says so. Only the rows that the panels name are used.
     """
-    plots = _plots(figure, table)
-    looks = styles(point.method for plot in plots for point in plot.points)
-    beside = len(plots) == 1 and legend_width(looks) <= 220
+    plots = [_Plot(panel.title, panel.kind, _points(figure, panel, table)) for panel in figure.panels]
+    if figure.axis == "n_actions":
+        plots = [_Plot("", figure.panels[0].kind, mean_points(figure, table))]
+    looks = palette.styles(point.method for plot in plots for point in plot.points)
+    beside = len(plots) == 1 and palette.legend_width(looks) <= 220
     row = min(len(plots), COLUMNS)
-    width = (WIDTH - (legend_width(looks) if beside else 0)) / row - 66
-    size = (width, min(340.0, max(200.0, 0.8 * width)))
+    width = (palette.WIDTH - (palette.legend_width(looks) if beside else 0)) / row - 66
     axes = {plot.kind: _vertical(figure, plot.kind, plots) for plot in plots}
     charts = [
-        _panel_chart(plot, figure, axes[plot.kind], looks, size, titled=i % row == 0 or len(axes) > 1)
+        _panel_chart(plot, figure, axes[plot.kind], looks, width, titled=i % row == 0 or len(axes) > 1)
         for i, plot in enumerate(plots)
     ]
     panels = alt.concat(*charts, columns=row, spacing=14)
-    names = [legend(looks, one_column=beside)] if looks else []
+    names = [palette.legend(looks, one_column=beside)] if looks else []
     whole = alt.hconcat(panels, *names, spacing=10) if beside else alt.vconcat(panels, *names, spacing=14)
     return (
         whole.properties(description=_describe(figure, plots, looks))
@@ -113,14 +103,8 @@ class _Plot:
     points: list[MeanPoint]
 
 
-def _plots(figure: Figure, table: Table) -> list[_Plot]:
-    if figure.axis == "n":
-        return [_Plot(panel.title, panel.kind, _points(figure, panel, table)) for panel in figure.panels]
-    return [_Plot("", figure.panels[0].kind, mean_points(figure, table))]
-
-
 def _points(figure: Figure, panel: Panel, table: Table) -> list[MeanPoint]:
-    methods = in_order(panel.methods)
+    methods = palette.in_order(panel.methods)
     label, kind = panel.problem.label, panel.kind
     run = {n for method in methods for n in table.rounds(label, kind, method)}
     rounds = sorted(run if panel.rounds is None else run & set(panel.rounds))
@@ -209,25 +193,19 @@ PERCENT = "format(datum.value, '.0%')"
 
 
 def _panel_chart(
-    plot: _Plot,
-    figure: Figure,
-    vertical: _Vertical,
-    looks: dict[str, Style],
-    size: tuple[float, float],
-    *,
-    titled: bool,
+    plot: _Plot, figure: Figure, vertical: _Vertical, looks: dict[str, palette.Style], width: float, *, titled: bool
 ) -> Any:
-    width, height = size
+    height = min(340.0, max(200.0, 0.8 * width))
     rows = _rows(plot, vertical, looks, width)
     y, low = (_y_axis(field, figure, vertical, titled) for field in ("mean", "low"))
 
     def base(rows: list[dict[str, Any]]) -> alt.Chart:
         return alt.Chart(alt.Data(values=rows)).encode(x=_x_axis(figure, plot), detail="method:N")
 
-    lines = base(rows).mark_line(fill=None).encode(y, *LINE)
+    lines = base(rows).mark_line(fill=None).encode(y, *palette.LINE)
     # The first method has a thick line, below the others; its marks are above theirs.
-    bars = base(rows[::-1]).mark_rule(strokeWidth=1.25, opacity=0.8).encode(low, alt.Y2("high:Q"), STROKE)
-    marks = base(rows[::-1]).mark_point(size=46, strokeWidth=1.5, opacity=1).encode(y, *MARK)
+    bars = base(rows[::-1]).mark_rule(strokeWidth=1.25, opacity=0.8).encode(low, alt.Y2("high:Q"), palette.STROKE)
+    marks = base(rows[::-1]).mark_point(size=46, strokeWidth=1.5, opacity=1).encode(y, *palette.MARK)
     level = alt.Chart(alt.Data(values=[{}])).mark_rule(strokeDash=[5, 4], color="#444", strokeWidth=1.25)
     nominal = [level.encode(y=alt.datum(INTERVAL_LEVEL, type="quantitative"))] * (figure.measure == "coverage")
     texts = [_text(printable(plot.title), width / 2, -14.0, 13)] if plot.title else []
@@ -241,9 +219,9 @@ def _text(text: str, x: float, y: float, size: int) -> alt.Chart:
     return chart.encode(x=alt.value(x), y=alt.value(y), text=alt.value(text))
 
 
-def _rows(plot: _Plot, vertical: _Vertical, looks: dict[str, Style], width: float) -> list[dict[str, Any]]:
+def _rows(plot: _Plot, vertical: _Vertical, looks: dict[str, palette.Style], width: float) -> list[dict[str, Any]]:
     """The points of a plot as data for the chart."""
-    methods = in_order(point.method for point in plot.points)
+    methods = palette.in_order(point.method for point in plot.points)
     low, high = _ends(plot)
     # Side by side by a pixel or two, the first in the middle: otherwise one would hide another.
     gap = (high / low) ** (min(2.5, 0.055 * width / len(methods)) / width) if methods else 1.0
@@ -253,7 +231,7 @@ def _rows(plot: _Plot, vertical: _Vertical, looks: dict[str, Style], width: floa
         if math.isfinite(point.mean):
             mean, bottom, top = (min(max(y, vertical.low), vertical.high) for y in (point.mean, *point.ends))
             place = {"x": point.x * gap ** steps[point.method], "mean": mean, "low": bottom, "high": top}
-            rows.append({"method": point.method} | place | style_columns(looks[point.method]))
+            rows.append({"method": point.method} | place | palette.style_columns(looks[point.method]))
     return rows
 
 
@@ -280,7 +258,7 @@ def _y_axis(field: str, figure: Figure, vertical: _Vertical, titled: bool) -> al
     return alt.Y(f"{field}:Q", scale=scale, axis=axis, title=vertical.title if titled else None)
 
 
-def _describe(figure: Figure, plots: Sequence[_Plot], looks: dict[str, Style]) -> str:
+def _describe(figure: Figure, plots: Sequence[_Plot], looks: dict[str, palette.Style]) -> str:
     """A text for readers who cannot see the picture."""
     across = "number of rounds in the log" if figure.axis == "n" else "number of actions"
     scores = {"Mean squared error" if plot.kind == "ope" else "Mean relative reward" for plot in plots}

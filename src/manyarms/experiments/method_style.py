@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from zlib import crc32
 
 import altair as alt
+import numpy as np
 
 from manyarms.decision.chart_style import printable
 from manyarms.experiments.methods import METHODS, MISSPECIFIED
@@ -100,26 +101,19 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     """
     wanted = in_order(names)
     user_styles: dict[str, Style] = {}
-    taken: set[int] = set()
+    count, free = len(_SPARE_COLOURS), list[int]()
     for i, name in enumerate(sorted(name for name in wanted if name not in STYLES)):
-        turn, first = divmod(i, len(_SPARE_COLOURS))
-        if first == 0:
-            taken.clear()
+        free = free or list(range(count))
         start = crc32(name.encode(errors="replace"))
-        places = ((start + step) % len(_SPARE_COLOURS) for step in range(len(_SPARE_COLOURS)))
-        place = next(place for place in places if place not in taken)
-        taken.add(place)
-        shape = _SPARE_SHAPES[turn % len(_SPARE_SHAPES)]
+        place = free.pop(int(np.argmin([(place - start) % count for place in free])))
+        shape = _SPARE_SHAPES[i // count % len(_SPARE_SHAPES)]
         user_styles[name] = Style(_SPARE_COLOURS[place], shape, dash=OWN_DASH, width=2.0)
     return {name: STYLES.get(name) or user_styles[name] for name in wanted}
 
 
 def style_columns(style: Style) -> dict[str, Any]:
     """A style as columns of a chart: colour, fill, shape, dash, width."""
-    fill = "white" if style.hollow else style.colour
-    return {
-        "colour": style.colour, "fill": fill, "shape": style.shape, "dash": list(style.dash), "width": style.width,
-    }  # fmt: skip
+    return asdict(style) | {"dash": list(style.dash), "fill": "white" if style.hollow else style.colour}
 
 
 _SAMPLE, _LINE = 30, 20

@@ -28,7 +28,7 @@ from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.importance_weighted import DR, IPS, SNIPS
 from manyarms.estimators.reward_model import CrossFit
 from manyarms.estimators.set_weighted import MIPS, OffCEM, PolicyConvolution
-from manyarms.experiments.problem import Kind, Known, MethodTask
+from manyarms.experiments.problem import NOISE_LEVELS, Kind, Known, MethodTask
 from manyarms.learners import Learner
 from manyarms.learners import weighted_learners as learners
 from manyarms.learners.training import Training
@@ -199,11 +199,9 @@ def _with_other_prior(prior: str) -> DirectMethod:
 DIRECT = ("sDM", "DM (Bayes)", "DM (Freq)")
 PAPER = (*DIRECT, "IPS", "snIPS", "DR", "MIPS", "PC")
 """Names of the methods in the paper's figures."""
-BEYOND = ("sDM (learned prior)", "DR (sDM)", "OffCEM (sDM)")
-"""Names of methods beyond the paper."""
-
-NOISE_LEVELS = (0.5, 1.0, 1.5)
-"""v of the misspecified priors."""
+LEARNERS_BEYOND = ("sDM (learned prior)", "DR (sDM)")
+BEYOND = (*LEARNERS_BEYOND, "OffCEM (sDM)")
+"""Names of methods beyond the paper; OffCEM does not learn."""
 
 _PRIORS = {part: [f"{part} off by {v:g}" for v in NOISE_LEVELS] for part in ("prior", "means", "covariances")}
 MISSPECIFIED = {part: tuple(f"sDM, {prior}" for prior in priors) for part, priors in _PRIORS.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from manyarms.datasets.data_files import KUAIREC, cache_folder
 from manyarms.datasets.kuairec import PART, SMALL
 from manyarms.experiments import real_data_problems as problems
@@ -76,10 +78,8 @@ def _on_movielens(
 def kuairec(data: str | None) -> Figure:
     """KuaiRec: real watch ratios."""
     partial = is_partial(data)
-    problem, by_context = (
-        problems.KuaiRecProblem(data, partial),
-        problems.KuaiRecProblem(data, partial, target="context"),
-    )
+    problem = problems.KuaiRecProblem(data, partial)
+    by_context = replace(problem, target="context")
     part = (
         "RUN ON PARTIAL DATA: 83 videos for each of 1,411 users, a published part of the small matrix. Half of the "
         "cells, drawn anew for each instance, replace the big matrix, the others the small one. "

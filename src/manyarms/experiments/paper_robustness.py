@@ -6,7 +6,7 @@ from manyarms.experiments.claim import BestIsBetter, BetterThanEach, Claim, Cove
 from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import BEYOND, MISSPECIFIED, PAPER
 from manyarms.experiments.paper_synthetic import BASELINES, RIVALS, SETTING, SETTING_ONE
-from manyarms.experiments.synthetic_problem import Synthetic
+from manyarms.experiments.problem import Synthetic
 
 BINARY = Synthetic(binary=True)
 BY_CATALOG = {K: Synthetic(n_actions=K) for K in (100, 1000)}
@@ -18,9 +18,7 @@ MISSPECIFIED_LIKELIHOOD = Figure(
     "Figure 4; Appendix, likelihood misspecification",
     (
         Panel("Learning", BINARY, "opl", (*PAPER, "sDM (Bernoulli)", "DR (sDM)"), slow_factor=3.0),
-        Panel(
-            "Evaluation", BINARY, "ope", (*PAPER, "sDM (Bernoulli)", "sDM (learned prior)", "DR (sDM)", "OffCEM (sDM)")
-        ),
+        Panel("Evaluation", BINARY, "ope", (*PAPER, "sDM (Bernoulli)", *BEYOND)),
     ),
     (
         Claim(
@@ -48,11 +46,6 @@ MISSPECIFIED_LIKELIHOOD = Figure(
 )
 
 
-def _still_better(K: int) -> tuple[BetterThanEach, ...]:
-    label = BY_CATALOG[K].label
-    return tuple(BetterThanEach(label, "opl", wrong, ("DM (Bayes)",)) for wrong in EVERYTHING)
-
-
 MISSPECIFIED_PRIOR = Figure(
     "misspecified-prior",
     "Misspecified priors: uniform noise from [v, v + 0.5] on their means and covariances",
@@ -72,11 +65,11 @@ MISSPECIFIED_PRIOR = Figure(
         ),
         Claim(
             "At K = 1000, sDM with a misspecified prior is still better than DM (Bayes) with the right one.",
-            _still_better(1000),
+            tuple(BetterThanEach(BY_CATALOG[1000].label, "opl", wrong, ("DM (Bayes)",)) for wrong in EVERYTHING),
         ),
         Claim(
             "At K = 100, too, sDM with a misspecified prior is better than DM (Bayes) with the right one.",
-            _still_better(100),
+            tuple(BetterThanEach(BY_CATALOG[100].label, "opl", wrong, ("DM (Bayes)",)) for wrong in EVERYTHING),
             "It is better up to n = 1,000. From n = 2,000 on, DM (Bayes) with the right prior is better, by less "
             "than 0.3 % of the best value. With twenty rounds per action there is little left to share, and a "
             "misspecified prior costs a little.",
@@ -97,7 +90,7 @@ MISSPECIFIED_PRIOR = Figure(
 )
 
 PRIOR_TARGET = Synthetic(target="prior")
-CLICK_TARGET = Synthetic(target="prior", binary=True)
+CLICKS = Synthetic(target="prior", binary=True)
 CLICK_ROUNDS = (100, 1000, 5000)
 COVERAGE = Figure(
     "coverage",
@@ -105,9 +98,7 @@ COVERAGE = Figure(
     "",
     (
         Panel("Target chosen before the log", PRIOR_TARGET, "ope", (*PAPER, *BEYOND), factor=2.0),
-        Panel(
-            "The same, clicks", CLICK_TARGET, "ope", (*PAPER, "sDM (Bernoulli)", "DR (sDM)"), CLICK_ROUNDS, factor=2.0
-        ),
+        Panel("The same, clicks", CLICKS, "ope", (*PAPER, "sDM (Bernoulli)", "DR (sDM)"), CLICK_ROUNDS, factor=2.0),
         Panel("The paper's target, half optimal", SETTING_ONE, "ope", (*PAPER, *BEYOND), factor=6.0),
     ),
     (
@@ -121,7 +112,7 @@ COVERAGE = Figure(
         ),
         Claim(
             "On clicks, the intervals of sDM with a Bernoulli likelihood contain it in 95 % of instances.",
-            (Covers(CLICK_TARGET.label, "sDM (Bernoulli)", CLICK_ROUNDS),),
+            (Covers(CLICKS.label, "sDM (Bernoulli)", CLICK_ROUNDS),),
         ),
         Claim(
             "The intervals of sDM contain the value of the paper's target in 95 % of instances.",

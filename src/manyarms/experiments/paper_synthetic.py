@@ -15,9 +15,8 @@ from manyarms.experiments.claim import (
     Reference,
 )
 from manyarms.experiments.figure import Figure, Panel
-from manyarms.experiments.methods import BEYOND, DIRECT, PAPER
-from manyarms.experiments.problem import Kind, Problem
-from manyarms.experiments.synthetic_problem import Synthetic
+from manyarms.experiments.methods import BEYOND, DIRECT, LEARNERS_BEYOND, PAPER
+from manyarms.experiments.problem import Kind, Problem, Synthetic
 
 SETTING_ONE = Synthetic()
 """K = 1000, d = d' = 10, uniform logging."""
@@ -64,6 +63,8 @@ def _on_each(
 ONE = SETTING_ONE.label
 LATENT_DIMS = (5, 10, 20)
 GRID = {(K, latent): Synthetic(n_actions=K, latent_dim=latent) for K in (100, 1000) for latent in LATENT_DIMS}
+GROWING_K = {p: tuple((f"K = {K}", GRID[K, p].label) for K in (100, 1000)) for p in LATENT_DIMS}
+GROWING_DIM = {K: tuple((f"d' = {p}", GRID[K, p].label) for p in LATENT_DIMS) for K in (100, 1000)}
 NAMED_GRID = {f"K = {K}, d' = {latent}": problem for (K, latent), problem in GRID.items()}
 GREEDY_LOGGED = Synthetic(logging="epsilon-greedy")
 
@@ -105,11 +106,7 @@ SYNTHETIC_OPL = Figure(
     "synthetic-opl",
     "Learning a policy, synthetic problems",
     "Figure 2, synthetic, OPL",
-    (
-        Panel(
-            "K = 1000", SETTING_ONE, "opl", (*PAPER, "sDM, pessimistic", "sDM (learned prior)", "DR (sDM)"), factor=6.0
-        ),
-    ),
+    (Panel("K = 1000", SETTING_ONE, "opl", (*PAPER, "sDM, pessimistic", *LEARNERS_BEYOND), factor=6.0),),
     (
         learns_best(SETTING_ONE),
         Claim(
@@ -179,9 +176,7 @@ GRID_OPL = Figure(
         Claim(
             "The gap to DM (Bayes) and DM (Freq) widens from K = 100 to K = 1000, at every n and d'.",
             tuple(
-                GainGrows(
-                    tuple((f"K = {K}", GRID[K, p].label) for K in (100, 1000)), "opl", "sDM", dm, n, f"d' = {p}: "
-                )
+                GainGrows(GROWING_K[p], "opl", "sDM", dm, n, f"d' = {p}: ")
                 for dm in DIRECT_RIVALS
                 for p in LATENT_DIMS
                 for n in ROUNDS
@@ -193,9 +188,7 @@ GRID_OPL = Figure(
         Claim(
             "The gap widens with d' too, from 5 to 10 to 20, at every n and K.",
             tuple(
-                GainGrows(
-                    tuple((f"d' = {p}", GRID[K, p].label) for p in LATENT_DIMS), "opl", "sDM", dm, n, f"K = {K}: "
-                )
+                GainGrows(GROWING_DIM[K], "opl", "sDM", dm, n, f"K = {K}: ")
                 for dm in DIRECT_RIVALS
                 for K in (100, 1000)
                 for n in ROUNDS
@@ -285,7 +278,7 @@ LOGGING_EPSILON_GREEDY = Figure(
     "A log from a good policy: the truly best action half the time",
     'Appendix, "Different Logging Policy: ε-Greedy"',
     (
-        Panel("Learning", GREEDY_LOGGED, "opl", (*PAPER, "sDM (learned prior)", "DR (sDM)"), factor=2.0),
+        Panel("Learning", GREEDY_LOGGED, "opl", (*PAPER, *LEARNERS_BEYOND), factor=2.0),
         Panel("Evaluation", GREEDY_LOGGED, "ope", (*PAPER, *BEYOND), factor=2.0),
     ),
     (

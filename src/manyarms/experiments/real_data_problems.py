@@ -19,8 +19,18 @@ from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.errors import DataFileError, InputError
 from manyarms.experiments.cell import generator
-from manyarms.experiments.problem import Known, Origin, Problem, World, digest_of, shortfall
-from manyarms.experiments.synthetic_problem import Logging, ScoredWorld, clusters_of, greedy_by
+from manyarms.experiments.problem import (
+    Known,
+    Logging,
+    Origin,
+    Problem,
+    ScoredWorld,
+    World,
+    clusters_of,
+    digest_of,
+    greedy_by,
+    shortfall,
+)
 from manyarms.linalg.indexing import shape_of
 from manyarms.policies import EpsilonGreedy, TablePolicy, Uniform
 from manyarms.priors import from_categories, from_embeddings, from_tags, independent
@@ -90,7 +100,7 @@ def data_path(data: str | None, name: str) -> Path | None:
 
 @lru_cache(maxsize=8)
 def load_once(loader: Callable[..., Loaded], data: str | None, name: str, **options: str) -> Loaded:
-    """The data set of a folder, from `datasets`; each is kept in memory."""
+    """The data set of a folder or zip, None for the cache folder; each is kept in memory."""
     return loader(data_path(data, name), **options)
 
 
@@ -98,10 +108,8 @@ def load_once(loader: Callable[..., Loaded], data: str | None, name: str, **opti
 class MovieLensProblem(Problem):
     """1,000 random movies; contexts and θ from a factorisation of the ratings; see `movielens_factors`.
 
-    Args:
-        data: A folder or zip; None for the cache folder.
-        logging: Uniform, or the truly best movie half the time.
-        half: Whether the prior's vectors come from other ratings than the truth.
+    The log is uniform, or takes the truly best movie half the time. With `half`, the prior's vectors come from other
+    ratings than the truth.
     """
 
     data: str | None = None
@@ -140,12 +148,7 @@ class KuaiRecProblem(Problem):
     With all of KuaiRec, contexts and vectors come from the big matrix, rewards from the small one. With the published
     part of the small matrix alone, half of its cells, drawn anew for each instance, replace the big matrix and the
     other half the small one; a user's eligible videos are those with a cell in the second half. Half of the users are
-    logged; policies are evaluated on the others.
-
-    Args:
-        data: A folder or zip; None for the cache folder.
-        partial: Whether the data is the published part only.
-        target: The target of off-policy evaluation; see `MatrixWorld`.
+    logged; policies are evaluated on the others. `MatrixWorld` says what the targets are.
     """
 
     data: str | None = None
@@ -226,14 +229,8 @@ class DigitsProblem(Problem):
         contexts = np.column_stack([np.ones(len(pixels)), pixels / 16.0])
         environment = datasets.ClassificationEnvironment(contexts, labels, rng=world_rng)
         prior = independent(10, dim=contexts.shape[1])
-        known = Known(
-            prior=prior,
-            unstructured=prior,
-            noise_std=0.3,
-            vectors=np.eye(10),
-            learnable=prior,
-            make_clusters=lambda: clusters_of(np.eye(10), cluster_rng, 5),
-        )
+        vectors = np.eye(10)
+        known = Known(prior, prior, 0.3, vectors, prior, lambda: clusters_of(vectors, cluster_rng, 5))
         return MatrixWorld(environment, known)
 
 
@@ -292,12 +289,12 @@ class OpenBanditProblem(Problem):
 
     def draw(self, rng: np.random.Generator) -> OpenBanditWorld:
         (half_rng,) = split(rng, "half")
-        return OpenBanditWorld(*self._logs(), half_rng)
+        return OpenBanditWorld(self._log_of("random"), self._log_of("bts"), half_rng)
 
     def origin(self) -> Origin:
-        logs = self._logs()
+        logs = self._log_of("random"), self._log_of("bts")
         rounds = [part for log in logs for part in (log.items, log.actions, log.positions, log.clicks)]
         return Origin(digest_of(*rounds, logs[0].propensities, logs[0].item_features["item_feature_1"]))
 
-    def _logs(self) -> list[datasets.OpenBanditLog]:
-        return [load_once(datasets.load_open_bandit, self.data, "obd", policy=policy) for policy in ("random", "bts")]
+    def _log_of(self, policy: str) -> datasets.OpenBanditLog:
+        return load_once(datasets.load_open_bandit, self.data, "obd", policy=policy)

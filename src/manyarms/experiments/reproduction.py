@@ -26,9 +26,6 @@ SOURCES = {"ml-1m": MOVIELENS_1M, "kuairec": KUAIREC, "obd": OPEN_BANDIT}
 
 MARKS = {"holds": "✅ holds", "does not hold": "❌ does not hold", "undecided": "◽ undecided", "not run": "not run"}
 
-Rows = list[tuple[str, MethodComparison, Decision]]
-"""The content of a table of comparisons: the head of a row, the comparison and its decision."""
-
 SIGNS = {"for": "+", "against": "−", "tie": "=", "open": "·"}
 
 HOW_VERDICTS_ARE_MADE = """\
@@ -60,11 +57,7 @@ The following was decided after results had been seen:
 
 
 def figures(data: str | None = None) -> dict[str, Figure]:
-    """Every figure by name: those of the paper in its order, then those beyond it.
-
-    Args:
-        data: The folder of the real data; None for the cache folder.
-    """
+    """Every figure by name: those of the paper, then those beyond it; `data` is the folder of the real data, if any."""
     ordered = (
         *(synthetic.SYNTHETIC_OPL, synthetic.SYNTHETIC_OPE, synthetic.SCALING_K),
         *(synthetic.GRID_OPL, synthetic.GRID_OPE),
@@ -88,41 +81,24 @@ class Reproduction:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        size: Size,
-        specs: tuple[str, ...] = (),
-        redo: tuple[str, ...] = (),
-        workers: int | None = None,
+        self, folder: Path, size: Size, specs: Sequence[str] = (), redo: Sequence[str] = (), workers: int | None = None
     ):
-        self.folder, self.size, self._specs, self._workers = folder, size, specs, workers
-        self._user_methods = [method for name, method in methods_by_name(specs).items() if name not in METHODS]
+        self.folder, self.size, self._specs, self._workers = folder, size, tuple(specs), workers
+        self._user_methods = [method for name, method in methods_by_name(self._specs).items() if name not in METHODS]
         self._store = Store(folder)
         with self._store.lock():
             with_rows = {name for cell in self._store.read() for name in (cell.method, cell.problem)}
             check_names(redo, {*METHODS, *(m.name for m in self._user_methods), *with_rows}, "method or problem")
             self._results = self._store.compact(drop=redo)
 
-    def run(
-        self,
-        figure: Figure,
-        progress: Callable[[int, int], None] = lambda done, total: None,
-        on_interrupt: Callable[[], None] = lambda: None,
-    ) -> None:
-        """Compute the missing cells of a figure; see `experiments.run`."""
+    def run(self, figure: Figure, **hooks: Callable[..., None]) -> None:
+        """Compute the missing cells of a figure; the hooks are those of `experiments.run`."""
         grids = figure.grids(self.size, self._user_methods)
         missing = missing_cells(grids, self._results)
         if missing:
             # Here rather than in a worker: errors in the data are then reported before anything is run.
             draw_world(missing[0].problem, missing[0].cells[0].instance)
-        self._results = run(
-            grids,
-            self._store,
-            extra_methods=self._specs,
-            workers=self._workers,
-            progress=progress,
-            on_interrupt=on_interrupt,
-        )
+        self._results = run(grids, self._store, extra_methods=self._specs, workers=self._workers, **hooks)
 
     def draw(self, figure: Figure) -> None:
         """Draw a figure as SVG and PNG."""
@@ -148,14 +124,7 @@ class Reproduction:
         return [caveat for caveat in caveats if caveat]
 
     def write_page(self, figures: Sequence[Figure], path: Path, command: str, *, everything: bool) -> None:
-        """Put figures on one page in Markdown: claims, verdicts, figures and settings.
-
-        Args:
-            figures: The figures to show.
-            path: The page; links to images are relative to its folder.
-            command: The command that makes it again.
-            everything: Whether these are all the figures there are.
-        """
+        """Put figures, or `everything`, on one page in Markdown, with the command that makes it again."""
         caveats = [f"**{figure.name}: {caveat}.**\n" for figure in figures for caveat in self.caveats(figure)]
         lines = [
             "# The paper, reproduced",
@@ -198,18 +167,20 @@ class Reproduction:
         for pair in self.head_to_heads(figure):
             title = f"**{_cell(pair.method)} against each method: {_cell(pair.panel.title)}** ({pair.unit}, paired; + "
             title += "where it is better, − where it is worse, each by a one-sided t-test at 5 %)"
-            rows = [(f"over {rival}", comparison, comparison.decision()) for rival, comparison in pair.comparisons]
-            lines += [title, "", *_pivot(rows), ""]
+            lines += [title, "", *_pivot([(f"over {rival}", c, c.decision()) for rival, c in pair.comparisons]), ""]
         for claim, result in self.test_claims(figure):
             lines += [f"**{MARKS[result.verdict]}**: {claim.text} ({result})", ""]
             # Remarks were written for the paper-size run and hold for no other.
             if claim.remark and self.size.is_paper:
                 lines += [claim.remark, ""]
             lines += _details("comparisons", _pivot([(c.title, c, result.decision(c)) for c in result.comparisons]))
-        shown, table = figure.with_methods(self._user_methods), self.table(figure)
+        table = self.table(figure)
         if figure.note:
-            lines += [f"*Settings.* {figure.note} {_instances(shown, table)}", ""]
-        return lines + _details("time and memory of each method", _costs(shown, table))
+            counts = sorted({len(outcomes) for outcomes in table.columns.values()}, reverse=True)
+            instances = f"Instances: {' and '.join(map(str, counts))}." if counts else "Not run."
+            lines += [f"*Settings.* {figure.note} {instances}", ""]
+        costs = _costs(figure.with_methods(self._user_methods), table)
+        return lines + _details("time and memory of each method", costs)
 
     def prune(self, figures: Iterable[Figure]) -> int:
         """Delete all rows that these figures do not need at this size; returns how many."""
@@ -229,7 +200,7 @@ class Reproduction:
         return (cell for grid in figure.grids(self.size, self._user_methods) for cell in grid.cells())
 
 
-def _pivot(comparisons: Rows) -> list[str]:
+def _pivot(comparisons: Sequence[tuple[str, MethodComparison, Decision]]) -> list[str]:
     """A table with a row for each title and a column for each setting."""
     rows = list(dict.fromkeys(title for title, _, _ in comparisons))
     columns = list(dict.fromkeys(comparison.column for _, comparison, _ in comparisons))
@@ -258,19 +229,6 @@ def _costs(figure: Figure, table: Table) -> list[str]:
             memory = "" if peak is None else f"{peak / 1e6:.1f} MB"
             lines.append(f"| {_cell(panel.title)} | {_cell(method)} | {n:,} | {time} | {memory} |")
     return lines
-
-
-def _instances(figure: Figure, table: Table) -> str:
-    """The numbers of instances in the rows, as a sentence."""
-    counts = {
-        len(table.outcomes(panel.problem.label, panel.kind, method, n))
-        for panel in figure.panels
-        for method in panel.methods
-        for n in table.rounds(panel.problem.label, panel.kind, method)
-    }
-    if not counts:
-        return "Not run."
-    return f"Instances: {' and '.join(str(count) for count in sorted(counts, reverse=True))}."
 
 
 def _details(summary: str, lines: Iterable[str]) -> list[str]:

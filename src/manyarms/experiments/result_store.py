@@ -112,11 +112,7 @@ class Store:
         return results
 
     def compact(self, drop: Iterable[str] = ()) -> Results:
-        """Move everything into the Parquet files and delete the journals.
-
-        Args:
-            drop: Methods and problems whose cells are deleted, by name and label.
-        """
+        """Move everything into the Parquet files, delete the journals, and `drop` the cells of methods and problems."""
         journals, dropped, results = self._journals(), set(drop), self.read()
         if journals:
             self.write(results)
@@ -238,12 +234,8 @@ def check_provenance(
 ) -> None:
     """Refuse rows made from other data or code than those at hand, and record what new rows will be made from.
 
-    Args:
-        folder: The folder of results.
-        problems: The problems asked for, by label.
-        files: The files of user methods, by the names of the methods; files that they import are not looked at.
-        done: The finished rows.
-        todo: Labels of problems with rows still missing: only these need their data.
+    `files` are those of user methods; what they import is not looked at. `todo` has the labels of problems with rows
+    still missing: only these need their data.
     """
     record, missing = Provenance.read(folder), set(todo)
     first_cells = {cell.problem: cell for cell in sorted(done, reverse=True)}

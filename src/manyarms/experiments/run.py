@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from itertools import groupby, product
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext
 from multiprocessing.synchronize import Event
+from operator import attrgetter
 from pathlib import Path
 from threading import Thread
 
@@ -123,8 +124,7 @@ def missing_cells(grids: Iterable[Grid], done: Results) -> list[CellBatch]:
     return batches
 
 
-def _log_key(cell: Cell) -> tuple[str, int, int]:
-    return cell.problem, cell.instance, cell.n
+_log_key = attrgetter("problem", "instance", "n")
 
 
 def _check_methods(grids: Iterable[Grid], methods: Mapping[str, Method]) -> None:
@@ -166,9 +166,7 @@ def _compute_all(
         try:
             for stage in stages:
                 with _interrupts_held():
-                    futures: dict[Future[None], CellBatch] = {
-                        pool.submit(_compute_batch, batch): batch for batch in stage
-                    }
+                    futures = {pool.submit(_compute_batch, batch): batch for batch in stage}
                 for future in as_completed(futures):
                     future.result()
                     finished += len(futures[future].cells)
