@@ -154,9 +154,7 @@ def head_to_heads(figure: Figure, user_methods: Sequence[str], table: Table, siz
         key, comparisons = (panel.problem.label, panel.kind, name), list[tuple[str, MethodComparison]]()
         for rival, n in product(rivals, panel.rounds_at(size)):
             requirement = Faster(*key, rival, n, f"n = {n:,}") if timed else BetterThanEach(*key, (rival,), (n,))
-            comparisons += [
-                (rival, comparison) for comparison in requirement.comparisons(table) if comparison.count >= 2
-            ]
+            comparisons += [(rival, made) for made in requirement.comparisons(table) if made.count >= 2]
         if comparisons:
             pairs.append(HeadToHead(name, panel, unit, tuple(comparisons)))
     return pairs
