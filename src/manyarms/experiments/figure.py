@@ -151,9 +151,11 @@ def head_to_heads(figure: Figure, user_methods: Sequence[str], table: Table, siz
     for panel, name in product(figure.panels, user_methods):
         unit = "CPU time" if timed else "relative reward" if panel.kind == "opl" else "squared error"
         rivals = [rival for rival in panel.methods if rival != name] if name in panel.methods else []
-        key, comparisons = (panel.problem.label, panel.kind, name), list[tuple[str, MethodComparison]]()
+        label, kind = panel.problem.label, panel.kind
+        comparisons: list[tuple[str, MethodComparison]] = []
         for rival, n in product(rivals, panel.rounds_at(size)):
-            requirement = Faster(*key, rival, n, f"n = {n:,}") if timed else BetterThanEach(*key, (rival,), (n,))
+            better = BetterThanEach(label, kind, name, (rival,), (n,))
+            requirement = Faster(label, kind, name, rival, n, f"n = {n:,}") if timed else better
             comparisons += [(rival, made) for made in requirement.comparisons(table) if made.count >= 2]
         if comparisons:
             pairs.append(HeadToHead(name, panel, unit, tuple(comparisons)))
