@@ -28,11 +28,11 @@ class Problem:
 
     def largest_eigenvalue(self):
         """The largest eigenvalue of Σ_a G_a over actions: how far data outweigh the prior."""
-        found = [0.0]
+        eigenvalues = [0.0]
         for a in range(self.prior.n_actions):
             x = self.dense.contexts[self.dense.actions == a] / self.noise_std
-            found.append(np.abs(np.linalg.eigvals(self.dense.action_cov[a] @ x.T @ x)).max())
-        return max(found)
+            eigenvalues.append(np.abs(np.linalg.eigvals(self.dense.action_cov[a] @ x.T @ x)).max())
+        return max(eigenvalues)
 
 
 def recipes(action_scales=(0.0, 1e-6, 1e-2, 1.0, 10.0), noise_stds=(0.1, 1.0, 3.0)):
@@ -94,8 +94,8 @@ def _mixing(rng, form, n_actions, dim, latent_dim):
         weights = rng.normal(size=weights.shape)
         if form == "sparse_effects":
             weights *= rng.random(weights.shape) < 0.6
-    given = sparse.csr_array(weights) if form != "dense_effects" else weights
-    return ma.MixedEffects(given, dim), np.einsum("kj,ab->kajb", weights, np.eye(dim)).reshape(n_actions, dim, -1)
+    effects = sparse.csr_array(weights) if form != "dense_effects" else weights
+    return ma.MixedEffects(effects, dim), np.einsum("kj,ab->kajb", weights, np.eye(dim)).reshape(n_actions, dim, -1)
 
 
 def _latent_cov(rng, form, p, dim):

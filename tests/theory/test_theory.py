@@ -123,6 +123,7 @@ def test_theorem_1_fails_for_independent_normal_weights(n_actions):
     assert risk.mean < theory.corrected_bound(n_actions, risk.expected_squared_norm)
 
 
+@pytest.mark.slow
 def test_theorem_1_fails_in_the_papers_model_with_one_feature_and_no_latent_mean():
     # d = d' = 1, φ = 1, Σ = 3, Σ_a = 1, μ = 0, no data; over many draws of W the two sides are 4.03 and 3.25.
     mixing = np.random.default_rng(9).uniform(-1, 1, (1000, 1, 1))
@@ -135,6 +136,7 @@ def test_theorem_1_fails_in_the_papers_model_with_one_feature_and_no_latent_mean
     assert risk.mean + SE * risk.standard_error < theory.corrected_bound(1000, risk.expected_squared_norm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rounds", [0, 100])
 def test_theorem_1_fails_in_the_papers_model_with_one_feature_and_many_actions(n_rounds):
     # d = d' = 1, all else as in its experiments; data does not repair it, for it leaves most actions unseen.

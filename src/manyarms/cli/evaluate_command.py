@@ -12,7 +12,7 @@ from manyarms.cli.terminal import print_json, row_bar, warn
 
 @f.with_options(EvaluationOptions, LogColumns, LogOptions, CatalogFile)
 def evaluate(model: f.EvaluatedModel = None, seed: f.Seed = 0, as_json: f.Json = False, **options: Any) -> None:
-    """Compare policies with the current one: by how much, how sure.
+    """Compare policies with the current one: gains, intervals, probabilities.
 
     Each policy is evaluated by the model's posterior on the contexts of the
     logs, and against `logged`, the policy that wrote them. Context columns and

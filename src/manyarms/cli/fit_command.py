@@ -22,10 +22,9 @@ def fit(out: f.NewModel, seed: f.Seed = 0, engine: f.Engine = "local", as_json: 
     from manyarms.cli.print_results import print_fit  # noqa: PLC0415
     from manyarms.jobs import fit_files  # noqa: PLC0415
 
+    options.setdefault("context", ())
     with row_bar("Reading") as bar:
-        result = fit_files(
-            **{"context": (), **options}, out=out, seed=seed, engine=open_engine(engine), progress=bar.step, on_rows=bar
-        )
+        result = fit_files(**options, out=out, seed=seed, engine=open_engine(engine), progress=bar.step, on_rows=bar)
     for warning in result.warnings:
         warn(warning)
     if as_json:

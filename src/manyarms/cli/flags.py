@@ -130,7 +130,7 @@ def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callabl
                 command(**{part.name: values[part.name] for part in own}, **options)
 
         parts = [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in shown]
-        run.__signature__ = inspect.Signature(parts)  # pyright: ignore[reportFunctionMemberAccess]
+        run.__signature__ = inspect.Signature(parts)  # pyright: ignore[reportAttributeAccessIssue]
         run.__annotations__ = {part.name: part.annotation for part in parts}
         return run
 

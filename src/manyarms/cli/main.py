@@ -17,41 +17,34 @@ from manyarms.cli.score_command import score
 from manyarms.cli.terminal import running_flags
 from manyarms.cli.update_command import update
 
+LOGS = "--logs logs/day=8 --action item --reward click"
+EXAMPLES = {
+    fit: "fit --logs logs/ --context age,city --action item --reward click --catalog items.parquet "
+    "--category department --likelihood bernoulli --out model.arrow",
+    evaluate: f"evaluate --model model.arrow {LOGS} --policies greedy,softmax:0.1,policy.arrow --propensity p "
+    "--estimators snips,dr",
+    learn: "learn --model model.arrow --policy pessimistic:0.1 --out policy.arrow",
+    score: "score --model policy.arrow --contexts users.parquet --keep user --top-k 10 --out scores.parquet",
+    update: "update --model model.arrow --logs logs/day=9 --action item --reward click --catalog items.parquet "
+    "--category department --out model.arrow",
+    report: f"report --model model.arrow {LOGS} --propensity p --policies greedy,policy.arrow --out report.html",
+    demo: "demo --items 500 --categories 20 --rounds 5000 --json",
+    reproduce: "reproduce synthetic-opl movielens --quick --data my-data",
+}
+
 app = typer.Typer(
     name="manyarms",
     help="Bayesian off-policy evaluation and learning when there are many actions.",
     epilog="Example: manyarms demo --output my-shop --seed 1\n\n"
     "Example: manyarms fit --logs logs/ --context age,city --action item --reward click --out model.arrow\n\n"
-    "Example: manyarms evaluate --model model.arrow --logs logs/day=8 --action item --reward click\n\n"
-    "Example: manyarms report --model model.arrow --logs logs/day=8 --action item --reward click --out report.html\n\n"
+    f"Example: manyarms evaluate --model model.arrow {LOGS}\n\n"
+    f"Example: manyarms report --model model.arrow {LOGS} --out report.html\n\n"
     "Tab completion: manyarms --install-completion",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command(
-    epilog="Example: manyarms fit --logs logs/ --context age,city --action item --reward click --catalog items.parquet "
-    "--category department --likelihood bernoulli --out model.arrow"
-)(fit)
-app.command(
-    epilog="Example: manyarms evaluate --model model.arrow --logs logs/day=8 --action item --reward click "
-    "--policies greedy,softmax:0.1,policy.arrow --propensity p --estimators snips,dr"
-)(evaluate)
-app.command(epilog="Example: manyarms learn --model model.arrow --policy pessimistic:0.1 --out policy.arrow")(learn)
-app.command(
-    epilog="Example: manyarms score --model policy.arrow --contexts users.parquet --keep user --top-k 10 "
-    "--out scores.parquet"
-)(score)
-app.command(
-    epilog="Example: manyarms update --model model.arrow --logs logs/day=9 --action item --reward click "
-    "--catalog items.parquet --category department --out model.arrow"
-)(update)
-app.command(
-    epilog="Example: manyarms report --model model.arrow --logs logs/day=8 --action item --reward click --propensity p "
-    "--policies greedy,policy.arrow --out report.html"
-)(report)
-app.command(epilog="Example: manyarms demo --items 500 --categories 20 --rounds 5000 --json")(demo)
-
-app.command(epilog="Example: manyarms reproduce synthetic-opl movielens --quick --data my-data")(reproduce)
+for command, example in EXAMPLES.items():
+    app.command(epilog=f"Example: manyarms {example}")(command)
 
 
 def _print_version(requested: bool) -> bool:

@@ -79,9 +79,7 @@ def _print_dropped(console: Console, figures: Mapping[str, Any]) -> None:
         if count:
             _print_line(console, f"Left out: {_count(count, 'row')} ({DROPPED[reason]}).")
     if figures["counted_as_other"]:
-        _print_line(
-            console, f"Counted as (other): {_count(figures['counted_as_other'], 'row')} with an unknown action."
-        )
+        _print_line(console, f"Counted as (other): {_count(figures['counted_as_other'], 'row')} (unknown action).")
 
 
 def _print_line(console: Console, text: str, style: str = "") -> None:
@@ -97,15 +95,8 @@ def _print_table(console: Console, table: Table) -> None:
 
 
 def _model_table(evaluation: Evaluation) -> Table:
-    columns = (
-        "\nvalue",
-        "\n95 % interval",
-        f"vs\n{BASELINE}",
-        f"P(beats\n{BASELINE})",
-        "never\nlogged",
-        "prior\nshare",
-    )
-    table = _table(["\nby the model"], columns)
+    gains = (f"vs\n{BASELINE}", f"P(beats\n{BASELINE})")
+    table = _table(["\nby the model"], ["\nvalue", "\n95 % interval", *gains, "never\nlogged", "prior\nshare"])
     for row in evaluation.rows:
         if row.value is None:
             continue

@@ -1,4 +1,4 @@
-"""What every command does on a terminal: progress bars, warnings, and errors in one line."""
+"""The terminal side of every command: progress bars, warnings, and errors in one line."""
 
 from __future__ import annotations
 

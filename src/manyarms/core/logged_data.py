@@ -110,15 +110,7 @@ class LoggedData:
         self.rewards: Float[Array, " n"] = as_vector("rewards", rewards, length=n)
         self.propensities = None if propensities is None else _as_propensities(propensities, n)
         self.weights = None if weights is None else _as_weights(weights, n)
-        if logging_policy is not None:
-            as_instance("logging_policy", logging_policy, Policy, "a policy")
-            if logging_policy.n_rows not in (None, n):
-                problem = f"is tied to {logging_policy.n_rows} rows; the logs have {n}."
-                raise ShapeError(problem, argument="logging_policy")
-            if logging_policy.n_actions != self.n_actions:
-                problem = f"has {logging_policy.n_actions} actions; the logs have {self.n_actions}."
-                raise ShapeError(problem, "Pass n_actions= to both.", argument="logging_policy")
-        self.logging_policy = logging_policy
+        self.logging_policy = None if logging_policy is None else self._check_logging_policy(logging_policy)
         self.groups = None if groups is None else as_actions("groups", groups, length=n)
         self.features = None if features is None else as_instance("features", features, FeatureMap, "a FeatureMap")
         if self.features is not None and self.features.dim != d:
@@ -147,8 +139,7 @@ class LoggedData:
         catalog: Catalog | None = None,
     ) -> LoggedData:
         """Rounds of a table whose columns were checked when they were read; not for users."""
-        out = object.__new__(cls)
-        n = len(actions)
+        out, n = object.__new__(cls), len(actions)
         out.contexts, out.actions, out.rewards = frozen(contexts), frozen(actions), frozen(rewards)
         out.n_actions, out.features, out.catalog = n_actions, features, catalog
         out.propensities = None if propensities is None else _as_propensities(propensities, n)
@@ -156,6 +147,16 @@ class LoggedData:
         out.groups = None if groups is None else frozen(groups)
         out.logging_policy, out._source, out._rows = None, None, None
         return out
+
+    def _check_logging_policy(self, policy: Policy) -> Policy:
+        as_instance("logging_policy", policy, Policy, "a policy")
+        if policy.n_rows not in (None, len(self)):
+            problem = f"is tied to {policy.n_rows} rows; the logs have {len(self)}."
+            raise ShapeError(problem, argument="logging_policy")
+        if policy.n_actions != self.n_actions:
+            problem = f"has {policy.n_actions} actions; the logs have {self.n_actions}."
+            raise ShapeError(problem, "Pass n_actions= to both.", argument="logging_policy")
+        return policy
 
     @staticmethod
     def _count_actions(actions: Any, n_actions: int | None) -> int:

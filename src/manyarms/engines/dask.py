@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from multiprocessing import current_process
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from manyarms._base.checks import as_count
@@ -92,7 +93,7 @@ class Dask(Engine):
                 yield shards
             return
         shards = _WorkerShards(self, logs.source, PieceWork(task, logs.reader))
-        logs.note_dropped(sum(shards.map_findings(_dropped), DroppedRows()))
+        logs.note_dropped(sum(shards.map_findings(attrgetter("dropped")), DroppedRows()))
         yield shards
 
     def repeat(self, run: Callable[[Client], Result]) -> Result:
@@ -242,10 +243,6 @@ def _merge(work: Any, parts: list[Any]) -> Any:
 def _shard(work: PieceWork[Any], finding: Finding[Any], number: int, count: int) -> Finding[Any]:
     parts = work.shards(finding, count)
     return parts[number] if number < len(parts) else work.merged([])
-
-
-def _dropped(finding: Finding[Any]) -> DroppedRows:
-    return finding.dropped
 
 
 def _close(client: Client, cluster: Any) -> None:

@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array
 from manyarms._base.files import replace_files
-from manyarms.decision.chart_style import printable
+from manyarms.decision.format_figures import printable
 from manyarms.experiments import method_style as palette
 from manyarms.experiments.cell import INTERVAL_LEVEL, Outcome, Table, covered, score
 from manyarms.experiments.figure import Figure, Measure, Panel

@@ -15,7 +15,7 @@ from zlib import crc32
 import altair as alt
 import numpy as np
 
-from manyarms.decision.chart_style import printable
+from manyarms.decision.format_figures import printable
 from manyarms.experiments.methods import METHODS, MISSPECIFIED
 
 WIDTH = 860

@@ -30,7 +30,7 @@ from manyarms.estimators.reward_model import CrossFit
 from manyarms.estimators.set_weighted import MIPS, OffCEM, PolicyConvolution
 from manyarms.experiments.problem import NOISE_LEVELS, Kind, Known, MethodTask
 from manyarms.learners import Learner
-from manyarms.learners import weighted_learners as learners
+from manyarms.learners import learner as learners
 from manyarms.learners.training import Training
 from manyarms.likelihoods import Bernoulli, Gaussian, Likelihood
 from manyarms.policies import Greedy, Pessimistic

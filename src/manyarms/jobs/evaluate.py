@@ -1,8 +1,8 @@
-"""Policies side by side: what a posterior says of each, how they differ from what runs now, and other judges."""
+"""Policies side by side: their values by a posterior and by estimators, and their gains over the current policy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
@@ -24,22 +24,22 @@ from manyarms.posterior.policy_profile import POLICY_ALONE, POLICY_AND_BASELINE,
 from manyarms.posterior.posterior import Posterior
 
 BASELINE = "logged"
-"""What runs now, in tables."""
+"""The name of the current policy in tables."""
 
 POSTERIOR = "posterior"
-"""The model itself, among the judges."""
+"""The name of the model among the estimators."""
 
 TRAINED = "learned from these rounds: an estimate on them flatters it"
-"""What is said of a policy, or of an estimator's model, that is judged on its own training rounds."""
+"""The warning about a policy that is evaluated on its own training rounds."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChoiceShares:
-    """How often a policy chooses which action.
+    """The share of contexts in which a policy chooses each action.
 
     Attributes:
-        actions: Those that are chosen at all, ascending.
-        shares: The share of contexts in which each is.
+        actions: The actions that are ever chosen, ascending.
+        shares: The share of contexts in which each of them is chosen.
     """
 
     actions: Int[Array, " m"]
@@ -48,17 +48,17 @@ class ChoiceShares:
 
 @dataclass(frozen=True)
 class PolicyResult:
-    """One policy under all judges.
+    """One policy, by the posterior and by all estimators.
 
     Attributes:
-        name: What it is called.
-        value: Its value under the posterior; None without one.
-        difference: The same less that of the baseline; None for the baseline, and without a posterior.
+        name: The name of the policy.
+        value: Its value by the posterior; None without a posterior.
+        difference: Its value minus that of the baseline; None for the baseline, and without a posterior.
         lift: The difference over the size of the baseline's value; None where that may be zero.
-        choices: What it chooses on the contexts of the logs.
-        estimates: Its value under each estimator, by name.
-        left_out: Estimators that could not judge it, with the reason.
-        warnings: Beyond those of the estimates, in plain words.
+        choices: The share of contexts in which it chooses each action.
+        estimates: Its value by each estimator, by name.
+        left_out: Estimators that could not evaluate it, with the reason.
+        warnings: Warnings beyond those of the estimates, in plain words.
     """
 
     name: str
@@ -72,28 +72,28 @@ class PolicyResult:
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
-        """Its own and those of its estimates, each once and with the judges it comes from."""
+        """All warnings about the policy, each once, with the names of the estimators it comes from."""
         own = [*self.warnings, *(self.value.warnings if self.value is not None else ())]
-        judges = dict[str, list[str]]()
+        estimators = dict[str, list[str]]()
         for name, estimate in self.estimates.items():
-            for one in estimate.warnings:
-                judges.setdefault(one, []).append(name)
-        others = [f"{', '.join(names)}: {one}" for one, names in judges.items()]
+            for warning in estimate.warnings:
+                estimators.setdefault(warning, []).append(name)
+        others = [f"{', '.join(names)}: {warning}" for warning, names in estimators.items()]
         missing = [f"{name} left out: {reason}" for name, reason in self.left_out.items()]
         return tuple(dict.fromkeys([*own, *others, *missing]))
 
 
 @dataclass(frozen=True)
 class Evaluation(Tabular):
-    """What `evaluate` returns.
+    """Policies evaluated side by side on the same rounds.
 
     Attributes:
-        n_rounds: Rounds that policies were judged on.
-        mean_reward: What these brought on average: the logging policy's own value, without any model.
-        mean_reward_error: Its standard error.
-        baseline: What runs now.
+        n_rounds: The number of rounds that policies were evaluated on.
+        mean_reward: The mean reward of these rounds: the value of the logging policy, without any model.
+        mean_reward_error: The standard error of the mean reward.
+        baseline: The current policy.
         policies: The candidates, in their order.
-        pairs: The value of the first less that of the second, by the names of two candidates, where that was asked for.
+        pairs: The value of the first minus that of the second, by the names of two candidates, on request.
     """
 
     n_rounds: int
@@ -109,36 +109,35 @@ class Evaluation(Tabular):
         return (self.baseline, *self.policies)
 
     def probability_better(self, first: str, second: str) -> float | None:
-        """How probable it is that the first is worth more than the second; None where they were not compared."""
+        """The probability that the first policy has the higher value; None where the two were not compared."""
         for sign, pair in ((1, (first, second)), (-1, (second, first))):
-            found = self.pairs.get(pair)
-            if found is None and pair[1] == self.baseline.name:
-                found = next((row.difference for row in self.policies if row.name == pair[0]), None)
-            if found is not None:
-                return found.probability_positive if sign > 0 else 1.0 - found.probability_positive
+            difference = self.pairs.get(pair)
+            if difference is None and pair[1] == self.baseline.name:
+                difference = next((row.difference for row in self.policies if row.name == pair[0]), None)
+            if difference is not None:
+                return difference.probability_positive if sign > 0 else 1.0 - difference.probability_positive
         return None
 
     def records(self, level: float = 0.95) -> list[dict[str, Any]]:
-        """A plain record for each policy and judge, the posterior first.
+        """A plain record for each policy and estimator, the posterior first.
 
         Args:
-            level: Of the intervals.
+            level: The level of the intervals.
         """
-        found = list[dict[str, Any]]()
+        records = list[dict[str, Any]]()
         for row in self.rows:
             if row.value is not None:
-                found.append(
-                    {"policy": row.name, "estimator": POSTERIOR, **_gained(row, level), **row.value.record(level)}
-                )
+                gain = _gain_record(row, level)
+                records.append({"policy": row.name, "estimator": POSTERIOR, **gain, **row.value.record(level)})
             for name, estimate in row.estimates.items():
-                found.append({"policy": row.name, "estimator": name, **estimate.record(level)})
-        return found
+                records.append({"policy": row.name, "estimator": name, **estimate.record(level)})
+        return records
 
     def _repr_html_(self) -> str:
         wanted = ("policy", "estimator", "value", "low", "high", "difference", "probability_better", "warnings")
         rows = [{name: record[name] for name in wanted if name in record} for record in self.records()]
         for row in rows:
-            # In full they are in .rows; here they would push the figures off the screen.
+            # In full, as .rows has them, they would push the figures off the screen.
             row["warnings"] = len(row["warnings"].split("; ")) if row["warnings"] else 0
         return html_table(rows)
 
@@ -167,25 +166,25 @@ def evaluate(
     pairs: bool = False,
     progress: Progress = False,
 ) -> Evaluation:
-    """Judge policies on logged contexts: by a posterior, against what was logged, and by estimators.
+    """Evaluate policies on logged contexts: by a posterior, against the logged actions, and by estimators.
 
     The values and differences are those of `posterior.value` and `posterior.difference`; each policy is asked once.
 
     Args:
         policies: The candidates by name.
-        logs: Rounds to judge on, best those that neither posterior nor policies have seen.
-        posterior: The judge; None for estimators alone.
-        estimators: Other judges, which use the rewards of these rounds.
-        contexts: The rows of `logs` as a table, for policies whose feature map is another than that of `logs`.
-        fingerprints: What else these rounds are known by, such as the files they came from.
-        pairs: Whether to compare all candidates with one another, too.
-        progress: True shows how far it is; a function is called as progress(done, total).
+        logs: Rounds to evaluate on, ideally held out from the fit of the posterior and of the policies.
+        posterior: The model, any `Posterior`; None to use estimators alone.
+        estimators: Estimators, which use the rewards of these rounds.
+        contexts: The rows of `logs` as a table, for policies with a feature map other than that of `logs`.
+        fingerprints: Other fingerprints of these rounds, such as those of the files they came from.
+        pairs: True to compare all candidates with one another, too.
+        progress: True shows how many policies are done; a function is called as progress(done, total).
     """
     logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
-    judge: Any = posterior
-    if not isinstance(judge, Posterior | None):
+    given: Any = posterior
+    if not isinstance(given, Posterior | None):
         raise DataTypeError(
-            f"must be a fitted posterior; got {type(judge).__name__}.",
+            f"must be a fitted posterior; got {type(given).__name__}.",
             "Pass the result of fit(), or the .posterior of the result of learn_prior().",
             argument="posterior",
         )
@@ -204,22 +203,22 @@ def evaluate(
     raw = logs.contexts if contexts is None else contexts
     known = (logs.fingerprint, *fingerprints)
     if BASELINE in policies:
-        raise InputError(f"{BASELINE!r} is what runs now: call the policy something else.")
+        raise InputError(f"{BASELINE!r} is the name of the current policy.", "Give the candidate another name.")
     for name, policy in policies.items():
         _check_catalogs(name, policy, logs)
     own = {name: with_own_features(policy, raw, logs.features, name) for name, policy in policies.items()}
-    everyone: dict[str, Policy] = {BASELINE: Logged(logs), **own}
+    candidates: dict[str, Policy] = {BASELINE: Logged(logs), **own}
     rows = list[PolicyResult]()
     profiles = dict[str, Any]()
-    with reporter(progress, len(everyone), "policies") as report:
-        for name, policy in everyone.items():
-            judged, profile = _by_posterior(name, policy, logs, posterior, profiles.get(BASELINE))
+    with reporter(progress, len(candidates), "policies") as report:
+        for name, policy in candidates.items():
+            result, profile = _evaluate_by_posterior(name, policy, logs, posterior, profiles.get(BASELINE))
             if profile is not None and (pairs or name == BASELINE):
                 profiles[name] = profile
             if name != BASELINE:
-                judged = _by_estimators(judged, policy, logs, estimators, known)
-            rows.append(judged)
-            report(len(rows), len(everyone))
+                result = _add_estimates(result, policy, logs, estimators, known)
+            rows.append(result)
+            report(len(rows), len(candidates))
     profiles.pop(BASELINE, None)
     mean = float(np.average(logs.rewards, weights=logs.weights))
     spread = float(np.average((logs.rewards - mean) ** 2, weights=logs.weights))
@@ -228,25 +227,25 @@ def evaluate(
 
 
 def effective_size(weights: Float[Array, " n"] | None, n: int) -> float:
-    """(Σw)² / Σw²: how many rounds of equal weight say as much as these, whatever the unit of weights."""
+    """The effective sample size (Σw)² / Σw², whatever the unit of weights."""
     return float(n) if weights is None else float(weights.sum() ** 2 / max((weights**2).sum(), np.finfo(float).tiny))
 
 
 def _pairs(
     profiles: Mapping[str, Any], logs: LoggedData, posterior: Posterior | None
 ) -> dict[tuple[str, str], Estimate]:
-    """How candidates differ from one another."""
+    """The differences between candidates."""
     if posterior is None:
         return {}
-    found = dict[tuple[str, str], Estimate]()
+    differences = dict[tuple[str, str], Estimate]()
     for (first, own), (second, other) in combinations(profiles.items(), 2):
         both = PolicyProfiles.of([own, other], POLICY_AND_BASELINE, logs.weights, logs.groups)
-        found[first, second] = posterior.estimate(both)
-    return found
+        differences[first, second] = posterior.estimate(both)
+    return differences
 
 
-def _gained(row: PolicyResult, level: float) -> dict[str, Any]:
-    """How a policy differs from the baseline; the baseline itself has nothing to differ from."""
+def _gain_record(row: PolicyResult, level: float) -> dict[str, Any]:
+    """The gain of a policy over the baseline; empty for the baseline itself."""
     if row.difference is None:
         return {}
     low, high = row.difference.interval(level)
@@ -259,14 +258,14 @@ def _gained(row: PolicyResult, level: float) -> dict[str, Any]:
 
 
 def _check_catalogs(name: str, policy: Policy, logs: LoggedData) -> None:
-    """Refuse a policy whose actions are others than those of the logs, though there may be as many."""
+    """Refuse a policy with other actions than the logs, even if it has as many."""
     as_instance(name, policy, Policy, "a policy")
     mine, theirs = policy.catalog, logs.catalog
     if mine is not None and theirs is not None and not (len(mine) == len(theirs) and mine.begins_with(theirs)):
-        raise InputError(f"{name} was learned with another catalog than that of the logs: its actions are others.")
+        raise InputError(f"{name} was learned with another catalog than that of the logs, so its actions differ.")
 
 
-def _by_posterior(
+def _evaluate_by_posterior(
     name: str, policy: Policy, logs: LoggedData, posterior: Posterior | None, base: Any
 ) -> tuple[PolicyResult, Any]:
     if posterior is None:
@@ -287,27 +286,27 @@ def _by_posterior(
     return PolicyResult(name, value, difference, lift, choices), profile
 
 
-def _free(name: str, taken: Mapping[str, Any]) -> str:
-    """The name, with a number where several estimators share it."""
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name, with a number where it is taken."""
     number = next(i for i in range(1, len(taken) + 2) if (name if i == 1 else f"{name} ({i})") not in taken)
     return name if number == 1 else f"{name} ({number})"
 
 
-def _by_estimators(
-    judged: PolicyResult,
+def _add_estimates(
+    result: PolicyResult,
     policy: Policy,
     logs: LoggedData,
     estimators: Sequence[Estimator],
     known: tuple[Fingerprint, ...],
 ) -> PolicyResult:
-    found, left_out = dict[str, Estimate](), dict[str, str]()
+    estimates, left_out = dict[str, Estimate](), dict[str, str]()
     for estimator in estimators:
         try:
-            found[_free(estimator.name, found)] = estimator.estimate(policy, logs)
+            estimates[free_name(estimator.name, estimates)] = estimator.estimate(policy, logs)
         except InputError as cause:
-            # One estimator that cannot judge one policy must not cost the others their answer.
-            left_out[_free(estimator.name, left_out)] = str(cause)
+            # An estimator that cannot evaluate a policy must not cost the others their answer.
+            left_out[free_name(estimator.name, left_out)] = str(cause)
     trained = any_shared(policy.learned_from, known)
-    said = any(one.diagnostics.get("evaluated_on_training_rounds") for one in found.values())
-    warnings = (TRAINED,) if trained and not said else ()
-    return replace(judged, estimates=found, left_out=left_out, warnings=warnings)
+    noted = any(estimate.diagnostics.get("evaluated_on_training_rounds") for estimate in estimates.values())
+    warnings = (TRAINED,) if trained and not noted else ()
+    return replace(result, estimates=estimates, left_out=left_out, warnings=warnings)

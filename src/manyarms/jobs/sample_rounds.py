@@ -1,4 +1,4 @@
-"""Some rounds of many, each as likely as any other; read through several feature maps at once where needed."""
+"""A random sample of the rounds of a stream, read through several feature maps at once where needed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class RoundSample:
 
     Attributes:
         logs: The rounds, with the contexts of the first map where they were read through several.
-        total: How many rounds the stream has.
-        contexts: (n, d) in all features that were read.
-        features: The maps that these came through.
+        total: The number of rounds in the stream.
+        contexts: (n, d) the rounds in all features that were read.
+        features: The feature maps of `contexts`.
     """
 
     logs: LoggedData
@@ -53,7 +53,7 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Rou
 
     Args:
         stream: What `read_logs` gave; with a `StackedMap` as its features, the result serves several maps.
-        n: How many rounds at most.
+        n: The most rounds to draw.
         rng: A NumPy generator.
     """
     n, rng = as_count("n", n), as_generator(rng)
@@ -103,24 +103,24 @@ class StackedMap(FeatureMap):
     """
 
     def __init__(self, maps: Sequence[FeatureMap]):
-        self.maps = [one for i, one in enumerate(maps) if one not in maps[:i]]
+        self.maps = [part for i, part in enumerate(maps) if part not in maps[:i]]
         self.features, self.intercept = (), False
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What any of them reads."""
-        return tuple(dict.fromkeys(name for one in self.maps for name in one.columns))
+        """The columns that any of the maps reads."""
+        return tuple(dict.fromkeys(name for part in self.maps for name in part.columns))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all features, map by map."""
-        return tuple(name for one in self.maps for name in one.names)
+        """The names of all features, map by map."""
+        return tuple(name for part in self.maps for name in part.names)
 
     def __call__(self, table: pa.Table | pa.RecordBatch) -> Float[Array, "n d"]:
-        return np.hstack([one(table) for one in self.maps])
+        return np.hstack([part(table) for part in self.maps])
 
     def part(self, contexts: Float[Array, "n d"], features: FeatureMap) -> Float[Array, "n k"]:
         """The columns of one of the maps."""
         place = self.maps.index(features)
-        start = sum(one.dim for one in self.maps[:place])
+        start = sum(part.dim for part in self.maps[:place])
         return contexts[:, start : start + features.dim]

@@ -43,13 +43,13 @@ ROWS = 1 << 15
 
 @dataclass(frozen=True)
 class ScoreResult(Tabular):
-    """What `score` did.
+    """The outcome of `score`.
 
     Attributes:
         path: The file that was written, or the folder of the parts.
-        n_contexts: Contexts that were scored.
-        n_rows: Rows that were written: up to k for each context.
-        n_dropped: Contexts that were left out because a value was missing.
+        n_contexts: The number of contexts that were scored.
+        n_rows: The number of rows that were written: up to k for each context.
+        n_dropped: The number of contexts that were left out because a value was missing.
     """
 
     path: Path
@@ -90,29 +90,29 @@ def score(
     progress: Progress = False,
     engine: Engine | str | None = None,
 ) -> ScoreResult:
-    """Write the k best actions of every context to a Parquet file, in a memory that does not grow with the rows.
+    """Write the k best actions of every context to a Parquet file, in memory that does not grow with the rows.
 
     The file has a row for each context and rank: the columns kept, `row` (the number of the context, from 0), `rank`
-    (from 1), `action` (its id where there is a catalog, else its number), `expected_reward`, and `reward_std`, how far
-    that is known; both are missing where no posterior is behind the policy. It is written beside its place and takes it
-    when it is whole.
+    (from 1), `action` (its id where there is a catalog, else its number), `expected_reward`, and `reward_std`, its
+    posterior standard deviation; both are missing where the policy has no posterior. The file is written beside its
+    place and renamed when it is complete.
 
-    Another engine than "local" writes a folder with a file for each piece of the contexts, named so that the files in
+    An engine other than "local" writes a folder with a file for each piece of the contexts, named so that the files in
     order have the rows in order. Each file is there whole or not at all, and a piece that is done twice, because a
-    process died, is the same file. When all are there, files that another run has left behind are removed.
+    process died, is the same file. In the end, files that an earlier run has left behind are removed.
 
     Args:
         model: A posterior, for the actions with the highest expected reward; a policy, for its own ranking; or the file
             of either.
         contexts: A table or files with the columns of the model's feature map; see `read_logs`.
-        out: The Parquet file to write; a file that is there is replaced. Or the folder of parts, which all processes of
-            the engine must be able to write to.
-        top_k: k.
-        keep: Columns to pass through, such as the id of a user.
-        eligible: A column with a list of the actions that may be chosen in each row; None for all everywhere.
+        out: The Parquet file to write; an existing file is replaced. Or the folder of parts, which all processes of the
+            engine must be able to write to.
+        top_k: The number of actions for each context.
+        keep: Columns to copy to the output, such as the id of a user.
+        eligible: A column with a list of the actions that may be chosen in each row; None for all actions everywhere.
         missing: "refuse" a row that lacks a value, or "drop" it.
-        progress: True shows how far it is; a function is called as progress(rows done, rows in all or 0). Only for the
-            engine "local".
+        progress: True shows how many rows are done; a function is called as progress(rows done, rows in all or 0). Only
+            for the engine "local".
         engine: Where contexts are scored: "local" (the default), "dask", "spark", or an engine with options of its own.
     """
     made = load(model) if isinstance(model, str | os.PathLike) else model
@@ -120,47 +120,48 @@ def score(
     features, path, source, where = _map_of(policy), Path(out), as_source(contexts), as_engine(engine)
     source.need([*features.columns, *keep, *([] if eligible is None else [eligible])])
     if path.suffix.lower() in (".csv", ".gz", ".arrow", ".feather"):
-        raise InputError(f"{path} must end in .parquet: scores are written as Parquet, whatever the name.")
+        raise InputError(f"must end in .parquet, since scores are written as Parquet; got {path}.", argument="out")
     taken = [name for name in keep if name in (*COLUMNS, _NUMBER)]
     if taken:
-        raise InputError(f"keep names {taken[0]!r}, which is a column of the output itself. Rename it first.")
+        problem = f"names {taken[0]!r}, which is a column of the output itself."
+        raise InputError(problem, "Rename it first.", argument="keep")
     work = _Scoring(policy, features, _posterior_of(policy), as_count("top_k", top_k), tuple(keep), eligible, missing)
     if work.top_k > policy.n_actions:
-        raise InputError(f"top_k must be at most the {policy.n_actions} actions there are; got {top_k}.")
+        raise InputError(f"must be at most the {policy.n_actions} actions there are; got {top_k}.", argument="top_k")
     if path.exists():
         read = {place for file in source.files for place in (file, *file.resolve().parents)}
         if any(path.samefile(place) for place in read):
-            raise InputError(f"{path} is, or holds, one of the files to be read: write elsewhere.")
+            raise InputError(f"{path} is, or holds, one of the files to be read.", "Write elsewhere.")
     if not isinstance(where, Local):
         return _in_parts(work, source, path, where)
     if path.is_dir():
         raise InputError(
-            f"{path} is a folder, such as other engines write, and this one writes a file. Pass another path, or "
-            "remove it."
+            f"{path} is a folder, such as other engines write, and this one writes a file.",
+            "Pass another path, or remove it.",
         )
     with reporter(progress, source.n_rows or 0, "scoring") as report:
-        found = _write(path, work.batches(source), lambda done: report(done, source.n_rows or 0))
-    return _some(found)
+        result = _write(path, work.batches(source), lambda done: report(done, source.n_rows or 0))
+    return _not_empty(result)
 
 
-def _some(found: ScoreResult) -> ScoreResult:
-    if not found.n_contexts:
+def _not_empty(result: ScoreResult) -> ScoreResult:
+    if not result.n_contexts:
         raise InputError("there are no rows to score.")
-    return found
+    return result
 
 
 def _in_parts(work: _Scoring, source: Source, folder: Path, engine: Engine) -> ScoreResult:
     """A file for each piece of the contexts."""
     if folder.is_file():
         raise InputError(
-            f"{folder} is a file, and several processes write a folder of files. Pass another path, or remove it."
+            f"{folder} is a file, and several processes write a folder of files.", "Pass another path, or remove it."
         )
     with _folder_for(folder):
         # Other processes may be in other folders.
-        found = engine.each(source, _ScorePiece(work, folder.absolute()))
-        sums = (sum(getattr(part, name) for part in found) for name in ("n_contexts", "n_rows", "n_dropped"))
-        total = _some(ScoreResult(folder, *sums))
-    written = {part.path.name for part in found if part.n_contexts}
+        results = engine.each(source, _ScorePiece(work, folder.absolute()))
+        sums = (sum(getattr(part, name) for part in results) for name in ("n_contexts", "n_rows", "n_dropped"))
+        total = _not_empty(ScoreResult(folder, *sums))
+    written = {part.path.name for part in results if part.n_contexts}
     for old in folder.glob("part-*.parquet"):
         if old.name not in written and _PART.fullmatch(old.name):
             old.unlink()
@@ -170,14 +171,14 @@ def _in_parts(work: _Scoring, source: Source, folder: Path, engine: Engine) -> S
 @contextmanager
 def _folder_for(folder: Path) -> Generator[None]:
     """A folder that is there inside the block; those made for it go again when nothing has come into them."""
-    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
         with suppress(OSError):
-            for one in made:
-                one.rmdir()
+            for place in made:
+                place.rmdir()
         raise
 
 
@@ -210,7 +211,7 @@ class _Batch(NamedTuple):
 
 
 def _write(path: Path, batches: Iterator[_Batch], report: Callable[[int], None] = lambda done: None) -> ScoreResult:
-    """All batches into one file, which is there when all of them are; there is none when no context is left."""
+    """Write all batches into one file, which appears when it is complete; no file where no context is left."""
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     n_read = n_rows = n_dropped = 0
@@ -301,8 +302,8 @@ class _Scoring:
 
         if self._posterior is None:
             return pa.nulls(len(actions), pa.float64()), pa.nulls(len(actions), pa.float64())
-        found = self._posterior.expected_reward(x, actions), self._posterior.reward_std(x, actions)
-        return pa.array(found[0]), pa.array(found[1])
+        mean, std = self._posterior.expected_reward(x, actions), self._posterior.reward_std(x, actions)
+        return pa.array(mean), pa.array(std)
 
     def _sets(self, column: pa.ChunkedArray, rows: Int[Array, " n"]) -> sparse.csr_array:
         """Lists of ids as the eligible sets of every row."""
@@ -315,13 +316,13 @@ class _Scoring:
         sizes = compute.call_function("list_value_length", [column]).fill_null(0).to_numpy()
         if sizes.min() == 0:
             where = numbered_row(rows[np.argmin(sizes)])
-            raise EligibilityError(f"column {name} leaves nothing to choose from in {where}. Leave such rows out.")
+            raise EligibilityError(f"column {name} leaves nothing to choose from in {where}.", "Leave such rows out.")
         flat = compute.call_function("list_flatten", [column])
         owner = np.repeat(np.arange(len(sizes)), sizes)
         if flat.null_count:
             place = flat.is_null().to_pylist().index(True)
             raise ActionError(
-                f"column {name} has a missing action in {numbered_row(rows[owner[place]])}. Leave it out."
+                f"column {name} has a missing action in {numbered_row(rows[owner[place]])}.", "Leave it out."
             )
         codes, ids = codes_of(flat if isinstance(flat, pa.ChunkedArray) else pa.chunked_array([flat]))
         actions = self._numbers(ids)[codes]
@@ -336,8 +337,8 @@ class _Scoring:
     def _numbers(self, ids: list[Any]) -> Int[Array, " m"]:
         if self._policy.catalog is not None:
             return self._policy.catalog.find(ids)
-        fine = [isinstance(one, int) and 0 <= one < self._policy.n_actions for one in ids]
-        return np.array([one if ok else -1 for one, ok in zip(ids, fine, strict=True)], dtype=np.int64)
+        fine = [isinstance(id, int) and 0 <= id < self._policy.n_actions for id in ids]
+        return np.array([id if ok else -1 for id, ok in zip(ids, fine, strict=True)], dtype=np.int64)
 
 
 def _map_of(policy: Policy) -> FeatureMap:
@@ -353,10 +354,10 @@ def _map_of(policy: Policy) -> FeatureMap:
 
 
 def _posterior_of(policy: Policy) -> Posterior | None:
-    """What a policy, or the one it follows, was made of."""
+    """The posterior that a policy, or the one it follows, was made from."""
     inner = getattr(policy, "policy", policy)
-    found = getattr(inner, "posterior", None)
-    return found if isinstance(found, Posterior) else None
+    posterior = getattr(inner, "posterior", None)
+    return posterior if isinstance(posterior, Posterior) else None
 
 
 def _id_column(catalog: Catalog | None, n_actions: int) -> pa.Array:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, check_overflow
 from manyarms.core.estimate import Estimate, Method
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.policy import FeatureMass
+from manyarms.core.policy import FeatureMass, Policy
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import chunks
-from manyarms.posterior.policy_profile import Masses, PolicyProfiles
+from manyarms.linalg.top_k import row_norms
+from manyarms.posterior.policy_profile import Masses, PolicyProfile, PolicyProfiles
 from manyarms.posterior.posterior import ONE_CONTEXT, Posterior
 from manyarms.posterior.reward_draws import FactorDraws, GaussianFactorDraws
+from manyarms.posterior.reward_function import ActionWeights, LinearScores, Predictor, Scores
 
 
 class RewardFactor(NamedTuple):
@@ -80,6 +83,49 @@ class GaussianPosterior(Posterior):
                 "prior_share": min(1.0, posterior / before) if before > 0 else 1.0,
             },
         )
+
+
+class SingleFactorPosterior(GaussianPosterior):
+    """A Gaussian posterior with one set of weights: r(x, a) = g(φ(x)ᵀ θ_a), with g(η) = η for linear rewards.
+
+    Attributes:
+        likelihood: The distribution of rewards given weights.
+    """
+
+    likelihood: Likelihood
+
+    @property
+    @abstractmethod
+    def predictor_weights(self) -> ActionWeights: ...
+
+    @property
+    def method(self) -> Method:
+        return "exact" if self.likelihood.is_linear and self.likelihood.treatment == "exact" else "delta"
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """Expected rewards and their slopes, where rewards are not linear in the weights."""
+        return Predictor(self.predictor_weights, self.likelihood)
+
+    @property
+    def expected_rewards(self) -> Scores:
+        if self.likelihood.is_linear:
+            return LinearScores(self.predictor_weights.action_mean, self.n_actions)
+        return self.predictor
+
+    def pair_std(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        std = check_overflow("reward_std", row_norms(contexts, actions, self.predictor_weights.action_cov))
+        if self.likelihood.is_linear:
+            return std
+        mean = np.einsum("nd,nd->n", contexts, self.predictor_weights.action_mean()[actions])
+        return std * self.likelihood.mean_slope(mean, std**2)
+
+    def collect(self, policy: Policy, contexts: Float[Array, "n d"], eligible: Any, weights: Any) -> PolicyProfile:
+        if not self.likelihood.is_linear:
+            return PolicyProfile(*self.predictor.profile(policy, contexts, eligible, weights))
+        means = self.predictor_weights.action_mean()
+        mass, rows = policy.profile(contexts, means, eligible=eligible, weights=weights)
+        return PolicyProfile((mass,), rows)
 
 
 def _variance(weights: list[HierarchicalGaussian], masses: Masses) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, check_overflow
+from manyarms._base.checks import Array
 from manyarms.core.choices import Choices
 from manyarms.core.policy import FeatureMass, Policy, row_weights
 from manyarms.errors import ShapeError
@@ -117,17 +117,6 @@ def best_of_all(
         table = scores.score_all(contexts[rows])[:, names]
         out[rows] = names[best_scores(len(table), len(names), lambda r, c, table=table: table[r, c].copy(), k)]
     return out
-
-
-def predictor_std(
-    weights: ActionWeights, likelihood: Likelihood, contexts: Float[Array, "n d"], actions: Int[Array, " n"]
-) -> Float[Array, " n"]:
-    """The standard deviation of g(φ(x_i)ᵀ θ_a), one action per row; by the delta method where g is not linear."""
-    std = check_overflow("reward_std", row_norms(contexts, actions, weights.action_cov))
-    if likelihood.is_linear:
-        return std
-    mean = np.einsum("nd,nd->n", contexts, weights.action_mean()[actions])
-    return std * likelihood.mean_slope(mean, std**2)
 
 
 class Rewards(NamedTuple):

@@ -7,16 +7,14 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from manyarms._base.checks import Array, as_actions, as_instance, as_scalar
 from manyarms.core.catalog import Catalog
-from manyarms.core.estimate import Method
 from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.policy import Policy
 from manyarms.core.result_tables import html_facts
 from manyarms.core.statistics import Statistics
 from manyarms.engines import Engine, as_engine
@@ -27,15 +25,14 @@ from manyarms.likelihoods.variational import fit_weights
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import AgeRule, DroppedRows, seconds_between
 from manyarms.posterior.action_summary import ActionSummary, summarise
-from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
-from manyarms.posterior.policy_profile import PolicyProfile, check_maps
+from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
+from manyarms.posterior.policy_profile import check_maps
 from manyarms.posterior.prior_check import PriorCheck, check_mean, check_misfit
-from manyarms.posterior.reward_function import LinearScores, Predictor, Scores, predictor_std
 from manyarms.posterior.seen_files import in_memory_if_small, new_rounds, remember_files
 
 
 @dataclass(frozen=True, eq=False)
-class RewardPosterior(GaussianPosterior):
+class RewardPosterior(SingleFactorPosterior):
     """The posterior of θ that `fit` returns, and with it r(x, a) = g(φ(x)ᵀ θ_a); g(η) = η for linear rewards.
 
     Attributes:
@@ -148,15 +145,6 @@ class RewardPosterior(GaussianPosterior):
     def is_linear(self) -> bool:
         """True when expected rewards are linear in the weights."""
         return self.likelihood.is_linear
-
-    @cached_property
-    def predictor(self) -> Predictor:
-        """Expected rewards and their slopes, where rewards are not linear in the weights."""
-        return Predictor(self.weights, self.likelihood)
-
-    @property
-    def expected_rewards(self) -> Scores:
-        return LinearScores(self.weights.action_mean, self.n_actions) if self.likelihood.is_linear else self.predictor
 
     def summary(self, actions: Any = None) -> ActionSummary:
         """Mean and standard deviation of the weights of actions, as a table.
@@ -311,19 +299,6 @@ class RewardPosterior(GaussianPosterior):
 
     def factors_for(self, actions: Int[Array, " m"]) -> tuple[RewardFactor, ...]:
         return self.factors
-
-    @property
-    def method(self) -> Method:
-        return "exact" if self.likelihood.is_linear and self.likelihood.treatment == "exact" else "delta"
-
-    def pair_std(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
-        return predictor_std(self.weights, self.likelihood, contexts, actions)
-
-    def collect(self, policy: Policy, contexts: Float[Array, "n d"], eligible: Any, weights: Any) -> PolicyProfile:
-        if not self.likelihood.is_linear:
-            return PolicyProfile(*self.predictor.profile(policy, contexts, eligible, weights))
-        mass, rows = policy.profile(contexts, self.weights.action_mean(), eligible=eligible, weights=weights)
-        return PolicyProfile((mass,), rows)
 
 
 FORGOTTEN = 1e-200

@@ -13,14 +13,12 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_actions, as_instance
 from manyarms._base.files import replacing
 from manyarms.core.catalog import Catalog
-from manyarms.core.estimate import Method
 from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.latent_covariance import LatentFactor
 from manyarms.core.logged_data import Logs
 from manyarms.core.observed_rows import ObservedRows, group_rows
-from manyarms.core.policy import Policy
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError
 from manyarms.inference.condition import absorb_groups, observe, small_products
@@ -29,14 +27,12 @@ from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.linalg.indexing import chunks
-from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
-from manyarms.posterior.policy_profile import PolicyProfile
-from manyarms.posterior.reward_function import LinearScores, Predictor, Scores, predictor_std
+from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
 from manyarms.posterior.reward_posterior import as_logs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ShardedPosterior(GaussianPosterior):
+class ShardedPosterior(SingleFactorPosterior):
     """The posterior that `fit_sharded` returns: ψ in memory, θ_a of every seen action in files.
 
     Values and policies read from the files what they need: means of all actions, (K, d) numbers in memory, and the
@@ -97,18 +93,6 @@ class ShardedPosterior(GaussianPosterior):
         return ()
 
     @property
-    def method(self) -> Method:
-        return "exact" if self.likelihood.is_linear else "delta"
-
-    @property
-    def expected_rewards(self) -> Scores:
-        return LinearScores(self.action_mean, self.n_actions) if self.likelihood.is_linear else self._predictor
-
-    @cached_property
-    def _predictor(self) -> Predictor:
-        return Predictor(self, self.likelihood)
-
-    @property
     def predictor_weights(self) -> ShardedPosterior:
         return self
 
@@ -138,15 +122,6 @@ class ShardedPosterior(GaussianPosterior):
 
     def factors_for(self, actions: Int[Array, " m"]) -> tuple[RewardFactor, ...]:
         return (RewardFactor(self._conditioned(self._observed(actions)), self.prior, self.likelihood),)
-
-    def pair_std(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
-        return predictor_std(self, self.likelihood, contexts, actions)
-
-    def collect(self, policy: Policy, contexts: Float[Array, "n d"], eligible: Any, weights: Any) -> PolicyProfile:
-        if not self.likelihood.is_linear:
-            return PolicyProfile(*self._predictor.profile(policy, contexts, eligible, weights))
-        mass, rows = policy.profile(contexts, self.action_mean(), eligible=eligible, weights=weights)
-        return PolicyProfile((mass,), rows)
 
     def _conditioned(self, observed: ObservedRows) -> HierarchicalGaussian:
         return _conditioned(self.prior, self.latent_mean, self.latent_factor, observed)

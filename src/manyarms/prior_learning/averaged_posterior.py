@@ -288,14 +288,14 @@ def average(
     few = n_draws * _size(posterior.weights) <= MAX_KEPT
     for row in _spread_out(len(eta), n_draws, rng):
         try:
-            value, found = solve(eta + root @ row)
+            log_evidence, solved = solve(eta + root @ row)
         except ManyarmsError:
             # So far out that the arithmetic fails; its weight would be nil.
             continue
         kept.append(eta + root @ row)
-        log_weights.append(value + 0.5 * (TAILS + len(row)) * float(np.log1p(row @ row / TAILS)))
+        log_weights.append(log_evidence + 0.5 * (TAILS + len(row)) * float(np.log1p(row @ row / TAILS)))
         if few:
-            weights.append(found)
+            weights.append(solved)
     if not kept:
         return AveragedPosterior(posterior, PosteriorsByPrior([posterior.weights]), np.ones(1), (_UNSTABLE,))
     draws = PosteriorsByPrior(weights) if few else PosteriorsByPrior(kept, lambda x: solve(x)[1])

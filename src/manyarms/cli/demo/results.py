@@ -106,7 +106,7 @@ def _as_table(policy: ma.Policy, contexts: Any) -> ma.TablePolicy:
     return ma.TablePolicy(sparse.csr_array((np.ones(n), chosen, np.arange(n + 1)), shape=(n, policy.n_actions)))
 
 
-MIN_WIDTH = 78
+MIN_WIDTH = 80
 
 CAPTION = (
     "Never shown: the share of a policy's choices that fall on items without a row in the log; their values come from "
@@ -120,24 +120,20 @@ def print_result(result: DemoResult, folder: Path) -> None:
     # Below this the table would drop digits; a narrow terminal wraps whole lines instead.
     console.width = max(console.width, MIN_WIDTH)
     console.print(_opening(result, folder), soft_wrap=True)
-    console.print()
     console.print(_table(result))
-    console.print()
-    console.print(CAPTION, style="dim")
-    console.print()
+    console.print(f"\n{CAPTION}\n", style="dim")
     console.print(Text(_sentence(result), style="bold"))
-    console.print()
-    console.print(Text(f"The evidence on one page: {folder / 'report.html'}"), soft_wrap=True)
-    console.print()
+    console.print(Text(f"\nThe evidence on one page: {folder / 'report.html'}\n"), soft_wrap=True)
     console.rule("On your own data", characters="-", align="left")
     console.print()
-    spec = folder / "shop.toml"
-    console.print(Text(f"Put the names of your files and columns into {spec}, then run"), soft_wrap=True)
-    for line in commands(folder):
-        console.print(Text(f"  {line}", style="bold"), soft_wrap=True)
-    console.print(Text("or, in Python, set the names at the top of this script and run it"), soft_wrap=True)
-    script = shlex.quote(str(folder / "decide.py"))
-    console.print(Text(f"  {shlex.quote(_this_python())} {script}", style="bold"), soft_wrap=True)
+    fit, report = commands(folder)
+    script = f"{shlex.quote(_this_python())} {shlex.quote(str(folder / 'decide.py'))}"
+    for text, *lines in (
+        (f"Put the names of your files and columns into {folder / 'shop.toml'}, then run", fit, report),
+        ("or, in Python, set the names at the top of this script and run it", script),
+    ):
+        console.print(Text(text), soft_wrap=True)
+        console.print(Text("\n".join(f"  {line}" for line in lines), style="bold"), soft_wrap=True)
 
 
 def figures(result: DemoResult, folder: Path) -> dict[str, Any]:
@@ -184,7 +180,7 @@ def _opening(result: DemoResult, folder: Path) -> Text:
         f"{result.n_never_shown:,} items ({share(result.n_never_shown / result.n_items)}) were never shown.\n"
         f"Its log was saved as Parquet in {folder}, read back and fitted.\n"
         f"Standard deviations learned from the log: noise {learned['noise std']:.2g}, "
-        f"categories {learned['category std']:.2g},\nitems within a category {learned['actions std']:.2g}."
+        f"categories {learned['category std']:.2g},\nitems within a category {learned['actions std']:.2g}.\n"
     )
 
 
