@@ -206,7 +206,7 @@ class EvaluationOptions(TypedDict, total=False):
         Names,
         Option(
             (),
-            "Estimators to run beside the model: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], switch-dr:threshold, "
+            "Other estimators to run: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], switch-dr:threshold, "
             "dros:shrinkage, replay, ... They need the column of propensities. A clip is a floor on the propensity: "
             "with 0.01, no weight exceeds 100.",
             metavar="NAME,...",

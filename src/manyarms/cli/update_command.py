@@ -29,10 +29,10 @@ def update(
     With Gaussian rewards this equals a fit on everything. A file that the model
     has seen is refused, so a job can safely run twice. Where --maturity left
     out the young rounds of a file, those that are old enough by now are added.
-    With --half-life, rounds in the model are down-weighted too. With --catalog, actions
-    that the model does not know are added if the prior knows their category
-    (or tags, or node); an action with a new category needs a new fit. Name the
-    same file as --model and --out to update a model in place.
+    With --half-life, rounds in the model are down-weighted too. With --catalog,
+    actions that the model does not know are added if the prior knows their
+    category (or tags, or node); an action with a new category needs a new fit.
+    Name the same file as --model and --out to update a model in place.
     """
     check_output(out)
     check_engine(engine)
