@@ -224,7 +224,7 @@ class FeatureMap(Saved):
         try:
             features = list[Feature]()
             for part in data["features"]:
-                values = {key: tuple(value) if isinstance(value, list) else value for key, value in part.items()}
+                values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in part.items()}
                 features.append(FEATURE_KINDS[values.pop("kind")](**values))
             return cls(features, intercept=bool(data["intercept"]))
         except (KeyError, TypeError, AttributeError) as damage:
