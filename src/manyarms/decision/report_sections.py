@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from manyarms.core.estimate import Estimate
 from manyarms.decision import plots
 from manyarms.decision.decide import Decision
-from manyarms.decision.diagnostics import Diagnostic
-from manyarms.decision.format_figures import (
-    CURRENT,
-    TableCell,
-    count_cell,
-    estimate_cell,
-    number,
-    number_cell,
-    percent,
-    share,
-    signed_number,
-    table,
-)
-from manyarms.decision.traffic import Support
+from manyarms.decision.decision_evidence import Support
+from manyarms.decision.format_figures import CURRENT, number, percent, share, signed_number
+from manyarms.decision.recommendation import Diagnostic
 from manyarms.errors import InputError
 from manyarms.posterior.prior_check import PriorCheck
 
@@ -51,33 +41,79 @@ EFFECTIVE_SAMPLE_SIZE = (
 
 def draw_charts(decision: Decision) -> dict[str, alt.LayerChart]:
     """The charts that this decision has the data for, by name."""
-    evaluation, calibrated, changes = decision.evaluation, decision.calibration, decision.traffic_changes
-    truth = {} if calibrated is None else calibrated.truth
-    wanted: dict[str, Callable[[], Any]] = {
-        "values": partial(plots.values, evaluation, truth=truth),
-        "gains": partial(plots.gains, evaluation),
-    }
+    evaluation, calibrated = decision.evaluation, decision.calibration
+    charts = dict[str, Any]()
+
+    def draw(name: str, part: Any, **options: Any) -> None:
+        # A chart refuses when there is nothing to draw: the section says so in words, or is left out.
+        with suppress(InputError):
+            if part is not None:
+                charts[name] = getattr(plots, name)(part, **options)
+
+    draw("values", evaluation, truth=None if calibrated is None else calibrated.truth)
+    draw("gains", evaluation)
     if len(evaluation.rows) >= 3:
         # With a single candidate, the chart of gains says it all.
-        wanted["probability_better"] = partial(plots.probability_better, evaluation)
+        draw("probability_better", evaluation)
     if any(row.estimates for row in evaluation.rows):
-        wanted["agreement"] = partial(plots.agreement, evaluation)
-    if changes is not None and changes.rows:
-        wanted["traffic_changes"] = partial(plots.traffic_changes, changes)
-    if decision.support is not None and decision.policy:
-        wanted["support"] = partial(plots.support, decision.support, decision.policy)
-    if decision.shrinkage is not None:
-        wanted["shrinkage"] = partial(plots.shrinkage, decision.shrinkage)
-    if calibrated is not None and calibrated.bins:
-        wanted["calibration"] = partial(plots.calibration, calibrated)
-    charts = dict[str, Any]()
-    for name, draw in wanted.items():
-        try:
-            charts[name] = draw()
-        except InputError:
-            # There is nothing to draw: the section says so in words, or is left out.
-            continue
+        draw("agreement", evaluation)
+    draw("traffic_changes", decision.traffic_changes)
+    draw("support", decision.support, policy=decision.policy)
+    draw("shrinkage", decision.shrinkage)
+    draw("calibration", calibrated)
     return charts
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """One cell of an HTML table, with an extra CSS class. `value` is what a column of numbers is sorted by."""
+
+    text: str
+    value: float | None = None
+    is_number: bool = False
+    css: str = ""
+
+    def html(self) -> str:
+        """The cell as HTML."""
+        classes = " ".join(part for part in ("number" if self.is_number else "", self.css) if part)
+        key = "" if self.value is None else repr(float(self.value))
+        attributes = f' class="{classes}"' if classes else ""
+        attributes += f' data-value="{key}"' if self.is_number else ""
+        return f"<td{attributes}>{escape(self.text)}</td>"
+
+
+def number_cell(value: float | None, written: Callable[[float], str] = number) -> TableCell:
+    """A cell with one number, or a dash where there is none."""
+    return TableCell("–" if value is None else written(value), value, is_number=True)
+
+
+def count_cell(value: float | int) -> TableCell:
+    """A cell with a count of rounds or actions."""
+    return number_cell(float(value), lambda count: f"{count:,.6g}")
+
+
+def estimate_cell(estimate: Estimate | None, written: Callable[[float], str] = number) -> TableCell:
+    """A cell with an estimate and its 95 % interval, or a dash where there is none."""
+    if estimate is None:
+        return number_cell(None)
+    low, high = estimate.interval()
+    return number_cell(estimate.value, lambda value: f"{written(value)} [{written(low)}, {written(high)}]")
+
+
+def table(caption: str, rows: Sequence[Any], columns: Mapping[str, Callable[[Any], TableCell]]) -> str:
+    """An HTML table that sorts by a column when its header is clicked; `columns` makes the cells under each header."""
+    cells = [[make(row) for make in columns.values()] for row in rows]
+    numbers = [cell.is_number for cell in cells[0]] if cells else [False] * len(columns)
+    head = "".join(
+        f'<th scope="col" class="{"number" if is_number else "word"}">'
+        f'<button type="button">{escape(name)}</button></th>'
+        for name, is_number in zip(columns, numbers, strict=True)
+    )
+    body = "".join(f"<tr>{''.join(cell.html() for cell in row)}</tr>" for row in cells)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption, quote=True)}">'
+        f'<table class="sorts"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
 
 
 def _figure(name: str, charts: Charts, caption: str) -> str:

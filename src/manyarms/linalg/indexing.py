@@ -82,7 +82,7 @@ def chunks(n: int, size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, n))
 
 
-def shape_of(matrix: sparse.csr_array) -> tuple[int, int]:
+def shape_of(matrix: Array | sparse.csr_array) -> tuple[int, int]:
     """(rows, columns), with the type that SciPy does not declare."""
     return cast(tuple[int, int], matrix.shape)
 
