@@ -24,10 +24,10 @@ from manyarms.errors import InputError
 
 @f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.PriorOptions, o.LikelihoodOptions)
 def fit(out: f.NewModel, seed: f.Seed = 0, engine: f.Engine = "local", as_json: f.Json = False, **options: Any) -> None:
-    """Fit a model: the posterior of every action's rewards, logged or not.
+    """Fit a model of the rewards of every action, including those never shown.
 
     The model file holds the posterior, the feature map of the context columns
-    and the catalog; `evaluate`, `learn`, `score` and `update` start from it.
+    and the catalog. All other commands start from it.
     """
     terminal.check_output(out)
     where = open_engine(engine)
@@ -47,21 +47,22 @@ def update(
     model: f.Model,
     out: f.NewModel,
     allow_repeats: Annotated[
-        bool, typer.Option("--allow-repeats", help="Count files again that the model has already seen.")
+        bool,
+        typer.Option("--allow-repeats", help="Accept files that the model has already seen, and count them again."),
     ] = False,
     engine: f.Engine = "local",
     as_json: f.Json = False,
     **options: Any,
 ) -> None:
-    """Add new logs, and new actions, to a model, without the old logs.
+    """Update a model with new logs and new actions; old logs are not needed.
 
     With Gaussian rewards this equals a fit on everything. A file that the model
     has seen is refused, so a job can safely run twice. Where --maturity left
     out the young rounds of a file, those that are old enough by now are added.
-    With --half-life, all that the model holds ages too. With --catalog, actions
-    that the model does not know are added where the prior has their category
-    (or tags, or node); an action with a new category needs a new fit. Name the
-    same file as --model and --out to update a model in place.
+    With --half-life, rounds in the model are down-weighted too. With --catalog,
+    actions that the model does not know are added if the prior knows their
+    category (or tags, or node); an action with a new category needs a new fit.
+    Name the same file as --model and --out to update a model in place.
     """
     terminal.check_output(out)
     where = open_engine(engine)
@@ -78,8 +79,9 @@ def evaluate(model: f.EvaluatedModel = None, seed: f.Seed = 0, as_json: f.Json =
     """Compare policies with the current one: gains, intervals, probabilities.
 
     Each policy is evaluated by the model's posterior on the contexts of the
-    logs, and against `logged`, the policy that wrote them. Context columns and
-    catalog come from the model. Use logs that the model was not fitted on.
+    logs, and compared with `logged`, the current policy. Context columns and
+    catalog come from the model; name them only without --model. Use logs that
+    the model was not fitted on.
     """
     from manyarms.cli.print_results import print_evaluation
     from manyarms.jobs import evaluate_files
@@ -146,11 +148,11 @@ def score(
     as_json: f.Json = False,
     **options: Any,
 ) -> None:
-    """Write the best actions of every context, with expected rewards.
+    """Write the best actions for every context, with expected rewards.
 
-    Batch by batch, Parquet to Parquet, in memory that does not grow. The file
-    has a row for each context and rank: the columns kept, `row`, `rank`,
-    `action`, `expected_reward`, and its standard deviation `reward_std`.
+    Works in batches, so memory use does not grow with the file. The output has
+    a row for each context and rank: the --keep columns, `row`, `rank`, `action`,
+    `expected_reward`, and its standard deviation `reward_std`.
     """
     where = open_engine(engine)
     if engine == "local":
@@ -184,13 +186,15 @@ def report(
     model: f.EvaluatedModel = None,
     sure: Annotated[
         float,
-        typer.Option("--sure", min=0.5, max=1.0, help="Probability of a gain that is needed to recommend a policy."),
+        typer.Option("--sure", min=0.5, max=1.0, help="Smallest probability of a gain for recommending a policy."),
     ] = 0.975,
     title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "Policy report",
     format: Annotated[
         str | None,
         typer.Option(
-            "--format", metavar="|".join(o.REPORT_FORMATS), help="File format (default: the ending of --out)."
+            "--format",
+            metavar="|".join(o.REPORT_FORMATS),
+            help="File format (default: taken from the extension of --out).",
         ),
     ] = None,
     seed: f.Seed = 0,

@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._base.arrow import pa
-from manyarms._base.checks import Array, as_actions, keep_rows, row_name
+from manyarms._base.checks import Array, as_actions, as_weights, keep_rows, row_name
 from manyarms._base.options import Missing, Unknown
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.core.catalog import Catalog
 from manyarms.core.feature_map import OTHER, FeatureMap
-from manyarms.core.logged_data import LoggedData
+from manyarms.core.logged_data import LoggedData, as_propensities
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
 from manyarms.model_file.save import Saved
 
@@ -141,17 +141,15 @@ class RowReader:
         weights = numbers(self.roles.weight)
         if decay is not None:
             weights = decay if weights is None else weights * decay
-        return LoggedData.checked(
-            self.features(table),
-            actions,
-            numbers_of(self.roles.reward, column_of(table, self.roles.reward)),
-            self.n_actions,
-            propensities=numbers(self.roles.propensity),
-            weights=weights,
+        columns = dict(
+            contexts=self.features(table),
+            actions=actions,
+            rewards=numbers_of(self.roles.reward, column_of(table, self.roles.reward)),
+            propensities=as_propensities(numbers(self.roles.propensity), len(actions)),
+            weights=None if weights is None else as_weights(weights, len(actions)),
             groups=None if self.roles.group is None else _groups(column_of(table, self.roles.group)),
-            features=self.features,
-            catalog=self.catalog,
         )
+        return LoggedData.checked(columns, self.n_actions, self.features, self.catalog)
 
     def _actions(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"]]:
         """Action numbers, and a mask of the rows that have one."""
