@@ -1,4 +1,4 @@
-"""What a nightly job does: fit, update and evaluate from files, learn a policy, score contexts."""
+"""Jobs for every night: fit, update and evaluate from files, learn a policy, score contexts."""
 
 from manyarms.jobs.evaluate import Evaluation, PolicyResult, evaluate
 from manyarms.jobs.evaluate_files import EvaluationResult, evaluate_files

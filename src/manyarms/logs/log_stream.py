@@ -87,7 +87,7 @@ class LogStream:
         return LogStream(source, replace(reader, age=replace(age, after=after)))
 
     def ageless(self) -> LogStream:
-        """The same rounds, all at full weight whatever their age."""
+        """These rounds, all at full weight whatever their age."""
         age = self.reader.age
         if age is None or age.half_life is None:
             return self

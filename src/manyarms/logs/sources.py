@@ -53,7 +53,7 @@ class Source(ABC):
         return ""
 
     def pieces(self, count: int) -> list[Source]:
-        """The same rows in order, as about `count` sources that can be sent to other processes."""
+        """The rows in order, as about `count` sources that can be sent to other processes."""
         raise InputError(
             "these rows are in this process alone, and cannot be spread over others.",
             'Write them to Parquet files and pass their folder, or leave engine="local".',
