@@ -15,12 +15,7 @@ import numpy as np
 from manyarms._base.checks import as_scalar
 from manyarms._base.progress import Progress
 from manyarms._version import __version__
-from manyarms.core.catalog import as_column
-from manyarms.core.estimate import Estimate
-from manyarms.core.fingerprint import Fingerprint, any_shared
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
-from manyarms.core.result_tables import html_table
+from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, any_shared, as_column, html_table
 from manyarms.decision import decision_evidence as evidence
 from manyarms.decision.format_figures import percent
 from manyarms.decision.recommendation import SURE, Diagnostic, Verdict, diagnose, recommend

@@ -10,9 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_vector
-from manyarms.core.catalog import Catalog, encode
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import row_weights
+from manyarms.core import Catalog, LoggedData, encode, row_weights
 from manyarms.jobs import Evaluation
 from manyarms.jobs.evaluate import ChoiceShares, effective_size
 from manyarms.linalg.indexing import sum_by

@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_actions, as_count, as_instance, import_optional
 from manyarms._base.rng import as_generator, split
 from manyarms._version import __version__
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
+from manyarms.core import HierarchicalGaussian, LoggedData
 from manyarms.errors import ShapeError, TooLargeError
 from manyarms.linalg.indexing import chunks
 from manyarms.posterior import RewardPosterior

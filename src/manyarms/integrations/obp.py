@@ -13,9 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_instance, as_matrix, as_vector, check_rows
-from manyarms.core.catalog import Catalog
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
+from manyarms.core import Catalog, LoggedData, Policy
 from manyarms.errors import DataTypeError, InputError, PropensityError, RangeError, ShapeError
 from manyarms.estimators.reward_model import TableModel
 from manyarms.policies import TablePolicy

@@ -11,9 +11,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from manyarms._base.checks import Array, as_actions, as_count, as_instance
-from manyarms.core.catalog import Catalog
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
+from manyarms.core import Catalog, HierarchicalGaussian, LoggedData
 from manyarms.errors import InputError, ShapeError
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.posterior import RewardPosterior, fit
