@@ -1,6 +1,8 @@
 """The nouns: logged data, priors and posteriors over weights, statistics, policies, estimates."""
 
-# ruff: noqa: F401  Other packages import these names from here.
+# Other packages import these names from here.
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
 
 from manyarms.core.action_covariance import ActionCovariance, as_covariances
 from manyarms.core.arrow_columns import codes_of, column_of, table_of, whole_numbers_of
