@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -63,36 +63,26 @@ def log(
         if "log_evidence" in metrics:
             raise InputError("result and posterior both have a log_evidence.", "Log one of them in a run of its own.")
     files = _files(models, posterior)
+    active = mlflow.active_run()
     with TemporaryDirectory() as folder:
         # Saved before the run begins, so that a model that cannot be saved leaves no half-written run behind.
         for name, model in files.items():
             model.save(Path(folder) / name)
-        return _write(mlflow, result, records, metrics, posterior, folder)
-
-
-def _write(
-    mlflow: Any,
-    result: Tabular | None,
-    records: list[dict[str, Any]],
-    metrics: dict[str, float],
-    posterior: Posterior | None,
-    folder: str,
-) -> str:
-    """Write everything into a run, with the files of a folder, and return the id of the run."""
-    with _running(mlflow) as run:
-        mlflow.set_tag("manyarms.version", __version__)
-        if result is not None:
-            mlflow.log_dict({"records": records}, f"{type(result).__name__}.json")
-        if posterior is not None:
-            mlflow.log_params(_settings(posterior))
-            if isinstance(posterior, GaussianPosterior):
-                metrics["log_evidence"] = posterior.log_evidence
-            if posterior.warnings:
-                mlflow.set_tag("manyarms.warnings", "; ".join(posterior.warnings))
-        mlflow.log_metrics(metrics)
-        for path in sorted(Path(folder).iterdir()):
-            mlflow.log_artifact(str(path))
-        return run.info.run_id
+        # A run that is active stays open; a new one ends here.
+        with nullcontext(active) if active else mlflow.start_run() as run:
+            mlflow.set_tag("manyarms.version", __version__)
+            if result is not None:
+                mlflow.log_dict({"records": records}, f"{type(result).__name__}.json")
+            if posterior is not None:
+                mlflow.log_params(_settings(posterior))
+                if isinstance(posterior, GaussianPosterior):
+                    metrics["log_evidence"] = posterior.log_evidence
+                if posterior.warnings:
+                    mlflow.set_tag("manyarms.warnings", "; ".join(posterior.warnings))
+            mlflow.log_metrics(metrics)
+            for name in sorted(files):
+                mlflow.log_artifact(str(Path(folder) / name))
+    return run.info.run_id
 
 
 def log_step(step: TrainingStep) -> None:
@@ -100,17 +90,6 @@ def log_step(step: TrainingStep) -> None:
     mlflow: Any = import_optional("mlflow", "ma.mlflow", "manyarms[mlflow]")
     metrics = {"objective": step.objective, "held_out": step.held_out}
     mlflow.log_metrics({name: value for name, value in metrics.items() if value is not None}, step=step.step)
-
-
-@contextmanager
-def _running(mlflow: Any) -> Generator[Any]:
-    """The active run, left open; or a new one that ends here."""
-    run = mlflow.active_run()
-    if run is not None:
-        yield run
-        return
-    with mlflow.start_run() as run:
-        yield run
 
 
 def _metrics(records: list[dict[str, Any]]) -> dict[str, float]:

@@ -129,7 +129,8 @@ def action_dist(policy: Policy, contexts: Any, *, eligible: Any = None, len_list
         len_list: L. Probabilities are the same at every position.
     """
     policy = as_instance("policy", policy, Policy, "a policy")
-    return _repeated(policy.probabilities(contexts, eligible=eligible), len_list)
+    table = policy.probabilities(contexts, eligible=eligible)
+    return np.repeat(table[:, :, None], as_count("len_list", len_list), axis=2)
 
 
 def policy(action_dist: Any, *, position: Any = None) -> TablePolicy:
@@ -155,7 +156,8 @@ def estimated_rewards(posterior: Posterior, contexts: Any, *, len_list: int = 1)
         len_list: L. Rewards are the same at every position.
     """
     posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
-    return _repeated(posterior.expected_reward(contexts), len_list)
+    table = posterior.expected_reward(contexts)
+    return np.repeat(table[:, :, None], as_count("len_list", len_list), axis=2)
 
 
 def reward_model(estimated_rewards: Any, *, position: Any = None) -> TableModel:
@@ -231,14 +233,6 @@ def _at(name: str, array: Any, position: Any) -> Float[Array, "n K"]:
         )
     shared = np.ndim(position) == 0
     places = np.full(n, as_count("position", position, minimum=0)) if shared else _places(position, n)
-    if n and places.max() >= length:
-        row = int(np.argmax(places >= length))
-        raise RangeError(
-            f"must be below {length}, the number of positions of {name}; row {row} has {places[row]}.",
-            argument="position",
-        )
+    must = f"must be below {length}, the number of positions of {name}"
+    check_rows("position", places, lambda p: p < length, RangeError, must, "")
     return cube[np.arange(n), :, places]
-
-
-def _repeated(table: Float[Array, "n K"], len_list: int) -> Float[Array, "n K L"]:
-    return np.repeat(table[:, :, None], as_count("len_list", len_list), axis=2)
