@@ -253,8 +253,8 @@ def _check_categories(
 
 
 def _made_with(logs: LoggedData, posterior: Posterior | None) -> dict[str, str]:
-    packages = {name: version(name) for name in ("numpy", "scipy", "pyarrow", "altair")}
-    packages = {"manyarms": __version__, "Python": platform.python_version(), **packages}
+    packages = {"manyarms": __version__, "Python": platform.python_version()}
+    packages |= {name: version(name) for name in ("numpy", "scipy", "pyarrow", "altair")}
     return {
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "evaluated on": f"{len(logs):,} rounds, {logs.n_actions:,} actions, {logs.dim} features",

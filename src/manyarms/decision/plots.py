@@ -135,9 +135,8 @@ def probability_better(evaluation: Evaluation) -> alt.LayerChart:
         if probability is not None
     ]
     if not rows:
-        raise InputError(
-            "There are no probabilities to draw.", "Evaluate the policies with a posterior and pairs=True."
-        )
+        remedy = "Evaluate the policies with a posterior and pairs=True."
+        raise InputError("There are no probabilities to draw.", remedy)
     names = list(shown.values())
     base = _chart(rows).encode(
         x=alt.X("column:N", sort=names, title="than this policy", axis=alt.Axis(orient="top", labelAngle=-45)),
@@ -251,8 +250,8 @@ def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
         policy: The name of the policy; None for the first.
     """
     evidence = as_instance("evidence", evidence, Support, "the support of what ma.decide() returned")
-    names = list(evidence.rows[0].chosen) if evidence.rows else []
-    policy = policy if policy is not None else next(iter(names), None)
+    names = list(evidence.rows[0].chosen)
+    policy = names[0] if policy is None else policy
     if policy not in names:
         raise InputError(f"must be one of {', '.join(names)}; got {policy!r}.", argument="policy")
     shown = _distinct_labels(row.category for row in evidence.rows)
@@ -322,13 +321,7 @@ def shrinkage(evidence: Shrinkage) -> alt.LayerChart:
         evidence: The `shrinkage` of a `Decision`.
     """
     evidence = as_instance("evidence", evidence, Shrinkage, "the shrinkage of what ma.decide() returned")
-    rows = [
-        {**vars(row), "action": _label(row.action), "category": _label(row.category)}
-        for row in evidence.rows
-        if row.n_rounds > 0
-    ]
-    if not rows:
-        raise InputError("There is nothing to draw: no action was logged.")
+    rows = [{**vars(row), "action": _label(row.action), "category": _label(row.category)} for row in evidence.rows]
     fields = {
         "own": "mean logged reward", "posterior": "expected by the model", "category_only": "expected from its category"
     }  # fmt: skip
@@ -367,8 +360,8 @@ def calibration(evidence: Calibration) -> alt.LayerChart:
         }
         for group in evidence.bins
     ]  # fmt: skip
-    ends = [min(row["expected"] for row in rows), max(row["expected"] for row in rows)]
-    diagonal = _chart([{"at": end} for end in ends]).mark_line(strokeDash=[4, 3], strokeWidth=1)
+    ends = [{"at": row["expected"]} for row in (rows[0], rows[-1])]
+    diagonal = _chart(ends).mark_line(strokeDash=[4, 3], strokeWidth=1)
     scale = alt.Scale(zero=False)
     observed = "true mean reward" if evidence.against_truth else "observed mean reward"
     base = _chart(rows).encode(

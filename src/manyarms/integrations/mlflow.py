@@ -97,9 +97,8 @@ def _metrics(records: list[dict[str, Any]]) -> dict[str, float]:
     figures = [{name: float(value) for name, value in record.items() if _is_figure(name, value)} for record in records]
     count = sum(map(len, figures))
     if count > MAX_METRICS:
-        raise TooLargeError(
-            f"result has {count:,} numbers, too many for metrics.", "Log its file: mlflow.log_artifact."
-        )
+        problem = f"result has {count:,} numbers, too many for metrics."
+        raise TooLargeError(problem, "Log its file: mlflow.log_artifact.")
     words = {label: _named(record[label] for record in records if record.get(label) is not None) for label in _ROW}
     columns = _named(name for row in figures for name in row)
     rows = _numbered(
@@ -132,11 +131,8 @@ def _files(models: Mapping[str, SavedModel] | None, posterior: Posterior | None)
         file = f"{_plain(str(name))}.arrow"
         # Some systems do not tell "A" from "a" in the name of a file.
         if file.casefold() in taken:
-            raise InputError(
-                f"{name!r} would be the file {file}, which is that of {taken[file.casefold()]}.",
-                "Rename one.",
-                argument="models",
-            )
+            problem = f"{name!r} would be the file {file}, which is that of {taken[file.casefold()]}."
+            raise InputError(problem, "Rename one.", argument="models")
         taken[file.casefold()] = repr(name)
         files[file] = as_instance(f"models[{name!r}]", model, SavedModel, "a policy or a posterior, which has save()")
     return files

@@ -89,17 +89,12 @@ def feedback(logs: LoggedData, *, expected_reward: Any = None) -> Feedback:
     """
     logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
     if logs.weights is not None and not np.all(logs.weights == 1.0):
-        raise InputError(
-            "have weights, which OBP does not support.",
-            "Repeat or drop rows: logs.take(np.repeat(...)).",
-            argument="logs",
-        )
+        remedy = "Repeat or drop rows: logs.take(np.repeat(...))."
+        raise InputError("have weights, which OBP does not support.", remedy, argument="logs")
     truth = None if expected_reward is None else as_matrix("expected_reward", expected_reward, rows=len(logs))
     if truth is not None and truth.shape[1] != logs.n_actions:
-        raise ShapeError(
-            f"must have a column for each of {logs.n_actions} actions; got {truth.shape[1]}.",
-            argument="expected_reward",
-        )
+        problem = f"must have a column for each of {logs.n_actions} actions; got {truth.shape[1]}."
+        raise ShapeError(problem, argument="expected_reward")
     probabilities, score = None, None if logs.propensities is None else np.array(logs.propensities)
     if logs.logging_policy is not None:
         probabilities = action_dist(logs.logging_policy, logs.contexts)
@@ -191,11 +186,8 @@ def _rows_at(places: Int[Array, " n"], position: int | Literal["all"] | None) ->
     if position == "all" or (position is None and len(there) <= 1):
         return None
     if position is None:
-        raise InputError(
-            f"has rounds at {len(there)} positions of a list.",
-            'Pass position=0 for those at the first, or position="all" to take them as one.',
-            argument="position",
-        )
+        remedy = 'Pass position=0 for those at the first, or position="all" to take them as one.'
+        raise InputError(f"has rounds at {len(there)} positions of a list.", remedy, argument="position")
     rows = np.flatnonzero(places == as_count("position", position, minimum=0))
     if not len(rows):
         raise InputError(f"no round was shown at position {position}; positions are {', '.join(map(str, there))}.")
@@ -211,12 +203,9 @@ def _check_agreement(logs: LoggedData) -> None:
     wrong = ~np.isclose(logs.propensities, probabilities, rtol=1e-3, atol=0.0)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise PropensityError(
-            f"must be the probability in pi_b; row {row} has {logs.propensities[row]:.6g}, and pi_b "
-            f"{probabilities[row]:.6g}.",
-            "Set the wrong one to None.",
-            argument="pscore",
-        )
+        both = f"{logs.propensities[row]:.6g}, and pi_b {probabilities[row]:.6g}"
+        problem = f"must be the probability in pi_b; row {row} has {both}."
+        raise PropensityError(problem, "Set the wrong one to None.", argument="pscore")
 
 
 def _at(name: str, array: Any, position: Any) -> Float[Array, "n K"]:
@@ -228,9 +217,8 @@ def _at(name: str, array: Any, position: Any) -> Float[Array, "n K"]:
     if length == 1:
         return cube[:, :, 0]
     if position is None:
-        raise InputError(
-            f"has {length} positions.", "Pass position=, one of them or that of each round.", argument=name
-        )
+        remedy = "Pass position=, one of them or that of each round."
+        raise InputError(f"has {length} positions.", remedy, argument=name)
     shared = np.ndim(position) == 0
     places = np.full(n, as_count("position", position, minimum=0)) if shared else _places(position, n)
     must = f"must be below {length}, the number of positions of {name}"
