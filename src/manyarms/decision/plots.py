@@ -43,9 +43,6 @@ _DARK = {
     "series": ["#56B4E9", "#F08A4B", "#2FC79A", "#E29CC4", "#E6C229", "#8FB8FF", "#B0B8C4"],
     "ramp": ["#F08A4B", "#2a313c", "#56B4E9"],
 }  # fmt: skip
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
-_LONG = 40
-"""Characters of a label that are shown."""
 _WIDTH = 620
 """Width of a single chart in pixels; a page may stretch it."""
 _ROW = 34
@@ -63,7 +60,7 @@ def theme(*, dark: bool = False) -> dict[str, Any]:
     words = {"labelColor": look["ink"], "titleColor": look["faint"], "labelFontSize": 12, "titleFontSize": 12}
     return {
         "background": "transparent" if dark else look["ground"],
-        "font": _FONT,
+        "font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif",
         "view": {"stroke": None},
         "axis": {
             **words, "gridColor": look["line"], "domainColor": look["line"], "tickColor": look["line"],
@@ -192,9 +189,9 @@ def _labels(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _label(text: str) -> str:
-    """Printable text, cut so that it leaves room for the chart."""
+    """Printable text, cut to 40 characters so that it leaves room for the chart."""
     text = printable(text)
-    return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
+    return text if len(text) <= 40 else text[:39] + "…"
 
 
 def _distinct_labels(texts: Iterable[str]) -> dict[str, str]:
@@ -238,8 +235,7 @@ def _intervals(
         base.mark_point(size=90).encode(x=alt.X("value:Q", scale=scale)),
     ]
     words = "; ".join(f"{row['name']} {row['shown']}" for row in rows)
-    words = f"{axis.capitalize()} with 95 % intervals: {words}."
-    return _layered([line, *layers, *others], _ROW * len(rows), words)
+    return _layered([line, *layers, *others], _ROW * len(rows), f"{axis.capitalize()} with 95 % intervals: {words}.")
 
 
 def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
@@ -266,14 +262,13 @@ def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
             zip(parts, (row.logged, row.chosen[policy], row.unsupported[policy]), strict=True)
         )
     ]  # fmt: skip
+    tips = {"category:N": "category", "part:N": "bar", "share:Q": "share", "actions:N": "actions ever logged"}
     drawn = _chart(rows).encode(
         y=alt.Y("category:N", sort=list(shown.values()), title=None),
         yOffset=alt.YOffset("side:O", scale=alt.Scale(paddingInner=0.1)),
         x=alt.X("share:Q", title="share of rounds", axis=alt.Axis(format="%"), stack=None),
         color=alt.Color("part:N", sort=list(parts), scale=alt.Scale(domain=list(parts), range="category")),
-        tooltip=_tooltips(
-            {"category:N": "category", "part:N": "bar", "share:Q": "share", "actions:N": "actions ever logged"}, ".1%"
-        ),
+        tooltip=_tooltips(tips, ".1%"),
     )
     words = "; ".join(
         f"{shown[row.category]}: {row.logged:.1%} of the log, {row.chosen[policy]:.1%} of the choices"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from manyarms.core.estimate import Estimate
 from manyarms.decision.format_figures import number, percent, signed_number, signed_percent
@@ -27,7 +27,8 @@ THRESHOLDS = Thresholds()
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
 
 
-class Recommendation(NamedTuple):
+@dataclass(frozen=True)
+class Recommendation:
     """The verdict, the policy that it is about, and two sentences for the reader; all as in `Decision`."""
 
     verdict: Verdict
@@ -56,7 +57,11 @@ def recommend(
         sentence = f"Nothing to decide: {best.name} makes the same choices as the current policy."
         return Recommendation("keep", best.name, sentence, "Add a candidate that differs from it.")
     promising = [row for row in results if _gain(row).probability_positive >= sure]
-    doubts = [*_baseline_doubts(evaluation), *doubts]
+    # The logs show the value of the current policy without any model.
+    model, mean, error = evaluation.baseline.value, evaluation.mean_reward, evaluation.mean_reward_error
+    if model is not None and abs(model.value - mean) > VERY_FAR * math.hypot(model.std, error):
+        doubt = f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"
+        doubts = [doubt, *doubts]
     sound = [] if doubts else [row for row in promising if not contradicting(row, evaluation)]
     if sound:
         return _ship(sound[0], evaluation, cautions)
@@ -68,9 +73,8 @@ def recommend(
         return Recommendation("keep", best.name, sentence, reason)
     sentence = f"Not decided: {best.name} looks best with {_change(best)}."
     remedy = f"Log more rounds, or test {best.name} on a share of the traffic."
-    return Recommendation(
-        "undecided", best.name, sentence, f"Shipping needs a probability of {percent(sure)}. {remedy}"
-    )
+    reason = f"Shipping needs a probability of {percent(sure)}. {remedy}"
+    return Recommendation("undecided", best.name, sentence, reason)
 
 
 def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -> Recommendation:
@@ -97,14 +101,6 @@ def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[s
     gain = f"according to the model, {best.name} brings {_change(best)}"
     reason = "Find out why before you trust the model, or test the policy on a share of the traffic."
     return Recommendation("undecided", best.name, f"Not decided: {gain}, but {', and '.join(objections)}.", reason)
-
-
-def _baseline_doubts(evaluation: Evaluation) -> list[str]:
-    """A doubt when the model is wrong about the current policy, whose value the logs show without any model."""
-    model, mean = evaluation.baseline.value, evaluation.mean_reward
-    if model is None or abs(model.value - mean) <= VERY_FAR * math.hypot(model.std, evaluation.mean_reward_error):
-        return []
-    return [f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"]
 
 
 def contradicting(row: PolicyResult, evaluation: Evaluation) -> list[str]:

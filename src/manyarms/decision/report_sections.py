@@ -17,7 +17,6 @@ from manyarms.errors import InputError
 from manyarms.posterior.prior_check import PriorCheck
 
 Charts = Mapping[str, Any]
-Section = Callable[[Decision, Charts], str]
 
 STATUS = {"red": "● Problem", "amber": "● Caution", "green": "● OK"}
 """Traffic lights in words too, for readers who do not see colours."""
@@ -208,9 +207,8 @@ def _trust(decision: Decision, charts: Charts) -> str:
 
 
 def _prior_check(check: PriorCheck) -> str:
-    passed = (
-        "This was not checked." if check.unchecked and check.mean is None else "Yes. The rewards contradict neither."
-    )
+    unchecked = check.unchecked and check.mean is None
+    passed = "This was not checked." if unchecked else "Yes. The rewards contradict neither."
     return (
         "<h3>Do the rewards fit the prior and the noise of the model?</h3>"
         + (_notes(check.warnings) or f"<p>{passed}</p>")
@@ -240,9 +238,8 @@ def _category_checks(decision: Decision) -> str:
         "Expected by the model": lambda row: number_cell(row.posterior_mean),
         "Failed checks": lambda row: TableCell(", ".join(row.flags)),
     }
-    return heading + _folded(
-        len(flagged), table("Categories that contradict the model", flagged, columns), "categories"
-    )
+    html = table("Categories that contradict the model", flagged, columns)
+    return heading + _folded(len(flagged), html, "categories")
 
 
 def _traffic(decision: Decision, charts: Charts) -> str:
@@ -313,7 +310,7 @@ def _calibration(decision: Decision, charts: Charts) -> str:
     return values + _figure("calibration", charts, caption)
 
 
-SECTIONS: tuple[tuple[str, str, Section], ...] = (
+SECTIONS: tuple[tuple[str, str, Callable[[Decision, Charts], str]], ...] = (
     ("policies", "Value and gain of each policy", _policies),
     ("pairs", "Probability that one policy beats another", _pairs),
     ("estimators", "Do the estimators agree with the model?", _estimators),

@@ -16,7 +16,7 @@ import numpy as np
 from manyarms._base.checks import as_instance, import_optional
 from manyarms._version import __version__
 from manyarms.core.result_tables import Tabular
-from manyarms.errors import DataTypeError, InputError, TooLargeError
+from manyarms.errors import InputError, TooLargeError
 from manyarms.learners.training import TrainingStep
 from manyarms.model_file.save import SavedModel
 from manyarms.posterior.gaussian_posterior import GaussianPosterior
@@ -123,11 +123,10 @@ _ROW = ("policy", "estimator", "name", "component", "category", "action", "featu
 
 def _files(models: Mapping[str, SavedModel] | None, posterior: Posterior | None) -> dict[str, SavedModel]:
     """All models, by the names of their files."""
-    if not isinstance(models, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DataTypeError(f"must be a dictionary of models by name; got {type(models).__name__}.", argument="models")
+    models = as_instance("models", {} if models is None else models, Mapping, "a dictionary of models by name")
     files: dict[str, SavedModel] = {} if posterior is None else {"model.arrow": posterior}
     taken = dict.fromkeys(files, "the posterior")
-    for name, model in (models or {}).items():
+    for name, model in models.items():
         file = f"{_plain(str(name))}.arrow"
         # Some systems do not tell "A" from "a" in the name of a file.
         if file.casefold() in taken:

@@ -16,7 +16,7 @@ from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_ins
 from manyarms.core.catalog import Catalog
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
-from manyarms.errors import DataTypeError, InputError, PropensityError, RangeError, ShapeError
+from manyarms.errors import InputError, PropensityError, RangeError, ShapeError
 from manyarms.estimators.reward_model import TableModel
 from manyarms.policies import TablePolicy
 from manyarms.posterior.posterior import Posterior
@@ -54,8 +54,7 @@ def logs(feedback: Mapping[str, Any], *, position: int | Literal["all"] | None =
         InputError: Naming the missing or wrong key; or when rounds have several positions and none is chosen.
         PropensityError: Naming the first round whose `pscore` differs from the probability in `pi_b`.
     """
-    if not isinstance(feedback, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DataTypeError(f"must be {_RETURNED}; got {type(feedback).__name__}.", argument="feedback")
+    feedback = as_instance("feedback", feedback, Mapping, _RETURNED)
     missing = [key for key in ("context", "action", "reward", "n_actions") if feedback.get(key) is None]
     if missing:
         raise InputError(f"has no {missing[0]!r}; it must be {_RETURNED}.", argument="feedback")
@@ -73,7 +72,15 @@ def logs(feedback: Mapping[str, Any], *, position: int | Literal["all"] | None =
         catalog=None if embeddings is None else Catalog(np.arange(n_actions), embeddings=embeddings),
     )
     rows = _rows_at(places, position)
-    _check_agreement(rounds)
+    if rounds.propensities is not None and rounds.logging_policy is not None:
+        # Some estimators read the propensities, some the logging policy. The tolerance allows for rounding in a file.
+        chances = rounds.logging_policy.probability_of(rounds.contexts, rounds.actions)
+        wrong = ~np.isclose(rounds.propensities, chances, rtol=1e-3, atol=0.0)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            both = f"{rounds.propensities[row]:.6g}, and pi_b {chances[row]:.6g}"
+            problem = f"must be the probability in pi_b; row {row} has {both}."
+            raise PropensityError(problem, "Set the wrong one to None.", argument="pscore")
     return rounds if rows is None else rounds.take(rows)
 
 
@@ -192,20 +199,6 @@ def _rows_at(places: Int[Array, " n"], position: int | Literal["all"] | None) ->
     if not len(rows):
         raise InputError(f"no round was shown at position {position}; positions are {', '.join(map(str, there))}.")
     return rows
-
-
-def _check_agreement(logs: LoggedData) -> None:
-    """Refuse propensities that differ from the logging policy: some estimators read the first, some the second."""
-    if logs.propensities is None or logs.logging_policy is None:
-        return
-    probabilities = logs.logging_policy.probability_of(logs.contexts, logs.actions)
-    # The tolerance allows for rounding in a file.
-    wrong = ~np.isclose(logs.propensities, probabilities, rtol=1e-3, atol=0.0)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        both = f"{logs.propensities[row]:.6g}, and pi_b {probabilities[row]:.6g}"
-        problem = f"must be the probability in pi_b; row {row} has {both}."
-        raise PropensityError(problem, "Set the wrong one to None.", argument="pscore")
 
 
 def _at(name: str, array: Any, position: Any) -> Float[Array, "n K"]:
