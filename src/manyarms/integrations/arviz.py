@@ -65,8 +65,7 @@ def inference_data(
     """
     arviz: Any = import_optional("arviz_base", "ma.arviz", "manyarms[arviz]")
     posterior = as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
-    n_draws, weights = as_count("n_draws", n_draws), posterior.weights
-    K = weights.n_actions
+    n_draws, weights, K = as_count("n_draws", n_draws), posterior.weights, posterior.n_actions
     shown = np.arange(K) if actions is None else as_actions("actions", actions, n_actions=K)
     if not len(shown):
         raise ShapeError("must name at least one action.", "Leave it out for all of them.", argument="actions")
