@@ -56,7 +56,7 @@ def observe(statistics: Statistics, noise_std: float) -> ObservedRows:
     few, _ = group_rows(rows.actions, rows.features / noise_std, rows.rewards / noise_std)
     many, residual = _from_sums(statistics.sums, noise_std)
     log_normaliser = -0.5 * statistics.total_weight * np.log(2 * np.pi * noise_std**2)
-    return ObservedRows(merge_groups(few, many), residual, float(log_normaliser))
+    return ObservedRows(merge_groups((*few, *many)), residual, float(log_normaliser))
 
 
 def _from_sums(sums: ActionSums, noise_std: float) -> tuple[tuple[RankGroup, ...], float]:

@@ -162,7 +162,7 @@ def prior_sensitivity(
     mass = posterior.profile(policy, contexts, eligible, weights).masses[0]
     if baseline is not None:
         other = posterior.profile(baseline, contexts, eligible, weights, "baseline").masses[0]
-        mass = mass.plus(other, -1.0)
+        mass = mass.total([mass, other], [1.0, -1.0])
     value, std = _moments(posterior.weights, mass)
     if not std > 0:
         return Sensitivity(value, 0.0, _STILL, _STILL, posterior.check.against_prior, decided=bool(mass.vectors.any()))
