@@ -24,15 +24,24 @@ def reproduce(
     quick: Annotated[
         bool, typer.Option("--quick", help="About one minute per figure on 2 cores (the default).")
     ] = False,
-    paper: Annotated[bool, typer.Option("--paper", help="At least 50 instances; about two hours for --all.")] = False,
+    paper: Annotated[
+        bool,
+        typer.Option("--paper", help="The full size: at least 50 instances; about two hours for --all on 2 cores."),
+    ] = False,
     instances: Annotated[int | None, typer.Option(min=2, help="Number of instances per problem.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for result rows and figures.")] = Path("reproduction"),
-    page: Annotated[Path | None, typer.Option(help="Path of the page (default: in the --out folder).")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Where to write the page of results (default: in the --out folder).")
+    ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder with ml-1m, kuairec, jester, obd (default: the cache).", envvar="MANYARMS_DATA"),
+        typer.Option(
+            help="Folder with ml-1m, kuairec, jester, obd (default: the folder of downloads).", envvar="MANYARMS_DATA"
+        ),
     ] = None,
-    download: Annotated[bool, typer.Option("--download", help="Download missing data from its owners.")] = False,
+    download: Annotated[
+        bool, typer.Option("--download", help="Download missing data from the original sources.")
+    ] = False,
     method: Annotated[
         list[str] | None, typer.Option(help="Add your own method, given as file.py:Class. May be repeated.")
     ] = None,
