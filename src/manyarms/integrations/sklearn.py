@@ -121,11 +121,9 @@ class SDMRegressor(RegressorMixin, BaseEstimator):
         if not return_std:
             return mean
         if self.posterior_.method != "exact":
-            raise InputError(
-                f"needs Gaussian rewards; these are {type(self.posterior_.likelihood).__name__}.",
-                "Use posterior_.reward_std, which is that of the expected reward.",
-                argument="return_std",
-            )
+            problem = f"needs Gaussian rewards; these are {type(self.posterior_.likelihood).__name__}."
+            remedy = "Use posterior_.reward_std, which is that of the expected reward."
+            raise InputError(problem, remedy, argument="return_std")
         return mean, np.hypot(self.posterior_.reward_std(x, numbers), self.posterior_.likelihood.noise_std)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, action: Any = None) -> float:
