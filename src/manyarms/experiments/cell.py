@@ -14,9 +14,7 @@ from jaxtyping import Float
 from scipy.special import ndtri
 
 from manyarms._base.checks import Array, as_instance
-from manyarms.core.estimate import Estimate
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
+from manyarms.core import Estimate, LoggedData, Policy
 from manyarms.errors import NonFiniteError
 from manyarms.experiments.methods import Method
 from manyarms.experiments.problem import Kind, MethodTask, Problem, World

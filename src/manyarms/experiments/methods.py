@@ -20,9 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
-from manyarms.core.estimate import Estimate
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.policy import Policy
+from manyarms.core import Estimate, HierarchicalGaussian, Policy
 from manyarms.errors import InputError, without_full_stop
 from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.importance_weighted import DR, IPS, SNIPS

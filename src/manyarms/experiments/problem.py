@@ -15,9 +15,7 @@ from sklearn.cluster import KMeans
 
 from manyarms._base.checks import Array, frozen
 from manyarms._base.rng import split
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
+from manyarms.core import HierarchicalGaussian, LoggedData, Policy
 from manyarms.datasets import SyntheticProblem
 from manyarms.datasets.environment import ScoredEnvironment
 from manyarms.likelihoods import Gaussian

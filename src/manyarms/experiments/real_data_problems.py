@@ -14,9 +14,7 @@ from jaxtyping import Float
 from manyarms import datasets
 from manyarms._base.checks import Array
 from manyarms._base.rng import split
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
+from manyarms.core import HierarchicalGaussian, LoggedData, Policy
 from manyarms.errors import DataFileError, InputError
 from manyarms.experiments.cell import generator
 from manyarms.experiments.problem import (

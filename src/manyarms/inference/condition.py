@@ -8,10 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_instance, as_scalar, frozen
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.latent_covariance import MAX_DENSE_LATENT
+from manyarms.core import MAX_DENSE_LATENT, ActionSums, HierarchicalGaussian, Statistics
 from manyarms.core.observed_rows import ObservedRows, RankGroup, group_rows, merge_groups
-from manyarms.core.statistics import ActionSums, Statistics
 from manyarms.errors import NumericalError, ShapeError
 from manyarms.inference.latent_posterior import LatentEvidence, LatentPosterior, gather
 from manyarms.linalg.factor import gram, gram_root, lower_factor, solve_lower, solve_lower_t

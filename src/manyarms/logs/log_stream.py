@@ -13,8 +13,7 @@ import numpy as np
 
 from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count, rows_from
-from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.logged_data import LoggedData
+from manyarms.core import Fingerprint, LoggedData
 from manyarms.errors import InputError
 from manyarms.logs.row_reader import AgeRule, DroppedRows, RowReader
 from manyarms.logs.sources import Source

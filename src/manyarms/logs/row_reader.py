@@ -14,10 +14,8 @@ from jaxtyping import Bool, Float, Int
 from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_actions, as_weights, keep_rows, row_name
 from manyarms._base.options import Missing, Unknown
+from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, as_propensities
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
-from manyarms.core.catalog import Catalog
-from manyarms.core.feature_map import OTHER, FeatureMap
-from manyarms.core.logged_data import LoggedData, as_propensities
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
 from manyarms.model_file.save import Saved
 

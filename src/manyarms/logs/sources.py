@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from manyarms._base.arrow import pa
-from manyarms.core.arrow_columns import table_of
-from manyarms.core.fingerprint import Fingerprint
+from manyarms.core import Fingerprint, table_of
 from manyarms.errors import DataTypeError, InputError
 
 

@@ -12,11 +12,7 @@ from jaxtyping import Float
 from scipy.special import ndtr
 
 from manyarms._base.checks import Array, as_instance
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.latent_covariance import BlockFactor
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import FeatureMass, Policy
-from manyarms.core.result_tables import Tabular
+from manyarms.core import BlockFactor, FeatureMass, HierarchicalGaussian, LoggedData, Policy, Tabular
 from manyarms.errors import InputError
 from manyarms.inference.condition import condition_on
 from manyarms.posterior import RewardPosterior, fit

@@ -26,12 +26,12 @@ def demo(
     force: Annotated[bool, typer.Option("--force", help="Replace files even if you have changed them.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of text.")] = False,
 ) -> None:
-    """Make up a shop, fit its log, and recommend which policy to ship.
+    """Simulate a shop, fit a model to its log, and recommend a policy.
 
     The demo writes the log (logs.parquet), the catalog (catalog.parquet) and
-    the decision on one page (report.html). Two more files are a start for your
-    own data: shop.toml, a commented spec for the other commands, and
-    decide.py, a script that does the same in Python.
+    the decision on one page (report.html). Two more files are templates for
+    your own data: shop.toml, a commented spec for the other commands, and
+    decide.py, a script that does the same as the demo in Python.
 
     A second run replaces these files if you have not changed them. If one of
     them is yours or was changed, the demo keeps it and stops, unless you pass
