@@ -175,12 +175,13 @@ def _estimators(decision: Decision, charts: Charts) -> str:
         "Effective sample size": lambda entry: number_cell(entry[2].diagnostics.get("effective_sample_size")),
     }
     return (
-        "<p>These estimators use logged rewards and propensities. snIPS uses no model; DR corrects the model with logged rewards. If an estimator without "
-        "problems in its diagnostics excludes the model's value, find out why before you trust either.</p>"
+        "<p>These estimators use logged rewards and propensities. snIPS uses no model; DR corrects the model with logged "
+        "rewards. If an estimator without problems in its diagnostics excludes the model's value, find out why before "
+        "you trust either.</p>"
         + _figure("agreement", charts, "Value per round according to the model and each estimator. 95 % intervals.")
         + table("Estimates", estimates, columns)
-        + "<p><strong>Effective sample size</strong>: the number of equally weighted rounds that would be equally informative. When "
-        "it is small, the estimate is unreliable.</p>" + _notes(failures)
+        + "<p><strong>Effective sample size</strong>: the number of equally weighted rounds that would be equally "
+        "informative. When it is small, the estimate is unreliable.</p>" + _notes(failures)
     )
 
 
@@ -307,7 +308,9 @@ def _calibration(decision: Decision, charts: Charts) -> str:
         "Inside the interval": lambda row: TableCell("yes" if row.name in inside else "no"),
     }
     observed = "the true mean reward" if evidence.against_truth else "the mean reward of held-out rounds"
-    caption = f"Expected reward against {observed}, in groups of rounds. For a calibrated model, the points lie on the diagonal."
+    caption = (
+        f"Expected reward against {observed}, in groups of rounds. Points of a calibrated model lie on the diagonal."
+    )
     values = table("Estimated and true values", rows, columns) if truth else ""
     return values + _figure("calibration", charts, caption)
 

@@ -355,7 +355,7 @@ class Posterior(SavedModel, ABC):
         if share > MUCH_UNSUPPORTED:
             kind = "never logged" if self.n_factors == 1 else "never logged, or never with a reward"
             warnings += (
-                f"{share:.0%} of the policy's choices fall on actions {kind}: for these the estimate comes from the prior",
+                f"{share:.0%} of the policy's choices fall on actions {kind}: their rewards rest on the prior",
             )
         return replace(estimate, warnings=warnings, diagnostics={**estimate.diagnostics, "unsupported_mass": share})
 
