@@ -175,8 +175,8 @@ def _estimators(decision: Decision, charts: Charts) -> str:
         "Effective sample size": lambda entry: number_cell(entry[2].diagnostics.get("effective_sample_size")),
     }
     return (
-        "<p>These estimators use logged rewards and propensities. snIPS uses no model; DR corrects the model with logged "
-        "rewards. If an estimator without problems in its diagnostics excludes the model's value, find out why before "
+        "<p>These estimators use logged rewards and propensities. snIPS uses no model; DR corrects the model with "
+        "logged rewards. If an estimator without problems in its diagnostics excludes the model's value, find out why before "
         "you trust either.</p>"
         + _figure("agreement", charts, "Value per round according to the model and each estimator. 95 % intervals.")
         + table("Estimates", estimates, columns)
