@@ -176,8 +176,8 @@ def _estimators(decision: Decision, charts: Charts) -> str:
     }
     return (
         "<p>These estimators use logged rewards and propensities. snIPS uses no model; DR corrects the model with "
-        "logged rewards. If an estimator without problems in its diagnostics excludes the model's value, find out why before "
-        "you trust either.</p>"
+        "logged rewards. If an estimator without problems in its diagnostics excludes the model's value, find out "
+        "why before you trust either.</p>"
         + _figure("agreement", charts, "Value per round according to the model and each estimator. 95 % intervals.")
         + table("Estimates", estimates, columns)
         + "<p><strong>Effective sample size</strong>: the number of equally weighted rounds that would be equally "
