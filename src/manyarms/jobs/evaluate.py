@@ -25,7 +25,7 @@ BASELINE = "logged"
 POSTERIOR = "posterior"
 """The name of the model among the estimators."""
 
-TRAINED = "learned from these rounds: an estimate on them flatters it"
+TRAINED = "learned from these rounds, so its estimates on them are too high"
 """The warning about a policy that is evaluated on its own training rounds."""
 
 
