@@ -80,11 +80,11 @@ from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy as Nonline
 from manyarms.nonlinear.nonlinear_hierarchy import chain as chain
 from manyarms.nonlinear.sample_posterior import sample_posterior as sample_posterior
 from manyarms.policies.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
-from manyarms.policies.greedy import Greedy as Greedy
 from manyarms.policies.logged import Logged as Logged
 from manyarms.policies.pessimistic import Pessimistic as Pessimistic
-from manyarms.policies.softmax import LinearSoftmax as LinearSoftmax
-from manyarms.policies.softmax import Softmax as Softmax
+from manyarms.policies.scored_policy import Greedy as Greedy
+from manyarms.policies.scored_policy import LinearSoftmax as LinearSoftmax
+from manyarms.policies.scored_policy import Softmax as Softmax
 from manyarms.policies.table import TablePolicy as TablePolicy
 from manyarms.policies.table import Uniform as Uniform
 from manyarms.policies.thompson import Thompson as Thompson

@@ -21,7 +21,7 @@ from manyarms.learners.training import Training
 from manyarms.learners.training_rounds import TrainingRounds, counted_rows
 from manyarms.likelihoods import Gaussian
 from manyarms.policies import Greedy
-from manyarms.policies.softmax import LinearSoftmax
+from manyarms.policies.scored_policy import LinearSoftmax
 from manyarms.posterior import RewardPosterior, fit
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
-from scipy.special import ndtr
 
 from manyarms._base.checks import Array, as_actions
 from manyarms._base.rng import as_generator
@@ -27,9 +26,9 @@ from manyarms.nonlinear.convergence import convergence_warnings, effective_draws
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
 from manyarms.nonlinear.seen_actions import Conditional
 from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
-from manyarms.posterior.posterior import ONE_CONTEXT, Posterior
-from manyarms.posterior.reward_draws import EmpiricalShape, FactorDraws
-from manyarms.posterior.reward_function import LinearScores, Scores, best_of_all
+from manyarms.posterior.posterior import ONE_CONTEXT, Posterior, same_as
+from manyarms.posterior.reward_draws import EmpiricalShape, FactorDraws, NormalMixture, unnamed_shares
+from manyarms.posterior.reward_function import LinearScores, Scores
 
 MAX_KEPT = 1 << 27
 """How many numbers draws of weights may take (a gigabyte)."""
@@ -64,24 +63,17 @@ class PosteriorDraws(Posterior):
     seen_weights: Float[Array, "c n m d"] | None
     conditional: Conditional
     key: tuple[int, ...]
-    learned_from: tuple[Fingerprint, ...] = ()  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
-    features: FeatureMap | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
-    catalog: Catalog | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    learned_from: tuple[Fingerprint, ...] = ()
+    features: FeatureMap | None = None
+    catalog: Catalog | None = None
+    n_actions = same_as("hierarchy.n_actions")
+    dim = same_as("hierarchy.dim")
+    seen_actions = property(lambda self: (self.seen,))
 
     def __repr__(self) -> str:
         c, n, p = self.chains.shape
         worth = float(np.min(self.effective_draws)) if p else float(c * n)
         return f"PosteriorDraws({c} chains of {n:,}, latent_dim={p}, worth {worth:.4g} draws)"
-
-    @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.hierarchy.n_actions
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.hierarchy.dim
 
     @property
     def n_draws(self) -> int:
@@ -137,14 +129,6 @@ class PosteriorDraws(Posterior):
                 means[columns] += theta.sum(axis=0) / self.n_draws
         return means
 
-    @property
-    def predictor_weights(self) -> None:
-        return None
-
-    @property
-    def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
-        return (self.seen,)
-
     def pair_rewards(
         self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]
     ) -> Iterator[tuple[slice, Float[Array, "b n"]]]:
@@ -188,7 +172,7 @@ class PosteriorDraws(Posterior):
             context_std=None if context is None else spread,
             method="draws",
             warnings=(*convergence_warnings("the value", chains), *(ONE_CONTEXT if context is None else ())),
-            shape=SmoothedDraws(values, spread) if spread > 0 else EmpiricalShape(values),
+            shape=NormalMixture.around(values, spread) if spread > 0 else EmpiricalShape(values),
             posterior_shape=EmpiricalShape(values),
             diagnostics={
                 "n_contexts": profiles.rows.weight,
@@ -245,7 +229,7 @@ class PosteriorDraws(Posterior):
                 for part in chunks(len(x), max(1, _TILE // (len(theta) * len(some)))):
                     eta = x[part] @ theta[:, slot[some]].swapaxes(1, 2)
                     out[:, part] += np.einsum(
-                        "sbm,bm->sb", self.likelihood.reward_given(eta), _shares(choices, part, some)
+                        "sbm,bm->sb", self.likelihood.reward_given(eta), unnamed_shares(choices, part, some)
                     )
         return out
 
@@ -284,11 +268,7 @@ class PosteriorDraws(Posterior):
 
 
 class MeanOverDraws(Scores):
-    """E r(x, a) as a mean over draws, where rewards are not linear in the weights.
-
-    Args:
-        posterior: The draws.
-    """
+    """E r(x, a) as a mean over draws, where rewards are not linear in the weights."""
 
     def __init__(self, posterior: PosteriorDraws):
         self._posterior, self.n_actions = posterior, posterior.n_actions
@@ -308,18 +288,9 @@ class MeanOverDraws(Scores):
                     out[part, columns] += rewards.sum(axis=0) / posterior.n_draws
         return out
 
-    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        return best_of_all(self, contexts, k, among)
-
 
 class SampledDraws(FactorDraws):
-    """Some of the draws of a sampled posterior, in random order.
-
-    Args:
-        posterior: The draws.
-        n_draws: How many of them, at most as many as there are.
-        rng: A NumPy generator.
-    """
+    """Some of the draws of a sampled posterior, in random order, and no more than there are."""
 
     def __init__(self, posterior: PosteriorDraws, n_draws: int, rng: np.random.Generator):
         self._posterior, self.likelihood = posterior, posterior.likelihood
@@ -328,42 +299,6 @@ class SampledDraws(FactorDraws):
 
     def theta(self, chunk: int, actions: Int[Array, " c"]) -> Float[Array, "s c d"]:
         return np.concatenate([theta for _, theta in self._posterior._blocks(actions)])[self._chosen]
-
-
-@dataclass(frozen=True)
-class SmoothedDraws:
-    """Draws, each blurred by a normal distribution of the same width: what the contexts leave open."""
-
-    values: Float[Array, " s"]
-    width: float
-
-    def interval(self, level: float) -> tuple[float, float]:
-        """The central interval that holds the value with probability `level`."""
-        from scipy.optimize import brentq  # noqa: PLC0415  slow to import
-
-        ends = self.values.min() - 40 * self.width, self.values.max() + 40 * self.width
-        low, high = (
-            cast(float, brentq(lambda v, q=q: self._below(v) - q, *ends)) for q in (0.5 - level / 2, 0.5 + level / 2)
-        )
-        return low, high
-
-    @property
-    def probability_positive(self) -> float:
-        """The probability that the quantity is above zero."""
-        return 1.0 - self._below(0.0)
-
-    def _below(self, value: float) -> float:
-        return float(np.mean(ndtr((value - self.values) / self.width)))
-
-
-def _shares(choices: Choices, rows: slice, columns: Int[Array, " m"]) -> Float[Array, "b m"]:
-    """What the parts that are not named give to some actions."""
-    out = np.zeros((rows.stop - rows.start, len(columns)))
-    if choices.everywhere is not None:
-        out += choices.everywhere[columns]
-    if choices.dense is not None:
-        out += choices.dense[rows][:, columns]
-    return out
 
 
 # How many numbers are at hand at a time: predictors, and weights.

@@ -40,17 +40,9 @@ class GaussianPosterior(Posterior):
         n_rounds: How many rounds it has seen.
     """
 
-    @property
-    @abstractmethod
-    def method(self) -> Method: ...
-
-    @property
-    @abstractmethod
-    def log_evidence(self) -> float: ...
-
-    @property
-    @abstractmethod
-    def n_rounds(self) -> int: ...
+    method: Method
+    log_evidence: float
+    n_rounds: int
 
     @abstractmethod
     def factors_for(self, actions: Int[Array, " m"]) -> tuple[RewardFactor, ...]:
@@ -93,10 +85,7 @@ class SingleFactorPosterior(GaussianPosterior):
     """
 
     likelihood: Likelihood
-
-    @property
-    @abstractmethod
-    def predictor_weights(self) -> ActionWeights: ...
+    predictor_weights: ActionWeights
 
     @property
     def method(self) -> Method:

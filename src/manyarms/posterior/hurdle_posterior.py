@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,14 +11,13 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_instance
 from manyarms.core.catalog import Catalog
 from manyarms.core.estimate import Method
-from manyarms.core.feature_map import FeatureMap
-from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
 from manyarms.core.result_tables import html_facts
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
 from manyarms.posterior.policy_profile import PolicyProfile
+from manyarms.posterior.posterior import same_as
 from manyarms.posterior.reward_function import ProductPredictor
 from manyarms.posterior.reward_posterior import RewardPosterior
 
@@ -39,6 +38,13 @@ class HurdlePosterior(GaussianPosterior):
     n_factors = 2
     occurs: RewardPosterior
     amount: RewardPosterior
+    method: ClassVar[Method] = "delta"
+    n_actions = same_as("occurs.n_actions")
+    dim = same_as("occurs.dim")
+    n_rounds = same_as("occurs.n_rounds")
+    learned_from = same_as("occurs.learned_from")
+    features = same_as("occurs.features")
+    catalog = same_as("occurs.catalog")
 
     def _repr_html_(self) -> str:
         facts = {
@@ -55,43 +61,9 @@ class HurdlePosterior(GaussianPosterior):
         return f"HurdlePosterior(occurs={self.occurs!r}, amount={self.amount!r})"
 
     @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.occurs.n_actions
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.occurs.dim
-
-    @property
-    def learned_from(self) -> tuple[Fingerprint, ...]:
-        """The fingerprints of the rounds it has seen."""
-        return self.occurs.learned_from
-
-    @property
-    def features(self) -> FeatureMap | None:
-        """The map from context columns to φ(x), if the logs came with one: then contexts may be tables."""
-        return self.occurs.features
-
-    @property
-    def catalog(self) -> Catalog | None:
-        """The ids of the actions, if the logs came with a catalog."""
-        return self.occurs.catalog
-
-    @property
     def log_evidence(self) -> float:
         """The log evidence of both parts together."""
         return self.occurs.log_evidence + self.amount.log_evidence
-
-    @property
-    def method(self) -> Method:
-        return "delta"
-
-    @property
-    def n_rounds(self) -> int:
-        """How many rounds it has seen."""
-        return self.occurs.n_rounds
 
     @property
     def converged(self) -> bool:
@@ -105,10 +77,6 @@ class HurdlePosterior(GaussianPosterior):
         unknown = [question for question, part in parts.items() if len(part.seen_actions[0]) == 0]
         no_rounds = (f"no round says {question}: there the prior alone decides" for question in unknown)
         return tuple(dict.fromkeys((*self.occurs.warnings, *self.amount.warnings, *no_rounds)))
-
-    @property
-    def predictor_weights(self) -> None:
-        return None
 
     @property
     def seen_actions(self) -> tuple[Int[Array, " m"], ...]:

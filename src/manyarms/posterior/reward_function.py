@@ -18,6 +18,7 @@ from manyarms.errors import ShapeError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import cache_chunks, chunks, pair_rows
 from manyarms.linalg.top_k import COLUMNS, ROWS, best_columns, best_scores, pack_forms, pack_squares, row_norms
+from manyarms.posterior.reward_draws import unnamed_shares
 
 MAX_FORMS = 1 << 27
 """The largest number of covariance entries, over all actions, that is kept in memory (a gigabyte)."""
@@ -58,13 +59,23 @@ class Scores(ABC):
     def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         """The scores of one action per row."""
 
-    @abstractmethod
     def score_all(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
         """The scores of all actions in each context."""
+        out, everyone = np.empty((len(contexts), self.n_actions)), np.arange(self.n_actions)
+        for rows in chunks(len(contexts), max(1, (1 << 18) // self.n_actions)):
+            x = contexts[rows]
+            pairs = self.score_pairs(np.repeat(x, self.n_actions, axis=0), np.tile(everyone, len(x)))
+            out[rows] = pairs.reshape(len(x), -1)
+        return out
 
-    @abstractmethod
     def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
         """The k actions with the highest scores, among all or among those given, which ascend."""
+        names = np.arange(self.n_actions) if among is None else among
+        out = np.empty((len(contexts), k), dtype=np.int64)
+        for rows in chunks(len(contexts), max(1, (1 << 21) // self.n_actions)):
+            table = self.score_all(contexts[rows])[:, names]
+            out[rows] = names[best_scores(len(table), len(names), lambda r, c, table=table: table[r, c].copy(), k)]
+        return out
 
     def score_stored(self, contexts: Float[Array, "n d"], pairs: sparse.csr_array) -> Float[Array, " p"]:
         """The scores of the pairs (i, a) stored in a sparse matrix, in its order."""
@@ -107,18 +118,6 @@ class LinearScores(Scores):
         return among[best_columns(contexts, self.means[among], k)]
 
 
-def best_of_all(
-    scores: Scores, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None
-) -> Int[Array, "n k"]:
-    """The k best actions when there is no faster way than to score all of them, some rows at a time."""
-    names = np.arange(scores.n_actions) if among is None else among
-    out = np.empty((len(contexts), k), dtype=np.int64)
-    for rows in chunks(len(contexts), max(1, _SCORES // scores.n_actions)):
-        table = scores.score_all(contexts[rows])[:, names]
-        out[rows] = names[best_scores(len(table), len(names), lambda r, c, table=table: table[r, c].copy(), k)]
-    return out
-
-
 class Rewards(NamedTuple):
     """Expected rewards, and how each moves with the predictor of every factor of the reward."""
 
@@ -147,9 +146,9 @@ class RewardFunction(Scores):
     def of_tile(self, contexts: Float[Array, "n d"], actions: Actions) -> Rewards:
         """The rewards of some actions in some contexts, all with all."""
 
-    @abstractmethod
     def rank_tile(self, contexts: Float[Array, "n d"], actions: Actions) -> Float[Array, "n m"]:
         """Numbers that rank actions as expected rewards do."""
+        return self.of_tile(contexts, actions).expected
 
     def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         return self.of_pairs(contexts, actions).expected
@@ -180,30 +179,32 @@ class RewardFunction(Scores):
         # An overflow is reported when the sums are used.
         with np.errstate(over="ignore", invalid="ignore"):
             for part, x, choices in policy.blocks(contexts, eligible):
-                if choices.named is not None and choices.named.nnz:
-                    self._add_named(choices.named, x, counts[part], rows[part], total)
-                if choices.everywhere is not None or choices.dense is not None:
-                    self._add_everywhere(choices, x, counts[part], rows[part], total)
+                self._add_named(choices, x, counts[part], rows[part], total)
+                self._add_everywhere(choices, x, counts[part], rows[part], total)
             return total.mean(float(counts.sum())), rows
 
     def _add_named(
         self,
-        named: sparse.csr_array,
+        choices: Choices,
         x: Float[Array, "b d"],
         counts: Float[Array, " b"],
         rows: Float[Array, " b"],
         total: _MassTotals,
     ) -> None:
+        named = choices.named
+        if named is None:
+            return
         owner = pair_rows(named)
-        for part in chunks(named.nnz, _PAIRS):
+        for part in chunks(named.nnz, 1 << 15):
             mine, actions, share = owner[part], named.indices[part], named.data[part]
             rewards = self.of_pairs(x[mine], actions)
             rows += np.bincount(mine, share * rewards.expected, minlength=len(rows))
             share = share * counts[mine]
-            total.add(actions, [(share * slope)[:, None] * x[mine] for slope in rewards.slopes], share)
-            if total.products is not None and rewards.curve is not None:
+            sums = [(share * slope)[:, None] * x[mine] for slope in rewards.slopes]
+            if total.with_products and rewards.curve is not None:
                 squares = np.einsum("pi,pj->pij", (share * rewards.curve)[:, None] * x[mine], x[mine])
-                np.add.at(total.products, actions, squares.reshape(len(mine), -1))
+                sums.append(squares.reshape(len(mine), -1))
+            total.add(actions, share, sums)
 
     def _add_everywhere(
         self,
@@ -213,21 +214,20 @@ class RewardFunction(Scores):
         rows: Float[Array, " b"],
         total: _MassTotals,
     ) -> None:
-        """Add a policy that may choose any action in any row, tile by tile."""
+        """Add what is not given by name but for all actions in every row, tile by tile."""
+        if choices.everywhere is None and choices.dense is None:
+            return
         for columns in chunks(self.n_actions, COLUMNS):
             for part in chunks(len(x), ROWS):
-                share = np.zeros((part.stop - part.start, columns.stop - columns.start))
-                if choices.everywhere is not None:
-                    share += choices.everywhere[columns]
-                if choices.dense is not None:
-                    share += choices.dense[part, columns]
+                share = unnamed_shares(choices, part, columns)
                 rewards = self.of_tile(x[part], columns)
                 rows[part] += np.sum(share * rewards.expected, axis=1)
                 share *= counts[part, None]
-                total.add_all(columns, [(share * slope).T @ x[part] for slope in rewards.slopes], share.sum(axis=0))
-                if total.products is not None and rewards.curve is not None:
+                sums = [(share * slope).T @ x[part] for slope in rewards.slopes]
+                if total.with_products and rewards.curve is not None:
                     squares = np.einsum("ni,nj->nij", x[part], x[part]).reshape(len(x[part]), -1)
-                    total.products[columns] += (share * rewards.curve).T @ squares
+                    sums.append((share * rewards.curve).T @ squares)
+                total.add(columns, share.sum(axis=0), sums)
 
 
 class Predictor(RewardFunction):
@@ -303,9 +303,6 @@ class ProductPredictor(RewardFunction):
     def of_tile(self, contexts: Float[Array, "n d"], actions: Actions) -> Rewards:
         return _product(self.first.of_tile(contexts, actions), self.second.of_tile(contexts, actions))
 
-    def rank_tile(self, contexts: Float[Array, "n d"], actions: Actions) -> Float[Array, "n m"]:
-        return self.of_tile(contexts, actions).expected
-
 
 def _product(first: Rewards, second: Rewards) -> Rewards:
     slopes = (first.slopes[0] * second.expected, first.expected * second.slopes[0])
@@ -316,26 +313,15 @@ class _MassTotals:
     """Sums by action: (K, d) numbers per factor, as a policy may choose any action, and (K, d²) for their products."""
 
     def __init__(self, n_factors: int, n_actions: int, dim: int):
-        self._vectors, self._share = np.zeros((n_factors, n_actions, dim)), np.zeros(n_actions)
-        small = n_factors == 2 and n_actions * dim**2 <= MAX_FORMS
-        self.products = np.zeros((n_actions, dim**2)) if small else None
+        self.with_products = n_factors == 2 and n_actions * dim**2 <= MAX_FORMS
+        sizes = [dim] * n_factors + [dim**2] * self.with_products
+        self._share, self._sums = np.zeros(n_actions), [np.zeros((n_actions, size)) for size in sizes]
 
-    def add(self, actions: Int[Array, " p"], vectors: list[Array], share: Float[Array, " p"]) -> None:
-        for total, mine in zip(self._vectors, vectors, strict=True):
+    def add(self, actions: Actions, share: Float[Array, " m"], sums: list[Array]) -> None:
+        for total, mine in zip([self._share, *self._sums], [share, *sums], strict=True):
             np.add.at(total, actions, mine)
-        np.add.at(self._share, actions, share)
-
-    def add_all(self, columns: slice, vectors: list[Array], share: Float[Array, " m"]) -> None:
-        for total, mine in zip(self._vectors, vectors, strict=True):
-            total[columns] += mine
-        self._share[columns] += share
 
     def mean(self, total: float) -> tuple[FeatureMass, ...]:
         actions = np.flatnonzero(self._share)
         share = self._share[actions] / total
-        sums = [*self._vectors, *([] if self.products is None else [self.products])]
-        return tuple(FeatureMass(actions, vectors[actions] / total, share) for vectors in sums)
-
-
-_PAIRS = 1 << 15
-_SCORES = 1 << 21
+        return tuple(FeatureMass(actions, vectors[actions] / total, share) for vectors in self._sums)

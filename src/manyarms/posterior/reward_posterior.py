@@ -27,6 +27,7 @@ from manyarms.logs.row_reader import AgeRule, DroppedRows, seconds_between
 from manyarms.posterior.action_summary import ActionSummary, summarise
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
 from manyarms.posterior.policy_profile import check_maps
+from manyarms.posterior.posterior import same_as
 from manyarms.posterior.prior_check import PriorCheck, check_mean, check_misfit
 from manyarms.posterior.seen_files import in_memory_if_small, new_rounds, remember_files
 
@@ -56,14 +57,20 @@ class RewardPosterior(SingleFactorPosterior):
     prior: HierarchicalGaussian
     statistics: Statistics
     likelihood: Likelihood
-    learned_from: tuple[Fingerprint, ...] = ()  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    learned_from: tuple[Fingerprint, ...] = ()
     fit_warnings: tuple[str, ...] = ()
     evidence_offset: float = 0.0
     trace: tuple[float, ...] = ()
     converged: bool = True
-    features: FeatureMap | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
-    catalog: Catalog | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    features: FeatureMap | None = None
+    catalog: Catalog | None = None
     as_of: str | None = None
+    n_rounds = same_as("statistics.n_rounds")
+    n_actions = same_as("weights.n_actions")
+    dim = same_as("weights.dim")
+    predictor_weights = same_as("weights")
+    # True when expected rewards are linear in the weights.
+    is_linear = same_as("likelihood.is_linear")
 
     def saved(self) -> dict[str, Any]:
         return dict(zip(self.part_names(), (getattr(self, field.name) for field in fields(self)), strict=True))
@@ -122,29 +129,9 @@ class RewardPosterior(SingleFactorPosterior):
         return self.weights.log_evidence - self.prior.log_evidence + self.evidence_offset
 
     @property
-    def n_rounds(self) -> int:
-        """How many rounds it has seen."""
-        return self.statistics.n_rounds
-
-    @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.weights.n_actions
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.weights.dim
-
-    @property
     def feature_names(self) -> tuple[str, ...]:
         """(d,) the names of the features; numbers where contexts came as arrays."""
         return tuple(str(i) for i in range(self.dim)) if self.features is None else self.features.names
-
-    @property
-    def is_linear(self) -> bool:
-        """True when expected rewards are linear in the weights."""
-        return self.likelihood.is_linear
 
     def summary(self, actions: Any = None) -> ActionSummary:
         """Mean and standard deviation of the weights of actions, as a table.
@@ -283,10 +270,6 @@ class RewardPosterior(SingleFactorPosterior):
             )
         statistics = self.statistics.with_actions(prior.n_actions)
         return replace(self, weights=weights, prior=prior, statistics=statistics, catalog=catalog)
-
-    @property
-    def predictor_weights(self) -> HierarchicalGaussian:
-        return self.weights
 
     @property
     def seen_actions(self) -> tuple[Int[Array, " m"], ...]:

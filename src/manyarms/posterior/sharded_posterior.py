@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -28,6 +28,7 @@ from manyarms.likelihoods.collect_statistics import CollectedStatistics, Collect
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.linalg.indexing import chunks
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
+from manyarms.posterior.posterior import same_as
 from manyarms.posterior.reward_posterior import as_logs
 
 
@@ -60,11 +61,15 @@ class ShardedPosterior(SingleFactorPosterior):
     folder: Path
     prior: HierarchicalGaussian
     likelihood: Likelihood
-    log_evidence: float = 0.0  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
-    n_rounds: int = 0  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
-    learned_from: tuple[Fingerprint, ...] = ()  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
-    features: FeatureMap | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
-    catalog: Catalog | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    log_evidence: float = 0.0
+    n_rounds: int = 0
+    learned_from: tuple[Fingerprint, ...] = ()
+    features: FeatureMap | None = None
+    catalog: Catalog | None = None
+    n_actions = same_as("prior.n_actions")
+    dim = same_as("prior.dim")
+    # The rewards are not checked against the prior.
+    warnings: ClassVar[tuple[str, ...]] = ()
 
     def __repr__(self) -> str:
         return (
@@ -76,21 +81,6 @@ class ShardedPosterior(SingleFactorPosterior):
     def latent_cov(self) -> Float[Array, "p p"]:
         """Cov ψ, written out."""
         return self.latent_factor.covariance()
-
-    @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.prior.n_actions
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.prior.dim
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Nothing: the rewards are not checked against the prior."""
-        return ()
 
     @property
     def predictor_weights(self) -> ShardedPosterior:

@@ -5,64 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import gammaincinv, ndtr, ndtri
+from scipy.special import gammaincinv, ndtri
 
-from manyarms._base.checks import Array, as_scalar
+from manyarms._base.checks import Array
 from manyarms._base.rng import split
-from manyarms.core.catalog import Catalog
 from manyarms.core.estimate import Estimate
-from manyarms.core.feature_map import FeatureMap
-from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.policy import Policy
 from manyarms.errors import ManyarmsError
 from manyarms.linalg.top_k import row_norms
 from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
-from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_draws import FactorDraws, chunk_rng, draw_key
-from manyarms.posterior.reward_function import LinearScores, Predictor, Scores, best_of_all
+from manyarms.posterior.posterior import Posterior, same_as
+from manyarms.posterior.reward_draws import FactorDraws, NormalMixture, chunk_rng, draw_key
+from manyarms.posterior.reward_function import LinearScores, Predictor, Scores
 from manyarms.posterior.reward_posterior import RewardPosterior
 from manyarms.prior_learning.evidence import Evidence
 from manyarms.prior_learning.hyperparameters import Hyperparameters
-
-
-@dataclass(frozen=True)
-class NormalMixture:
-    """Several normal distributions, each with its share."""
-
-    means: Float[Array, " k"]
-    stds: Float[Array, " k"]
-    shares: Float[Array, " k"]
-
-    def below(self, x: float) -> float:
-        """The probability of a value below x."""
-        z = np.divide(x - self.means, self.stds, out=np.sign(x - self.means) * 40.0, where=self.stds > 0)
-        return float(self.shares @ ndtr(z))
-
-    def interval(self, level: float) -> tuple[float, float]:
-        """The central interval that holds the value with probability `level`."""
-        level = as_scalar("level", level, above=0.0, below=1.0)
-        low, high = float((self.means - 40 * self.stds).min()), float((self.means + 40 * self.stds).max())
-        if not high > low:
-            return low, high
-        return self._quantile(0.5 - level / 2, low, high), self._quantile(0.5 + level / 2, low, high)
-
-    def _quantile(self, probability: float, low: float, high: float) -> float:
-        from scipy.optimize import brentq  # noqa: PLC0415  slow to import
-
-        def excess(x: float) -> float:
-            return self.below(x) - probability
-
-        return cast(float, brentq(excess, low, high, xtol=1e-12 * (high - low)))
-
-    @property
-    def probability_positive(self) -> float:
-        """The probability that the quantity is above zero."""
-        return 1.0 - self.below(0.0)
 
 
 class PosteriorsByPrior:
@@ -98,36 +60,17 @@ class AveragedPosterior(Posterior):
     draws: PosteriorsByPrior
     shares: Float[Array, " k"]
     average_warnings: tuple[str, ...] = ()
+    n_actions = same_as("posterior.n_actions")
+    dim = same_as("posterior.dim")
+    features = same_as("posterior.features")
+    catalog = same_as("posterior.catalog")
+    learned_from = same_as("posterior.learned_from")
+    seen_actions = same_as("posterior.seen_actions")
 
     def __repr__(self) -> str:
         return (
             f"AveragedPosterior({len(self.draws)} priors drawn, worth {self.effective_draws:.3g}; {self.posterior!r})"
         )
-
-    @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.posterior.n_actions
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.posterior.dim
-
-    @property
-    def features(self) -> FeatureMap | None:
-        """The map from context columns to φ(x), if the logs came with one."""
-        return self.posterior.features
-
-    @property
-    def catalog(self) -> Catalog | None:
-        """The ids of the actions, if the logs came with a catalog."""
-        return self.posterior.catalog
-
-    @property
-    def learned_from(self) -> tuple[Fingerprint, ...]:
-        """The fingerprints of the rounds it has seen."""
-        return self.posterior.learned_from
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -138,14 +81,6 @@ class AveragedPosterior(Posterior):
     def effective_draws(self) -> float:
         """The number of equally weighted draws that these are worth."""
         return float(1.0 / np.sum(self.shares**2))
-
-    @property
-    def predictor_weights(self) -> None:
-        return None
-
-    @property
-    def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
-        return self.posterior.seen_actions
 
     @cached_property
     def mean_weights(self) -> Float[Array, "K d"]:
@@ -210,12 +145,7 @@ class AveragedPosterior(Posterior):
 
 
 class TangentScores(Scores):
-    """Expected rewards that are not linear, moved along their derivative from one mean of the weights to another.
-
-    Args:
-        rewards: The rewards around the first mean.
-        means: A function that returns the second mean, (K, d).
-    """
+    """Expected rewards that are not linear, moved along their derivative to another mean of the weights."""
 
     def __init__(self, rewards: Predictor, means: Callable[[], Array]):
         self._rewards, self._means, self.n_actions = rewards, means, rewards.n_actions
@@ -232,18 +162,9 @@ class TangentScores(Scores):
         rewards = self._rewards.of_tile(contexts, slice(None))
         return rewards.expected + rewards.slopes[0] * (contexts @ self._shift.T)
 
-    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        return best_of_all(self, contexts, k, among)
-
 
 class MixtureDraws(FactorDraws):
-    """Draws of all weights, each under a prior that is drawn first.
-
-    Args:
-        average: The averaged posterior.
-        n_draws: How many draws.
-        rng: A NumPy generator.
-    """
+    """Draws of all weights, each under a prior that is drawn first."""
 
     def __init__(self, average: AveragedPosterior, n_draws: int, rng: np.random.Generator):
         prior_rng, latent_rng, action_rng = split(rng, "priors", "latent", "actions")
