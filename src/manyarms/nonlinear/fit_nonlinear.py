@@ -121,21 +121,15 @@ def fit_nonlinear(
     climbs.sort(key=lambda climb: -climb.state.objective)
     best = climbs[0]
     mode = seen.latent(best.state.white)
-    prior = hierarchy.linearised(mode)
-    inner = min(tolerance, 1e-6)
+    prior, inner = hierarchy.linearised(mode), min(tolerance, 1e-6)
     fitted = fit_weights(prior, logs.counted(), likelihood, start=best.state.sites, tolerance=inner)
+    parts = NonlinearPosterior.fitted_parts(fitted, logs)
+    parts["fit_warnings"] = (*_warnings(climbs), *fitted.warnings)
+    parts |= {"trace": best.trace, "converged": best.converged and fitted.converged}
     return NonlinearPosterior(
-        fitted.weights,
-        prior,
-        fitted.statistics,
-        likelihood,
-        (logs.fingerprint,),
-        (*_warnings(climbs), *fitted.warnings),
-        fitted.evidence_offset,
-        best.trace,
-        best.converged and fitted.converged,
-        logs.features,
-        logs.catalog,
+        prior=prior,
+        likelihood=likelihood,
+        **parts,
         latent_mode=mode,
         mode_objectives=tuple(climb.state.objective for climb in climbs),
         hierarchy=hierarchy,

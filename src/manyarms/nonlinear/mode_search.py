@@ -31,13 +31,9 @@ SMALLEST_STEP = 2.0**-30
 
 @dataclass(frozen=True)
 class State:
-    """A point on the way up.
+    """A point on the way up: z, with ψ = μ + F z; f_a(ψ) of seen actions; the objective, which never falls.
 
-    Attributes:
-        white: z, with ψ = μ + F z.
-        centres: f_a(ψ) of seen actions.
-        objective: The objective, which never falls.
-        sites: The Gaussian factors that stand in for the rounds at this ψ; None where the rounds are Gaussian.
+    Where rounds are not Gaussian, sites are the Gaussian factors that stand in for them at this ψ.
     """
 
     white: Float[Array, " p"]
@@ -48,14 +44,10 @@ class State:
 
 @dataclass(frozen=True)
 class Tangent:
-    """The linear hierarchy at a state, solved.
+    """The linear hierarchy at a state, solved: its posterior, and that of ψ in units of its prior.
 
-    Attributes:
-        rows: The rows that stand for the rounds, with θ integrated out.
-        posterior: The posterior of ψ and θ under it.
-        latent: The posterior of ψ in units of its prior.
-        decrement: The slope of the objective towards the mean of ψ; half of it is the rise that the linearisation
-            promises, in nats.
+    `rows` stand for the rounds, with θ integrated out. `decrement` is the slope of the objective towards the mean of ψ;
+    half of it is the rise that the linearisation promises, in nats.
     """
 
     rows: WhiteRows
@@ -146,14 +138,10 @@ def ascent_for(seen: SeenActions, likelihood: Likelihood, tolerance: float) -> A
 
 @dataclass(frozen=True)
 class Climb:
-    """The end of a climb.
+    """The end of a climb: the last state, the linear hierarchy there, and the objective at every state.
 
-    Attributes:
-        state: The last state.
-        tangent: The linear hierarchy there, solved.
-        trace: The objective at every state; it never falls.
-        converged: True when the linearisation promises less than the tolerance.
-        stuck: True when no step along the direction raised the objective, though one should have.
+    It has converged when the linearisation promises less than the tolerance. It is stuck when no step along the
+    direction raised the objective, though one should have.
     """
 
     state: State
@@ -181,7 +169,10 @@ def climb(
             return Climb(state, tangent, tuple(trace), False)
         higher = _backtrack(ascent, state, tangent)
         if higher is None:
-            at_rest = 0.5 * tangent.decrement < _rounding(state, tangent)
+            # The objective is a sum of squares, each with an error in its last digits.
+            misses = tangent.rows.misses(state.centres)
+            rounding = 1e-11 * (1.0 + abs(state.objective) + float(misses @ misses))
+            at_rest = 0.5 * tangent.decrement < rounding
             return Climb(state, tangent, tuple(trace), at_rest, stuck=not at_rest)
         state = higher
         trace.append(state.objective)
@@ -204,9 +195,3 @@ def _backtrack(ascent: Ascent, state: State, tangent: Tangent) -> State | None:
                 return trial
         share /= 2
     return None
-
-
-def _rounding(state: State, tangent: Tangent) -> float:
-    """The rise that the objective cannot resolve: it is a sum of squares, each with an error in its last digits."""
-    misses = tangent.rows.misses(state.centres)
-    return 1e-11 * (1.0 + abs(state.objective) + float(misses @ misses))

@@ -1,5 +1,6 @@
 """Draws of ψ and θ, and the posterior made of them."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -68,7 +69,6 @@ class PosteriorDraws(Posterior):
     catalog: Catalog | None = None
     n_actions = same_as("hierarchy.n_actions")
     dim = same_as("hierarchy.dim")
-    seen_actions = property(lambda self: (self.seen,))
 
     def __repr__(self) -> str:
         c, n, p = self.chains.shape
@@ -128,6 +128,10 @@ class PosteriorDraws(Posterior):
             for _, theta in self._blocks(np.arange(columns.start, columns.stop)):
                 means[columns] += theta.sum(axis=0) / self.n_draws
         return means
+
+    @property
+    def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
+        return (self.seen,)
 
     def pair_rewards(
         self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]

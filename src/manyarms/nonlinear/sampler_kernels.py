@@ -32,13 +32,7 @@ _NARROWEST = 1e-13
 def slice_one(
     at: Callable[[float], tuple[float, Kept]], current: tuple[float, Kept], rng: np.random.Generator
 ) -> tuple[float, Kept]:
-    """A new point on the ellipse.
-
-    Args:
-        at: The log of the other factor at an angle, and whatever is to be kept of that point.
-        current: The log factor and the point at angle zero.
-        rng: A NumPy generator.
-    """
+    """A new point on the ellipse: `at` gives the log of the other factor at an angle, and what to keep of it."""
     level = current[0] - rng.standard_exponential()
     angle = rng.uniform(0.0, 2 * np.pi)
     low, high = angle - 2 * np.pi, angle
@@ -56,15 +50,9 @@ def slice_many(
     current: Float[Array, " m"],
     rng: np.random.Generator,
 ) -> Float[Array, " m"]:
-    """New points on m independent ellipses at once, each with its own level and bracket.
+    """The angles of new points on m independent ellipses at once, each with its own level and bracket.
 
-    Args:
-        at: The logs of the other factors at given angles; only those of the ellipses that are marked count.
-        current: The logs at angle zero.
-        rng: A NumPy generator.
-
-    Returns:
-        The angle at which each came to rest.
+    `at` gives the logs of the other factors at some angles; only those of the ellipses that are marked count.
     """
     m = len(current)
     level = current - rng.standard_exponential(m)
@@ -93,12 +81,9 @@ DEGREES = 4.0
 
 @dataclass(frozen=True)
 class ChainPoint:
-    """The present point of a chain.
+    """The present point of a chain: z, with ψ = μ + F z; f_a(ψ); and z_a, with θ_a = f_a(ψ) + L_a z_a.
 
-    Attributes:
-        white: z, with ψ = μ + F z.
-        centres: f_a(ψ) of seen actions.
-        noise: z_a, with θ_a = f_a(ψ) + L_a z_a; None where θ is integrated out.
+    There is no z_a where θ is integrated out.
     """
 
     white: Float[Array, " p"]
@@ -121,19 +106,15 @@ Level = Callable[[float, float, Array], float]
 
 
 class Kernel(ABC):
-    """A sweep that leaves the posterior as it is.
-
-    Attributes:
-        seen: The seen actions and their rounds.
-        conditional: θ given ψ, when the rows that the climb found stand for the rounds.
-        keeps_weights: True when θ is drawn along with ψ.
-    """
+    """A sweep that leaves the posterior as it is."""
 
     keeps_weights: bool
+    """True when θ is drawn along with ψ."""
 
     def __init__(self, ascent: Ascent, climbed: Climb):
         self.seen = ascent.seen
         self._observed, self._rows = ascent.rows(climbed.state), climbed.tangent.rows
+        # θ given ψ, when the rows that the climb found stand for the rounds.
         self.conditional = Conditional(ascent.seen, self._observed)
         self._mixing, self._mode = climbed.tangent.posterior.mixing, climbed.tangent.latent.white_mean
         self._factor = climbed.tangent.latent.white_factor()
@@ -159,12 +140,10 @@ class Kernel(ABC):
         misses = self._rows.misses(centres)
         return -0.5 * float(misses @ misses)
 
-    def _around_fit(self, point: ChainPoint, rest: Rest, rng: np.random.Generator) -> ChainPoint:
-        """Move ψ, of density prior times rows times `rest`, on an ellipse of the linearised posterior."""
-        return self._moved(point, *self.fitted_ellipse(point, rest, rng), rng)
-
     def fitted_ellipse(self, point: ChainPoint, rest: Rest, rng: np.random.Generator) -> tuple[Ellipse, Level]:
         """An ellipse of N(ẑ, s P⁻¹), P = I + Σ_a (H_a J_a F)ᵀ (H_a J_a F), with s drawn given z.
+
+        It moves ψ, of density prior times rows times `rest`.
 
         Over s it is a Student t distribution around the linearised posterior (Nishihara, Murray and Adams, 2014): the
         tails of a Gaussian may be thinner than the posterior's, and a chain would get stuck in them. Only products with
@@ -223,7 +202,7 @@ class Collapsed(Kernel):
     keeps_weights = False
 
     def sweep(self, point: ChainPoint, rng: np.random.Generator) -> ChainPoint:
-        point = self._around_fit(point, lambda centres: 0.0, rng)
+        point = self._moved(point, *self.fitted_ellipse(point, lambda centres: 0.0, rng), rng)
         return self._around_prior(point, self._fit, rng)
 
 
@@ -250,7 +229,8 @@ class Blocked(Kernel):
         """Move ψ given e_a = D_aᵀ (z_a - E[z_a | ψ]): z_a follows as the sites would have it."""
         assert point.noise is not None
         spread = point.noise - self.conditional.noise_mean(point.centres)
-        moved = self._around_fit(point, partial(self._given_rest, self._along(spread, self._v)), rng)
+        rest = partial(self._given_rest, self._along(spread, self._v))
+        moved = self._moved(point, *self.fitted_ellipse(point, rest, rng), rng)
         return ChainPoint(moved.white, moved.centres, self.conditional.noise_mean(moved.centres) + spread)
 
     def _given_rest(self, given: Float[Array, " n"], centres: Float[Array, "m d"]) -> float:
@@ -300,9 +280,8 @@ class Blocked(Kernel):
 
     def _log_density(self, eta: Float[Array, " q"], rounds: Any = slice(None)) -> Float[Array, " q"]:
         """log p(r | η), minus infinity where it cannot be computed."""
-        rewards = self._rewards[rounds]
         with np.errstate(over="ignore", invalid="ignore"):
-            density = self._likelihood.log_density(rewards, eta)
+            density = self._likelihood.log_density(self._rewards[rounds], eta)
         return np.where(np.isnan(density), -np.inf, density)
 
     def _log_ratio(self, eta: Float[Array, " q"], rounds: Any = slice(None)) -> Float[Array, " q"]:

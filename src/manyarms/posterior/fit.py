@@ -101,19 +101,7 @@ def posterior_of(
     fitted: FittedWeights, logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood
 ) -> RewardPosterior:
     """The posterior made of fitted weights."""
-    return RewardPosterior(
-        fitted.weights,
-        prior,
-        fitted.statistics,
-        likelihood,
-        (logs.fingerprint,),
-        fitted.warnings,
-        fitted.evidence_offset,
-        fitted.trace,
-        fitted.converged,
-        logs.features,
-        logs.catalog,
-    )
+    return RewardPosterior(prior=prior, likelihood=likelihood, **RewardPosterior.fitted_parts(fitted, logs))
 
 
 def _as_start(value: Any, prior: HierarchicalGaussian) -> HierarchicalGaussian | None:

@@ -1,5 +1,6 @@
 """Values under Gaussian weights: one formula, given how a value moves with the weights."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 from abc import abstractmethod

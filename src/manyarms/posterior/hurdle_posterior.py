@@ -1,5 +1,6 @@
 """The posterior of rewards that are mostly zero: how likely a reward is, and how much it is."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 from dataclasses import dataclass, replace

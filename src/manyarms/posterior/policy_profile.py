@@ -71,11 +71,6 @@ class RowMoments(Saved):
     group_sums: Float[Array, "g e"] | None = None
 
     @classmethod
-    def of_none(cls, size: int) -> RowMoments:
-        """The moments of no rows."""
-        return cls(0.0, np.zeros(size), np.zeros((size, size)))
-
-    @classmethod
     @np.errstate(over="ignore", invalid="ignore")
     def of_rows(cls, columns: Float[Array, "q n"], weights: Float[Array, " n"], groups: Any = None) -> RowMoments:
         """The moments of rows in memory; an overflow is reported when they are used.
@@ -203,17 +198,9 @@ def collect_profiles(
     groups: Any,
     engine: Engine | str | None,
 ) -> PolicyProfiles:
-    """The profiles of policies, from one walk through contexts in memory or one pass over a stream.
+    """The profiles of policies, by the names that messages use, from contexts in memory or one pass over a stream.
 
-    Args:
-        posterior: The posterior.
-        policies: The policies, by the names that messages use.
-        forms: Combinations of the policies.
-        contexts: (n, d), a table, or a `LogStream`.
-        eligible: The actions that may be chosen in each row; for a stream one mask for all rows.
-        weights: (n,) or None; a stream has them as a column.
-        groups: (n,) or None; a stream has them as a column.
-        engine: The engine that reads a stream.
+    For a stream `eligible` is one mask for all rows; its weights and groups are columns of it.
     """
     where = as_engine(engine)
     if not isinstance(contexts, LogStream):
@@ -235,14 +222,7 @@ def _collect_rows(
 
 @dataclass(frozen=True)
 class ProfileTask(Task[PolicyProfiles]):
-    """Collects the profiles of policies on logged rounds, with the weights and groups of the rounds.
-
-    Attributes:
-        posterior: The posterior.
-        policies: The policies, by the names that messages use.
-        forms: Combinations of the policies.
-        eligible: One mask for all rows, or None.
-    """
+    """Collects the profiles of policies on logged rounds, with the weights and groups of the rounds."""
 
     kinds = (PolicyProfiles, RowMoments, FeatureMass)
     posterior: Posterior
@@ -279,7 +259,8 @@ class _ProfileTally(Tally[PolicyProfiles]):
     def answer(self) -> PolicyProfiles:
         if any(part.rows.weight > 0 for part in self._parts):
             return PolicyProfiles.merged(self._parts)
-        return PolicyProfiles((), self._task.forms, RowMoments.of_none(len(self._task.forms)))
+        size = len(self._task.forms)
+        return PolicyProfiles((), self._task.forms, RowMoments(0.0, np.zeros(size), np.zeros((size, size))))
 
 
 _MIN_NUMBERS, _MAX_PARTS = 1 << 20, 64

@@ -8,10 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 from scipy.special import chdtr, chdtrc, ndtr
 
-from manyarms._base.checks import Array
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.observed_rows import ObservedRows
 from manyarms.likelihoods import Likelihood
@@ -24,12 +22,7 @@ CLOSE = (0.8, 1.25)
 
 @dataclass(frozen=True)
 class Misfit:
-    """A sum of squares that is χ² with `degrees` degrees of freedom when the model is right.
-
-    Attributes:
-        value: The sum, in units of the variance that the model expects.
-        degrees: The degrees of freedom.
-    """
+    """A sum of squares, in units of the variance that the model expects: χ² with `degrees` when the model is right."""
 
     value: float
     degrees: float
@@ -183,15 +176,9 @@ def _mean_shift(weights: HierarchicalGaussian) -> MeanShift | None:
     if len(known) == 0:
         return None
     j = int(known[np.argmax(np.abs(z[known]) / np.sqrt(J[known]))])
-    spread = _prior_std(weights.base, seen, j)
+    # Root mean square over at most a thousand actions, which hardly differ.
+    spread = float(np.sqrt(weights.base.action_cov(seen[:: 1 + len(seen) // 1000])[:, j, j].mean()))
     return MeanShift(j, float(z[j] / J[j]), float(J[j] ** -0.5), spread, len(known))
-
-
-def _prior_std(prior: HierarchicalGaussian, seen: Array, column: int) -> float:
-    """The standard deviation of a coordinate: root mean square over at most a thousand actions, which hardly differ."""
-    some = seen[:: 1 + len(seen) // 1000]
-    variances: Float[Array, " m"] = prior.action_cov(some)[:, column, column]
-    return float(np.sqrt(variances.mean()))
 
 
 def _mean_warning(shift: MeanShift, kind: str) -> str:

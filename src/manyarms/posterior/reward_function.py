@@ -227,7 +227,7 @@ class RewardFunction(Scores):
                 if total.with_products and rewards.curve is not None:
                     squares = np.einsum("ni,nj->nij", x[part], x[part]).reshape(len(x[part]), -1)
                     sums.append((share * rewards.curve).T @ squares)
-                total.add(columns, share.sum(axis=0), sums)
+                total.add(np.arange(columns.start, columns.stop), share.sum(axis=0), sums)
 
 
 class Predictor(RewardFunction):
@@ -317,7 +317,7 @@ class _MassTotals:
         sizes = [dim] * n_factors + [dim**2] * self.with_products
         self._share, self._sums = np.zeros(n_actions), [np.zeros((n_actions, size)) for size in sizes]
 
-    def add(self, actions: Actions, share: Float[Array, " m"], sums: list[Array]) -> None:
+    def add(self, actions: Int[Array, " m"], share: Float[Array, " m"], sums: list[Array]) -> None:
         for total, mine in zip([self._share, *self._sums], [share, *sums], strict=True):
             np.add.at(total, actions, mine)
 

@@ -1,5 +1,6 @@
 """The posterior of the reward function with one set of weights."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
@@ -21,7 +22,7 @@ from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
-from manyarms.likelihoods.variational import fit_weights
+from manyarms.likelihoods.variational import FittedWeights, fit_weights
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import AgeRule, DroppedRows, seconds_between
 from manyarms.posterior.action_summary import ActionSummary, summarise
@@ -235,18 +236,23 @@ class RewardPosterior(SingleFactorPosterior):
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
         rounds = in_memory_if_small(logs, self.likelihood, engine)
         fitted = fit_weights(self.prior, rounds, self.likelihood, engine=as_engine(engine), start=self.weights)
-        posterior = replace(
-            self,
-            weights=fitted.weights,
-            statistics=fitted.statistics,
-            learned_from=(rounds.fingerprint,),
-            fit_warnings=fitted.warnings,
-            evidence_offset=fitted.evidence_offset,
-            trace=fitted.trace,
-            converged=fitted.converged,
-            as_of=None,
-        )
-        return remember_files(posterior, logs)
+        parts = {**self.fitted_parts(fitted, rounds), "features": self.features, "catalog": self.catalog}
+        return remember_files(replace(self, **parts, as_of=None), logs)
+
+    @staticmethod
+    def fitted_parts(fitted: FittedWeights, logs: Logs) -> dict[str, Any]:
+        """The fields that come from a fit and from its rounds."""
+        return {
+            "weights": fitted.weights,
+            "statistics": fitted.statistics,
+            "learned_from": (logs.fingerprint,),
+            "fit_warnings": fitted.warnings,
+            "evidence_offset": fitted.evidence_offset,
+            "trace": fitted.trace,
+            "converged": fitted.converged,
+            "features": logs.features,
+            "catalog": logs.catalog,
+        }
 
     def with_actions(
         self, mixing: Any, action_cov: Any = None, offset: Any = None, *, catalog: Catalog | None = None

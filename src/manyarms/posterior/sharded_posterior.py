@@ -1,11 +1,12 @@
 """A posterior of more actions than one machine holds: solved where their rounds were summed, written in shards."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -213,14 +214,14 @@ def fit_sharded(
             argument="out",
         )
     with as_engine(engine).sharded(logs, CollectStatistics(likelihood, prior.n_actions, logs.dim)) as shards:
-        parts = shards.map(_LatentEvidence(prior, likelihood.noise_std))
+        parts = shards.map(partial(latent_evidence, prior, likelihood.noise_std))
         total = sums_for(prior)
         for part in parts:
             total.add_sums(part.gram, part.score, part.misfit)
         latent = total.posterior()
         # An absolute path: workers may run in other folders.
-        write = _Write(prior, likelihood.noise_std, latent.mean, latent.factor, folder.absolute())
-        seen = sum(shards.map(write))
+        solved = latent.mean, latent.factor
+        seen = sum(shards.map(partial(_write_shard, prior, likelihood.noise_std, solved, folder.absolute())))
     log_det = sum((part.log_det for part in parts), 0.0) + latent.log_det
     squares = sum(part.residual for part in parts) + latent.misfit
     log_evidence = sum(part.constant for part in parts) - 0.5 * (log_det + squares)
@@ -239,8 +240,7 @@ def fit_sharded(
     )
 
 
-@dataclass(frozen=True)
-class _ShardEvidence:
+class _ShardEvidence(NamedTuple):
     """The evidence of a shard on ψ, its terms of the log evidence, and its number of rounds."""
 
     gram: Float[Array, "J b b"]
@@ -252,62 +252,53 @@ class _ShardEvidence:
     n_rounds: int
 
 
-@dataclass(frozen=True)
-class _LatentEvidence:
-    """Reduces a shard of actions to its evidence on ψ."""
-
-    prior: HierarchicalGaussian
-    noise_std: float
-
-    def __call__(self, counted: CollectedStatistics) -> _ShardEvidence:
-        observed = observe(counted.statistics, self.noise_std)
-        evidence = sums_for(self.prior)
-        with np.errstate(over="ignore", invalid="ignore"), small_products(self.prior):
-            _, log_det = absorb_groups(self.prior, observed, evidence)
-        constant = observed.log_normaliser + float(counted.numbers[0])
-        return _ShardEvidence(*evidence.sums, log_det, observed.residual, constant, counted.statistics.n_rounds)
+def latent_evidence(prior: HierarchicalGaussian, noise_std: float, counted: CollectedStatistics) -> _ShardEvidence:
+    """The evidence on ψ of a shard of actions."""
+    observed, evidence = observe(counted.statistics, noise_std), sums_for(prior)
+    with np.errstate(over="ignore", invalid="ignore"), small_products(prior):
+        _, log_det = absorb_groups(prior, observed, evidence)
+    constant = observed.log_normaliser + float(counted.numbers[0])
+    return _ShardEvidence(*evidence.sums, log_det, observed.residual, constant, counted.statistics.n_rounds)
 
 
-@dataclass(frozen=True)
-class _Write:
-    """Writes the actions of a shard to a file; done again, it writes the same file."""
+def _write_shard(
+    prior: HierarchicalGaussian,
+    noise_std: float,
+    latent: tuple[Float[Array, " p"], LatentFactor],
+    folder: Path,
+    counted: CollectedStatistics,
+) -> int:
+    """Write the actions of a shard to a file, and count them; done again, it writes the same file."""
+    observed = observe(counted.statistics, noise_std)
+    if observed.groups:
+        _write_actions(_conditioned(prior, *latent, observed), folder)
+    return len(observed.actions)
 
-    prior: HierarchicalGaussian
-    noise_std: float
-    latent_mean: Float[Array, " p"]
-    latent_factor: LatentFactor
-    folder: Path
 
-    def __call__(self, counted: CollectedStatistics) -> int:
-        observed = observe(counted.statistics, self.noise_std)
-        if observed.groups:
-            self._write(_conditioned(self.prior, self.latent_mean, self.latent_factor, observed))
-        return len(observed.actions)
+def _write_actions(weights: HierarchicalGaussian, folder: Path) -> None:
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
 
-    def _write(self, weights: HierarchicalGaussian) -> None:
-        import pyarrow as pa  # noqa: PLC0415
-        import pyarrow.parquet as pq  # noqa: PLC0415
-
-        owners, roots, responses = weights.observed.rows()
-        order = np.argsort(owners, kind="stable")
-        owners, roots, responses = owners[order], roots[order], responses[order]
-        actions, schema = weights.observed.actions, _schema(weights.dim)
-        starts = np.searchsorted(owners, actions)
-        with (
-            replacing(self.folder / f"actions-{int(actions[0]):012}.parquet") as file,
-            pq.ParquetWriter(file, schema) as writer,
-        ):
-            for part in chunks(len(actions), 1 << 14):
-                some, first = actions[part], starts[part]
-                last = starts[part.stop] if part.stop < len(starts) else len(owners)
-                offsets = np.append(first, last) - first[0]
-                columns = [
-                    pa.array(some),
-                    *(
-                        pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values[0].size)
-                        for values in (weights.action_mean(some), weights.action_cov(some))
-                    ),
-                    pa.ListArray.from_arrays(offsets * weights.dim, roots[first[0] : last].reshape(-1)),
-                    pa.ListArray.from_arrays(offsets, responses[first[0] : last]),
-                ]
-                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+    owners, roots, responses = weights.observed.rows()
+    order = np.argsort(owners, kind="stable")
+    owners, roots, responses = owners[order], roots[order], responses[order]
+    actions, schema = weights.observed.actions, _schema(weights.dim)
+    starts = np.searchsorted(owners, actions)
+    with (
+        replacing(folder / f"actions-{int(actions[0]):012}.parquet") as file,
+        pq.ParquetWriter(file, schema) as writer,
+    ):
+        for part in chunks(len(actions), 1 << 14):
+            some, first = actions[part], starts[part]
+            last = starts[part.stop] if part.stop < len(starts) else len(owners)
+            offsets = np.append(first, last) - first[0]
+            columns = [
+                pa.array(some),
+                *(
+                    pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values[0].size)
+                    for values in (weights.action_mean(some), weights.action_cov(some))
+                ),
+                pa.ListArray.from_arrays(offsets * weights.dim, roots[first[0] : last].reshape(-1)),
+                pa.ListArray.from_arrays(offsets, responses[first[0] : last]),
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))

@@ -1,5 +1,6 @@
 """A posterior averaged over what a learned prior might have been."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
