@@ -17,9 +17,9 @@ MODELS = {
     "pessimistic": "policies.pessimistic:Pessimistic",
     "softmax": "policies.scored_policy:Softmax",
     "thompson": "policies.thompson:Thompson",
-    "epsilon-greedy": "policies.epsilon_greedy:EpsilonGreedy",
-    "uniform": "policies.table:Uniform",
-    "table": "policies.table:TablePolicy",
+    "epsilon-greedy": "policies.fixed_policies:EpsilonGreedy",
+    "uniform": "policies.fixed_policies:Uniform",
+    "table": "policies.fixed_policies:TablePolicy",
     "linear softmax": "policies.scored_policy:LinearSoftmax",
 }
 """The kinds that have a file of their own: posteriors and policies."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from manyarms.likelihoods import Likelihood
 from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
 from manyarms.posterior.policy_profile import PolicyProfile
 from manyarms.posterior.posterior import same_as
-from manyarms.posterior.reward_function import ProductPredictor
+from manyarms.posterior.reward_function import Predictor
 from manyarms.posterior.reward_posterior import RewardPosterior
 
 
@@ -91,9 +92,9 @@ class HurdlePosterior(GaussianPosterior):
     def factors_for(self, actions: Int[Array, " m"]) -> tuple[RewardFactor, ...]:
         return self.factors
 
-    @property
-    def expected_rewards(self) -> ProductPredictor:
-        return ProductPredictor(self.occurs.predictor, self.amount.predictor)
+    @cached_property
+    def expected_rewards(self) -> Predictor:
+        return Predictor(self.occurs.weights, self.occurs.likelihood, times=self.amount.predictor)
 
     def pair_std(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         # Var pq = q² Var p + p² Var q + Var p Var q, as the parts are independent; each of theirs by the delta method.
@@ -110,8 +111,7 @@ class HurdlePosterior(GaussianPosterior):
         Args:
             logs: New rounds.
         """
-        check_amounts(logs, self.amount.likelihood)
-        occurs, amount = split_rounds(logs)
+        occurs, amount = split_rounds(logs, self.amount.likelihood)
         return replace(self, occurs=self.occurs.update(occurs), amount=self.amount.update(amount))
 
     def refit(self, logs: LoggedData) -> HurdlePosterior:
@@ -120,8 +120,7 @@ class HurdlePosterior(GaussianPosterior):
         Args:
             logs: All rounds, old and new.
         """
-        check_amounts(logs, self.amount.likelihood)
-        occurs, amount = split_rounds(logs)
+        occurs, amount = split_rounds(logs, self.amount.likelihood)
         return replace(self, occurs=self.occurs.refit(occurs), amount=self.amount.refit(amount))
 
     def with_actions(
@@ -137,8 +136,11 @@ class HurdlePosterior(GaussianPosterior):
         return replace(self, occurs=occurs, amount=amount)
 
 
-def check_amounts(logs: LoggedData, amount: Likelihood) -> None:
-    """Refuse rewards that are neither zero nor an amount, by the rows of the log as it was given."""
+def split_rounds(logs: LoggedData, amount: Likelihood) -> tuple[LoggedData, LoggedData]:
+    """All rounds with 1 for a reward that is not zero, and the rounds that have one.
+
+    Rewards that are neither zero nor an amount are refused here, by the rows of the log as it was given.
+    """
     logs = as_instance("logs", logs, LoggedData, "a LoggedData")
     # Every likelihood allows a reward of one.
     amount.check(
@@ -146,8 +148,4 @@ def check_amounts(logs: LoggedData, amount: Likelihood) -> None:
         logs.weights,
         "A hurdle's rewards are zero or an amount: choose another amount, as in Hurdle(Bernoulli(), Gaussian(1.0)).",
     )
-
-
-def split_rounds(logs: LoggedData) -> tuple[LoggedData, LoggedData]:
-    """All rounds with 1 for a reward that is not zero, and the rounds that have one."""
     return logs.with_rewards((logs.rewards != 0).astype(float)), logs.take(np.flatnonzero(logs.rewards))

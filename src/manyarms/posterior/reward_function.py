@@ -127,28 +127,45 @@ class Rewards(NamedTuple):
     """The second derivative by the predictors of both factors, where there are two."""
 
 
-class RewardFunction(Scores):
-    """E r(x, a) and its derivatives, where rewards are not linear in the weights.
+class Predictor(Scores):
+    """E r(x, a) and its derivatives, r(x, a) = g(η), η = φ(x)ᵀ θ_a, with θ_a Gaussian as in a posterior.
 
-    Attributes:
-        dim: d.
-        n_factors: How many weight vectors an action has.
+    Args:
+        weights: The posterior weights.
+        likelihood: The likelihood, which gives g.
+        times: A second reward, with weights independent of these, that multiplies this one: how likely, times how much.
     """
 
-    dim: int
-    n_factors: int
+    def __init__(self, weights: ActionWeights, likelihood: Likelihood, times: Predictor | None = None):
+        self.weights: Any = weights
+        self.likelihood, self._times = likelihood, times
+        self.n_actions, self.dim = weights.n_actions, weights.dim
 
-    @abstractmethod
+    def pairs(
+        self, contexts: Float[Array, "p d"], actions: Int[Array, " p"]
+    ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        """Mean and variance of η, one action per row."""
+        mean = np.einsum("pd,pd->p", contexts, self.weights.action_mean()[actions])
+        return mean, row_norms(contexts, actions, self.weights.action_cov) ** 2
+
+    def tile(self, contexts: Float[Array, "n d"], actions: Actions) -> tuple[Float[Array, "n m"], Float[Array, "n m"]]:
+        """Mean and variance of η for some contexts and some actions, all with all."""
+        mean = contexts @ self.weights.action_mean()[actions].T
+        variance = pack_squares(contexts) @ self._packed(actions).T
+        return mean, np.maximum(variance, 0.0)
+
     def of_pairs(self, contexts: Float[Array, "p d"], actions: Int[Array, " p"]) -> Rewards:
         """The rewards of one action per row."""
+        own = self._rewards(*self.pairs(contexts, actions))
+        return own if self._times is None else _product(own, self._times.of_pairs(contexts, actions))
 
-    @abstractmethod
     def of_tile(self, contexts: Float[Array, "n d"], actions: Actions) -> Rewards:
         """The rewards of some actions in some contexts, all with all."""
+        own = self._rewards(*self.tile(contexts, actions))
+        return own if self._times is None else _product(own, self._times.of_tile(contexts, actions))
 
-    def rank_tile(self, contexts: Float[Array, "n d"], actions: Actions) -> Float[Array, "n m"]:
-        """Numbers that rank actions as expected rewards do."""
-        return self.of_tile(contexts, actions).expected
+    def _rewards(self, mean: Array, variance: Array) -> Rewards:
+        return Rewards(self.likelihood.mean_reward(mean, variance), (self.likelihood.mean_slope(mean, variance),))
 
     def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         return self.of_pairs(contexts, actions).expected
@@ -160,7 +177,10 @@ class RewardFunction(Scores):
         names = np.arange(self.n_actions) if among is None else among
 
         def scores(rows: slice, columns: slice) -> Float[Array, "b c"]:
-            return self.rank_tile(contexts[rows], names[columns])
+            x, actions = contexts[rows], names[columns]
+            # A single reward is ranked by a number that is cheaper than its expectation.
+            single = self._times is None
+            return self.likelihood.score(*self.tile(x, actions)) if single else self.of_tile(x, actions).expected
 
         return names[best_scores(len(contexts), len(names), scores, k)]
 
@@ -174,7 +194,10 @@ class RewardFunction(Scores):
         """
         if len(contexts) == 0:
             raise ShapeError("must have at least one row: a mean over none is undefined.", argument="contexts")
-        counts, total = row_weights(weights, len(contexts)), _MassTotals(self.n_factors, self.n_actions, self.dim)
+        counts, total = (
+            row_weights(weights, len(contexts)),
+            _MassTotals(2 if self._times else 1, self.n_actions, self.dim),
+        )
         rows = np.zeros(len(contexts))
         # An overflow is reported when the sums are used.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -229,47 +252,6 @@ class RewardFunction(Scores):
                     sums.append((share * rewards.curve).T @ squares)
                 total.add(np.arange(columns.start, columns.stop), share.sum(axis=0), sums)
 
-
-class Predictor(RewardFunction):
-    """E g(η) and E g'(η) for η = φ(x)ᵀ θ_a, with θ_a Gaussian as in a posterior.
-
-    Args:
-        weights: The posterior weights.
-        likelihood: The likelihood, which gives g.
-    """
-
-    n_factors = 1
-
-    def __init__(self, weights: ActionWeights, likelihood: Likelihood):
-        self.weights: Any = weights
-        self.likelihood = likelihood
-        self.n_actions, self.dim = weights.n_actions, weights.dim
-
-    def pairs(
-        self, contexts: Float[Array, "p d"], actions: Int[Array, " p"]
-    ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
-        """Mean and variance of η, one action per row."""
-        mean = np.einsum("pd,pd->p", contexts, self.weights.action_mean()[actions])
-        return mean, row_norms(contexts, actions, self.weights.action_cov) ** 2
-
-    def tile(self, contexts: Float[Array, "n d"], actions: Actions) -> tuple[Float[Array, "n m"], Float[Array, "n m"]]:
-        """Mean and variance of η for some contexts and some actions, all with all."""
-        mean = contexts @ self.weights.action_mean()[actions].T
-        variance = pack_squares(contexts) @ self._packed(actions).T
-        return mean, np.maximum(variance, 0.0)
-
-    def of_pairs(self, contexts: Float[Array, "p d"], actions: Int[Array, " p"]) -> Rewards:
-        return self._rewards(*self.pairs(contexts, actions))
-
-    def of_tile(self, contexts: Float[Array, "n d"], actions: Actions) -> Rewards:
-        return self._rewards(*self.tile(contexts, actions))
-
-    def rank_tile(self, contexts: Float[Array, "n d"], actions: Actions) -> Float[Array, "n m"]:
-        return self.likelihood.score(*self.tile(contexts, actions))
-
-    def _rewards(self, mean: Array, variance: Array) -> Rewards:
-        return Rewards(self.likelihood.mean_reward(mean, variance), (self.likelihood.mean_slope(mean, variance),))
-
     def _packed(self, actions: Actions) -> Float[Array, "m q"]:
         if self.n_actions * self.dim**2 <= MAX_FORMS:
             return self._all_forms[actions]
@@ -281,27 +263,6 @@ class Predictor(RewardFunction):
         for part in cache_chunks(self.n_actions, self.dim**2):
             out[part] = pack_forms(self.weights.action_cov(np.arange(part.start, part.stop)))
         return out
-
-
-class ProductPredictor(RewardFunction):
-    """The product of two rewards whose weights are independent in the posterior: how likely, times how much.
-
-    Args:
-        first: One factor.
-        second: The other.
-    """
-
-    n_factors = 2
-
-    def __init__(self, first: Predictor, second: Predictor):
-        self.first, self.second = first, second
-        self.n_actions, self.dim = first.n_actions, first.dim
-
-    def of_pairs(self, contexts: Float[Array, "p d"], actions: Int[Array, " p"]) -> Rewards:
-        return _product(self.first.of_pairs(contexts, actions), self.second.of_pairs(contexts, actions))
-
-    def of_tile(self, contexts: Float[Array, "n d"], actions: Actions) -> Rewards:
-        return _product(self.first.of_tile(contexts, actions), self.second.of_tile(contexts, actions))
 
 
 def _product(first: Rewards, second: Rewards) -> Rewards:

@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jaxtyping import Int
+import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from manyarms._base.checks import Array, as_actions, as_instance, as_scalar
 from manyarms.core.catalog import Catalog
@@ -16,21 +17,24 @@ from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.result_tables import html_facts
+from manyarms.core.result_tables import SHOWN, Tabular, as_arrow, html_facts, html_table
 from manyarms.core.statistics import Statistics
 from manyarms.engines import Engine, as_engine
-from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
+from manyarms.errors import DataTypeError, InputError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.variational import FittedWeights, fit_weights
+from manyarms.linalg.indexing import cache_chunks
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import AgeRule, DroppedRows, seconds_between
-from manyarms.posterior.action_summary import ActionSummary, summarise
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
 from manyarms.posterior.policy_profile import check_maps
 from manyarms.posterior.posterior import same_as
 from manyarms.posterior.prior_check import PriorCheck, check_mean, check_misfit
 from manyarms.posterior.seen_files import in_memory_if_small, new_rounds, remember_files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,9 +205,7 @@ class RewardPosterior(SingleFactorPosterior):
         Args:
             share: Above 0, at most 1.
         """
-        share = as_scalar("share", share, above=0.0)
-        if share > 1:
-            raise RangeError(f"must be at most 1; got {share}.", argument="share")
+        share = as_scalar("share", share, above=0.0, at_most=1.0)
         statistics = self.statistics.scaled(share)
         noise_std = self.likelihood.noise_std if self.likelihood.treatment == "exact" else 1.0
         weights = condition(self.prior, statistics, noise_std)
@@ -320,3 +322,66 @@ def as_logs(logs: Any, prior: HierarchicalGaussian) -> Logs:
             flag_remedy="Build the prior on the whole catalog.",
         )
     return logs
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ActionSummary(Tabular):
+    """θ_a ~ N(mean, std²) coordinate by coordinate, for m actions.
+
+    As a table, a row for each action and feature: `action`, `seen`, `feature`, `mean`, `std`.
+
+    Attributes:
+        actions: (m,) ids where there is a catalog, else numbers.
+        features: The names of the d coordinates.
+        seen: (m,) True for actions that were ever logged.
+        mean: (m, d) posterior means.
+        std: (m, d) posterior standard deviations.
+    """
+
+    actions: tuple[Any, ...]
+    features: tuple[str, ...]
+    seen: Bool[Array, " m"]
+    mean: Float[Array, "m d"]
+    std: Float[Array, "m d"]
+
+    def records(self) -> list[dict[str, Any]]:
+        return self.to_arrow().to_pylist()
+
+    def to_arrow(self, **options: Any) -> pa.Table:
+        import pyarrow as pa  # noqa: PLC0415
+
+        m, d = self.mean.shape
+        rows = np.repeat(np.arange(m), d)
+        return pa.table(
+            {
+                "action": as_arrow(self.actions).take(rows),
+                "seen": self.seen[rows],
+                "feature": pa.array(self.features).take(np.tile(np.arange(d), m)),
+                "mean": self.mean.reshape(-1),
+                "std": self.std.reshape(-1),
+            }
+        )
+
+    def _repr_html_(self) -> str:
+        # The first actions are enough to see: there may be a million.
+        some = slice(0, SHOWN // max(1, len(self.features)) + 1)
+        few = ActionSummary(self.actions[some], self.features, self.seen[some], self.mean[some], self.std[some])
+        return html_table(few.records()[:SHOWN], caption=repr(self))
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def __repr__(self) -> str:
+        return f"ActionSummary({len(self):,} actions, {int(self.seen.sum()):,} seen, {', '.join(self.features)})"
+
+
+def summarise(
+    weights: HierarchicalGaussian, actions: Any, features: tuple[str, ...], catalog: Catalog | None
+) -> ActionSummary:
+    """The marginal weights of some actions, or of all where `actions` is None."""
+    ids = np.arange(weights.n_actions) if actions is None else actions
+    std = np.empty((len(ids), weights.dim))
+    for part in cache_chunks(len(ids), weights.dim**2):
+        std[part] = np.sqrt(np.einsum("mdd->md", weights.action_cov(ids[part])))
+    names = tuple(ids.tolist() if catalog is None else catalog.ids[ids].tolist())
+    return ActionSummary(names, features, np.isin(ids, weights.observed.actions), weights.action_mean(ids), std)

@@ -207,7 +207,9 @@ def average(
         return value, weights if aged is None else aged.posterior(hyper, x, avoid_boundary=avoid_boundary)[1]
 
     kept, log_weights, weights = list[Array](), list[float](), list[HierarchicalGaussian]()
-    few = n_draws * _size(posterior.weights) <= MAX_KEPT
+    # The number of numbers that a posterior holds beyond its prior.
+    size = 3 * sum(group.root.size for group in posterior.weights.observed.groups)
+    few = n_draws * (size + posterior.weights.latent_dim * posterior.weights.dim) <= MAX_KEPT
     for row in _spread_out(len(eta), n_draws, rng):
         try:
             log_evidence, solved = solve(eta + root @ row)
@@ -223,11 +225,6 @@ def average(
     draws = PosteriorsByPrior(weights) if few else PosteriorsByPrior(kept, lambda x: solve(x)[1])
     out = AveragedPosterior(posterior, draws, _capped_shares(np.array(log_weights)))
     return out if out.effective_draws > 0.2 * n_draws else replace(out, average_warnings=(_UNSTABLE,))
-
-
-def _size(weights: HierarchicalGaussian) -> int:
-    """The number of numbers that a posterior holds beyond its prior."""
-    return 3 * sum(group.root.size for group in weights.observed.groups) + weights.latent_dim * weights.dim
 
 
 def _capped_shares(log_weights: Float[Array, " k"]) -> Float[Array, " k"]:
