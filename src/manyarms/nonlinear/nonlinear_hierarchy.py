@@ -181,11 +181,7 @@ STEP = float(np.cbrt(np.finfo(float).eps))
 class SmoothFunction:
     """A function of ψ that the user passed, and its derivative: theirs, or central differences.
 
-    Args:
-        owner: The layer that it belongs to, as errors name it: "layer 0's "; empty for the hierarchy itself.
-        function: Called as function(ψ, actions), or as function(ψ) for a layer.
-        jacobian: Called as the function is; None for differences.
-        std: The distance that each coordinate of ψ usually moves; steps follow it where it is between zero and one.
+    Errors name the `owner`, a layer. Steps follow `std`, how far ψ usually moves, where it is between zero and one.
     """
 
     def __init__(self, owner: str, function: Any, jacobian: Any, std: Float[Array, " p"]):

@@ -76,7 +76,7 @@ class PosteriorDraws(Posterior):
 
     @property
     def n_draws(self) -> int:
-        """How many draws there are, in all chains together."""
+        """The number of draws, in all chains together."""
         return self.chains.shape[0] * self.chains.shape[1]
 
     @property
@@ -319,8 +319,7 @@ def r_hat(chains: Float[Array, "c n q"]) -> Float[Array, " q"]:
     NaN when a chain has fewer than four draws, 1 for a quantity that never moves.
     """
     halves = _halves(chains)
-    n = halves.shape[1]
-    if n < 2:
+    if halves.shape[1] < 2:
         return np.full(chains.shape[2], np.nan)
     within, total = _variances(halves)
     return np.sqrt(np.divide(total, within, out=np.ones_like(total), where=within > 0))
@@ -338,7 +337,9 @@ def effective_draws(chains: Float[Array, "c n q"]) -> Float[Array, " q"]:
     within, total = _variances(halves)
     moving = total > 0
     scale = np.where(moving, total, 1.0)
-    covariance = _autocovariance(halves).mean(axis=0)
+    # The autocovariance by lag, through the spectrum; padded, so that the end does not meet the beginning.
+    spectrum = np.fft.rfft(halves - halves.mean(axis=1, keepdims=True), n=2 * n, axis=1)
+    covariance = (np.fft.irfft(np.abs(spectrum) ** 2, n=2 * n, axis=1)[:, :n] / n).mean(axis=0)
     # Halves that lie apart count as correlation at every lag.
     rho = 1.0 - (within - covariance * n / (n - 1)) / scale
     rho[0] = 1.0
@@ -376,10 +377,3 @@ def _variances(halves: Float[Array, "h k q"]) -> tuple[Float[Array, " q"], Float
     within = np.where(np.ptp(halves, axis=(0, 1)) > 0, within, 0.0)
     between = halves.mean(axis=1).var(axis=0, ddof=1) if len(halves) > 1 else np.zeros_like(within)
     return within, within * (n - 1) / n + np.where(np.ptp(halves, axis=(0, 1)) > 0, between, 0.0)
-
-
-def _autocovariance(halves: Float[Array, "h k q"]) -> Float[Array, "h k q"]:
-    """The autocovariance by lag, through the spectrum; padded, so that the end does not meet the beginning."""
-    n = halves.shape[1]
-    spectrum = np.fft.rfft(halves - halves.mean(axis=1, keepdims=True), n=2 * n, axis=1)
-    return np.fft.irfft(np.abs(spectrum) ** 2, n=2 * n, axis=1)[:, :n] / n

@@ -354,7 +354,13 @@ def sample_posterior(
     seen = SeenActions(hierarchy, logs)
     kernel = kernel_for(seen, likelihood)
     latent = np.empty((n_chains, length, hierarchy.latent_dim))
-    weights = _room_for_weights(kernel, n_chains, length)
+    shape = (n_chains, length, seen.n_actions, hierarchy.dim)
+    if kernel.keeps_weights and int(np.prod(shape)) > MAX_KEPT:
+        raise TooLargeError(
+            f"{n_chains * length} draws of the weights of {shape[2]} seen actions are more than {MAX_KEPT:,} numbers.",
+            "Ask for fewer draws, with a larger thin=.",
+        )
+    weights = np.empty(shape) if kernel.keeps_weights else None
     per_chain = warmup + length * thin
     with reporter(progress, n_chains * per_chain, "sampling") as report:
         for number, chain_rng in enumerate(rngs):
@@ -380,16 +386,3 @@ def sample_posterior(
         logs.features,
         logs.catalog,
     )
-
-
-def _room_for_weights(kernel: Kernel, n_chains: int, length: int) -> Float[Array, "c n m d"] | None:
-    """An empty array for θ of seen actions, if it has to be kept."""
-    if not kernel.keeps_weights:
-        return None
-    shape = (n_chains, length, kernel.seen.n_actions, kernel.seen.hierarchy.dim)
-    if int(np.prod(shape)) > MAX_KEPT:
-        raise TooLargeError(
-            f"{n_chains * length} draws of the weights of {shape[2]} seen actions are more than {MAX_KEPT:,} numbers.",
-            "Ask for fewer draws, with a larger thin=.",
-        )
-    return np.empty(shape)

@@ -24,12 +24,8 @@ from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
 class SeenActions:
     """Seen actions 0 ... m - 1, their rounds, and ψ = μ + F z in units of its prior.
 
-    Attributes:
-        hierarchy: The hierarchy of all actions.
-        actions: (m,) their numbers in it, ascending. Without any round action 0 stands in, so that m is never zero.
-        action_covariance: Σ_a of these.
-        logs: The rounds, with actions numbered anew; none of weight zero.
-        counts: (n,) how often each round counts.
+    `actions` are their numbers in the hierarchy, ascending; without any round action 0 stands in, so that m is never
+    zero. The rounds in `logs` have actions numbered anew, and none has weight zero.
     """
 
     def __init__(self, hierarchy: NonlinearHierarchy, logs: LoggedData):

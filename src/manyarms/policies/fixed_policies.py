@@ -73,22 +73,15 @@ class TablePolicy(Policy):
         shape = table.shape if isinstance(table, np.ndarray) else shape_of(table)
         if shape[-1] == 0:
             raise ShapeError("must have at least one action.", argument="probabilities")
-        self._check(values, totals)
+        negative = "must not be negative", "Clip and renormalise."
+        check_rows("probabilities", values, lambda p: p >= 0, PropensityError, *negative)
+        uneven = "must be 1", "Divide each row by its sum."
+        check_rows("the sum of probabilities", totals, lambda s: np.abs(s - 1.0) <= 1e-6, PropensityError, *uneven)
         self._table = table
         self.n_actions = int(shape[-1])
         self.n_rows = None if len(shape) == 1 else int(shape[0])
         if isinstance(table, np.ndarray) and table.ndim == 2:
             self.rows_per_block = max(1, (1 << 21) // self.n_actions)
-
-    @staticmethod
-    def _check(values: Array, totals: Array) -> None:
-        check_rows(
-            "probabilities", values, lambda p: p >= 0, PropensityError, "must not be negative", "Clip and renormalise."
-        )
-        check_rows(
-            "the sum of probabilities", totals, lambda s: np.abs(s - 1.0) <= 1e-6, PropensityError, "must be 1",
-            "Divide each row by its sum.",
-        )  # fmt: skip
 
     def saved(self) -> dict[str, Any]:
         if self.n_rows is not None:

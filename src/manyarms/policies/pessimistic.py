@@ -41,12 +41,7 @@ class Pessimistic(ScoredPolicy):
 
 
 class PredictorBounds(Scores):
-    """φ(x)ᵀ E θ_a - radius ‖φ(x)‖ in Cov θ_a.
-
-    Args:
-        weights: The Gaussian weights of the actions.
-        radius: How many standard deviations the bound lies below the mean.
-    """
+    """φ(x)ᵀ E θ_a - radius ‖φ(x)‖ in Cov θ_a."""
 
     def __init__(self, weights: ActionWeights, radius: float):
         self._weights, self._radius, self.n_actions = weights, radius, weights.n_actions
@@ -63,12 +58,7 @@ class PredictorBounds(Scores):
 
 
 class RewardBounds(Scores):
-    """E r(x, a) - radius std r(x, a).
-
-    Args:
-        posterior: The posterior.
-        radius: How many standard deviations the bound lies below the mean.
-    """
+    """E r(x, a) - radius std r(x, a)."""
 
     def __init__(self, posterior: Posterior, radius: float):
         self._posterior, self._radius, self.n_actions = posterior, radius, posterior.n_actions

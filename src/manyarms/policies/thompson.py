@@ -49,7 +49,7 @@ class Thompson(Policy):
 
     @property
     def n_draws(self) -> int:
-        """How many draws there are."""
+        """The number of draws."""
         return self._factors[0].n_draws
 
     def saved(self) -> dict[str, Any]:

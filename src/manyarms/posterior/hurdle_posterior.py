@@ -69,7 +69,7 @@ class HurdlePosterior(GaussianPosterior):
 
     @property
     def converged(self) -> bool:
-        """Whether the steps of both parts reached the tolerance."""
+        """True when the steps of both parts reached the tolerance."""
         return self.occurs.converged and self.amount.converged
 
     @property

@@ -38,12 +38,9 @@ the difference of their variances would be rounding error."""
 
 
 class PolicyProfile(NamedTuple):
-    """One policy on some contexts.
+    """One policy on some contexts: the derivative of its value by every weight, and its expected reward in each.
 
-    Attributes:
-        masses: The derivative of its value by every weight.
-        rows: (n,) its expected reward in each context.
-        draws: (s,) its value under each draw of the weights, where the posterior is known by draws.
+    Where the posterior is known by draws, also its value under each of them.
     """
 
     masses: Masses
@@ -73,13 +70,7 @@ class RowMoments(Saved):
     @classmethod
     @np.errstate(over="ignore", invalid="ignore")
     def of_rows(cls, columns: Float[Array, "q n"], weights: Float[Array, " n"], groups: Any = None) -> RowMoments:
-        """The moments of rows in memory; an overflow is reported when they are used.
-
-        Args:
-            columns: The q numbers of every row, one column of x after the other.
-            weights: How often each row counts, not all zero.
-            groups: (n,) users or sessions; None for none.
-        """
+        """The moments of rows in memory, whose weights are not all zero; an overflow is reported when they are used."""
         mean = np.average(columns, axis=1, weights=weights)
         centred = columns - mean[:, None]
         weighted = weights * centred
@@ -169,7 +160,7 @@ class PolicyProfiles(Saved):
         return cls(masses, parts[0].forms, rows, sum(draws[1:], draws[0]) if draws else None)
 
     def factors(self, combination: tuple[float, ...]) -> Float[Array, " p"]:
-        """How often each policy counts in a combination of the forms."""
+        """The number of times that each policy counts in a combination of the forms."""
         return np.array(combination) @ np.array(self.forms)
 
     def masses_of(self, combination: tuple[float, ...]) -> Masses:

@@ -136,10 +136,7 @@ class PriorCheck:
 def check_misfit(weights: HierarchicalGaussian, noise_std: float, total_weight: float | None) -> PriorCheck:
     """The two parts of the misfit of all rounds since the first prior; see `check_prior`.
 
-    Args:
-        weights: A posterior.
-        noise_std: σ, for the text of a warning.
-        total_weight: The sum of the weights of all these rounds; None if unknown, so that the noise is not checked.
+    `total_weight` is the sum of the weights of all these rounds; None if unknown, so that the noise is not checked.
     """
     inside = float(_informative_rows(weights.observed))
     prior = Misfit(max(weights.misfit, 0.0), inside) if inside else None
@@ -160,8 +157,16 @@ def check_mean(weights: HierarchicalGaussian, likelihood: Likelihood) -> PriorCh
     if likelihood.treatment == "paper":
         return PriorCheck(None, None, unchecked='under the treatment "paper"')
     shift = _mean_shift(weights) if weights.observed.groups else None
-    warnings = () if shift is None or not shift.contradicts else (_mean_warning(shift, kind),)
-    return PriorCheck(None, None, warnings, shift, f"under {kind}")
+    if shift is None or not shift.contradicts:
+        return PriorCheck(None, None, (), shift, f"under {kind}")
+    side, meaning = "above" if shift.shift > 0 else "below", _ZERO.get(kind)
+    warning = (
+        f"the weights of context column {shift.column} lie {abs(shift.shift):.3g} ± {shift.error:.2g} {side} the mean "
+        f"of the prior, which gives an action a standard deviation of {shift.spread:.3g}"
+        + ("" if meaning is None else f" (a predictor of zero means {meaning})")
+        + ". Learn the prior from the logs, or set its mean."
+    )
+    return PriorCheck(None, None, (warning,), shift, f"under {kind}")
 
 
 def _mean_shift(weights: HierarchicalGaussian) -> MeanShift | None:
@@ -179,17 +184,6 @@ def _mean_shift(weights: HierarchicalGaussian) -> MeanShift | None:
     # Root mean square over at most a thousand actions, which hardly differ.
     spread = float(np.sqrt(weights.base.action_cov(seen[:: 1 + len(seen) // 1000])[:, j, j].mean()))
     return MeanShift(j, float(z[j] / J[j]), float(J[j] ** -0.5), spread, len(known))
-
-
-def _mean_warning(shift: MeanShift, kind: str) -> str:
-    side = "above" if shift.shift > 0 else "below"
-    meaning = _ZERO.get(kind)
-    return (
-        f"the weights of context column {shift.column} lie {abs(shift.shift):.3g} ± {shift.error:.2g} {side} the mean "
-        f"of the prior, which gives an action a standard deviation of {shift.spread:.3g}"
-        + ("" if meaning is None else f" (a predictor of zero means {meaning})")
-        + ". Learn the prior from the logs, or set its mean."
-    )
 
 
 _ZERO = {"Bernoulli": "50 % clicks", "Poisson": "one event per round"}

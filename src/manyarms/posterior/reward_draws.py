@@ -81,12 +81,7 @@ class NormalMixture:
 
 
 class FactorDraws(ABC):
-    """Draws of one factor of the reward, g(φ(x)ᵀ θ_a): of all its weights, made when they are needed.
-
-    Attributes:
-        likelihood: The likelihood, which gives g.
-        n_draws: How many draws there are.
-    """
+    """Draws of one factor of the reward, g(φ(x)ᵀ θ_a): of all its weights, made when they are needed."""
 
     likelihood: Likelihood
     n_draws: int
@@ -109,11 +104,7 @@ def draw_key(rng: np.random.Generator) -> UInt64[Array, "2"]:
 class GaussianFactorDraws(FactorDraws):
     """Draws of Gaussian weights: ψ is drawn once and kept, θ_a given ψ is made again whenever it is needed.
 
-    Args:
-        posterior: The posterior.
-        number: Which factor of the reward it is.
-        latent: Draws of ψ.
-        key: The key of the noise of θ_a given ψ.
+    They are of one factor of the reward, by its number; `key` is that of the noise of θ_a given ψ.
     """
 
     def __init__(self, posterior: GaussianPosterior, number: int, latent: Float[Array, "s p"], key: UInt64[Array, "2"]):

@@ -45,15 +45,11 @@ class ActionWeights(Protocol):
 
 
 class Scores(ABC):
-    """A score of every action in every context: an expected reward, a lower bound on it, or any other number.
-
-    Attributes:
-        n_actions: K.
-        all_at_once: Whether scoring all actions by one product is cheaper than gathering an eighth of the pairs.
-    """
+    """A score of every action in every context: an expected reward, a lower bound on it, or any other number."""
 
     n_actions: int
     all_at_once: ClassVar[bool] = False
+    """Whether scoring all actions by one product is cheaper than gathering an eighth of the pairs."""
 
     @abstractmethod
     def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
@@ -89,12 +85,7 @@ class Scores(ABC):
 
 
 class LinearScores(Scores):
-    """φ(x)ᵀ m_a, with a vector m_a for each action.
-
-    Args:
-        means: (K, d) the vectors, or a function that returns them when they are first needed.
-        n_actions: K.
-    """
+    """φ(x)ᵀ m_a, with a vector m_a for each action; `means` may be a function that returns them when needed."""
 
     all_at_once = True
 

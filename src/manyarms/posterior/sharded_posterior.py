@@ -87,13 +87,9 @@ class ShardedPosterior(SingleFactorPosterior):
     def predictor_weights(self) -> ShardedPosterior:
         return self
 
-    @property
-    def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
-        return (self._all_seen,)
-
     @cached_property
-    def _all_seen(self) -> Int[Array, " m"]:
-        return np.sort(self._read(["action"])["action"].to_numpy())
+    def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
+        return (np.sort(self._read(["action"])["action"].to_numpy()),)
 
     def action_mean(self) -> Float[Array, "K d"]:
         """E θ_a of all actions."""
