@@ -36,6 +36,7 @@ class ScoredEnvironment(ABC):
 
     def __init__(self, weights: Any, draw_contexts: DrawContexts):
         self.weights: Float[Array, "K d"] = as_floats("weights", weights, ndim=2)
+        self.n_actions, self.dim = self.weights.shape
         self._draw_contexts = draw_contexts
 
     @abstractmethod
@@ -54,16 +55,6 @@ class ScoredEnvironment(ABC):
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
         """Random rewards with these means."""
 
-    @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.weights.shape[0]
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.weights.shape[1]
-
     def contexts(self, n: int, rng: np.random.Generator) -> Float[Array, "n d"]:
         """n contexts drawn at random."""
         return as_matrix("contexts", self._draw_contexts(rng, n), columns=self.dim, rows=n)
@@ -76,7 +67,9 @@ class ScoredEnvironment(ABC):
         rewards = self._draw_rewards(self.expected_reward(x, actions), noise_rng)
         # Thompson samples afresh, so its frozen probabilities are not those of its samples.
         propensities = policy.probability_of(x, actions) if policy.samples_have_probabilities else None
-        return LoggedData(x, actions, rewards, propensities, self.n_actions, logging_policy=unless_tied(policy))
+        # A policy tied to rows says nothing about other contexts.
+        logging = policy if policy.n_rows is None else None
+        return LoggedData(x, actions, rewards, propensities, self.n_actions, logging_policy=logging)
 
     def optimal_policy(self) -> Policy:
         """The policy that always chooses the truly best action."""
@@ -241,11 +234,6 @@ class SyntheticProblem:
         latent_cov = _noisy(self.latent_var, v, 1, self.latent_dim, latent_rng)[0]
         action_cov = _noisy(self.action_var, v, self.n_actions, self.dim, action_rng)
         return HierarchicalGaussian(mean, latent_cov, mixing, action_cov)
-
-
-def unless_tied(policy: Policy) -> Policy | None:
-    """The policy; None when it is tied to rows, since it then says nothing about other contexts."""
-    return policy if policy.n_rows is None else None
 
 
 def _noisy(variance: float, v: float, count: int, size: int, rng: np.random.Generator) -> Float[Array, "k s s"]:

@@ -40,11 +40,7 @@ class Comparison(Tabular):
     left_out: tuple[tuple[str, str, str], ...] = ()
 
     def records(self, level: float = 0.95) -> list[dict[str, Any]]:
-        """One plain record per policy and estimator.
-
-        Args:
-            level: Level of the intervals.
-        """
+        """One plain record per policy and estimator, with intervals of this level."""
         return [{"policy": row.policy, "estimator": row.estimator, **row.estimate.record(level)} for row in self.rows]
 
     def __iter__(self) -> Iterator[ComparisonRow]:

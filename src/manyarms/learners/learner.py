@@ -93,13 +93,7 @@ class SoftmaxLearner(Learner):
         return LinearSoftmax(weights, learned_from=sources, features=logs.features, catalog=logs.catalog)
 
     def objective(self, policy: LinearSoftmax, logs: LoggedData, *, eligible: Any = None) -> float:
-        """The estimate that is maximised, without penalties, for any policy of the family.
-
-        Args:
-            policy: The policy to evaluate.
-            logs: Logged rounds.
-            eligible: The actions that could be chosen in each round; None for all.
-        """
+        """The estimate that `learn` maximises, without penalties, for any policy of the family."""
         if (policy.n_actions, policy.dim) != (logs.n_actions, logs.dim):
             raise ShapeError(
                 f"has {policy.n_actions} actions in {policy.dim} dimensions; "
