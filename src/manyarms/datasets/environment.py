@@ -84,12 +84,6 @@ class ScoredEnvironment(ABC):
         actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(contexts))
         return np.einsum("nd,nd->n", contexts, self.weights[actions])
 
-    def _check_policy(self, policy: Policy) -> None:
-        if policy.n_actions != self.n_actions:
-            raise ShapeError(
-                f"has {policy.n_actions} actions; the environment has {self.n_actions}.", argument="policy"
-            )
-
 
 class LinearEnvironment(ScoredEnvironment):
     """Contexts x ~ ν; reward of action a in context x ~ N(xᵀ θ_a, σ²).
@@ -108,7 +102,7 @@ class LinearEnvironment(ScoredEnvironment):
         return self._scores(contexts, actions)
 
     def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
-        self._check_policy(policy)
+        check_n_actions(policy, self.n_actions)
         return policy.profile(contexts, self.weights, eligible=eligible)[1]
 
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
@@ -122,7 +116,7 @@ class LogisticEnvironment(ScoredEnvironment):
         return expit(self._scores(contexts, actions))
 
     def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> float:
-        self._check_policy(policy)
+        check_n_actions(policy, self.n_actions)
         contexts = as_matrix("contexts", contexts, columns=self.dim)
         total = 0.0
         for rows, probabilities in policy.probability_chunks(contexts, eligible=eligible):
@@ -130,7 +124,7 @@ class LogisticEnvironment(ScoredEnvironment):
         return total / len(contexts)
 
     def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
-        self._check_policy(policy)
+        check_n_actions(policy, self.n_actions)
         contexts, values = as_matrix("contexts", contexts, columns=self.dim), np.empty(len(contexts))
         for rows, probabilities in policy.probability_chunks(contexts, eligible=eligible):
             values[rows] = (probabilities * expit(contexts[rows] @ self.weights.T)).sum(axis=1)
@@ -234,6 +228,12 @@ class SyntheticProblem:
         latent_cov = _noisy(self.latent_var, v, 1, self.latent_dim, latent_rng)[0]
         action_cov = _noisy(self.action_var, v, self.n_actions, self.dim, action_rng)
         return HierarchicalGaussian(mean, latent_cov, mixing, action_cov)
+
+
+def check_n_actions(policy: Policy, n_actions: int) -> None:
+    """Refuse a policy on other actions than those of the environment."""
+    if policy.n_actions != n_actions:
+        raise ShapeError(f"has {policy.n_actions} actions; the environment has {n_actions}.", argument="policy")
 
 
 def _noisy(variance: float, v: float, count: int, size: int, rng: np.random.Generator) -> Float[Array, "k s s"]:

@@ -18,6 +18,7 @@ from manyarms.core.choices import Choices, RowError
 from manyarms.core.eligibility import PAIRS_PER_BLOCK, Eligibility
 from manyarms.core.logged_data import LoggedData
 from manyarms.core.policy import Policy
+from manyarms.datasets.environment import check_n_actions
 from manyarms.datasets.rating_matrix import as_ratings, as_sparse, check_cells
 from manyarms.errors import InputError, RangeError, ShapeError
 from manyarms.linalg.indexing import pair_rows, shape_of
@@ -110,10 +111,7 @@ class MatrixEnvironment:
             contexts: (n, d) Rows of `features`, each of which must belong to one user alone; None for `test_contexts`.
             eligible: The observed actions that may be chosen in each row; None for all.
         """
-        if policy.n_actions != self.n_actions:
-            raise ShapeError(
-                f"has {policy.n_actions} actions; the environment has {self.n_actions}.", argument="policy"
-            )
+        check_n_actions(policy, self.n_actions)
         users = self._users(contexts)
         sets = self.eligible(users)
         restricted = policy if sets is None else WithinObserved(policy, sets)

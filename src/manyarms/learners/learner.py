@@ -170,13 +170,8 @@ class IPSLearner(WeightedLearner):
     name = "IPS"
 
 
-class SNIPSLearner(WeightedLearner):
-    """argmax Σ w r / Σ w: adding a constant to all rewards changes nothing, but makes IPS avoid or seek logged actions.
-
-    Args:
-        clip: Floor on the propensity.
-        training: Optimiser, penalties, early stopping.
-    """
+class SNIPSLearner(IPSLearner):
+    """argmax Σ w r / Σ w: a constant added to all rewards changes nothing; it makes IPS avoid or seek logged actions."""
 
     name = "snIPS"
     criterion = Ratio()

@@ -75,9 +75,7 @@ class Training:
         """The objective on these rounds, penalties included."""
         return Objective(rounds, criterion, imitation=self.imitation, ridge=self.ridge)
 
-    def weights_for(
-        self, rounds: TrainingRounds, criterion: Criterion, units: Array | None = None
-    ) -> Float[Array, "K d"]:
+    def weights_for(self, rounds: TrainingRounds, criterion: Criterion, units: Array | None) -> Float[Array, "K d"]:
         """The weights that training on these rounds ends with, some held out by `units`, the group of each round."""
         holdout_rng, order_rng = split(np.random.default_rng(self._seed), "holdout", "order")
         held = self._held_out(np.arange(len(rounds)) if units is None else units, holdout_rng)
