@@ -171,7 +171,7 @@ class IPSLearner(WeightedLearner):
 
 
 class SNIPSLearner(IPSLearner):
-    """argmax Σ w r / Σ w: a constant added to all rewards changes nothing; it makes IPS avoid or seek logged actions."""
+    """argmax Σ w r / Σ w: a constant on all rewards changes nothing, but makes IPS avoid or seek logged actions."""
 
     name = "snIPS"
     criterion = Ratio()
