@@ -16,11 +16,7 @@ from scipy.special import expit
 
 from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_instance, as_matrix, as_scalar
 from manyarms._base.rng import split
-from manyarms.core.choices import Choices
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.mixing import DenseMixing
-from manyarms.core.policy import Policy
+from manyarms.core import Choices, DenseMixing, HierarchicalGaussian, LoggedData, Policy
 from manyarms.errors import ShapeError
 from manyarms.linalg.indexing import pair_rows
 from manyarms.linalg.top_k import best_columns, best_of_pairs

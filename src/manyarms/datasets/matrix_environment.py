@@ -14,10 +14,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_matrix, as_numbers, as_scalar, frozen
 from manyarms._base.rng import as_generator, split
-from manyarms.core.choices import Choices, RowError
-from manyarms.core.eligibility import PAIRS_PER_BLOCK, Eligibility
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
+from manyarms.core import PAIRS_PER_BLOCK, Choices, Eligibility, LoggedData, Policy, RowError
 from manyarms.datasets.environment import check_n_actions
 from manyarms.datasets.rating_matrix import as_ratings, as_sparse, check_cells
 from manyarms.errors import InputError, RangeError, ShapeError

@@ -15,15 +15,10 @@ import numpy as np
 from manyarms._base.checks import as_scalar
 from manyarms._base.progress import Progress
 from manyarms._version import __version__
-from manyarms.core.catalog import as_column
-from manyarms.core.estimate import Estimate
-from manyarms.core.fingerprint import Fingerprint, any_shared
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
-from manyarms.core.result_tables import html_table
+from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, any_shared, as_column, html_table
 from manyarms.decision import decision_evidence as evidence
 from manyarms.decision.format_figures import percent
-from manyarms.decision.recommendation import SURE, Diagnostic, Verdict, diagnose, recommend
+from manyarms.decision.recommendation import SURE, Diagnostic, Recommendation, diagnose, recommend
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate
@@ -43,7 +38,7 @@ MANY_CATEGORIES = 1000
 
 
 @dataclass(frozen=True, repr=False)
-class Decision:
+class Decision(Recommendation):
     """The recommendation of `decide`, with its evidence.
 
     Attributes:
@@ -57,18 +52,13 @@ class Decision:
         support: Logged rounds and choices by category; None without categories.
         shrinkage: Own means and expected rewards of single actions; None unless the model is a `RewardPosterior`.
         traffic_changes: The actions whose traffic changes most under `policy`; None when the verdict is about none.
-        prior_check: Compares the spread of the rewards with prior and noise; None unless the model is a
-            `RewardPosterior`.
+        prior_check: The spread of the rewards against prior and noise; None unless the model is a `RewardPosterior`.
         category_checks: Predictive checks by category; None where they could not be made.
         calibration: Expected and observed rewards; None without a model.
         omitted: The parts that are missing, with the reason for each.
         made_with: Software versions, sizes, time and command.
     """
 
-    verdict: Verdict
-    policy: str
-    sentence: str
-    reason: str
     evaluation: Evaluation
     diagnostics: tuple[Diagnostic, ...]
     support: evidence.Support | None
@@ -102,9 +92,8 @@ class Decision:
 
     def as_json(self) -> dict[str, Any]:
         """The whole decision as plain values."""
-        stored = {entry.name: plain(getattr(self, entry.name)) for entry in fields(self)}
-        derived = {name: plain(getattr(self, name)) for name in ("gains", "probability", "warnings")}
-        return {**stored, **derived}
+        names = [*(entry.name for entry in fields(self)), "gains", "probability", "warnings"]
+        return {name: plain(getattr(self, name)) for name in names}
 
     def __repr__(self) -> str:
         evaluation = self.evaluation
@@ -177,7 +166,7 @@ def decide(
     changes = None if choices is None else evidence.traffic_changes(best, choices, logs, grouped, posterior)
     cautions = _cautions(changes, calibrated, prior_check)
     return Decision(
-        **recommend(evaluation, sure=sure, doubts=doubts, cautions=cautions)._asdict(),
+        **vars(recommend(evaluation, sure=sure, doubts=doubts, cautions=cautions)),
         evaluation=evaluation,
         diagnostics=diagnose(evaluation),
         support=None if grouped is None else evidence.support(evaluation, logs, grouped, posterior),
@@ -253,8 +242,8 @@ def _check_categories(
 
 
 def _made_with(logs: LoggedData, posterior: Posterior | None) -> dict[str, str]:
-    packages = {name: version(name) for name in ("numpy", "scipy", "pyarrow", "altair")}
-    packages = {"manyarms": __version__, "Python": platform.python_version(), **packages}
+    packages = {"manyarms": __version__, "Python": platform.python_version()}
+    packages |= {name: version(name) for name in ("numpy", "scipy", "pyarrow", "altair")}
     return {
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "evaluated on": f"{len(logs):,} rounds, {logs.n_actions:,} actions, {logs.dim} features",

@@ -10,9 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_vector
-from manyarms.core.catalog import Catalog, encode
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import row_weights
+from manyarms.core import Catalog, LoggedData, encode, row_weights
 from manyarms.jobs import Evaluation
 from manyarms.jobs.evaluate import ChoiceShares, effective_size
 from manyarms.linalg.indexing import sum_by
@@ -34,12 +32,9 @@ BINS = 10
 
 
 class Categories:
-    """The category of every action. Missing labels (None, NaN) form one category, the last.
+    """The category of every action, as codes and as names, and the labels of all codes.
 
-    Attributes:
-        codes: (K,) the category of each action as a number.
-        labels: The label of each category.
-        names: (K,) the label of each action.
+    Missing labels (None, NaN) form one category, the last.
     """
 
     def __init__(self, column: Array):
@@ -121,14 +116,9 @@ def support(
 class TrafficChange:
     """An action that a policy chooses more or less often than the current policy.
 
-    Attributes:
-        action: The id of the action.
-        category: Its category; empty where there are none.
-        n_rounds: Its logged rounds, by weight.
-        logged: Its share of the logged rounds.
-        chosen: The share of contexts in which the policy chooses it.
-        mean_reward: The mean reward of its logged rounds; None when it has none.
-        expected: Its expected reward under the model, averaged over logged contexts; None without a model.
+    `logged` is its share of the logged rounds, by weight, and `chosen` that of the policy's choices. `mean_reward` is
+    the mean of its logged rewards, if any, and `expected` its expected reward under the model, if there is one,
+    averaged over logged contexts.
     """
 
     action: str
@@ -171,7 +161,7 @@ def traffic_changes(
     order = np.argsort(-change, kind="stable")
     actions = [int(a) for a in order[:SHOWN_ACTIONS] if change[a] > 0]
     actions += [int(a) for a in order[-SHOWN_ACTIONS:] if change[a] < 0]
-    expected = {} if posterior is None else _expected_rewards(posterior, logs, actions)
+    expected = {} if posterior is None or not actions else _expected_rewards(posterior, logs, actions)
     rows = tuple(
         TrafficChange(
             *_names(action, logs.catalog, categories),
@@ -188,8 +178,6 @@ def traffic_changes(
 
 def _expected_rewards(posterior: Posterior, logs: LoggedData, actions: Sequence[int]) -> dict[int, float]:
     """The expected reward of each action, averaged over contexts spread evenly over the log."""
-    if not actions:
-        return {}
     contexts = logs.contexts[np.unique(np.linspace(0, len(logs) - 1, min(CONTEXTS, len(logs))).astype(int))]
     x, repeated = np.tile(contexts, (len(actions), 1)), np.repeat(np.asarray(actions, dtype=np.int64), len(contexts))
     means = np.asarray(posterior.expected_reward(x, repeated)).reshape(len(actions), -1).mean(axis=1)
@@ -279,13 +267,9 @@ class CalibrationBin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Expected and observed rewards of groups of rounds.
+    """Expected rewards against observed ones (or true mean rewards), and the true value of each policy, if known.
 
-    Attributes:
-        bins: Groups of equally many rounds, lowest expected reward first. Empty where they would be misleading.
-        held_out: True when the model was not trained on these rounds.
-        against_truth: True when `observed` is the true mean reward.
-        truth: The true value of each policy, where it is known.
+    The groups have equally many rounds, lowest expected reward first. There are none where they would be misleading.
     """
 
     bins: tuple[CalibrationBin, ...]

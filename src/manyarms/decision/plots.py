@@ -43,9 +43,6 @@ _DARK = {
     "series": ["#56B4E9", "#F08A4B", "#2FC79A", "#E29CC4", "#E6C229", "#8FB8FF", "#B0B8C4"],
     "ramp": ["#F08A4B", "#2a313c", "#56B4E9"],
 }  # fmt: skip
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif"
-_LONG = 40
-"""Characters of a label that are shown."""
 _WIDTH = 620
 """Width of a single chart in pixels; a page may stretch it."""
 _ROW = 34
@@ -63,7 +60,7 @@ def theme(*, dark: bool = False) -> dict[str, Any]:
     words = {"labelColor": look["ink"], "titleColor": look["faint"], "labelFontSize": 12, "titleFontSize": 12}
     return {
         "background": "transparent" if dark else look["ground"],
-        "font": _FONT,
+        "font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif",
         "view": {"stroke": None},
         "axis": {
             **words, "gridColor": look["line"], "domainColor": look["line"], "tickColor": look["line"],
@@ -135,9 +132,8 @@ def probability_better(evaluation: Evaluation) -> alt.LayerChart:
         if probability is not None
     ]
     if not rows:
-        raise InputError(
-            "There are no probabilities to draw.", "Evaluate the policies with a posterior and pairs=True."
-        )
+        remedy = "Evaluate the policies with a posterior and pairs=True."
+        raise InputError("There are no probabilities to draw.", remedy)
     names = list(shown.values())
     base = _chart(rows).encode(
         x=alt.X("column:N", sort=names, title="than this policy", axis=alt.Axis(orient="top", labelAngle=-45)),
@@ -193,9 +189,9 @@ def _labels(evaluation: Evaluation) -> dict[str, str]:
 
 
 def _label(text: str) -> str:
-    """Printable text, cut so that it leaves room for the chart."""
+    """Printable text, cut to 40 characters so that it leaves room for the chart."""
     text = printable(text)
-    return text if len(text) <= _LONG else text[: _LONG - 1] + "…"
+    return text if len(text) <= 40 else text[:39] + "…"
 
 
 def _distinct_labels(texts: Iterable[str]) -> dict[str, str]:
@@ -239,8 +235,7 @@ def _intervals(
         base.mark_point(size=90).encode(x=alt.X("value:Q", scale=scale)),
     ]
     words = "; ".join(f"{row['name']} {row['shown']}" for row in rows)
-    words = f"{axis.capitalize()} with 95 % intervals: {words}."
-    return _layered([line, *layers, *others], _ROW * len(rows), words)
+    return _layered([line, *layers, *others], _ROW * len(rows), f"{axis.capitalize()} with 95 % intervals: {words}.")
 
 
 def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
@@ -251,8 +246,8 @@ def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
         policy: The name of the policy; None for the first.
     """
     evidence = as_instance("evidence", evidence, Support, "the support of what ma.decide() returned")
-    names = list(evidence.rows[0].chosen) if evidence.rows else []
-    policy = policy if policy is not None else next(iter(names), None)
+    names = list(evidence.rows[0].chosen)
+    policy = names[0] if policy is None else policy
     if policy not in names:
         raise InputError(f"must be one of {', '.join(names)}; got {policy!r}.", argument="policy")
     shown = _distinct_labels(row.category for row in evidence.rows)
@@ -267,14 +262,13 @@ def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
             zip(parts, (row.logged, row.chosen[policy], row.unsupported[policy]), strict=True)
         )
     ]  # fmt: skip
+    tips = {"category:N": "category", "part:N": "bar", "share:Q": "share", "actions:N": "actions ever logged"}
     drawn = _chart(rows).encode(
         y=alt.Y("category:N", sort=list(shown.values()), title=None),
         yOffset=alt.YOffset("side:O", scale=alt.Scale(paddingInner=0.1)),
         x=alt.X("share:Q", title="share of rounds", axis=alt.Axis(format="%"), stack=None),
         color=alt.Color("part:N", sort=list(parts), scale=alt.Scale(domain=list(parts), range="category")),
-        tooltip=_tooltips(
-            {"category:N": "category", "part:N": "bar", "share:Q": "share", "actions:N": "actions ever logged"}, ".1%"
-        ),
+        tooltip=_tooltips(tips, ".1%"),
     )
     words = "; ".join(
         f"{shown[row.category]}: {row.logged:.1%} of the log, {row.chosen[policy]:.1%} of the choices"
@@ -322,13 +316,7 @@ def shrinkage(evidence: Shrinkage) -> alt.LayerChart:
         evidence: The `shrinkage` of a `Decision`.
     """
     evidence = as_instance("evidence", evidence, Shrinkage, "the shrinkage of what ma.decide() returned")
-    rows = [
-        {**vars(row), "action": _label(row.action), "category": _label(row.category)}
-        for row in evidence.rows
-        if row.n_rounds > 0
-    ]
-    if not rows:
-        raise InputError("There is nothing to draw: no action was logged.")
+    rows = [{**vars(row), "action": _label(row.action), "category": _label(row.category)} for row in evidence.rows]
     fields = {
         "own": "mean logged reward", "posterior": "expected by the model", "category_only": "expected from its category"
     }  # fmt: skip
@@ -367,8 +355,8 @@ def calibration(evidence: Calibration) -> alt.LayerChart:
         }
         for group in evidence.bins
     ]  # fmt: skip
-    ends = [min(row["expected"] for row in rows), max(row["expected"] for row in rows)]
-    diagonal = _chart([{"at": end} for end in ends]).mark_line(strokeDash=[4, 3], strokeWidth=1)
+    ends = [{"at": row["expected"]} for row in (rows[0], rows[-1])]
+    diagonal = _chart(ends).mark_line(strokeDash=[4, 3], strokeWidth=1)
     scale = alt.Scale(zero=False)
     observed = "true mean reward" if evidence.against_truth else "observed mean reward"
     base = _chart(rows).encode(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from manyarms.core.estimate import Estimate
 from manyarms.decision.format_figures import number, percent, signed_number, signed_percent
@@ -27,7 +27,8 @@ THRESHOLDS = Thresholds()
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
 
 
-class Recommendation(NamedTuple):
+@dataclass(frozen=True)
+class Recommendation:
     """The verdict, the policy that it is about, and two sentences for the reader; all as in `Decision`."""
 
     verdict: Verdict
@@ -42,15 +43,10 @@ def recommend(
     """The recommendation that follows from an evaluation.
 
     A policy is shipped when three things hold. It beats the current policy with a probability of at least `sure`.
-    Nothing speaks against the model. No estimator with a large enough effective sample size contradicts the gain. If
-    several policies qualify, the one with the largest expected gain is shipped. The current policy is kept when every
-    candidate is worse with a probability of at least `sure`.
-
-    Args:
-        evaluation: The result of `evaluate`.
-        sure: The required probability.
-        doubts: Evidence against the model. With any of it, nothing is shipped.
-        cautions: Caveats to state when a policy is shipped.
+    Nothing speaks against the model, neither the logs nor `doubts` from elsewhere. No estimator with a large enough
+    effective sample size contradicts the gain. If several policies qualify, the one with the largest expected gain is
+    shipped, with `cautions` stated. The current policy is kept when every candidate is worse with a probability of at
+    least `sure`.
     """
     results = [row for row in evaluation.policies if row.difference is not None]
     if not results:
@@ -61,26 +57,24 @@ def recommend(
         sentence = f"Nothing to decide: {best.name} makes the same choices as the current policy."
         return Recommendation("keep", best.name, sentence, "Add a candidate that differs from it.")
     promising = [row for row in results if _gain(row).probability_positive >= sure]
-    doubts = [*_baseline_doubts(evaluation), *doubts]
+    # The logs show the value of the current policy without any model.
+    model, mean, error = evaluation.baseline.value, evaluation.mean_reward, evaluation.mean_reward_error
+    if model is not None and abs(model.value - mean) > VERY_FAR * math.hypot(model.std, error):
+        doubt = f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"
+        doubts = [doubt, *doubts]
     sound = [] if doubts else [row for row in promising if not contradicting(row, evaluation)]
     if sound:
         return _ship(sound[0], evaluation, cautions)
     if promising:
         return _contradicted(promising[0], evaluation, doubts)
     if all(_gain(row).probability_positive <= 1.0 - sure for row in results):
-        return Recommendation(
-            "keep",
-            best.name,
-            f"Keep the current policy: the best candidate, {best.name}, would bring {_change(best)}.",
-            f"No candidate has more than a {percent(1.0 - sure)} probability of being better.",
-        )
-    return Recommendation(
-        "undecided",
-        best.name,
-        f"Not decided: {best.name} looks best with {_change(best)}.",
-        f"Shipping needs a probability of {percent(sure)}. Log more rounds, or test {best.name} on a share of the "
-        "traffic.",
-    )
+        sentence = f"Keep the current policy: the best candidate, {best.name}, would bring {_change(best)}."
+        reason = f"No candidate has more than a {percent(1.0 - sure)} probability of being better."
+        return Recommendation("keep", best.name, sentence, reason)
+    sentence = f"Not decided: {best.name} looks best with {_change(best)}."
+    remedy = f"Log more rounds, or test {best.name} on a share of the traffic."
+    reason = f"Shipping needs a probability of {percent(sure)}. {remedy}"
+    return Recommendation("undecided", best.name, sentence, reason)
 
 
 def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -> Recommendation:
@@ -104,20 +98,9 @@ def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[s
     names = contradicting(best, evaluation)
     verb = "contradicts" if len(names) == 1 else "contradict"
     objections = [*doubts, *([f"{' and '.join(names)} {verb} it"] if names else [])]
-    return Recommendation(
-        "undecided",
-        best.name,
-        f"Not decided: according to the model, {best.name} brings {_change(best)}, but {', and '.join(objections)}.",
-        "Find out why before you trust the model, or test the policy on a share of the traffic.",
-    )
-
-
-def _baseline_doubts(evaluation: Evaluation) -> list[str]:
-    """A doubt when the model is wrong about the current policy, whose value the logs show without any model."""
-    model, mean = evaluation.baseline.value, evaluation.mean_reward
-    if model is None or abs(model.value - mean) <= VERY_FAR * math.hypot(model.std, evaluation.mean_reward_error):
-        return []
-    return [f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"]
+    gain = f"according to the model, {best.name} brings {_change(best)}"
+    reason = "Find out why before you trust the model, or test the policy on a share of the traffic."
+    return Recommendation("undecided", best.name, f"Not decided: {gain}, but {', and '.join(objections)}.", reason)
 
 
 def contradicting(row: PolicyResult, evaluation: Evaluation) -> list[str]:
@@ -149,12 +132,9 @@ def _recommend_without_model(evaluation: Evaluation) -> Recommendation:
     limit = THRESHOLDS.min_effective_sample_size
     sound = [entry for entry in estimates if entry[2].diagnostics.get("effective_sample_size", limit) >= limit]
     if not sound:
-        return Recommendation(
-            "undecided",
-            "",
-            f"Not decided: no estimator reaches an effective sample size of {limit:.0f} rounds.",
-            "The policies rarely choose what was logged. Fit a model: it needs no importance weights.",
-        )
+        sentence = f"Not decided: no estimator reaches an effective sample size of {limit:.0f} rounds."
+        reason = "The policies rarely choose what was logged. Fit a model: it needs no importance weights."
+        return Recommendation("undecided", "", sentence, reason)
     row, name, estimate = max(sound, key=lambda entry: entry[2].value)
     low, high = estimate.interval()
     return Recommendation(

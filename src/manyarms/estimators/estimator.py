@@ -14,12 +14,8 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_instance, check_overflow
-from manyarms.core.catalog import as_column, encode
-from manyarms.core.estimate import Estimate
-from manyarms.core.fingerprint import Fingerprint, any_shared
-from manyarms.core.logged_data import LoggedData
+from manyarms.core import Estimate, Fingerprint, LoggedData, Records, any_shared, as_column, encode
 from manyarms.core.policy import Policy, row_weights, with_own_features
-from manyarms.core.result_tables import Records
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.intervals import Interval, Normal, as_units
 from manyarms.priors.prior_builder import metadata, with_missing

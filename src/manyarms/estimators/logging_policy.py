@@ -9,10 +9,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_actions, as_scalar
-from manyarms.core.catalog import encode
-from manyarms.core.choices import Choices
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, row_weights
+from manyarms.core import Choices, LoggedData, Policy, encode, row_weights
 from manyarms.errors import InputError, PropensityError, ShapeError
 from manyarms.linalg.indexing import chunks
 

@@ -15,11 +15,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_instance, as_matrix
 from manyarms._base.rng import as_generator
-from manyarms.core.estimate import Estimate
-from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
+from manyarms.core import Estimate, Fingerprint, HierarchicalGaussian, LoggedData, Policy
 from manyarms.errors import DataTypeError, InputError, ShapeError
 from manyarms.estimators.estimator import (
     Estimator,

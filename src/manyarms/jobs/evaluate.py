@@ -12,11 +12,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_instance
 from manyarms._base.progress import Progress, reporter
-from manyarms.core.estimate import Estimate
-from manyarms.core.fingerprint import Fingerprint, any_shared
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, with_own_features
-from manyarms.core.result_tables import Tabular, html_table
+from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, any_shared, html_table, with_own_features
 from manyarms.errors import DataTypeError, InputError, UndefinedLiftError
 from manyarms.estimators.estimator import Estimator
 from manyarms.policies import Logged

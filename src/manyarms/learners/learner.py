@@ -12,10 +12,7 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.checks import as_instance, as_scalar
-from manyarms.core.eligibility import Eligibility, as_eligibility
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, row_weights
+from manyarms.core import Eligibility, HierarchicalGaussian, LoggedData, Policy, as_eligibility, row_weights
 from manyarms.errors import EligibilityError, InputError, ShapeError
 from manyarms.estimators.importance_weighted import check_log_smoothing
 from manyarms.estimators.logging_policy import as_clip, propensities_of

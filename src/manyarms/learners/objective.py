@@ -13,8 +13,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array
-from manyarms.core.eligibility import Eligibility, SharedSet, eligible_blocks
-from manyarms.core.logged_data import LoggedData
+from manyarms.core import Eligibility, LoggedData, SharedSet, eligible_blocks
 from manyarms.errors import DataTypeError, InputError, NumericalError
 from manyarms.estimators.reward_model import CrossFit, FittedModel, RewardModel, check_model_size
 from manyarms.estimators.set_weighted import ActionSets

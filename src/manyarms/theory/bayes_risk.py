@@ -16,9 +16,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_actions, as_count, as_matrix, as_scalar, as_vector, check_rows, frozen
 from manyarms._base.rng import split
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
+from manyarms.core import HierarchicalGaussian, LoggedData, Policy
 from manyarms.datasets.environment import DrawContexts, LinearEnvironment
 from manyarms.errors import PropensityError, RangeError, ShapeError
 from manyarms.likelihoods import Gaussian
