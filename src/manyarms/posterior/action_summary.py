@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import Array
 from manyarms.core import SHOWN, Catalog, HierarchicalGaussian, Tabular, as_arrow, html_table
 from manyarms.linalg.indexing import cache_chunks
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,8 +38,6 @@ class ActionSummary(Tabular):
         return self.to_arrow().to_pylist()
 
     def to_arrow(self, **options: Any) -> pa.Table:
-        import pyarrow as pa  # noqa: PLC0415
-
         m, d = self.mean.shape
         rows = np.repeat(np.arange(m), d)
         return pa.table(

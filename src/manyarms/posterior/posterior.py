@@ -354,7 +354,9 @@ class Posterior(SavedModel, ABC):
         warnings = estimate.warnings
         if share > MUCH_UNSUPPORTED:
             kind = "never logged" if self.n_factors == 1 else "never logged, or never with a reward"
-            warnings += (f"{share:.0%} of the policy's choices fall on actions {kind}: there the prior decides",)
+            warnings += (
+                f"{share:.0%} of the policy's choices fall on actions {kind}: their rewards rest on the prior",
+            )
         return replace(estimate, warnings=warnings, diagnostics={**estimate.diagnostics, "unsupported_mass": share})
 
 
