@@ -115,9 +115,7 @@ def cache_folder() -> Path:
 class Archive:
     """The files of a data set on disk: unpacked in a folder, or in the zip.
 
-    Attributes:
-        source: The data set.
-        path: The zip; or a folder that holds the zip, or the files, directly or in one of `source.folders`.
+    `path` is the zip; or a folder that holds the zip, or the files, directly or in one of `source.folders`.
     """
 
     source: DataSource
@@ -144,7 +142,16 @@ class Archive:
                 return
             member = self._packed(name)
             if member is None:
-                raise self._missing(name)
+                if self._zip.is_file():
+                    problem = f"{self._zip} does not hold {name}."
+                elif self.path.exists():
+                    places = ", ".join(f"{folder}/" for folder in self.source.folders)
+                    problem = (
+                        f"{name} is not in {self.path}; it was expected there, in {places} or in {self._zip.name}."
+                    )
+                else:
+                    problem = f"{self.path} does not exist; {name} was expected there."
+                raise DataFileError(problem, self.source.remedy)
             with zipfile.ZipFile(self._zip) as packed, packed.open(member) as file:
                 yield file
 
@@ -184,17 +191,6 @@ class Archive:
         with contextlib.suppress(OSError):
             return self._unpacked(name) or self._zip
         return self.path
-
-    def _missing(self, name: str) -> DataFileError:
-        source, path = self.source, self.path
-        if self._zip.is_file():
-            problem = f"{self._zip} does not hold {name}."
-        elif path.exists():
-            places = ", ".join(f"{folder}/" for folder in source.folders)
-            problem = f"{name} is not in {path}; it was expected there, in {places} or in {source.archive}."
-        else:
-            problem = f"{path} does not exist; {name} was expected there."
-        return DataFileError(problem, source.remedy)
 
 
 def locate(source: DataSource, path: str | os.PathLike[str] | None, needs: str, *, fetch: bool) -> Archive:
@@ -280,14 +276,10 @@ def _pieces(source: DataSource, target: Path) -> Generator[tuple[bytes, int]]:
         if done < total:
             raise ConnectionError(f"the transfer ended after {done:,} of {total:,} bytes")
     except (OSError, http.client.HTTPException) as problem:
-        raise _not_fetched(source, target, _reason(problem)) from problem
-
-
-def _not_fetched(source: DataSource, target: Path, reason: str) -> DataFileError:
-    return DataFileError(
-        f"{source.name} was not fetched from {source.url}: {reason}.",
-        f"Try again later; or get {source.archive} by other means and put it at {target}.",
-    )
+        raise DataFileError(
+            f"{source.name} was not fetched from {source.url}: {_reason(problem)}.",
+            f"Try again later; or get {source.archive} by other means and put it at {target}.",
+        ) from problem
 
 
 def _reason(problem: Exception) -> str:

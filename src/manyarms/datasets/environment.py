@@ -16,11 +16,7 @@ from scipy.special import expit
 
 from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_instance, as_matrix, as_scalar
 from manyarms._base.rng import split
-from manyarms.core.choices import Choices
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.mixing import DenseMixing
-from manyarms.core.policy import Policy
+from manyarms.core import Choices, DenseMixing, HierarchicalGaussian, LoggedData, Policy
 from manyarms.errors import ShapeError
 from manyarms.linalg.indexing import pair_rows
 from manyarms.linalg.top_k import best_columns, best_of_pairs
@@ -32,15 +28,11 @@ DrawContexts = Callable[[np.random.Generator, int], Float[Array, "n d"]]
 
 
 class ScoredEnvironment(ABC):
-    """Contexts x ~ ν; the reward of action a in context x has a mean that rises with xᵀ θ_a.
-
-    Args:
-        weights: (K, d) The true θ.
-        draw_contexts: Function called as draw_contexts(rng, n), which returns (n, d) contexts.
-    """
+    """Contexts x ~ ν; the reward of action a in context x has a mean that rises with xᵀ θ_a."""
 
     def __init__(self, weights: Any, draw_contexts: DrawContexts):
         self.weights: Float[Array, "K d"] = as_floats("weights", weights, ndim=2)
+        self.n_actions, self.dim = self.weights.shape
         self._draw_contexts = draw_contexts
 
     @abstractmethod
@@ -48,26 +40,16 @@ class ScoredEnvironment(ABC):
         """The mean reward of one action per row."""
 
     @abstractmethod
+    def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
+        """The true value of a policy in each of these contexts."""
+
     def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> float:
         """The true value of a policy on these contexts."""
-
-    @abstractmethod
-    def values(self, policy: Policy, contexts: Any) -> Float[Array, " n"]:
-        """The true value of a policy in each of these contexts."""
+        return float(self.values(policy, contexts, eligible=eligible).mean())
 
     @abstractmethod
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
         """Random rewards with these means."""
-
-    @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.weights.shape[0]
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.weights.shape[1]
 
     def contexts(self, n: int, rng: np.random.Generator) -> Float[Array, "n d"]:
         """n contexts drawn at random."""
@@ -81,7 +63,9 @@ class ScoredEnvironment(ABC):
         rewards = self._draw_rewards(self.expected_reward(x, actions), noise_rng)
         # Thompson samples afresh, so its frozen probabilities are not those of its samples.
         propensities = policy.probability_of(x, actions) if policy.samples_have_probabilities else None
-        return LoggedData(x, actions, rewards, propensities, self.n_actions, logging_policy=unless_tied(policy))
+        # A policy tied to rows says nothing about other contexts.
+        logging = policy if policy.n_rows is None else None
+        return LoggedData(x, actions, rewards, propensities, self.n_actions, logging_policy=logging)
 
     def optimal_policy(self) -> Policy:
         """The policy that always chooses the truly best action."""
@@ -95,12 +79,6 @@ class ScoredEnvironment(ABC):
         contexts = as_matrix("contexts", contexts, columns=self.dim)
         actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(contexts))
         return np.einsum("nd,nd->n", contexts, self.weights[actions])
-
-    def _check_policy(self, policy: Policy) -> None:
-        if policy.n_actions != self.n_actions:
-            raise ShapeError(
-                f"has {policy.n_actions} actions; the environment has {self.n_actions}.", argument="policy"
-            )
 
 
 class LinearEnvironment(ScoredEnvironment):
@@ -119,41 +97,32 @@ class LinearEnvironment(ScoredEnvironment):
     def expected_reward(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         return self._scores(contexts, actions)
 
-    def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> float:
-        self._check_policy(policy)
-        return float(policy.profile(contexts, self.weights, eligible=eligible)[1].mean())
-
-    def values(self, policy: Policy, contexts: Any) -> Float[Array, " n"]:
-        self._check_policy(policy)
-        return policy.profile(contexts, self.weights)[1]
+    def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
+        check_n_actions(policy, self.n_actions)
+        return policy.profile(contexts, self.weights, eligible=eligible)[1]
 
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
         return expected + self.noise_std * rng.standard_normal(len(expected))
 
 
 class LogisticEnvironment(ScoredEnvironment):
-    """Contexts x ~ ν; reward of action a in context x is 1 with probability 1 / (1 + exp(-xᵀ θ_a)), and else 0.
-
-    Args:
-        weights: (K, d) The true θ.
-        draw_contexts: Function called as draw_contexts(rng, n), which returns (n, d) contexts.
-    """
+    """Contexts x ~ ν; reward of action a in context x is 1 with probability 1 / (1 + exp(-xᵀ θ_a)), and else 0."""
 
     def expected_reward(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         return expit(self._scores(contexts, actions))
 
     def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> float:
-        self._check_policy(policy)
+        check_n_actions(policy, self.n_actions)
         contexts = as_matrix("contexts", contexts, columns=self.dim)
         total = 0.0
         for rows, probabilities in policy.probability_chunks(contexts, eligible=eligible):
             total += float((probabilities * expit(contexts[rows] @ self.weights.T)).sum())
         return total / len(contexts)
 
-    def values(self, policy: Policy, contexts: Any) -> Float[Array, " n"]:
-        self._check_policy(policy)
+    def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
+        check_n_actions(policy, self.n_actions)
         contexts, values = as_matrix("contexts", contexts, columns=self.dim), np.empty(len(contexts))
-        for rows, probabilities in policy.probability_chunks(contexts):
+        for rows, probabilities in policy.probability_chunks(contexts, eligible=eligible):
             values[rows] = (probabilities * expit(contexts[rows] @ self.weights.T)).sum(axis=1)
         return values
 
@@ -170,8 +139,7 @@ class _OptimalPolicy(Policy):
         if eligible is None:
             return Choices.of_actions(best_columns(contexts, self._weights)[:, 0], self.n_actions)
         scores = np.einsum("pd,pd->p", contexts[pair_rows(eligible)], self._weights[eligible.indices])
-        best = best_of_pairs(scores, eligible.indptr, eligible.indices, 1)
-        return Choices.of_actions(best[:, 0], self.n_actions)
+        return Choices.of_actions(best_of_pairs(scores, eligible.indptr, eligible.indices, 1)[:, 0], self.n_actions)
 
 
 @dataclass(frozen=True)
@@ -258,9 +226,10 @@ class SyntheticProblem:
         return HierarchicalGaussian(mean, latent_cov, mixing, action_cov)
 
 
-def unless_tied(policy: Policy) -> Policy | None:
-    """The policy; None when it is tied to rows, since it then says nothing about other contexts."""
-    return policy if policy.n_rows is None else None
+def check_n_actions(policy: Policy, n_actions: int) -> None:
+    """Refuse a policy on other actions than those of the environment."""
+    if policy.n_actions != n_actions:
+        raise ShapeError(f"has {policy.n_actions} actions; the environment has {n_actions}.", argument="policy")
 
 
 def _noisy(variance: float, v: float, count: int, size: int, rng: np.random.Generator) -> Float[Array, "k s s"]:

@@ -35,12 +35,9 @@ READS: dict[Kind, Callable[[str], Any]] = {
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a file, of the kinds asked for and without gaps. Numbers are finite.
+    """Columns of a file, of the kinds asked for and without gaps: numbers are finite, equal texts are stored once.
 
-    Attributes:
-        name: The file, with its folder.
-        table: The columns. Each distinct text is stored once.
-        where: The advice for an error: how to get a good file.
+    `name` is the file with its folder, and `where` the advice for an error: how to get a good file.
     """
 
     name: str
@@ -77,13 +74,7 @@ class Columns:
 def read_columns(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> Columns:
     """Read some columns of a CSV file with a line of names, or of a Parquet file.
 
-    Args:
-        archive: The files of a data set. A CSV file is read in pieces, out of the zip when it is in one.
-        name: Name of the file. It is a Parquet file when it ends in .parquet.
-        kinds: Columns to read, with their kinds. The file may have more.
-
-    Raises:
-        InputError: Naming the file, the column, the first bad line and a remedy.
+    The file may have more columns. A CSV file is read in pieces, out of the zip when it is in one.
     """
     full, where = archive.full_name(name), archive.source.where
     if name.endswith(".parquet"):
@@ -92,14 +83,7 @@ def read_columns(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> Colu
 
 
 def read_parquet(file: Any, full: str, kinds: Mapping[str, Kind], where: str) -> Columns:
-    """Read some columns of a Parquet file.
-
-    Args:
-        file: The file, or its path.
-        full: Name of the file in messages.
-        kinds: Columns to read, with their kinds.
-        where: The advice for an error: how to get a good file.
-    """
+    """Read some columns of a Parquet file, or of its path. `full` is its name in messages, `where` the remedy."""
     import pyarrow as pa  # noqa: PLC0415  slow to import, and only readers need it
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -172,7 +156,7 @@ def _check_names(name: str, names: list[str], kinds: Mapping[str, Kind], where: 
         raise ShapeError(f"{name} must have columns {', '.join(missing)} too; it has {', '.join(names)}.", where)
 
 
-def _refuse_line(archive: Archive, name: str, kinds: Mapping[str, Kind], problem: Exception) -> NoReturn:
+def _refuse_line(archive: Archive, name: str, kinds: Mapping[str, Kind], cause: Exception) -> NoReturn:
     """Raise the error of the first bad line. The fast reader does not name it, so it is searched for."""
     where, full = archive.source.where, archive.full_name(name)
     with archive.open(name) as file, io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as text:
@@ -185,22 +169,15 @@ def _refuse_line(archive: Archive, name: str, kinds: Mapping[str, Kind], problem
                 )
             for column, kind in kinds.items():
                 value = fields[header.index(column)]
-                if not _reads_as(kind, value):
-                    raise DataTypeError(
-                        f"column {column} of {full} must be {kind}; line {line} has {value[:60]!r}.", where
-                    )
-    raise DataFileError(f"{full} cannot be read: {without_full_stop(problem)}.", where) from problem
+                try:
+                    READS[kind](value)
+                except ValueError:
+                    problem = f"column {column} of {full} must be {kind}; line {line} has {value[:60]!r}."
+                    raise DataTypeError(problem, where) from None
+    raise DataFileError(f"{full} cannot be read: {without_full_stop(cause)}.", where) from cause
 
 
 def _readable(lines: Iterator[list[str]]) -> Iterator[list[str]]:
     """Lines up to the first that cannot be parsed: a quote that is never closed, line ends of an old Macintosh."""
     with contextlib.suppress(plain_csv.Error):
         yield from lines
-
-
-def _reads_as(kind: Kind, value: str) -> bool:
-    try:
-        READS[kind](value)
-    except ValueError:
-        return False
-    return True

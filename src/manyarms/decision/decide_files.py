@@ -5,14 +5,13 @@ The options are the flags of the command, with the same defaults.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Unpack
 
-from manyarms._base.options import EvaluationOptions, LogOptions, takes
+from manyarms._base.options import EvaluateOptions, takes, with_defaults
 from manyarms._base.progress import Progress
-from manyarms.core.catalog import Catalog
 from manyarms.decision.decide import SURE, Decision, decide
-from manyarms.jobs.evaluate_files import EvaluateOptions, read_evaluation_inputs
+from manyarms.jobs.evaluate_files import read_evaluation_inputs
 from manyarms.jobs.fit_files import OnRows, open_catalog
 from manyarms.jobs.parse_names import PathLike
 from manyarms.posterior.posterior import Posterior
@@ -21,7 +20,7 @@ DEFAULT_ESTIMATORS = ("snips", "dr")
 """Estimators that check the model when the logs have propensities and none are named."""
 
 
-@takes(LogOptions, EvaluationOptions)
+@takes(EvaluateOptions)
 def decide_files(
     logs: PathLike,
     action: str,
@@ -29,9 +28,6 @@ def decide_files(
     propensity: str | None = None,
     *,
     model: PathLike | Posterior | None = None,
-    context: str | Sequence[str] = (),
-    catalog: PathLike | Catalog | None = None,
-    id: str | None = None,
     category: str | None = None,
     sure: float = SURE,
     seed: int = 0,
@@ -42,31 +38,13 @@ def decide_files(
 ) -> Decision:
     """Evaluate policies on log files and recommend whether to ship one of them; `write_report` makes a page of it.
 
-    With a model and propensities, the estimators "snips" and "dr" check the model unless others are named.
-
-    Args:
-        logs: A Parquet, CSV or Arrow file, a folder or a glob.
-        action: The column of action ids.
-        reward: The column of rewards.
-        propensity: The column of the logging policy's probabilities, if there is one.
-        model: The model, or its file; None to use estimators alone. Context columns and catalog come from it.
-        context: The context columns, where neither a model nor a policy file has a feature map.
-        catalog: The file of all actions, or a `Catalog`.
-        id: The column of action ids in the catalog; by default that of the logs.
-        category: The column of categories in the catalog, to show results by where the model has none.
-        sure: The probability of beating the current policy that a policy needs to be shipped.
-        seed: Seed for everything random.
-        notes: Extra lines for `made_with`, such as the command.
-        progress: As in `decide`.
-        on_rows: Called as on_rows(rows read, rows in all or None) while files are read.
-        options: The options of `evaluate_files`.
+    With a model and propensities, the estimators "snips" and "dr" check the model unless others are named. The column
+    `category` of the catalog is used to show results by where the model has no categories. `sure`, `notes` and
+    `progress` are as in `decide`, and all other arguments as in `evaluate_files`.
     """
     if model is not None and propensity is not None and not options.get("estimators"):
         options["estimators"] = DEFAULT_ESTIMATORS
-    inputs = read_evaluation_inputs(
-        logs, action, reward, propensity,
-        model=model, context=context, catalog=catalog, id=id, seed=seed, on_rows=on_rows, **options,
-    )  # fmt: skip
+    inputs = read_evaluation_inputs(logs, action, reward, propensity, model, seed, on_rows, **options)
     rounds, total = inputs.sample.logs, inputs.sample.total
     lines = {**(notes or {}), "logs": str(logs)}
     if total > len(rounds):
@@ -76,7 +54,8 @@ def decide_files(
     categories: Any = None
     if category is not None and rounds.catalog is not None and rounds.catalog.categories is None:
         # The model was fitted without categories, but the catalog has some: the report shows results by them.
-        known = open_catalog(catalog, id, action, options.get("unknown", "refuse"), {"category": category})
+        given = with_defaults("decide_files", options, EvaluateOptions)
+        known = open_catalog(given, action, {"category": category}, required=False)
         if known is not None and known.categories is not None:
             place = known.find(rounds.catalog.ids.tolist())
             categories = known.categories[place].astype(object)

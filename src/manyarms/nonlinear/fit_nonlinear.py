@@ -17,10 +17,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count, as_floats, as_instance, as_scalar
 from manyarms._base.progress import Progress, reporter
-from manyarms.core.estimate import Method
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.observed_rows import ObservedRows
+from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Method, ObservedRows
 from manyarms.engines import Engine
 from manyarms.errors import InputError, NonFiniteError, ShapeError
 from manyarms.inference.condition import observe, solve

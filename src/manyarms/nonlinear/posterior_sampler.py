@@ -24,8 +24,7 @@ from jaxtyping import Bool, Float, Int
 from manyarms._base.checks import Array, as_count
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.rng import split
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
+from manyarms.core import HierarchicalGaussian, LoggedData
 from manyarms.errors import TooLargeError
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.gaussian import as_likelihood
@@ -150,10 +149,12 @@ class Kernel(ABC):
         misses = self._rows.misses(centres)
         return -0.5 * float(misses @ misses)
 
+    def _around_fit(self, point: ChainPoint, rest: Rest, rng: np.random.Generator) -> ChainPoint:
+        """Move ψ, of density prior times rows times `rest`, on an ellipse of the linearised posterior."""
+        return self._moved(point, *self.fitted_ellipse(point, rest, rng), rng)
+
     def fitted_ellipse(self, point: ChainPoint, rest: Rest, rng: np.random.Generator) -> tuple[Ellipse, Level]:
         """An ellipse of N(ẑ, s P⁻¹), P = I + Σ_a (H_a J_a F)ᵀ (H_a J_a F), with s drawn given z.
-
-        It moves ψ, of density prior times rows times `rest`.
 
         Over s it is a Student t distribution around the linearised posterior (Nishihara, Murray and Adams, 2014): the
         tails of a Gaussian may be thinner than the posterior's, and a chain would get stuck in them. Only products with
@@ -212,7 +213,7 @@ class Collapsed(Kernel):
     keeps_weights = False
 
     def sweep(self, point: ChainPoint, rng: np.random.Generator) -> ChainPoint:
-        point = self._moved(point, *self.fitted_ellipse(point, lambda centres: 0.0, rng), rng)
+        point = self._around_fit(point, lambda centres: 0.0, rng)
         return self._around_prior(point, self._fit, rng)
 
 
@@ -239,8 +240,7 @@ class Blocked(Kernel):
         """Move ψ given e_a = D_aᵀ (z_a - E[z_a | ψ]): z_a follows as the sites would have it."""
         assert point.noise is not None
         spread = point.noise - self.conditional.noise_mean(point.centres)
-        rest = partial(self._given_rest, self._along(spread, self._v))
-        moved = self._moved(point, *self.fitted_ellipse(point, rest, rng), rng)
+        moved = self._around_fit(point, partial(self._given_rest, self._along(spread, self._v)), rng)
         return ChainPoint(moved.white, moved.centres, self.conditional.noise_mean(moved.centres) + spread)
 
     def _given_rest(self, given: Float[Array, " n"], centres: Float[Array, "m d"]) -> float:

@@ -9,10 +9,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_floats, as_instance, as_scalar, check_rows
-from manyarms.core.choices import Choices, RowError
-from manyarms.core.feature_map import as_contexts
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
+from manyarms.core import Choices, LoggedData, Policy, RowError, as_contexts
 from manyarms.errors import DataTypeError, PropensityError, ShapeError
 from manyarms.linalg.indexing import shape_of
 from manyarms.logs.log_stream import LogStream

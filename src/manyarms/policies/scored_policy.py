@@ -10,12 +10,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_floats, as_instance, as_scalar, check_overflow
-from manyarms.core.catalog import Catalog
-from manyarms.core.choices import Choices
-from manyarms.core.eligibility import as_eligibility, eligible_blocks
-from manyarms.core.feature_map import FeatureMap
-from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.policy import Policy
+from manyarms.core import Catalog, Choices, FeatureMap, Fingerprint, Policy, as_eligibility, eligible_blocks
 from manyarms.errors import ShapeError
 from manyarms.linalg.indexing import pair_rows, shared_set
 from manyarms.linalg.top_k import best_of_pairs

@@ -13,11 +13,16 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_actions, as_count, as_instance, check_overflow
 from manyarms._base.rng import as_generator, split
-from manyarms.core.catalog import Catalog
-from manyarms.core.estimate import Estimate
-from manyarms.core.feature_map import FeatureMap, as_contexts
-from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.policy import FeatureMass, Policy, with_own_features
+from manyarms.core import (
+    Catalog,
+    Estimate,
+    FeatureMap,
+    FeatureMass,
+    Fingerprint,
+    Policy,
+    as_contexts,
+    with_own_features,
+)
 from manyarms.engines import Engine
 from manyarms.errors import ShapeError, UndefinedLiftError
 from manyarms.model_file.save import SavedModel
@@ -307,7 +312,9 @@ class Posterior(SavedModel, ABC):
         warnings = estimate.warnings
         if share > MUCH_UNSUPPORTED:
             kind = "never logged" if self.n_factors == 1 else "never logged, or never with a reward"
-            warnings += (f"{share:.0%} of the policy's choices fall on actions {kind}: there the prior decides",)
+            warnings += (
+                f"{share:.0%} of the policy's choices fall on actions {kind}: their rewards rest on the prior",
+            )
         return replace(estimate, warnings=warnings, diagnostics={**estimate.diagnostics, "unsupported_mass": share})
 
 

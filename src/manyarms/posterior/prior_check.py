@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import chdtr, chdtrc, ndtr
 
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.observed_rows import ObservedRows
+from manyarms.core import HierarchicalGaussian, ObservedRows
 from manyarms.likelihoods import Likelihood
 
 SURE = 0.001

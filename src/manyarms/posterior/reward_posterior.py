@@ -6,19 +6,28 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_actions, as_instance, as_scalar
-from manyarms.core.catalog import Catalog
-from manyarms.core.feature_map import FeatureMap
-from manyarms.core.fingerprint import Fingerprint, any_shared
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.result_tables import SHOWN, Tabular, as_arrow, html_facts, html_table
-from manyarms.core.statistics import Statistics
+from manyarms.core import (
+    SHOWN,
+    Catalog,
+    FeatureMap,
+    Fingerprint,
+    HierarchicalGaussian,
+    LoggedData,
+    Logs,
+    Statistics,
+    Tabular,
+    any_shared,
+    as_arrow,
+    html_facts,
+    html_table,
+)
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, ShapeError
 from manyarms.inference import condition
@@ -32,9 +41,6 @@ from manyarms.posterior.policy_profile import check_maps
 from manyarms.posterior.posterior import same_as
 from manyarms.posterior.prior_check import PriorCheck, check_mean, check_misfit
 from manyarms.posterior.seen_files import in_memory_if_small, new_rounds, remember_files
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,8 +354,6 @@ class ActionSummary(Tabular):
         return self.to_arrow().to_pylist()
 
     def to_arrow(self, **options: Any) -> pa.Table:
-        import pyarrow as pa  # noqa: PLC0415
-
         m, d = self.mean.shape
         rows = np.repeat(np.arange(m), d)
         return pa.table(

@@ -11,15 +11,11 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from manyarms._base.arrow import ds, pa, pq
 from manyarms._base.checks import Array, as_actions, as_instance
 from manyarms._base.files import replacing
-from manyarms.core.catalog import Catalog
-from manyarms.core.feature_map import FeatureMap
-from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.latent_covariance import LatentFactor
-from manyarms.core.logged_data import Logs
-from manyarms.core.observed_rows import ObservedRows, group_rows
+from manyarms.core import Catalog, FeatureMap, Fingerprint, HierarchicalGaussian, LatentFactor, Logs, ObservedRows
+from manyarms.core.observed_rows import group_rows
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError
 from manyarms.inference.condition import absorb_groups, observe, small_products
@@ -127,9 +123,6 @@ class ShardedPosterior(SingleFactorPosterior):
 
     def _read(self, columns: list[str], actions: Int[Array, " m"] | None = None) -> Any:
         """Columns of the files, of all logged actions or of some that ascend."""
-        import pyarrow as pa  # noqa: PLC0415
-        import pyarrow.dataset as ds  # noqa: PLC0415
-
         schema = _schema(self.dim)
         files = sorted(str(path) for path in self.folder.glob("actions-*.parquet"))
         if not files:
@@ -149,7 +142,6 @@ def _numbers(table: Any, column: str) -> Float[Array, " n"]:
 
 
 def _schema(dim: int) -> Any:
-    import pyarrow as pa  # noqa: PLC0415
 
     numbers = pa.float64()
     return pa.schema(
@@ -272,8 +264,6 @@ def _write_shard(
 
 
 def _write_actions(weights: HierarchicalGaussian, folder: Path) -> None:
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.parquet as pq  # noqa: PLC0415
 
     owners, roots, responses = weights.observed.rows()
     order = np.argsort(owners, kind="stable")

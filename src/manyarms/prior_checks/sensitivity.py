@@ -12,11 +12,7 @@ from jaxtyping import Float
 from scipy.special import ndtr
 
 from manyarms._base.checks import Array, as_instance
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.latent_covariance import BlockFactor
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import FeatureMass, Policy
-from manyarms.core.result_tables import Tabular
+from manyarms.core import BlockFactor, FeatureMass, HierarchicalGaussian, LoggedData, Policy, Tabular
 from manyarms.errors import InputError
 from manyarms.inference.condition import condition_on
 from manyarms.posterior import RewardPosterior, fit
@@ -162,7 +158,7 @@ def prior_sensitivity(
     mass = posterior.profile(policy, contexts, eligible, weights).masses[0]
     if baseline is not None:
         other = posterior.profile(baseline, contexts, eligible, weights, "baseline").masses[0]
-        mass = mass.plus(other, -1.0)
+        mass = mass.total([mass, other], [1.0, -1.0])
     value, std = _moments(posterior.weights, mass)
     if not std > 0:
         return Sensitivity(value, 0.0, _STILL, _STILL, posterior.check.against_prior, decided=bool(mass.vectors.any()))

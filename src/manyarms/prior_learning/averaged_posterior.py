@@ -14,9 +14,7 @@ from scipy.special import gammaincinv, ndtri
 
 from manyarms._base.checks import Array
 from manyarms._base.rng import split
-from manyarms.core.estimate import Estimate
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.policy import Policy
+from manyarms.core import Estimate, HierarchicalGaussian, Policy
 from manyarms.errors import ManyarmsError
 from manyarms.linalg.top_k import row_norms
 from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles

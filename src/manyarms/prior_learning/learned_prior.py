@@ -11,8 +11,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count
 from manyarms._base.rng import as_generator
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.result_tables import Tabular
+from manyarms.core import HierarchicalGaussian, Tabular
 from manyarms.likelihoods import Likelihood
 from manyarms.model_file.save import SavedModel
 from manyarms.posterior import RewardPosterior

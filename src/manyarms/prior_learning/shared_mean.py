@@ -17,8 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.mixing import MAX_DENSE, EffectGroup, MixedEffects
+from manyarms.core import MAX_DENSE, EffectGroup, HierarchicalGaussian, MixedEffects
 from manyarms.linalg.factor import triangular
 
 

@@ -11,9 +11,7 @@ from jaxtyping import Int
 from scipy import sparse
 
 from manyarms._base.checks import Array
-from manyarms.core.catalog import as_column, as_tags, encode
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.labels import MISSING, TagRow
+from manyarms.core import MISSING, HierarchicalGaussian, TagRow, as_column, as_tags, encode
 from manyarms.errors import DataTypeError, NonFiniteError, RangeError
 from manyarms.linalg.indexing import pair_rows, shape_of
 from manyarms.priors.prior_builder import build_group, metadata, one_hot, with_missing, with_missing_effect

@@ -11,10 +11,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_scalar, check_choice
 from manyarms._base.rng import split
-from manyarms.core.catalog import as_embeddings
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.labels import MISSING
-from manyarms.core.mixing import EffectGroup
+from manyarms.core import MISSING, EffectGroup, HierarchicalGaussian, as_embeddings
 from manyarms.errors import InputError, NonFiniteError, RangeError
 from manyarms.linalg.indexing import chunks
 from manyarms.priors.clustering import Clusters, find_clusters, gaussian_mixture, k_means

@@ -10,10 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from manyarms._base.checks import Array, as_count, as_floats, check_rows
-from manyarms.core.catalog import Codes, as_column, as_paths, encode
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.labels import MISSING, is_missing
-from manyarms.core.mixing import EffectGroup
+from manyarms.core import MISSING, Codes, EffectGroup, HierarchicalGaussian, as_column, as_paths, encode, is_missing
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.priors.prior_builder import EffectPart, as_variance, build, metadata, one_hot
 
