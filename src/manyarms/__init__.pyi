@@ -65,9 +65,9 @@ from manyarms.learners.weighted_learners import MIPSLearner as MIPSLearner
 from manyarms.learners.weighted_learners import PolicyConvolutionLearner as PolicyConvolutionLearner
 from manyarms.learners.weighted_learners import SNIPSLearner as SNIPSLearner
 from manyarms.likelihoods.bernoulli import Bernoulli as Bernoulli
+from manyarms.likelihoods.bernoulli import Hurdle as Hurdle
 from manyarms.likelihoods.gaussian import Gaussian as Gaussian
 from manyarms.likelihoods.gaussian import LogNormal as LogNormal
-from manyarms.likelihoods.hurdle import Hurdle as Hurdle
 from manyarms.likelihoods.likelihood import Likelihood as Likelihood
 from manyarms.likelihoods.poisson import Poisson as Poisson
 from manyarms.likelihoods.student_t import StudentT as StudentT

@@ -9,7 +9,7 @@ from jaxtyping import Bool
 from scipy.special import gammaln, wrightomega
 
 from manyarms._base.checks import Array, check_choice
-from manyarms.likelihoods.likelihood import Likelihood, Numbers, PerRound, Treatment, hermite
+from manyarms.likelihoods.likelihood import HERMITE, Likelihood, Numbers, PerRound, Treatment
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Poisson(Likelihood):
         spread = 1.0 / np.sqrt(1.0 / v + omega / v)
         terms = [
             np.log(share) + 0.5 * node**2 + self._log_joint(rewards, mean, v, peak + node * spread)
-            for node, share in zip(*hermite(), strict=True)
+            for node, share in HERMITE
         ]
         return np.logaddexp.reduce(terms, axis=0) + np.log(spread) - 0.5 * np.log(v)
 

@@ -27,7 +27,7 @@ from manyarms.errors import InputError
 from manyarms.inference import condition
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
 from manyarms.likelihoods.likelihood import Likelihood, Site
-from manyarms.likelihoods.sites import MemorySiteSolver, SiteSolver, SiteState, StreamSiteSolver
+from manyarms.likelihoods.sites import MemorySiteSolver, SiteState, StreamSiteSolver, between
 
 MAX_ITERATIONS = 100
 SMALLEST_STEP = 1.0 / 1024
@@ -82,7 +82,10 @@ def approximate(
         tolerance: Stop when a full step raises the objective by less than this, in nats.
         progress: True shows a bar; a function is called as progress(step, max_iterations).
     """
-    solver = _site_solver(prior, logs, likelihood, engine)
+    in_memory = isinstance(logs, LoggedData)
+    solver: Any = (
+        MemorySiteSolver(prior, logs, likelihood) if in_memory else StreamSiteSolver(prior, logs, likelihood, engine)
+    )
     is_sites = isinstance(start, Site | Statistics)
     sites = start if is_sites else solver.sites_from(prior if start is None else start)
     state = solver.state(sites)
@@ -103,8 +106,8 @@ def approximate(
     return Approximation(
         state.weights,
         state.statistics,
-        state.sites if isinstance(state.sites, Site) else None,
-        solver.dispersion_slope(state),
+        state.sites if in_memory else None,
+        state.dispersion_slope(),
         state.log_evidence,
         tuple(trace),
         converged,
@@ -112,25 +115,16 @@ def approximate(
     )
 
 
-def _site_solver(prior: HierarchicalGaussian, logs: Logs, likelihood: Likelihood, engine: Engine) -> SiteSolver[Any]:
-    if isinstance(logs, LoggedData):
-        return MemorySiteSolver(prior, logs, likelihood)
-    return StreamSiteSolver(prior, logs, likelihood, engine)
-
-
-def _take_step(solver: SiteSolver[Any], state: SiteState[Any]) -> tuple[SiteState[Any], float]:
+def _take_step(solver: Any, state: SiteState) -> tuple[SiteState, float]:
     """The state after a step, halved until the objective does not fall, and the length of the step."""
-    target, step = solver.target(state), 1.0
+    target, step, least = state.target(), 1.0, state.objective - state.rounding
     trial = solver.state(target)
-    if not trial.objective >= state.objective - state.rounding:
-        careful = solver.settled(state)
-        if careful is not None:
-            target = careful
-            trial = solver.state(target)
+    if not trial.objective >= least and (careful := state.careful()) is not None:
+        target, trial = careful, solver.state(careful)
     # A full step may overshoot, as Newton's method does on a curved log density.
-    while not trial.objective >= state.objective - state.rounding and step > SMALLEST_STEP:
+    while not trial.objective >= least and step > SMALLEST_STEP:
         step /= 2
-        trial = solver.state(solver.between(state, target, step))
+        trial = solver.state(between(state.sites, target, step))
     return trial, step
 
 

@@ -117,9 +117,6 @@ class CategoryChecks(Tabular):
         return len(self.rows)
 
     def __repr__(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
         shown = self.rows[:SHOWN]
         wide = max([8, *(min(len(str(row.category)), 28) for row in shown)])
         lines = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Literal
 
 import numpy as np
@@ -95,9 +96,6 @@ class PriorComparison(Tabular):
         return len(self.rows)
 
     def __repr__(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
         wide = max(5, *(min(len(row.name), 22) for row in self.rows))
         lines = [
             f"{'prior':<{wide}}  {'learned':>7}  {'log evidence':>12}  {'to best':>9}  {'held-out':>9}  "
@@ -176,8 +174,12 @@ def compare_priors(
     rounds = _Rounds(logs, folds)
     scores = np.empty((len(named), len(logs)))
     total = len(named) * (len(folds) + 1)
+    done = count(1)
     with reporter(progress, total, "comparing priors") as report:
-        tick = _counter(report, total)
+
+        def tick() -> None:
+            report(next(done), total)
+
         candidates = [_candidate(rounds, name, p, likelihood, learn, tick) for name, p in named.items()]
         for fold, rows in enumerate(folds):
             held_out = logs.take(rows)
@@ -194,7 +196,10 @@ def _named(priors: Any) -> dict[str, HierarchicalGaussian | LearnedPrior]:
             f"must be a list, or a mapping from names to priors; got {type(priors).__name__}.", argument="priors"
         )
     if not isinstance(priors, Mapping):
-        priors = {f"{i}: {_described(prior)}": prior for i, prior in enumerate(priors)}
+        plain = [prior.prior if isinstance(prior, LearnedPrior) else prior for prior in priors]
+        groups = [prior.effects if isinstance(prior, HierarchicalGaussian) else () for prior in plain]
+        names = [" + ".join(group.name for group in effects) or "independent" for effects in groups]
+        priors = {f"{i}: {names[i]}": prior for i, prior in enumerate(priors)}
     if not priors:
         raise InputError("must hold at least one prior.", argument="priors")
     for name, prior in priors.items():
@@ -209,12 +214,6 @@ def _named(priors: Any) -> dict[str, HierarchicalGaussian | LearnedPrior]:
     return dict(priors)
 
 
-def _described(prior: Any) -> str:
-    plain = prior.prior if isinstance(prior, LearnedPrior) else prior
-    groups = plain.effects if isinstance(plain, HierarchicalGaussian) else ()
-    return " + ".join(group.name for group in groups) or "independent"
-
-
 @contextmanager
 def _errors_name(name: str) -> Generator[None]:
     """Add the name of the prior to errors raised inside."""
@@ -224,11 +223,6 @@ def _errors_name(name: str) -> Generator[None]:
         problem = f"{cause.argument} {cause.problem}" if cause.argument else cause.problem
         fields = {"flag_remedy": cause.flag_remedy}
         raise type(cause)(f"prior {name!r}: {problem}", cause.remedy, **fields) from cause
-
-
-def _counter(report: Callable[[int, int], None], total: int) -> Callable[[], None]:
-    done = iter(range(1, total + 1))
-    return lambda: report(next(done), total)
 
 
 def _folds(logs: LoggedData, n_folds: int, rng: np.random.Generator | None) -> list[Int[Array, " m"]]:
@@ -315,18 +309,13 @@ def _candidate(
                 learned = learn_prior(rounds.without(None, candidate), prior, likelihood)
                 candidate = _Candidate(name, learned.prior, learned.likelihood, learned, 0.0)
         fitted = candidate.fit(rounds.without(None, candidate))
-        evidence = _evidence(fitted, rounds.logs)
     tick()
-    return _Candidate(name, fitted.prior, fitted.likelihood, candidate.learned, evidence)
-
-
-def _evidence(fitted: RewardPosterior, logs: LoggedData) -> float | None:
-    if fitted.likelihood.treatment == "paper":
-        # The evidence of pseudo-rewards says nothing about the rewards.
-        return None
+    logs, fitted_likelihood = rounds.logs, fitted.likelihood
     # Sums of transformed rewards do not include the Jacobian of the transform.
-    offset = 0.0 if fitted.evidence_offset else fitted.likelihood.log_jacobian(logs.rewards, logs.weights)
-    return fitted.log_evidence + offset
+    offset = 0.0 if fitted.evidence_offset else fitted_likelihood.log_jacobian(logs.rewards, logs.weights)
+    # The evidence of pseudo-rewards says nothing about the rewards.
+    evidence = None if fitted_likelihood.treatment == "paper" else fitted.log_evidence + offset
+    return _Candidate(name, fitted.prior, fitted_likelihood, candidate.learned, evidence)
 
 
 def _log_score(posterior: RewardPosterior, logs: LoggedData) -> Float[Array, " n"]:

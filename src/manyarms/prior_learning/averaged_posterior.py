@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -49,15 +49,12 @@ class NormalMixture:
         low, high = float((self.means - 40 * self.stds).min()), float((self.means + 40 * self.stds).max())
         if not high > low:
             return low, high
-        return self._quantile(0.5 - level / 2, low, high), self._quantile(0.5 + level / 2, low, high)
-
-    def _quantile(self, probability: float, low: float, high: float) -> float:
         from scipy.optimize import brentq  # noqa: PLC0415  slow to import
 
-        def excess(x: float) -> float:
-            return self.below(x) - probability
+        def quantile(probability: float) -> Any:
+            return brentq(lambda x: self.below(x) - probability, low, high, xtol=1e-12 * (high - low))
 
-        return cast(float, brentq(excess, low, high, xtol=1e-12 * (high - low)))
+        return quantile(0.5 - level / 2), quantile(0.5 + level / 2)
 
     @property
     def probability_positive(self) -> float:
@@ -106,32 +103,26 @@ class AveragedPosterior(Posterior):
 
     @property
     def n_actions(self) -> int:
-        """K."""
         return self.posterior.n_actions
 
     @property
     def dim(self) -> int:
-        """d."""
         return self.posterior.dim
 
     @property
     def features(self) -> FeatureMap | None:
-        """The map from context columns to φ(x), if the logs came with one."""
         return self.posterior.features
 
     @property
     def catalog(self) -> Catalog | None:
-        """The ids of the actions, if the logs came with a catalog."""
         return self.posterior.catalog
 
     @property
     def learned_from(self) -> tuple[Fingerprint, ...]:
-        """The fingerprints of the rounds it has seen."""
         return self.posterior.learned_from
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Everything that is wrong with the posterior or with the average, in plain words."""
         return (*self.posterior.warnings, *self.average_warnings)
 
     @property
@@ -210,12 +201,7 @@ class AveragedPosterior(Posterior):
 
 
 class TangentScores(Scores):
-    """Expected rewards that are not linear, moved along their derivative from one mean of the weights to another.
-
-    Args:
-        rewards: The rewards around the first mean.
-        means: A function that returns the second mean, (K, d).
-    """
+    """Expected rewards that are not linear, moved along their derivative from one mean of the weights to another."""
 
     def __init__(self, rewards: Predictor, means: Callable[[], Array]):
         self._rewards, self._means, self.n_actions = rewards, means, rewards.n_actions
@@ -237,13 +223,7 @@ class TangentScores(Scores):
 
 
 class MixtureDraws(FactorDraws):
-    """Draws of all weights, each under a prior that is drawn first.
-
-    Args:
-        average: The averaged posterior.
-        n_draws: How many draws.
-        rng: A NumPy generator.
-    """
+    """Draws of all weights, each under a prior that is drawn first."""
 
     def __init__(self, average: AveragedPosterior, n_draws: int, rng: np.random.Generator):
         prior_rng, latent_rng, action_rng = split(rng, "priors", "latent", "actions")
@@ -269,7 +249,6 @@ def average(
     evidence: Evidence,
     hyper: Hyperparameters,
     eta: Float[Array, " s"],
-    precision: Float[Array, "s s"],
     root: Float[Array, "s s"],
     *,
     n_draws: int,
@@ -285,7 +264,9 @@ def average(
         return value, weights if aged is None else aged.posterior(hyper, x, avoid_boundary=avoid_boundary)[1]
 
     kept, log_weights, weights = list[Array](), list[float](), list[HierarchicalGaussian]()
-    few = n_draws * _size(posterior.weights) <= MAX_KEPT
+    # The numbers that a posterior holds beyond its prior.
+    rows, own = posterior.weights.observed.groups, posterior.weights.latent_dim * posterior.weights.dim
+    few = n_draws * (3 * sum(group.root.size for group in rows) + own) <= MAX_KEPT
     for row in _spread_out(len(eta), n_draws, rng):
         try:
             log_evidence, solved = solve(eta + root @ row)
@@ -299,20 +280,11 @@ def average(
     if not kept:
         return AveragedPosterior(posterior, PosteriorsByPrior([posterior.weights]), np.ones(1), (_UNSTABLE,))
     draws = PosteriorsByPrior(weights) if few else PosteriorsByPrior(kept, lambda x: solve(x)[1])
-    out = AveragedPosterior(posterior, draws, _capped_shares(np.array(log_weights)))
+    shares = np.exp(np.array(log_weights) - max(log_weights))
+    # The largest importance weights are cut at √k times their mean, so that none decides alone (Ionides, 2008).
+    shares = np.minimum(shares, np.sqrt(len(shares)) * shares.mean())
+    out = AveragedPosterior(posterior, draws, shares / shares.sum())
     return out if out.effective_draws > 0.2 * n_draws else replace(out, average_warnings=(_UNSTABLE,))
-
-
-def _size(weights: HierarchicalGaussian) -> int:
-    """The number of numbers that a posterior holds beyond its prior."""
-    return 3 * sum(group.root.size for group in weights.observed.groups) + weights.latent_dim * weights.dim
-
-
-def _capped_shares(log_weights: Float[Array, " k"]) -> Float[Array, " k"]:
-    """Importance weights, the largest of them cut at √k times their mean so that none decides alone (Ionides, 2008)."""
-    weights = np.exp(log_weights - log_weights.max())
-    weights = np.minimum(weights, np.sqrt(len(weights)) * weights.mean())
-    return weights / weights.sum()
 
 
 def _spread_out(size: int, n_draws: int, rng: np.random.Generator) -> Float[Array, "k s"]:

@@ -26,6 +26,9 @@ WIDE = 10.0
 class CovarianceForm(ABC):
     """A covariance written as a vector.
 
+    It is made from the name, the standard deviations (or L) that learning begins with, and as `reference` those that
+    the data suggest.
+
     Attributes:
         name: The group of effects, or "actions".
         start: The vector of the covariance that learning begins with.
@@ -79,19 +82,13 @@ class CovarianceForm(ABC):
         """True if a direction has next to no spread, although no single entry of the vector says so."""
         return False
 
-    @abstractmethod
     def without(self, entry: int) -> CovarianceForm | None:
         """This form with one scale at exactly zero, or None where that cannot be written."""
+        return None
 
 
 class ScaledCovariance(CovarianceForm):
-    """Λ = s² Λ₀: one number for all, the shape of Λ₀ kept. If Λ₀ is zero, nothing is learned.
-
-    Args:
-        name: The group of effects, or "actions".
-        stds: Standard deviations of Λ₀.
-        reference: The standard deviations that the data suggest.
-    """
+    """Λ = s² Λ₀: one number for all, the shape of Λ₀ kept. If Λ₀ is zero, nothing is learned."""
 
     def __init__(self, name: str, stds: Float[Array, " b"], reference: Float[Array, " b"]):
         self.name = name
@@ -119,13 +116,7 @@ class ScaledCovariance(CovarianceForm):
 
 
 class DiagonalCovariance(CovarianceForm):
-    """Λ = diag(τ²): a standard deviation for every coordinate.
-
-    Args:
-        name: The group of effects, or "actions".
-        stds: The standard deviations that learning begins with; those at zero stay there.
-        reference: The standard deviations that the data suggest.
-    """
+    """Λ = diag(τ²): a standard deviation for every coordinate; those that begin at zero stay there."""
 
     def __init__(self, name: str, stds: Float[Array, " b"], reference: Float[Array, " b"]):
         self.name = name
@@ -158,10 +149,7 @@ class DiagonalCovariance(CovarianceForm):
 class FullCovariance(CovarianceForm):
     """Λ = L Lᵀ with L = diag(e^h) U: the logarithms h of its pivots, and the entries of U below its unit diagonal.
 
-    Args:
-        name: The group of effects, or "actions".
-        lower: L of the covariance that learning begins with.
-        reference: The standard deviations that the data suggest.
+    A direction without any spread has no pivot to take the logarithm of; it stays as small as it was learned.
     """
 
     def __init__(self, name: str, lower: Float[Array, "b b"], reference: Float[Array, " b"]):
@@ -174,13 +162,13 @@ class FullCovariance(CovarianceForm):
         self.scales = np.repeat([1.0, 0.0], [b, self.size - b])
         self.units = np.concatenate([np.log(reference), np.zeros(self.size - b)])
 
-    def _lower(self, x: Vector) -> Float[Array, "b b"]:
+    def root(self, x: Vector) -> Float[Array, "b b"]:
         unit = np.eye(self._b)
         unit[self._below] = x[self._b :]
         return np.exp(x[: self._b])[:, None] * unit
 
     def gradient(self, x: Vector, excess: Float[Array, "b b"]) -> Vector:
-        L = self._lower(x)
+        L = self.root(x)
         return self._chain(L, solve_triangular(L, excess, lower=True, trans=1))
 
     def _chain(self, L: Float[Array, "b b"], by_entry: Float[Array, "b b"]) -> Vector:
@@ -190,20 +178,13 @@ class FullCovariance(CovarianceForm):
         return np.concatenate([np.sum(np.tril(by_entry) * L, axis=1), (by_entry * pivots[:, None])[self._below]])
 
     def stds(self, x: Vector) -> Float[Array, " k"]:
-        return np.sqrt(np.sum(self._lower(x) ** 2, axis=1))
+        return np.sqrt(np.sum(self.root(x) ** 2, axis=1))
 
     def relative_squares(self, x: Vector) -> tuple[float, Vector]:
-        L = self._lower(x)
+        L = self.root(x)
         return ((self.stds(x) / self._reference) ** 2).sum(), self._chain(L, 2 * L / self._reference[:, None] ** 2)
-
-    def root(self, x: Vector) -> Float[Array, "b b"] | float:
-        return self._lower(x)
 
     def is_degenerate(self, x: Vector) -> bool:
         # Singular values of the correlations, so that the threshold does not depend on units.
-        sizes = np.linalg.svd(self._lower(x) / self.stds(x)[:, None], compute_uv=False)
+        sizes = np.linalg.svd(self.root(x) / self.stds(x)[:, None], compute_uv=False)
         return bool(sizes[-1] < 1e-2 * sizes[0])
-
-    def without(self, entry: int) -> CovarianceForm | None:
-        # A direction without any spread has no pivot to take the logarithm of; it stays as small as it was learned.
-        return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,15 +35,6 @@ from manyarms.prior_learning.learned_prior import (
 MAX_ITERATIONS = 500
 LONGEST = 2.0
 """The longest move of a logarithm before the search starts anew."""
-
-
-@dataclass(frozen=True)
-class _Optimum:
-    """The point that the search has reached, with the objective there."""
-
-    hyper: Hyperparameters
-    eta: Vector
-    value: float
 
 
 def learn_prior(
@@ -132,11 +123,11 @@ def learn_prior(
     max_iterations = as_count("max_iterations", max_iterations)
     if hyper.size == 0:
         raise InputError("nothing is left to learn: every part of the prior and the noise is fixed.")
-    optimum, trace, converged = _search(evidence, hyper, avoid_boundary, max_iterations, progress)
+    eta, value, trace, converged = _search(evidence, hyper, avoid_boundary, max_iterations, progress)
     zeroed = list[str]()
     if not avoid_boundary:
-        optimum, zeroed = _zero(evidence, optimum, max_iterations)
-    learned = _result(evidence, optimum, avoid_boundary, zeroed, trace, converged)
+        hyper, eta, zeroed = _zero(evidence, hyper, eta, value, max_iterations)
+    learned = _result(evidence, hyper, eta, avoid_boundary, zeroed, trace, converged)
     if full_weight is not logs:
         learned = _with_weights_of(learned, _evidence(logs, likelihood, prior.n_actions, engine))
     return (
@@ -167,9 +158,14 @@ def relearn(learned: LearnedPrior, logs: LoggedData | Statistics) -> RewardPoste
 
 
 def _result(
-    evidence: Evidence, optimum: _Optimum, avoid_boundary: bool, zeroed: list[str], trace: list[float], converged: bool
+    evidence: Evidence,
+    hyper: Hyperparameters,
+    eta: Vector,
+    avoid_boundary: bool,
+    zeroed: list[str],
+    trace: list[float],
+    converged: bool,
 ) -> LearnedPrior:
-    hyper, eta = optimum.hyper, optimum.eta
     _, flexible = evidence.posterior(hyper, eta, avoid_boundary=False)
     _, noise_std = hyper.build(eta)
     few = few_data_warnings(hyper, evidence)
@@ -226,7 +222,7 @@ def _check_rewards(evidence: Evidence, likelihood: Likelihood) -> None:
 
 def _search(
     evidence: Evidence, hyper: Hyperparameters, avoid_boundary: bool, max_iterations: int, progress: Progress
-) -> tuple[_Optimum, list[float], bool]:
+) -> tuple[Vector, float, list[float], bool]:
     """L-BFGS from the given start, after all scales were multiplied by the one number that suits the data best."""
     eta = hyper.start()
     value, _ = evidence.posterior(hyper, eta, avoid_boundary=avoid_boundary)
@@ -244,7 +240,7 @@ def _search(
 
         eta, iterations = _climb(evidence, hyper, eta, avoid_boundary, max_iterations, accepted)
     value, _ = evidence.posterior(hyper, eta, avoid_boundary=avoid_boundary)
-    return _Optimum(hyper, eta, value), trace, iterations < max_iterations
+    return eta, value, trace, iterations < max_iterations
 
 
 def _climb(
@@ -306,30 +302,29 @@ def _rescaled(evidence: Evidence, hyper: Hyperparameters, eta: Vector) -> Vector
     return eta + np.log(c) * hyper.log_scales()
 
 
-def _zero(evidence: Evidence, optimum: _Optimum, max_iterations: int) -> tuple[_Optimum, list[str]]:
+def _zero(
+    evidence: Evidence, hyper: Hyperparameters, eta: Vector, value: float, max_iterations: int
+) -> tuple[Hyperparameters, Vector, list[str]]:
     """Set scales that could as well be zero to zero, one after the other, and search again for the rest."""
     zeroed = list[str]()
-    while (reduced := _reduced(evidence, optimum)) is not None:
+    while (reduced := _reduced(evidence, hyper, eta, value)) is not None:
         name, hyper, eta = reduced
         zeroed.append(name)
         if hyper.size:
             eta, _ = _climb(evidence, hyper, eta, False, max_iterations, lambda value: None)
         value, _ = evidence.posterior(hyper, eta, avoid_boundary=False)
-        optimum = _Optimum(hyper, eta, value)
-    return optimum, zeroed
+    return hyper, eta, zeroed
 
 
-def _reduced(evidence: Evidence, optimum: _Optimum) -> tuple[str, Hyperparameters, Vector] | None:
+def _reduced(
+    evidence: Evidence, hyper: Hyperparameters, eta: Vector, value: float
+) -> tuple[str, Hyperparameters, Vector] | None:
     """The name of a scale without which the evidence is no lower, and the problem without it; None if there is none."""
-    scales = np.flatnonzero(optimum.hyper.log_scales())
-    scales = scales[scales >= int(optimum.hyper.learn_noise)]
-    for place in scales[np.argsort(optimum.eta[scales])].tolist():
-        reduced = optimum.hyper.without(place)
-        if reduced is None:
-            continue
-        hyper, kept = reduced
-        value, _ = evidence.posterior(hyper, optimum.eta[kept], avoid_boundary=False)
-        if value >= optimum.value - 1e-6:
-            name = next(form.name for form, part in optimum.hyper.free_forms if part.start <= place < part.stop)
-            return name, hyper, optimum.eta[kept]
+    scales = np.flatnonzero(hyper.log_scales())
+    scales = scales[scales >= int(hyper.learn_noise)]
+    for place in scales[np.argsort(eta[scales])].tolist():
+        reduced, rest = hyper.without(place), np.delete(eta, place)
+        if reduced is not None and evidence.posterior(reduced, rest, avoid_boundary=False)[0] >= value - 1e-6:
+            name = next(form.name for form, part in hyper.free_forms if part.start <= place < part.stop)
+            return name, reduced, rest
     return None

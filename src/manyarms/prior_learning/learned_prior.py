@@ -186,15 +186,12 @@ class LearnedPrior(SavedModel, Tabular):
         own = tuple(text for text in self.posterior.fit_warnings if text not in self.certain)
         posterior = replace(self.posterior, fit_warnings=own)
         averaged = average(
-            posterior, self.evidence, self.hyper, self.eta, self.precision, self.covariance_root, aged=self.aged,
+            posterior, self.evidence, self.hyper, self.eta, self.covariance_root, aged=self.aged,
             n_draws=as_count("n_draws", n_draws, minimum=2), rng=as_generator(rng), avoid_boundary=self.avoid_boundary,
         )  # fmt: skip
         return replace(averaged, average_warnings=(*averaged.average_warnings, *([zeroed] if self.zeroed else [])))
 
     def __repr__(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
         width = max(len(p.name) for p in self.parameters) if self.parameters else 0
         lines = [f"log evidence {self.log_evidence:.6g} after {len(self.trace) - 1} steps"]
         for p in self.parameters:

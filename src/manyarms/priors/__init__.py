@@ -11,8 +11,7 @@ effect that all actions share. Actions without the metadata share one effect and
 from manyarms.priors.categories import from_categories, from_tags
 from manyarms.priors.embeddings import from_embeddings, linear_in_embeddings
 from manyarms.priors.from_catalog import from_catalog, new_actions
-from manyarms.priors.from_matrices import from_joint, low_rank
-from manyarms.priors.independent import independent, ridge
+from manyarms.priors.from_matrices import from_joint, independent, low_rank, ridge
 from manyarms.priors.taxonomy import from_taxonomy
 
 __all__ = [

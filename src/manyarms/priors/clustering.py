@@ -26,13 +26,8 @@ ROWS_EACH = 5
 class Clusters:
     """A mixture of C diagonal Gaussians.
 
-    Attributes:
-        means: (C, e).
-        variances: (C, e), none below the floor.
-        shares: (C,), which sum to one.
-        weigh: Rows to memberships (n, C), each row summing to one.
-        bic: -2 log likelihood + parameters log n; for hard clusters with the likelihood of the assigned cluster.
-        converged: True if the fit converged.
+    `weigh` gives the memberships of rows, which sum to one. `bic` is -2 log likelihood + parameters log n, for hard
+    clusters with the likelihood of the assigned cluster.
     """
 
     means: Float[Array, "C e"]
@@ -55,16 +50,10 @@ def find_clusters(
     floor: float,
     rng: np.random.Generator,
 ) -> Clusters:
-    """As many clusters as requested, or as BIC prefers.
+    """As many clusters of centred and scaled rows as requested, or as BIC prefers.
 
-    Args:
-        rows: Centred and scaled.
-        n_components: C, or None.
-        fit: `gaussian_mixture` or `k_means`.
-        max_components: The most that BIC may choose, but only as many as have `ROWS_EACH` distinct rows on average: a
-            component with a single row has no variance but the floor, so its density has no limit.
-        floor: The least variance.
-        rng: Draws the integer seeds for scikit-learn.
+    BIC chooses at most `max_components`, and only as many as have `ROWS_EACH` distinct rows on average: a component
+    with a single row has no variance but the `floor`, so its density has no limit.
     """
     n_distinct = len(np.unique(rows, axis=0))
     if n_components is not None:

@@ -23,13 +23,9 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class EffectPart:
-    """ψ_j ~ N(mean, diag(variance)) for the effects of one group, and the weight of each effect in every action.
+    """ψ_j ~ N(mean, diag(variance)) for the J effects of one group, and (K, J) weights of the effects in every action.
 
-    Attributes:
-        group: The name, number and labels of the effects.
-        weights: (K, J), the weight of effect j in action a.
-        variance: A number, or (J, d).
-        mean: A number, or (J, d).
+    Mean and variance are numbers, or (J, d).
     """
 
     group: EffectGroup
@@ -39,13 +35,9 @@ class EffectPart:
 
 
 def metadata(source: Any, column: str, check: Callable[[str, Any], Value], name: str | None = None) -> Value:
-    """A column of a catalog, or the plain array passed instead of one, checked in the same way.
+    """A column of a catalog, or the plain array passed instead of one, checked as a catalog checks it.
 
-    Args:
-        source: The first argument of the builder.
-        column: The column to take from a catalog.
-        check: The check of a plain array; a catalog has made it already.
-        name: The name of the argument, where it differs from the column.
+    `name` is the name of the argument, where it differs from the column.
     """
     if not isinstance(source, Catalog):
         return check(name or column, source)
