@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from scipy.special import erfcx, expit, log_expit, log_ndtr, ndtr
 
 from manyarms._base.checks import Array, as_instance, check_choice
@@ -225,12 +225,9 @@ def _below(mean: PerRound, spread: PerRound, order: float) -> PerRound:
     return out
 
 
-def _interpolated(size: int) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-    """k and c_k; both ends of [0, 1] are among the points, so that the two sides of g meet at one half."""
-    points = 0.5 + 0.5 * np.cos(np.pi * np.arange(size) / (size - 1))
-    return np.arange(1.0, size + 1.0), np.linalg.solve(np.vander(points, increasing=True), 1.0 / (1.0 + points))
-
-
-_ORDERS, _COEFFICIENTS = _interpolated(8)
+_ORDERS = np.arange(1.0, 9.0)
+# Both ends of [0, 1] are among the points, so that the two sides of g meet at one half.
+_POINTS = 0.5 + 0.5 * np.cos(np.pi * np.arange(8) / 7)
+_COEFFICIENTS = np.linalg.solve(np.vander(_POINTS, increasing=True), 1.0 / (1.0 + _POINTS))
 _FAR = 30.0
 """Standard deviations up to which e^(-z²/2) and its inverse stay within floating point."""

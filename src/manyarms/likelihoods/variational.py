@@ -35,14 +35,9 @@ SMALLEST_STEP = 1.0 / 1024
 
 @dataclass(frozen=True)
 class Approximation:
-    """A Gaussian posterior, with the sites that make it.
+    """A Gaussian posterior, with the last `SiteState` of the loop; `sites` are None for rounds that are not in memory.
 
     Attributes:
-        weights: The posterior of ψ and θ.
-        statistics: The sites as sums, in units of a noise of one.
-        sites: One per round; None for rounds that are not in memory.
-        dispersion_slope: The derivative of the objective by the logarithm of the likelihood's dispersion.
-        log_evidence: The evidence lower bound, or Laplace's approximation of the evidence.
         trace: The objective after each step; it never falls.
         converged: True if the last full step changed next to nothing.
         stuck: True if the loop stopped before it converged because no step raised the objective.
@@ -69,18 +64,11 @@ def approximate(
     tolerance: float = 1e-6,
     progress: Progress = False,
 ) -> Approximation:
-    """The Gaussian that stands in for the posterior.
+    """The Gaussian that stands in for the posterior; `likelihood.treatment` chooses the approximation.
 
-    Args:
-        prior: The belief before these rounds; an earlier posterior is allowed, and its sites stay as they are.
-        logs: The rounds. The likelihood must have checked those in memory.
-        likelihood: The likelihood; its `treatment` chooses the approximation.
-        engine: The engine that reads rounds that are not in memory.
-        start: Sites of the same rounds (as sums, for rounds that are not in memory), or weights whose predictions to
-            start from; by default the prior.
-        max_iterations: The most steps.
-        tolerance: Stop when a full step raises the objective by less than this, in nats.
-        progress: True shows a bar; a function is called as progress(step, max_iterations).
+    The prior may be an earlier posterior, whose sites stay as they are. The likelihood must have checked rounds in
+    memory. The loop starts from sites of the same rounds (as sums, for rounds that are not in memory), or from the
+    predictions of some weights, by default the prior. It ends when a full step gains less than `tolerance` nats.
     """
     in_memory = isinstance(logs, LoggedData)
     solver: Any = (
@@ -134,15 +122,12 @@ RIDGE = 1e-3
 
 @dataclass(frozen=True)
 class FittedWeights:
-    """A fitted posterior of the weights with its convergence record.
+    """A fitted posterior of the weights with its convergence record and its faults in plain words.
 
     Attributes:
-        weights: The posterior of ψ and θ.
         statistics: Sums over the rewards of these rounds, or over the pseudo-rewards that stand in for them.
         evidence_offset: The log evidence of these rounds less that of the Gaussian solve.
         trace: The objective after each step; empty where one solve was enough.
-        converged: False if the loop stopped before it converged.
-        warnings: Faults of this posterior, in plain words.
     """
 
     weights: HierarchicalGaussian

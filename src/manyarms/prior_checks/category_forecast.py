@@ -184,18 +184,34 @@ def reward_sum_for(likelihood: Likelihood) -> RewardSum:
 def sum_rounds(
     posterior: RewardPosterior, logs: LoggedData, codes: Int[Array, " K"], n: int, reward_sum: RewardSum
 ) -> CategorySums:
-    """One pass over the rounds, for n categories."""
-    totals, likelihood = np.zeros((5, n)), reward_sum.likelihood
-    prior, after = (_Expected(weights, reward_sum, codes, n) for weights in (posterior.prior, posterior.weights))
+    """Sums over the rounds of n categories."""
+    prior, _ = _forecast(posterior.prior, logs, codes, n, reward_sum)
+    after, totals = _forecast(posterior.weights, logs, codes, n, reward_sum)
+    return CategorySums(*totals, prior=prior, posterior=after, logs=logs, owner=codes[logs.actions])
+
+
+def _forecast(
+    weights: HierarchicalGaussian, logs: LoggedData, codes: Int[Array, " K"], n: int, reward_sum: RewardSum
+) -> tuple[Forecast, Float[Array, "5 n"]]:
+    """The forecast of some weights, and the sums that `CategorySums` begins with; one pass over the rounds."""
+    predictor, totals = Predictor(weights, reward_sum.likelihood), np.zeros((6, n))
+    actions, masses = [np.empty(0, dtype=np.int64)], [np.empty((0, weights.dim))]
     for batch in logs.batches():
         w = np.ones(len(batch)) if batch.weights is None else batch.weights
-        r = likelihood.response(batch.rewards)
-        prior.add(batch, w)
-        expected, noise, variance = after.add(batch, w)
-        columns = (w, w * r, w * (r - expected) ** 2, w * noise, w * variance)
+        r = reward_sum.likelihood.response(batch.rewards)
+        mean, variance = predictor.pairs(batch.contexts, batch.actions)
+        expected, slope, noise = reward_sum.expect(mean, variance)
+        columns = (w, w * r, w * (r - expected) ** 2, w * noise, w * (variance * slope**2), w * expected)
         totals += [np.bincount(codes[batch.actions], weights=column, minlength=n) for column in columns]
-    owner = codes[logs.actions]
-    return CategorySums(*totals, prior=prior.forecast(), posterior=after.forecast(), logs=logs, owner=owner)
+        kept = w > 0
+        ids, mass = sum_by(batch.actions[kept], ((w * slope)[:, None] * batch.contexts)[kept])
+        actions.append(ids)
+        masses.append(mass)
+    action, mass = sum_by(np.concatenate(actions), np.concatenate(masses))
+    owner, variance = codes[action], np.zeros(n)
+    for key, mine in _split_by(owner).items():
+        variance[key] = weights.variance_of(mass[mine], action[mine])
+    return Forecast(totals[5], variance, owner, predictor), totals[:5]
 
 
 def _split_by(keys: Int[Array, " n"]) -> dict[int, Int[Array, " m"]]:
@@ -211,35 +227,6 @@ def _some_rounds(logs: LoggedData, rows: Int[Array, " m"], category: int) -> Log
     if len(rows) > _SOME:
         rows = np.random.default_rng(category).choice(rows, _SOME, replace=False)
     return logs.take(rows)
-
-
-class _Expected:
-    """The forecast of some weights, summed batch by batch."""
-
-    def __init__(self, weights: HierarchicalGaussian, reward_sum: RewardSum, codes: Int[Array, " K"], n: int):
-        self._weights, self._reward_sum, self._codes, self._n = weights, reward_sum, codes, n
-        self._predictor = Predictor(weights, reward_sum.likelihood)
-        self._total = np.zeros(n)
-        self._actions, self._masses = [np.empty(0, dtype=np.int64)], [np.empty((0, weights.dim))]
-
-    def add(self, batch: LoggedData, w: Float[Array, " n"]) -> tuple[Array, Array, Array]:
-        """Expected reward, noise and variance of every round."""
-        mean, variance = self._predictor.pairs(batch.contexts, batch.actions)
-        expected, slope, noise = self._reward_sum.expect(mean, variance)
-        mine = self._codes[batch.actions]
-        self._total += np.bincount(mine, weights=w * expected, minlength=self._n)
-        kept = w > 0
-        ids, mass = sum_by(batch.actions[kept], ((w * slope)[:, None] * batch.contexts)[kept])
-        self._actions.append(ids)
-        self._masses.append(mass)
-        return expected, noise, variance * slope**2
-
-    def forecast(self) -> Forecast:
-        actions, mass = sum_by(np.concatenate(self._actions), np.concatenate(self._masses))
-        owner, variance = self._codes[actions], np.zeros(self._n)
-        for key, mine in _split_by(owner).items():
-            variance[key] = self._weights.variance_of(mass[mine], actions[mine])
-        return Forecast(self._total, variance=variance, owner=owner, predictor=self._predictor)
 
 
 _SOME = 512

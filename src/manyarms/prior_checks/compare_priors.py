@@ -185,7 +185,8 @@ def compare_priors(
             held_out = logs.take(rows)
             for i, candidate in enumerate(candidates):
                 with _errors_name(candidate.name):
-                    scores[i, rows] = _log_score(candidate.fit(rounds.without(fold, candidate)), held_out)
+                    others = rounds.without(fold, candidate.prior, candidate.likelihood)
+                    scores[i, rows] = _log_score(candidate.fit(others), held_out)
                 tick()
     return _compared(logs, candidates, scores, len(folds))
 
@@ -273,10 +274,9 @@ class _Rounds:
         self.logs, self._folds = logs, folds
         self._sums = dict[str, list[Statistics]]()
 
-    def without(self, fold: int | None, candidate: _Candidate) -> LoggedData | Statistics:
+    def without(self, fold: int | None, prior: HierarchicalGaussian, likelihood: Likelihood) -> LoggedData | Statistics:
         """All rounds except those of a fold; None for all rounds."""
         kept = [i for i in range(len(self._folds)) if i != fold]
-        likelihood = candidate.likelihood
         if likelihood.treatment != "exact":
             return self.logs.take(np.sort(np.concatenate([self._folds[i] for i in kept])))
         # Statistics hold responses, not noise: one kind of likelihood, one set of sums.
@@ -285,7 +285,7 @@ class _Rounds:
             parts = [self.logs.take(rows) for rows in self._folds]
             self._sums[kind] = [likelihood.statistics(part, self.logs.n_actions) for part in parts]
         none = Statistics.empty(self.logs.n_actions, self.logs.dim)
-        return sum((self._sums[kind][i] for i in kept), none).with_actions(candidate.prior.n_actions)
+        return sum((self._sums[kind][i] for i in kept), none).with_actions(prior.n_actions)
 
 
 def _candidate(
@@ -297,25 +297,23 @@ def _candidate(
     tick: Callable[[], None],
 ) -> _Candidate:
     with _errors_name(name):
+        learned = None
         if isinstance(prior, LearnedPrior):
-            source = prior.posterior.learned_from
+            source, likelihood = prior.posterior.learned_from, prior.likelihood
             # Rounds that came as bare sums cannot be traced: they may be these.
             elsewhere = bool(source) and not any_shared(source, (rounds.logs.fingerprint,))
-            learned = None if elsewhere and not learn else prior
-            candidate = _Candidate(name, prior.prior, prior.likelihood, learned, 0.0)
-        else:
-            candidate = _Candidate(name, prior, likelihood, None, 0.0)
-            if learn:
-                learned = learn_prior(rounds.without(None, candidate), prior, likelihood)
-                candidate = _Candidate(name, learned.prior, learned.likelihood, learned, 0.0)
-        fitted = candidate.fit(rounds.without(None, candidate))
+            learned, prior = None if elsewhere and not learn else prior, prior.prior
+        every = rounds.without(None, prior, likelihood)
+        if learn and learned is None:
+            learned = learn_prior(every, prior, likelihood)
+        fitted = fit(every, prior, likelihood) if learned is None else relearn(learned, every)
     tick()
     logs, fitted_likelihood = rounds.logs, fitted.likelihood
     # Sums of transformed rewards do not include the Jacobian of the transform.
     offset = 0.0 if fitted.evidence_offset else fitted_likelihood.log_jacobian(logs.rewards, logs.weights)
     # The evidence of pseudo-rewards says nothing about the rewards.
     evidence = None if fitted_likelihood.treatment == "paper" else fitted.log_evidence + offset
-    return _Candidate(name, fitted.prior, fitted_likelihood, candidate.learned, evidence)
+    return _Candidate(name, fitted.prior, fitted_likelihood, learned, evidence)
 
 
 def _log_score(posterior: RewardPosterior, logs: LoggedData) -> Float[Array, " n"]:

@@ -90,10 +90,7 @@ class Sensitivity(Tabular):
 
     def records(self) -> list[dict[str, Any]]:
         """One plain record per component."""
-        return [
-            {"component": name, "sensitivity": c.sensitivity, "move": c.move, "std_ratio": c.std_ratio}
-            for name, c in (("prior", self.prior), ("likelihood", self.likelihood))
-        ]
+        return [{"component": name, **vars(getattr(self, name))} for name in ("prior", "likelihood")]
 
     def __repr__(self) -> str:
         lines = [

@@ -32,13 +32,10 @@ class RoundSummary(Saved):
     """Sums over the rounds whose weight w is not zero, which learning needs before it begins.
 
     Attributes:
-        total_weight: Σ w.
         actions: The logged actions, ascending.
         often: In how many rounds each of these was logged.
-        feature_squares: Σ w φ², column by column.
-        reward_squares: Σ w r².
-        smallest: The smallest reward; infinite when there are no rounds.
-        largest: The largest reward; minus infinity when there are no rounds.
+        feature_squares: Σ w φ², column by column; likewise `reward_squares` is Σ w r².
+        smallest: The smallest reward; infinite when there are no rounds, and `largest` minus infinity.
         counted: Sufficient statistics, for a likelihood that has them.
     """
 

@@ -129,7 +129,11 @@ def learn_prior(
         hyper, eta, zeroed = _zero(evidence, hyper, eta, value, max_iterations)
     learned = _result(evidence, hyper, eta, avoid_boundary, zeroed, trace, converged)
     if full_weight is not logs:
-        learned = _with_weights_of(learned, _evidence(logs, likelihood, prior.n_actions, engine))
+        # The posterior under the learned prior is of the rounds as they count.
+        aged = _evidence(logs, likelihood, prior.n_actions, engine)
+        posterior = aged.fit(learned.prior, learned.likelihood.dispersion)
+        warnings = tuple(dict.fromkeys((*posterior.fit_warnings, *learned.posterior.fit_warnings)))
+        learned = replace(learned, posterior=replace(posterior, fit_warnings=warnings), aged=aged)
     return (
         learned if isinstance(logs, Statistics) else replace(learned, posterior=remember_files(learned.posterior, logs))
     )
@@ -138,13 +142,6 @@ def learn_prior(
 def _evidence(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine | str | None) -> Evidence:
     rounds = logs if isinstance(logs, Statistics) else in_memory_if_small(logs, likelihood, engine)
     return evidence_of(rounds, likelihood, n_actions, as_engine(engine))
-
-
-def _with_weights_of(learned: LearnedPrior, aged: Evidence) -> LearnedPrior:
-    """The learned prior, with the posterior under it of rounds that count less with age."""
-    posterior = aged.fit(learned.prior, learned.likelihood.dispersion)
-    warnings = dict.fromkeys((*posterior.fit_warnings, *learned.posterior.fit_warnings))
-    return replace(learned, posterior=replace(posterior, fit_warnings=tuple(warnings)), aged=aged)
 
 
 def relearn(learned: LearnedPrior, logs: LoggedData | Statistics) -> RewardPosterior:
@@ -228,7 +225,11 @@ def _search(
     value, _ = evidence.posterior(hyper, eta, avoid_boundary=avoid_boundary)
     trace = [value]
     if hyper.learn_noise and isinstance(evidence, ExactEvidence):
-        rescaled = np.clip(_rescaled(evidence, hyper, eta), *hyper.bounds())
+        # All learned scales times c. The best c has a closed form when no scale is fixed: c² = misfit / rounds.
+        scales = hyper.log_scales()
+        excess = float(evidence.log_evidence(hyper, eta)[1] @ scales)
+        c = np.sqrt(max(1.0 + excess / evidence.total_weight, 1e-12))
+        rescaled = np.clip(eta + np.log(c) * scales, *hyper.bounds())
         better, _ = evidence.posterior(hyper, rescaled, avoid_boundary=avoid_boundary)
         eta = rescaled if better > value else eta
     eta = np.clip(eta, *hyper.bounds())
@@ -272,34 +273,19 @@ def _climb(
     centre, worst = eta, np.inf
     options: dict[str, Any] = {"maxcor": 30, "gtol": 1e-7, "maxfun": 20 * max_iterations}
     before, value, iterations = -np.inf, -negative(eta)[0], 0
+    (low, high), reach = hyper.bounds(), np.where(hyper.log_scales() > 0, LONGEST, np.inf)
     # Where a search stops, another begins without its memory of the curvature, until that gains nothing either. Each
     # stays in a box, as the first step of L-BFGS may be as long as its bounds allow.
     while value > before + evidence.negligible and iterations < max_iterations:
         centre, worst = eta, -value
         options |= {"maxiter": max_iterations - iterations, "ftol": 0.1 * evidence.negligible / max(1.0, abs(value))}
-        result = minimize(
-            negative, eta, jac=True, method="L-BFGS-B", bounds=_near(hyper, eta), callback=after, options=options
-        )
+        box = list(zip(np.maximum(low, eta - reach), np.minimum(high, eta + reach), strict=True))
+        result = minimize(negative, eta, jac=True, method="L-BFGS-B", bounds=box, callback=after, options=options)
         if -float(result.fun) < value:
             break
         before, value = value, -float(result.fun)
         eta, iterations = np.asarray(result.x), iterations + int(result.nit)
     return eta, iterations
-
-
-def _near(hyper: Hyperparameters, eta: Vector) -> list[tuple[float, float]]:
-    """The bounds of η, and for logarithms at most LONGEST from here."""
-    low, high = hyper.bounds()
-    reach = np.where(hyper.log_scales() > 0, LONGEST, np.inf)
-    return list(zip(np.maximum(low, eta - reach), np.minimum(high, eta + reach), strict=True))
-
-
-def _rescaled(evidence: Evidence, hyper: Hyperparameters, eta: Vector) -> Vector:
-    """All learned scales times c. The best c has a closed form when no scale is fixed: c² = misfit / rounds."""
-    _, slope = evidence.at(hyper, eta, avoid_boundary=False)
-    excess = float(slope @ hyper.log_scales())
-    c = np.sqrt(max(1.0 + excess / evidence.total_weight, 1e-12))
-    return eta + np.log(c) * hyper.log_scales()
 
 
 def _zero(

@@ -24,12 +24,11 @@ from manyarms.linalg.factor import triangular
 
 @dataclass(frozen=True)
 class SharedMean:
-    """A mean to be learned: of one group of effects, or of all actions.
+    """A mean to be learned that `count` effects of a group share, or all actions.
 
     Attributes:
         name: The name of the group; "all actions" for the offset that they share.
         coordinates: The place of the effects of the group in ψ; None for the offset.
-        count: The number of effects that share it.
     """
 
     name: str
@@ -61,7 +60,7 @@ def learnable_means(
             notes.append(
                 f"{group.name}: one effect does not show both its mean and its spread; the mean stays as given"
             )
-        elif not group.has_mean or not _alike(prior.latent_mean[where], group):
+        elif not group.has_mean or np.ptp(prior.latent_mean[where].reshape(group.count, -1), axis=0).any():
             notes.append(f"{group.name}: the means of its effects stay as given")
         elif _spans(spanned, column):
             notes.append(f"{group.name}: its mean cannot be distinguished from {spanned_by[-1]}; it stays as given")
@@ -103,11 +102,6 @@ def with_mean_effects(
         group = EffectGroup(f"mean of {mean.name}", 1, prior.dim)
         prior += HierarchicalGaussian(np.zeros(prior.dim), stds**2, mixing, 0.0, effects=[group])
     return prior
-
-
-def _alike(means: Float[Array, " q"], group: EffectGroup) -> bool:
-    parts = means.reshape(group.count, group.part_dim)
-    return bool((parts == parts[0]).all())
 
 
 def _spans(columns: list[Array], new: Float[Array, " m"]) -> bool:

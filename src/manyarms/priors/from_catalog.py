@@ -18,11 +18,10 @@ from manyarms.core.labels import MISSING
 from manyarms.core.mixing import EffectGroup, MixedEffects
 from manyarms.errors import InputError
 from manyarms.linalg.indexing import pair_rows, shape_of
-from manyarms.priors.categories import from_categories, from_tags
+from manyarms.priors.categories import from_categories, from_tags, from_taxonomy
 from manyarms.priors.embeddings import from_embeddings, linear_in_embeddings
 from manyarms.priors.from_matrices import independent
 from manyarms.priors.prior_builder import as_variance, build
-from manyarms.priors.taxonomy import from_taxonomy
 
 
 def kind_for(catalog: Catalog) -> PriorKind:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -153,30 +153,27 @@ def from_joint(mean: Any, cov: Any, n_actions: int, *, rank: int | None = None) 
     if centre.shape not in ((K * d,), (K, d)):
         raise ShapeError(f"must be ({K * d},) or ({K}, {d}), to match cov; got shape {centre.shape}.", argument="mean")
     limit = None if rank is None else as_count("rank", rank, minimum=0)
-    remainder = _split(full, K)
-    order = np.argsort(remainder.values, kind="stable")[::-1]
-    loadings = remainder.loadings[:, order].reshape(K, d, len(order))
+    values, loadings, blocks = _split(full, K)
+    order = np.argsort(values, kind="stable")[::-1]
+    loadings = loadings[:, order].reshape(K, d, len(order))
     kept, left_out = loadings[:, :, :limit], loadings[:, :, len(order) if limit is None else limit :]
-    action_cov = remainder.blocks + left_out @ left_out.swapaxes(1, 2)
+    action_cov = blocks + left_out @ left_out.swapaxes(1, 2)
     return HierarchicalGaussian(np.zeros(kept.shape[2]), 1.0, kept, action_cov, centre.reshape(K, d))
 
 
-class _Remainder(NamedTuple):
-    """cov = L Lᵀ + blockdiag(B_a)."""
+def _split(cov: Float[Array, "Kd Kd"], n_actions: int) -> tuple[Float[Array, " p"], Array, Float[Array, "K d d"]]:
+    """ν, L and B_a with cov = L Lᵀ + blockdiag(B_a).
 
-    values: Float[Array, " p"]
-    """The eigenvalue that belongs to each column of L, in units in which each Cov θ_a is the identity."""
-    loadings: Float[Array, "Kd p"]
-    """L."""
-    blocks: Float[Array, "K d d"]
-    """B_a = λ Cov θ_a, with the λ of the set that the action is in."""
-
-
-def _split(cov: Float[Array, "Kd Kd"], n_actions: int) -> _Remainder:
+    B_a = λ Cov θ_a, with the λ of the set that the action is in. ν holds the eigenvalue that belongs to each column of
+    L, in units in which each Cov θ_a is the identity.
+    """
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415  slow to import
 
     size, d = len(cov), len(cov) // n_actions
-    stds, correlation = _correlation(cov)
+    # Correlations, so that the threshold for zero does not depend on units.
+    stds = np.sqrt(np.maximum(np.diag(cov), 0.0))
+    divisor = np.where(stds > 0, stds, stds.max() or 1.0)
+    correlation = as_covariances("cov", (cov / divisor / divisor[:, None])[None])[0]
     up, white = _whitened(correlation, n_actions)
     real = np.flatnonzero(np.abs(up).sum(axis=1).reshape(-1) > 0)
     sets = connected_components(sparse.csr_array(_blocks_apart(correlation, n_actions).any(axis=(1, 3))))[1]
@@ -197,14 +194,7 @@ def _split(cov: Float[Array, "Kd Kd"], n_actions: int) -> _Remainder:
     # Back from white to θ: each action by its own root of Cov θ_a.
     roots = stds.reshape(n_actions, d, 1) * up
     loadings = (roots @ flat.reshape(n_actions, d, flat.shape[1])).reshape(size, flat.shape[1])
-    return _Remainder(np.concatenate(values), loadings, share[:, None, None] * (roots @ roots.swapaxes(1, 2)))
-
-
-def _correlation(cov: Float[Array, "Kd Kd"]) -> tuple[Float[Array, " Kd"], Float[Array, "Kd Kd"]]:
-    """Standard deviations and correlations, so that the threshold for zero does not depend on units."""
-    stds = np.sqrt(np.maximum(np.diag(cov), 0.0))
-    divisor = np.where(stds > 0, stds, stds.max() or 1.0)
-    return stds, as_covariances("cov", (cov / divisor / divisor[:, None])[None])[0]
+    return np.concatenate(values), loadings, share[:, None, None] * (roots @ roots.swapaxes(1, 2))
 
 
 def _whitened(
