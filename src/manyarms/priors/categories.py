@@ -55,9 +55,10 @@ def from_categories(
         >>> from_categories(["tea", "tea", "mug", None], dim=2)
         HierarchicalGaussian(4 actions, d=2, latent_dim=6, category: 3 (1 action without))
     """
-    codes, labels, n_missing = with_missing(encode("categories", metadata(categories, "categories", as_column)))
+    column = encode("categories", metadata(categories, "categories", as_column))
+    codes, labels, n_missing = with_missing(column)
     weights, stds = one_hot(codes, len(labels)), (effect_std, action_std, shared_std)
-    return build_group("category", labels, weights, n_missing=n_missing, dim=dim, stds=stds)
+    return build_group("category", column.labels, weights, n_missing=n_missing, dim=dim, stds=stds)
 
 
 def from_tags(
@@ -100,7 +101,6 @@ def from_tags(
     if normalise:
         weights = _normalised(weights)
     weights, stds = with_missing_effect(weights, missing), (effect_std, action_std, shared_std)
-    labels = (*labels, MISSING) if len(missing) else labels
     return build_group("tag", labels, weights, n_missing=len(missing), dim=dim, stds=stds)
 
 

@@ -78,11 +78,13 @@ def build_group(
     stds: tuple[Any, Any, float | None],
     has_mean: bool = True,
 ) -> HierarchicalGaussian:
-    """The prior whose effects are one group, each N(0, effect_std² I), given effect_std, action_std and shared_std."""
+    """The prior whose effects are one group, each N(0, effect_std² I), given effect_std, action_std and shared_std.
+
+    Where metadata are missing, the last effect is that of the actions without.
+    """
     effect_std, action_std, shared_std = stds
-    group = EffectGroup(
-        name, len(labels), as_count("dim", dim), has_mean=has_mean, labels=tuple(labels), n_missing=n_missing
-    )
+    labels, d = (*labels, *([MISSING] if n_missing else [])), as_count("dim", dim)
+    group = EffectGroup(name, len(labels), d, has_mean=has_mean, labels=labels, n_missing=n_missing)
     part = EffectPart(group, weights, as_variance("effect_std", effect_std))
     return build([part], dim=dim, action_cov=as_variance("action_std", action_std), shared_std=shared_std)
 
