@@ -262,9 +262,7 @@ class _Candidate:
 
     def fit(self, rounds: LoggedData | Statistics) -> RewardPosterior:
         """The posterior from some of the rounds, after learning from them."""
-        if self.learned is None:
-            return fit(rounds, self.prior, self.likelihood)
-        return relearn(self.learned, rounds)
+        return fit(rounds, self.prior, self.likelihood) if self.learned is None else relearn(self.learned, rounds)
 
 
 class _Rounds:

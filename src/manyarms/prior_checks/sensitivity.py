@@ -151,7 +151,8 @@ def prior_sensitivity(
     """
     posterior = as_instance("posterior", posterior, RewardPosterior, "a posterior from fit()")
     if not (posterior.is_linear and posterior.likelihood.treatment == "exact"):
-        return _by_refits(posterior, _refit(posterior, logs), policy, baseline, (contexts, eligible, weights))
+        refit, where = _refit(posterior, logs), {"eligible": eligible, "weights": weights}
+        return _by_refits(posterior, refit, (policy,) if baseline is None else (policy, baseline), contexts, where)
     mass = posterior.profile(policy, contexts, eligible, weights).masses[0]
     if baseline is not None:
         other = posterior.profile(baseline, contexts, eligible, weights, "baseline").masses[0]
@@ -170,26 +171,23 @@ def prior_sensitivity(
 def _by_refits(
     posterior: RewardPosterior,
     refit: Callable[[float, float], RewardPosterior],
-    policy: Policy,
-    baseline: Policy | None,
-    where: tuple[Any, Any, Any],
+    policies: tuple[Policy, ...],
+    contexts: Any,
+    where: dict[str, Any],
 ) -> Sensitivity:
     """The sensitivity from values of refitted posteriors under powers of prior and likelihood, for any likelihood."""
-    contexts, eligible, weights = where
 
     def moments(prior_power: float, likelihood_power: float) -> _Normal:
         refitted = refit(prior_power, likelihood_power)
-        if baseline is None:
-            estimate = refitted.value(policy, contexts, eligible=eligible, weights=weights)
-        else:
-            estimate = refitted.difference(policy, baseline, contexts, eligible=eligible, weights=weights)
+        verb: Any = refitted.value if len(policies) == 1 else refitted.difference
+        estimate = verb(*policies, contexts, **where)
         assert estimate.posterior_std is not None
         return estimate.value, estimate.posterior_std
 
     value, std = moments(1.0, 1.0)
     against = posterior.check.against_prior
     if not std > 0:
-        return Sensitivity(value, 0.0, _STILL, _STILL, against, decided=baseline is None or value != 0.0)
+        return Sensitivity(value, 0.0, _STILL, _STILL, against, decided=len(policies) == 1 or value != 0.0)
     powers = (1 / STEP, STEP, 2.0)
     prior = _scaled(value, std, *(moments(a, 1.0) for a in powers))
     return Sensitivity(value, std, prior, _scaled(value, std, *(moments(1.0, a) for a in powers)), against)

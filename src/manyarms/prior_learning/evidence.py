@@ -120,8 +120,7 @@ class Evidence(ABC):
 
     Attributes:
         summary: The summary of the rounds; None where there are only statistics.
-        seen: The logged actions.
-        total_weight: The number of rounds, by their weights.
+        total_weight: The number of rounds, by their weights; `seen` are the logged actions.
         residual_degrees: The number of rounds beyond those that the weights of seen actions could explain.
         feature_sizes: Root of the sum of squares of each context column.
         scale: The size of rewards and of weights that would explain them.

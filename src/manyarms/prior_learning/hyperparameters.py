@@ -19,17 +19,15 @@ from manyarms.core.mixing import EffectGroup, MixedEffects
 from manyarms.errors import InputError
 from manyarms.inference.evidence_gradient import EvidenceGradient
 from manyarms.linalg.factor import psd_root
-from manyarms.prior_learning.covariance_form import (
+from manyarms.prior_learning.learnable_parts import (
     WIDE,
     CovarianceForm,
     DiagonalCovariance,
     FormName,
     FullCovariance,
     ScaledCovariance,
-    Vector,
-)
-from manyarms.prior_learning.shared_mean import (
     SharedMean,
+    Vector,
     can_have_mean_effects,
     group_slices,
     learnable_means,
@@ -104,8 +102,8 @@ class Hyperparameters:
     def _measure(self) -> None:
         d = self._prior.dim
         maximised = () if self.integrated else self.means
-        sizes = [int(self.learn_noise), *(form.size if form else 0 for form in self.forms), *(d for _ in maximised)]
-        edges = np.cumsum([0, *sizes])
+        sizes = [0 if form is None else len(form.start) for form in self.forms]
+        edges = np.cumsum([0, int(self.learn_noise), *sizes, *(d for _ in maximised)])
         self.size = int(edges[-1])
         self._parts = [slice(int(low), int(high)) for low, high in pairwise(edges)]
         self.maximised = tuple(
@@ -125,29 +123,25 @@ class Hyperparameters:
 
     def start(self) -> Vector:
         """η of the prior as it was given."""
-        out = np.zeros(self.size)
-        if self.learn_noise and self._noise_std is not None:
-            out[0] = np.log(self._noise_std)
-        for form, part in self.free_forms:
-            out[part] = form.start
-        return out
+        return self._gathered(0.0 if self._noise_std is None else float(np.log(self._noise_std)), "start")
 
     def log_scales(self) -> Vector:
         """1 for entries of η that are logarithms of a standard deviation, 0 for all others."""
+        return self._gathered(1.0, "scales")
+
+    def _gathered(self, noise: float, attribute: str) -> Vector:
         out = np.zeros(self.size)
-        out[: int(self.learn_noise)] = 1.0
+        out[: int(self.learn_noise)] = noise
         for form, part in self.free_forms:
-            out[part] = form.scales
+            out[part] = getattr(form, attribute)
         return out
 
     def bounds(self) -> tuple[Vector, Vector]:
         """Lower and upper bounds of η: standard deviations within six orders of magnitude of the scale of the data."""
-        low, high = np.full(self.size, -np.inf), np.full(self.size, np.inf)
+        is_scale, units = self.log_scales() > 0, self._gathered(0.0, "units")
+        low, high = (np.where(is_scale, units + sign * _DECADES, sign * np.inf) for sign in (-1.0, 1.0))
         if self.learn_noise:
             low[0], high[0] = np.log(1e-6 * self._scale.reward), np.log(1e3 * self._scale.reward)
-        for form, part in self.free_forms:
-            low[part] = np.where(form.scales > 0, form.units - _DECADES, -np.inf)
-            high[part] = np.where(form.scales > 0, form.units + _DECADES, np.inf)
         return low, high
 
     def build(self, eta: Vector) -> tuple[HierarchicalGaussian, float | None]:

@@ -148,8 +148,11 @@ class LearnedPrior(SavedModel, Tabular):
                 name = f"{form.name} std" + (f" {i}" if len(stds) > 1 else "")
                 parameters.append(Parameter(name, float(std), error if std else None))
         for number, mean in enumerate(hyper.means):
+            learned = self.prior.offset if mean.coordinates is None else self.prior.latent_mean[mean.coordinates]
+            assert learned is not None
             for i, error in enumerate(self._mean_errors(number)):
-                parameters.append(Parameter(f"{mean.name} mean {i}", self._mean(mean.coordinates, i), error))
+                value = float(learned[i] if learned.ndim == 1 else learned[:, i].mean())
+                parameters.append(Parameter(f"{mean.name} mean {i}", value, error))
         return tuple(parameters)
 
     def records(self) -> list[dict[str, Any]]:
@@ -167,13 +170,6 @@ class LearnedPrior(SavedModel, Tabular):
     def _error(self, part: slice, slope: Float[Array, "k s"]) -> list[float]:
         """Standard errors of quantities that change with η[part] by `slope`."""
         return np.sqrt(np.sum((slope @ self.covariance_root[part]) ** 2, axis=1)).tolist()
-
-    def _mean(self, coordinates: slice | None, i: int) -> float:
-        if coordinates is not None:
-            return float(self.prior.latent_mean[coordinates][i])
-        offset = self.prior.offset
-        assert offset is not None
-        return float(offset[i] if offset.ndim == 1 else offset[:, i].mean())
 
     def averaged(self, n_draws: int = 64, *, rng: np.random.Generator) -> AveragedPosterior:
         """The posterior averaged over learned priors, so that intervals include the uncertainty of the prior.

@@ -220,31 +220,20 @@ def from_taxonomy(
         codes, labels = _down_from_roots(nodes, parents)
     variances = _level_variances(effect_std, codes.shape[1])
     parts: list[EffectPart] = []
-    above, names = np.zeros(len(codes), dtype=np.int64), [()]
+    called, above = (*labels, MISSING), np.zeros(len(codes), dtype=np.int64)
+    names: list[tuple[Hashable, ...]] = [()]
     for level, variance in enumerate(variances):
-        above, names = _nodes(above, names, codes[:, level], labels)
-        n_missing = int(np.sum(codes[:, level] < 0))
+        missing = codes[:, level] < 0
+        # A node of this level is a node above with a label.
+        pairs = above * len(called) + np.where(missing, len(labels), codes[:, level])
+        keys, above = np.unique(pairs, return_inverse=True)
+        names = [(*names[key // len(called)], called[key % len(called)]) for key in keys.tolist()]
+        n_missing = int(missing.sum())
         group = EffectGroup(
             f"level {level + 1}", len(names), as_count("dim", dim), labels=tuple(names), n_missing=n_missing
         )
         parts.append(EffectPart(group, one_hot(above, len(names)), variance))
     return build(parts, dim=dim, action_cov=as_variance("action_std", action_std), shared_std=shared_std)
-
-
-def _nodes(
-    above: Int[Array, " K"],
-    names: list[tuple[Hashable, ...]],
-    codes: Int[Array, " K"],
-    labels: tuple[Hashable, ...],
-) -> tuple[Int[Array, " K"], list[tuple[Hashable, ...]]]:
-    """The nodes of the next level, each a node above with a label, and the path of each."""
-    called, base = (*labels, MISSING), len(labels) + 1
-    key = above * base + np.where(codes < 0, len(labels), codes)
-    keys, node = np.unique(key, return_inverse=True)
-    paths = [
-        (*names[up], called[code]) for up, code in zip(*map(np.ndarray.tolist, np.divmod(keys, base)), strict=True)
-    ]
-    return node.reshape(-1), paths
 
 
 def _level_variances(effect_std: Any, depth: int) -> list[float]:
@@ -329,12 +318,7 @@ def _tree(parents: Any) -> tuple[tuple[Hashable, ...], Int[Array, " n"]]:
                 argument="parents",
             )
         up[code] = number[parent]
-    _check_acyclic(up, nodes.labels)
-    return nodes.labels, up
-
-
-def _check_acyclic(up: Int[Array, " n"], labels: tuple[Hashable, ...]) -> None:
-    far = up
+    far, labels = up, nodes.labels
     # After t rounds `far` is 2^t steps up: past every root, or on a cycle.
     for _ in range(len(up).bit_length()):
         far = np.where(far >= 0, far[far], -1)
@@ -346,3 +330,4 @@ def _check_acyclic(up: Int[Array, " n"], labels: tuple[Hashable, ...]) -> None:
         raise InputError(
             f"must have no cycle; got {' -> '.join(shown)}.", "Give the root the parent None.", argument="parents"
         )
+    return labels, up

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -327,18 +326,13 @@ def _fit_clusters(rows: Float[Array, "n e"], count: int, fit: Fit, floor: float,
         mean, label = rows.mean(axis=0, keepdims=True), np.zeros(len(rows), dtype=np.int64)
         variances = np.mean((rows - mean) ** 2, axis=0, keepdims=True) + floor
         return _hard_clusters(rows, mean, variances, label, lambda points: np.ones((len(points), 1)), True)
-    return fit(rows, count, seed, floor)
-
-
-@contextmanager
-def _quietly() -> Generator[None]:
     from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
 
     # So few rows are not worth several threads, which on a busy machine would only wait for one another.
     with warnings.catch_warnings(), threadpool_limits(limits=1):
         # `converged` carries this, and `find_clusters` acts on it.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
+        return fit(rows, count, seed, floor)
 
 
 def gaussian_mixture(rows: Float[Array, "n e"], count: int, seed: int, floor: float) -> Clusters:
@@ -347,8 +341,7 @@ def gaussian_mixture(rows: Float[Array, "n e"], count: int, seed: int, floor: fl
 
     settings: dict[str, Any] = dict(covariance_type="diag", reg_covar=floor, max_iter=MAX_STEPS, random_state=seed)
     model: Any = GaussianMixture(count, **settings)
-    with _quietly():
-        model.fit(rows)
+    model.fit(rows)
     return Clusters(
         means=model.means_,
         variances=model.covariances_,
@@ -366,8 +359,7 @@ def k_means(rows: Float[Array, "n e"], count: int, seed: int, floor: float) -> C
 
     settings: dict[str, Any] = dict(n_init=10, max_iter=MAX_STEPS, random_state=seed)
     model: Any = KMeans(count, **settings)
-    with _quietly():
-        model.fit(rows)
+    model.fit(rows)
     # Rows that differ by less than the tolerance of k-means can leave a cluster empty.
     used, label = np.unique(model.labels_, return_inverse=True)
     member = label[:, None] == np.arange(len(used))

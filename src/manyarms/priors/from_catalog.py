@@ -24,18 +24,6 @@ from manyarms.priors.from_matrices import independent
 from manyarms.priors.prior_builder import as_variance, build
 
 
-def kind_for(catalog: Catalog) -> PriorKind:
-    """The default kind of prior: the first of categories, paths, tags and embeddings that the catalog has."""
-    known: dict[PriorKind, Any] = {
-        "categories": catalog.categories,
-        "taxonomy": catalog.paths,
-        "tags": catalog.tags,
-        "embeddings": catalog.embeddings,
-    }
-    kinds: list[PriorKind] = [kind for kind, column in known.items() if column is not None]
-    return kinds[0] if kinds else "independent"
-
-
 def from_catalog(
     catalog: Catalog | int,
     kind: PriorKind | None = None,
@@ -51,7 +39,7 @@ def from_catalog(
 
     Args:
         catalog: The catalog of all actions; or only their number, for an independent prior.
-        kind: The kind of prior; None for `kind_for(catalog)`.
+        kind: The kind of prior; None for the first of categories, paths, tags and embeddings that the catalog has.
         dim: d, the dimension of the features.
         effect_std: Standard deviation of the effects that actions share; `learn_prior` starts there.
         action_std: Standard deviation of an action around its effects.
@@ -69,7 +57,8 @@ def from_catalog(
         kind, n_actions = "independent", catalog
     else:
         n_actions = as_instance("catalog", catalog, Catalog, "a Catalog").n_actions
-        kind = kind_for(catalog) if kind is None else kind
+        known: list[PriorKind] = [name for name, column in _COLUMNS.items() if getattr(catalog, column) is not None]
+        kind = kind or (known[0] if known else "independent")
     if kind == "independent":
         variance = as_variance("action_std", action_std)
         if shared_std is None:
@@ -201,6 +190,9 @@ _BUILDERS: dict[str, Callable[..., HierarchicalGaussian]] = {
     "tags": from_tags,
     "linear-embeddings": linear_in_embeddings,
 }
+_COLUMNS: dict[PriorKind, str] = {
+    "categories": "categories", "taxonomy": "paths", "tags": "tags", "embeddings": "embeddings",
+}  # fmt: skip
 _GROUPS = {"category": "categories", "level": "taxonomy", "tag": "tags"}
 _CLOSE = 1e-9
 _REFIT = "Fit again on all logs with the new catalog."

@@ -87,7 +87,8 @@ def low_rank(
     groups = [EffectGroup("latent", p, 1, has_mean=False)]
     if shared_std is not None:
         shared = np.eye(d) if matrices.strides[0] == 0 else np.broadcast_to(np.eye(d), (K, d, d))
-        matrices = _broadcast(np.concatenate([shared, matrices[0] if shared.ndim == 2 else matrices], axis=-1), K)
+        joined = np.concatenate([shared, matrices[0] if shared.ndim == 2 else matrices], axis=-1)
+        matrices = np.broadcast_to(joined, (K, *joined.shape[-2:]))
         mean = np.concatenate([np.zeros(d), mean])
         variances = np.concatenate([np.full(d, as_variance("shared_std", shared_std)), variances])
         groups = [EffectGroup("shared", 1, d), *groups]
@@ -109,15 +110,11 @@ def _as_basis(value: Any, n_actions: int | None) -> Float[Array, "K d p"]:
             raise ShapeError(
                 "is shared by all actions here, so it does not give their number.", "Pass n_actions=.", argument="basis"
             )
-        return _broadcast(basis.copy(), count)
+        # One matrix seen as K of them, without copies.
+        return np.broadcast_to(basis.copy(), (count, *basis.shape))
     if count is not None and count != len(basis):
         raise ShapeError(f"has {len(basis)} actions; n_actions is {count}.", "Leave n_actions out.", argument="basis")
     return basis.copy()
-
-
-def _broadcast(matrices: Float[Array, "*K d p"], n_actions: int) -> Float[Array, "K d p"]:
-    """One matrix seen as K of them, without copies."""
-    return np.broadcast_to(matrices, (n_actions, *matrices.shape[-2:]))
 
 
 def from_joint(mean: Any, cov: Any, n_actions: int, *, rank: int | None = None) -> HierarchicalGaussian:
