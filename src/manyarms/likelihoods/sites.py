@@ -39,7 +39,6 @@ class SiteState:
     Attributes:
         sites: One per round, or their sums.
         statistics: The sites as sums, in units of a noise of one.
-        weights: The posterior of ψ and θ given these sites.
         objective: The quantity that no step may lower.
         log_evidence: The evidence lower bound, or Laplace's approximation of the evidence.
         rounding: The error of the objective.

@@ -91,15 +91,9 @@ def approximate(
             trace.append(max(state.objective, trace[-1]))
             converged = step == 1.0 and gain < tolerance
             report(len(trace) - 1, max_iterations)
+    last, slope = state.sites if in_memory else None, state.dispersion_slope()
     return Approximation(
-        state.weights,
-        state.statistics,
-        state.sites if in_memory else None,
-        state.dispersion_slope(),
-        state.log_evidence,
-        tuple(trace),
-        converged,
-        stuck,
+        state.weights, state.statistics, last, slope, state.log_evidence, tuple(trace), converged, stuck
     )
 
 

@@ -186,7 +186,11 @@ def compare_priors(
             for i, candidate in enumerate(candidates):
                 with _errors_name(candidate.name):
                     others = rounds.without(fold, candidate.prior, candidate.likelihood)
-                    scores[i, rows] = _log_score(candidate.fit(others), held_out)
+                    fitted = candidate.fit(others)
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        predicted = fitted.predictor.pairs(held_out.contexts, held_out.actions)
+                        score = fitted.likelihood.log_predictive(held_out.rewards, *predicted)
+                    scores[i, rows] = check_overflow("the log scores", score)
                 tick()
     return _compared(logs, candidates, scores, len(folds))
 
@@ -312,14 +316,6 @@ def _candidate(
     # The evidence of pseudo-rewards says nothing about the rewards.
     evidence = None if fitted_likelihood.treatment == "paper" else fitted.log_evidence + offset
     return _Candidate(name, fitted.prior, fitted_likelihood, learned, evidence)
-
-
-def _log_score(posterior: RewardPosterior, logs: LoggedData) -> Float[Array, " n"]:
-    """log p(r | the rounds of the fit), round by round."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean, variance = posterior.predictor.pairs(logs.contexts, logs.actions)
-        score = posterior.likelihood.log_predictive(logs.rewards, mean, variance)
-    return check_overflow("the log scores", score)
 
 
 def _compared(

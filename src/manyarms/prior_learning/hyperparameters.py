@@ -15,7 +15,7 @@ from manyarms._base.checks import Array, check_choice
 from manyarms.core.action_covariance import ActionCovariance
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.latent_covariance import BlockFactor
-from manyarms.core.mixing import EffectGroup, MixedEffects
+from manyarms.core.mixing import MAX_DENSE, EffectGroup, MixedEffects
 from manyarms.errors import InputError
 from manyarms.inference.evidence_gradient import EvidenceGradient
 from manyarms.linalg.factor import psd_root
@@ -28,7 +28,6 @@ from manyarms.prior_learning.learnable_parts import (
     ScaledCovariance,
     SharedMean,
     Vector,
-    can_have_mean_effects,
     group_slices,
     learnable_means,
     with_mean_effects,
@@ -78,7 +77,10 @@ class Hyperparameters:
         self.groups, self._roots, notes = _independent_groups(prior)
         self._n_given = len(self.groups)
         self.means, why_not = learnable_means(prior, seen) if means != "fixed" else ((), ())
-        self.integrated = means == "integrated" and can_have_mean_effects(prior)
+        # Means are maximised where further effects would mean to write out a large dense mixing.
+        small = prior.n_actions * prior.dim * (prior.latent_dim + prior.dim) <= MAX_DENSE // 8
+        can_add = isinstance(prior.mixing, MixedEffects) or prior.latent_dim == 0 or small
+        self.integrated = means == "integrated" and can_add
         self._prior = prior
         if self.integrated:
             # Means are effects of their own, after the given ones.

@@ -165,7 +165,7 @@ def _result(
 ) -> LearnedPrior:
     _, flexible = evidence.posterior(hyper, eta, avoid_boundary=False)
     _, noise_std = hyper.build(eta)
-    few = few_data_warnings(hyper, evidence)
+    few = [*few_data_warnings(hyper, evidence), *fractional_weights_warnings(evidence)]
     posterior = evidence.fit(hyper.plugged(eta, flexible), noise_std)
     sure = certain_mean_warnings(hyper, evidence, posterior.weights, flexible)
     if hyper.learn_noise and noise_std is not None and noise_std < 1e-5 * evidence.scale.reward:
@@ -173,7 +173,6 @@ def _result(
     if not avoid_boundary:
         zeroed += [form.name for form, part in hyper.free_forms if form.is_degenerate(eta[part])]
     zeroed = list(dict.fromkeys(zeroed))
-    few = [*few, *fractional_weights_warnings(evidence)]
     notes = [*hyper.notes, *uneven_columns_notes(evidence), *few, *sure]
     notes += [f"{name}: the data put a standard deviation at zero" for name in zeroed]
     if not converged:

@@ -26,7 +26,7 @@ from scipy.linalg import solve_triangular
 
 from manyarms._base.checks import Array
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.mixing import MAX_DENSE, EffectGroup, MixedEffects
+from manyarms.core.mixing import EffectGroup, MixedEffects
 from manyarms.linalg.factor import triangular
 
 FormName = Literal["scale", "diagonal", "full"]
@@ -255,12 +255,6 @@ def _moved(prior: HierarchicalGaussian, where: slice, actions: Int[Array, " m"])
     shift = np.zeros(prior.latent_dim)
     shift[where].reshape(-1, prior.dim)[:, 0] = 1.0
     return prior.mixing.apply(shift[None], actions)[0, :, 0]
-
-
-def can_have_mean_effects(prior: HierarchicalGaussian) -> bool:
-    """True if effects can be added without writing out a large dense mixing; otherwise means are maximised."""
-    sparse = isinstance(prior.mixing, MixedEffects) or prior.latent_dim == 0
-    return sparse or prior.n_actions * prior.dim * (prior.latent_dim + prior.dim) <= MAX_DENSE // 8
 
 
 def with_mean_effects(
