@@ -1,4 +1,4 @@
-"""Pages opened in headless Chromium: what they look like when their scripts have run, and what they complained of."""
+"""Open pages in headless Chromium: their documents after all scripts have run, and their console messages."""
 
 import os
 import re
@@ -11,13 +11,13 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def browser():
-    """The program; without one the test is skipped, unless an environment variable says that nothing may be."""
-    found = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
-    if found is None:
+    """The path of Chromium. Without one the test is skipped, unless MANYARMS_ALL_TESTS is set."""
+    program = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
+    if program is None:
         if os.environ.get("MANYARMS_ALL_TESTS"):
             pytest.fail("there is no Chromium, and MANYARMS_ALL_TESTS is set")
         pytest.skip("NOT RUN: pages are opened in Chromium, and there is none")
-    return found
+    return program
 
 
 def opened(page, *, width=1280, dark=False, screenshot=None):

@@ -1,4 +1,4 @@
-"""The pages of the documents as a reader types them in: what is run, and whether it prints what the page shows."""
+"""Run the pages of the docs as a reader would, and compare what they print with what they show."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ class Block(NamedTuple):
 
 
 def blocks_of(page: Path) -> list[Block]:
-    return [Block(*found) for found in FENCE.findall(page.read_text(encoding="utf-8"))]
+    return [Block(*match) for match in FENCE.findall(page.read_text(encoding="utf-8"))]
 
 
 def python_of(page: Path) -> list[str]:
@@ -31,9 +31,9 @@ def python_of(page: Path) -> list[str]:
 
 
 def run(page: Path, *, names: dict | None = None, figures: bool = True, commands: bool = True) -> dict:
-    """Python and commands of a page, in order, in one namespace and in the folder in use.
+    """Run the Python and the commands of a page, in order, in one namespace and in the current folder.
 
-    A block of "text" is what the block before it prints; `figures` says whether to compare.
+    A "text" block shows what the block before it prints. It is compared if `figures` is true.
     """
     space, printed = {"__name__": "__main__", **(names or {})}, ""
     for language, text in blocks_of(page):
@@ -45,7 +45,7 @@ def run(page: Path, *, names: dict | None = None, figures: bool = True, commands
         elif language == "sh" and commands:
             printed = "".join(command(line) for line in text.replace("\\\n", "").strip().splitlines())
         elif language == "toml":
-            # Its first line says what the file is called.
+            # The first line names the file.
             Path(text.split()[1]).write_text(text, encoding="utf-8")
         elif language == "text" and figures:
             assert_shown(text, printed, page)
@@ -61,14 +61,14 @@ def command(line: str) -> str:
 
 
 def assert_shown(shown: str, printed: str, page: Path) -> None:
-    """The same words, and figures that differ in their last digits at most: libraries round differently."""
-    wanted, found = (" ".join(text.split()) for text in (shown, printed))
-    assert _words(wanted) == _words(found), f"{page.name} shows\n{shown}\nand prints\n{printed}"
-    for one, other in zip(NUMBER.findall(wanted), NUMBER.findall(found), strict=True):
-        a, b = (float(number.replace(",", "")) for number in (one, other))
-        assert abs(a - b) <= 0.02 * max(abs(a), abs(b)) + 1e-12, f"{page.name} shows {one} for {other}:\n{printed}"
+    """Check that words are the same and that numbers agree to about two digits: libraries round differently."""
+    assert _words(shown) == _words(printed), f"{page.name} shows\n{shown}\nand prints\n{printed}"
+    for expected, actual in zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True):
+        a, b = (float(number.replace(",", "")) for number in (expected, actual))
+        message = f"{page.name} shows {expected} for {actual}:\n{printed}"
+        assert abs(a - b) <= 0.02 * max(abs(a), abs(b)) + 1e-12, message
 
 
 def _words(text: str) -> str:
-    # How wide a rule is and how columns are filled up hangs on the digits.
+    # The width of a rule and the padding of columns depend on the digits.
     return re.sub(r"[─\s]+", " ", NUMBER.sub("#", text)).strip()

@@ -24,6 +24,8 @@ from manyarms.estimators.compare import compare as compare
 from manyarms.estimators.compare import slope as slope
 from manyarms.estimators.estimator import Estimator as Estimator
 from manyarms.estimators.estimator import SamplingEstimator as SamplingEstimator
+from manyarms.estimators.estimator import Thresholds as Thresholds
+from manyarms.estimators.estimator import support_by_category as support_by_category
 from manyarms.estimators.importance_weighted import DR as DR
 from manyarms.estimators.importance_weighted import IPS as IPS
 from manyarms.estimators.importance_weighted import SNDR as SNDR
@@ -46,8 +48,6 @@ from manyarms.estimators.reward_model import CrossFit as CrossFit
 from manyarms.estimators.set_weighted import MIPS as MIPS
 from manyarms.estimators.set_weighted import OffCEM as OffCEM
 from manyarms.estimators.set_weighted import PolicyConvolution as PolicyConvolution
-from manyarms.estimators.weight_diagnostics import Thresholds as Thresholds
-from manyarms.estimators.weight_diagnostics import support_by_category as support_by_category
 from manyarms.inference.condition import condition as condition
 from manyarms.integrations import arviz as arviz
 from manyarms.integrations import mlflow as mlflow
@@ -57,13 +57,13 @@ from manyarms.jobs.evaluate import Evaluation as Evaluation
 from manyarms.jobs.evaluate import evaluate as evaluate
 from manyarms.jobs.score import score as score
 from manyarms.learners.learner import DMLearner as DMLearner
+from manyarms.learners.learner import DRLearner as DRLearner
+from manyarms.learners.learner import IPSLearner as IPSLearner
+from manyarms.learners.learner import LogarithmicSmoothingLearner as LogarithmicSmoothingLearner
+from manyarms.learners.learner import MIPSLearner as MIPSLearner
+from manyarms.learners.learner import PolicyConvolutionLearner as PolicyConvolutionLearner
+from manyarms.learners.learner import SNIPSLearner as SNIPSLearner
 from manyarms.learners.training import Training as Training
-from manyarms.learners.weighted_learners import DRLearner as DRLearner
-from manyarms.learners.weighted_learners import IPSLearner as IPSLearner
-from manyarms.learners.weighted_learners import LogarithmicSmoothingLearner as LogarithmicSmoothingLearner
-from manyarms.learners.weighted_learners import MIPSLearner as MIPSLearner
-from manyarms.learners.weighted_learners import PolicyConvolutionLearner as PolicyConvolutionLearner
-from manyarms.learners.weighted_learners import SNIPSLearner as SNIPSLearner
 from manyarms.likelihoods.bernoulli import Bernoulli as Bernoulli
 from manyarms.likelihoods.bernoulli import Hurdle as Hurdle
 from manyarms.likelihoods.gaussian import Gaussian as Gaussian

@@ -75,7 +75,8 @@ def test_every_command_of_the_page_runs(where, tmp_path, monkeypatch):
     assert sorted(os.listdir()) == files
     if where == "real":
         assert_figures_of_the_page(shown)
-        assert "Not decided: by the model policy.arrow brings +66.7 %" in PAGE and "Not decided" in shown["report"]
+        sentence = "Not decided: according to the model, policy.arrow brings +66.7 %"
+        assert sentence in PAGE and sentence in shown["report"]
     dom, console = opened(Path("report.html").absolute())
     assert console == [] and 'data-drawn="8"' in dom
 
@@ -85,7 +86,7 @@ def assert_figures_of_the_page(shown):
     for line in (
         "10,000 rounds; mean reward 0.0042.",
         "greedy          0.0101 ",
-        "policy.arrow     snips       0.00265 ",
+        "policy.arrow    snips       0.00265 ",
     ):
         assert line in PAGE and line in shown["evaluate"]
 

@@ -139,7 +139,7 @@ def test_rows_of_a_truncated_file_are_not_mixed_with_those_of_the_whole_one(tmp_
 
 def forgetful(arguments):
     """As a new process would see the data."""
-    for cached in (matrices._jester, cells.draw_world, cells.draw_log):
+    for cached in (matrices.load_once, cells.draw_world, cells.draw_log):
         cached.cache_clear()
     return reproduce(*arguments)
 

@@ -5,7 +5,7 @@ from decision_world import world
 from numpy.testing import assert_allclose
 
 import manyarms as ma
-from manyarms.decision.traffic import Categories, support
+from manyarms.decision.decision_evidence import Categories, support
 
 
 def test_shares_by_category_count_choices(known):

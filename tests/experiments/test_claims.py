@@ -9,16 +9,17 @@ from manyarms.experiments import (
     Cell,
 )
 from manyarms.experiments.cell import Table
-from manyarms.experiments.claim import Claim, above_zero
-from manyarms.experiments.claim_requirements import (
+from manyarms.experiments.claim import (
     BestIsBetter,
     BetterThanEach,
+    Claim,
     Covers,
     GainGrows,
     GainLargerAt,
     MatchesReferences,
     NearTruth,
     Reference,
+    above_zero,
 )
 
 

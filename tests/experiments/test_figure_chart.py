@@ -14,7 +14,7 @@ from manyarms.experiments import method_style as palette
 from manyarms.experiments.cell import Cell, Outcome, Table
 from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import METHODS, MISSPECIFIED, PAPER
-from manyarms.experiments.synthetic_problem import Synthetic
+from manyarms.experiments.problem import Synthetic
 
 SMALL, LARGE = Synthetic(n_actions=10), Synthetic(n_actions=1000)
 NAMES = PAPER
@@ -172,5 +172,5 @@ def test_more_user_methods_than_spare_colours_still_differ():
 
 
 def test_drawing_costs_nothing_until_something_is_drawn():
-    code = "import sys, manyarms.experiments.figure_chart; assert not {'altair', 'vl_convert'} & set(sys.modules)"
+    code = "import sys, manyarms.experiments.reproduction; assert not {'altair', 'vl_convert'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

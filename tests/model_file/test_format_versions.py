@@ -12,7 +12,7 @@ from saved_models import FORMS, brief
 import manyarms as ma
 from manyarms import errors
 from manyarms.model_file import arrow_file
-from manyarms.model_file.load import KINDS
+from manyarms.model_file.kinds import MODELS, PARTS, kind_of
 from manyarms.model_file.save import describe
 
 
@@ -34,7 +34,7 @@ def test_a_kind_that_is_not_known_is_not_made(tmp_path):
         errors.ModelFileError, match=r"holds a 'os\.system', which this version of manyarms does not know"
     ):
         ma.load(tmp_path / "model")
-    assert all(kind.__module__.startswith("manyarms.") for kind in KINDS.values())
+    assert all(kind_of(name).__module__.startswith("manyarms.") for name in MODELS | PARTS)
 
 
 @pytest.mark.parametrize("kind", ["epsilon-greedy", "reward posterior", "action covariance", "mixed effects"])
@@ -92,7 +92,7 @@ def test_a_kind_knows_the_parts_that_it_writes_and_no_others():
         posterior, _ = FORMS[form](np.random.default_rng(0))
         described, _ = describe(posterior)
         for entry in described["objects"]:
-            assert entry["parts"].keys() == set(KINDS[entry["kind"]].part_names())
+            assert entry["parts"].keys() == set(kind_of(entry["kind"]).part_names())
 
 
 OLD_FILES = Path(__file__).parent / "old_files"

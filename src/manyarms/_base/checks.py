@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from operator import ge, gt, le, lt
 from typing import Any, TypeVar
 
 import numpy as np
@@ -51,11 +52,7 @@ def rows_from(first: int, place: Place | None = None) -> Generator[None]:
     """Make errors raised inside this block count rows from `first`, because the batch is part of a longer log.
 
     Without it, an error in the tenth file of a log would name a row of that file as if it were a row of the whole.
-
-    Args:
-        first: The number of the batch's first row in the whole log.
-        place: Gives the place of a row. It is called for the first bad row only, so it may be slow. None keeps the
-            place set by an enclosing block.
+    `place` is called for the first bad row only, so it may be slow; None keeps that of an enclosing block.
     """
     outer = _batch_rows.get()
     token = _batch_rows.set(_BatchRows(first, outer.place if place is None and outer is not None else place))
@@ -81,20 +78,12 @@ def row_number(row: Any) -> int:
 
 
 def row_name(row: Any) -> str:
-    """Name of a row of the current batch in errors, as in "row 1203 (row 3 of b.parquet)".
-
-    Args:
-        row: The row's number in the batch.
-    """
+    """Name of a row of the current batch in errors, as in "row 1203 (row 3 of b.parquet)"."""
     return numbered_row(row_number(row))
 
 
 def numbered_row(number: Any) -> str:
-    """Name of a row in errors, as `row_name` gives it.
-
-    Args:
-        number: The row's number in the whole log.
-    """
+    """Name of a row in errors, as `row_name` gives it, by its number in the whole log."""
     rows = _batch_rows.get()
     place = "" if rows is None or rows.place is None else rows.place(int(number))
     return f"row {number} ({place})" if place else f"row {number}"
@@ -146,23 +135,33 @@ def as_vector(name: str, value: Any, *, length: int | None = None) -> Float[Arra
     return array
 
 
+def as_weights(value: Any, length: int) -> Float[Array, " n"]:
+    """The weight of each row, not negative."""
+    weights = as_vector("weights", value, length=length)
+    remedy = "Weight 0 drops a row, weight 2 counts it twice."
+    check_rows("weights", weights, lambda w: w >= 0, InputError, "must not be negative", remedy)
+    return weights
+
+
 def as_actions(name: str, value: Any, *, n_actions: int | None = None, length: int | None = None) -> Int[Array, " n"]:
     """`value` as int64 action numbers in 0 ... n_actions - 1."""
-    array = as_numbers(name, value, *_NUMBER_IDS)
+    remedy, flag_remedy = _NUMBER_IDS
+    array = as_numbers(name, value, remedy, flag_remedy)
     if array.ndim != 1:
         raise ShapeError(f"must have 1 axis; got shape {array.shape}.", argument=name)
     if array.dtype.kind == "f" and array.size:
         check_rows(name, array, lambda a: np.equal(np.mod(a, 1), 0), DataTypeError, "must be integers", *_NUMBER_IDS)
     if array.dtype.kind == "b":
-        raise _action_error(DataTypeError, name, "must be integers, not booleans.")
+        raise DataTypeError("must be integers, not booleans.", remedy, argument=name, flag_remedy=flag_remedy)
     # An unsigned id beyond int64 would wrap around and could land inside the range.
     if array.dtype.kind in "uf" and array.size and float(array.max()) >= 2.0**63:
-        raise _action_error(ActionError, name, f"holds {array.max()}, which is not an action number.")
+        problem = f"holds {array.max()}, which is not an action number."
+        raise ActionError(problem, remedy, argument=name, flag_remedy=flag_remedy)
     array = array.astype(np.int64, copy=False)
     check_rows(name, array, lambda a: a >= 0, ActionError, "must not be negative", *_NUMBER_IDS)
     if n_actions is not None:
-        remedy = f"Pass a larger n_actions= if the catalog has more than {n_actions} actions."
-        check_rows(name, array, lambda a: a < n_actions, ActionError, f"must be below n_actions={n_actions}", remedy)
+        larger = f"Pass a larger n_actions= if the catalog has more than {n_actions} actions."
+        check_rows(name, array, lambda a: a < n_actions, ActionError, f"must be below n_actions={n_actions}", larger)
     _check_length(name, array, length)
     return frozen(array)
 
@@ -192,15 +191,9 @@ def as_scalar(
         raise DataTypeError(f"must be a number; got {value!r}.", argument=name)
     if not np.isfinite(float(value)):
         raise NonFiniteError(f"must be finite; got {value!r}.", argument=name)
-    wrong = (
-        (above is not None and value <= above)
-        or (at_least is not None and value < at_least)
-        or (below is not None and value >= below)
-        or (at_most is not None and value > at_most)
-    )
-    if wrong:
-        limits = {"above": above, "at least": at_least, "below": below, "at most": at_most}
-        bounds = " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
+    limits = (("above", above, gt), ("at least", at_least, ge), ("below", below, lt), ("at most", at_most, le))
+    if not all(limit is None or holds(value, limit) for _, limit, holds in limits):
+        bounds = " and ".join(f"{words} {limit}" for words, limit, _ in limits if limit is not None)
         raise RangeError(f"must be {bounds}; got {value}.", argument=name)
     return float(value)
 
@@ -237,16 +230,10 @@ def check_rows(
     remedy: str,
     flag_remedy: str = "",
 ) -> None:
-    """Raise `error` with the first row for which `good` does not hold.
+    """Raise `error` with the first row for which the elementwise `good` does not hold.
 
-    Args:
-        name: The argument, as the caller wrote it.
-        array: Its values; the first axis counts rows.
-        good: Elementwise predicate.
-        error: The type of error to raise.
-        must: The condition on good values, as in "must be finite".
-        remedy: The remedy, as a sentence of its own.
-        flag_remedy: The remedy on the command line, where that reads differently.
+    `must` is the condition, as in "must be finite". `remedy` is a sentence of its own, and `flag_remedy` the one on the
+    command line where that reads differently.
     """
     fine = np.asarray(good(array))
     if fine.all():
@@ -277,15 +264,9 @@ def as_numbers(name: str, value: Any, remedy: str = "", flag_remedy: str = "") -
 
 
 def import_optional(module: str, needed_by: str, install: str = "") -> Any:
-    """Import a library that only some users need.
+    """Import a library that only some users need, or raise a MissingLibraryError.
 
-    Args:
-        module: The name of the module.
-        needed_by: The call that needs it, as the user wrote it.
-        install: The name that pip installs it by, where that is not the module's name.
-
-    Raises:
-        MissingLibraryError: If it is not installed.
+    The error names the call that needs it, and pip's name for it where that is not the module's (`install`).
     """
     try:
         return importlib.import_module(module)
@@ -299,11 +280,6 @@ def import_optional(module: str, needed_by: str, install: str = "") -> Any:
 def _check_length(name: str, array: Array, length: int | None) -> None:
     if length is not None and len(array) != length:
         raise ShapeError(f"must have {length} rows; got {len(array)}.", argument=name)
-
-
-def _action_error(error: type[ManyarmsError], name: str, problem: str) -> ManyarmsError:
-    remedy, flag_remedy = _NUMBER_IDS
-    return error(problem, remedy, argument=name, flag_remedy=flag_remedy)
 
 
 _FILL_IN = "Drop such rows or fill them in first."

@@ -46,8 +46,7 @@ def _is_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        # It belongs to another user, or its state is unknown: keep the draft.
-        return True
+        pass  # it belongs to another user, or its state is unknown: keep the draft
     return True
 
 
@@ -111,21 +110,12 @@ def replacing(path: Path) -> Generator[IO[bytes]]:
 
 def replace_files(contents: Mapping[Path, bytes]) -> None:
     """Write several files: all are written and synced as drafts first, and then renamed."""
-    for path in contents:
-        remove_dead_drafts(path)
-    staged = {path: draft_of(path) for path in contents}
-    try:
-        for path, content in contents.items():
-            with open(staged[path], "wb") as file:
-                file.write(content)
-                sync(file)
-        for path, draft in staged.items():
-            os.replace(draft, path)
-    finally:
-        for draft in staged.values():
-            draft.unlink(missing_ok=True)
-    for folder in {path.parent for path in contents}:
-        sync_folder(folder)
+    with contextlib.ExitStack() as drafts:
+        # The last draft is renamed first.
+        for path, content in reversed(list(contents.items())):
+            file = drafts.enter_context(replacing(path))
+            file.write(content)
+            sync(file)
 
 
 def parquet_bytes(table: pa.Table) -> bytes:

@@ -90,35 +90,37 @@ class LogColumns(TypedDict, total=False):
     context: Annotated[Names, Option((), "Context columns, separated by commas.")]
     action: Annotated[str, Option(NEEDED, "Column of action ids.")]
     reward: Annotated[str, Option(NEEDED, "Column of rewards.")]
-    propensity: Annotated[str | None, Option(None, "Column of the logging policy's probability of the logged action.")]
+    propensity: Annotated[str | None, Option(None, "Column of propensities: the probability of the action shown.")]
 
 
 class LogOptions(TypedDict, total=False):
     """Options that turn the rows of logs into rounds."""
 
-    weight: Annotated[str | None, Option(None, "Column that says how often a row counts.")]
-    group: Annotated[str | None, Option(None, "Column of users or sessions.")]
-    time: Annotated[str | None, Option(None, "Column of times; a half-life or a maturity needs it.")]
-    categorical: Annotated[Names, Option((), "Context columns of whole numbers that are categories.")]
+    weight: Annotated[str | None, Option(None, "Column of row weights.")]
+    group: Annotated[str | None, Option(None, "Column of users or sessions; errors are computed per group.")]
+    time: Annotated[str | None, Option(None, "Column of times, required by a half-life or a maturity.")]
+    categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
     max_levels: Annotated[
-        int, Option(100, "Most levels of a category with a feature of their own; rarer ones share one.", minimum=1)
+        int, Option(100, "Largest number of levels per categorical column; rarer ones share one.", minimum=1)
     ]
-    missing: Annotated[Missing, Option("refuse", "What to do with a row that lacks a value.")]
+    missing: Annotated[Missing, Option("refuse", "Rows with a missing value: refuse (stop with an error) or drop.")]
     unknown: Annotated[
         Unknown,
         Option(
             "refuse",
-            "What to do with an action that is not in the catalog; other counts it as the action (other).",
+            "Actions not in the catalog: refuse, drop, or count them as one action named (other).",
         ),
     ]
-    half_life: Annotated[timedelta | None, Option(None, "Age at which a round counts half.", metavar="14d")]
+    half_life: Annotated[
+        timedelta | None, Option(None, "Age at which a round counts half, such as 14d.", metavar="DURATION")
+    ]
     maturity: Annotated[
         timedelta | None,
-        Option(None, "Leave out rounds younger than this, since their rewards may still come in.", metavar="2d"),
+        Option(None, "Leave out rounds younger than this, such as 2d.", metavar="DURATION"),
     ]
     now: Annotated[
         datetime | None,
-        Option(None, "Time from which ages are counted, in ISO 8601; by default the clock's.", metavar="TIME"),
+        Option(None, "Time from which ages are counted, in ISO 8601 (default: the current time).", metavar="TIME"),
     ]
 
 
@@ -126,7 +128,7 @@ class CatalogFile(TypedDict, total=False):
     """The path of the catalog, and the column that identifies an action."""
 
     catalog: Annotated[
-        str | None, Option(None, "Catalog of all actions, including those never logged: Parquet, CSV or Arrow.", "path")
+        str | None, Option(None, "Catalog of all actions, including those never shown: Parquet, CSV or Arrow.", "path")
     ]
     id: Annotated[str | None, Option(None, "Column of action ids; by default the same as in the logs.")]
 
@@ -135,12 +137,12 @@ class CatalogOptions(TypedDict, total=False):
     """The metadata columns of a catalog."""
 
     category: Annotated[str | None, Option(None, "Column of categories.")]
-    tags: Annotated[str | None, Option(None, "Column of tags: lists, or texts such as a|b.")]
+    tags: Annotated[str | None, Option(None, "Column of tags: lists, or strings such as a|b.")]
     taxonomy: Annotated[
-        Names, Option((), "Columns of levels from the top down, or one column with the whole path.", alias="--path")
+        Names, Option((), "Columns of the levels, top level first, or one column with the whole path.", alias="--path")
     ]
-    embedding: Annotated[Names, Option((), "Column of lists of numbers, or several columns of numbers.")]
-    separator: Annotated[str, Option("|", "Character that separates the labels in a text.")]
+    embedding: Annotated[Names, Option((), "One column of vectors, or several numeric columns.")]
+    separator: Annotated[str, Option("|", "Character that separates the labels in a string.")]
 
 
 class PriorOptions(TypedDict, total=False):
@@ -150,8 +152,8 @@ class PriorOptions(TypedDict, total=False):
         PriorKind | None,
         Option(
             None,
-            "What actions share: categories, taxonomy, tags, embeddings (clusters of them), linear-embeddings or "
-            "independent (nothing). By default the first of these that the catalog has.",
+            "How actions are related: categories, taxonomy, tags, embeddings (clusters of them), linear-embeddings or "
+            "independent (not at all). By default the first of these for which the catalog has columns.",
             "kind",
             metavar="KIND",
         ),
@@ -168,7 +170,7 @@ class PriorOptions(TypedDict, total=False):
     action_std: Annotated[float, Option(1.0, "Standard deviation of an action around its category.")]
     shared_std: Annotated[float, Option(1.0, "Standard deviation of what all actions share.")]
     components: Annotated[
-        int | None, Option(None, "Number of clusters of embeddings; by default BIC chooses.", minimum=1)
+        int | None, Option(None, "Number of clusters of embeddings (default: chosen by BIC).", minimum=1)
     ]
 
 
@@ -179,8 +181,8 @@ class LikelihoodOptions(TypedDict, total=False):
         LikelihoodKind,
         Option(
             "gaussian",
-            "How rewards arise: gaussian (one pass, whatever the size of the logs), bernoulli for clicks, poisson, "
-            "student-t or log-normal.",
+            "Distribution of rewards: gaussian (needs only one pass over the logs), bernoulli for clicks, poisson for "
+            "counts, student-t for heavy tails, log-normal for positive amounts.",
             "kind",
             metavar="KIND",
         ),
@@ -195,8 +197,8 @@ class EvaluationOptions(TypedDict, total=False):
         Names,
         Option(
             ("greedy", "pessimistic", "uniform"),
-            "Policies made from the model: greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (by "
-            "default 100; its time grows with them), epsilon-greedy:epsilon, uniform; or policy files.",
+            "Policies made from the model: greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] "
+            "(default 100; run time grows with the draws), epsilon-greedy:epsilon, uniform; or policy files.",
             metavar="NAME,FILE,...",
         ),
     ]
@@ -204,13 +206,13 @@ class EvaluationOptions(TypedDict, total=False):
         Names,
         Option(
             (),
-            "Estimators beside the model: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], switch-dr:threshold, "
+            "Other estimators to run: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], switch-dr:threshold, "
             "dros:shrinkage, replay, ... They need the column of propensities. A clip is a floor on the propensity: "
-            "0.01 makes no weight larger than 100.",
+            "with 0.01, no weight exceeds 100.",
             metavar="NAME,...",
         ),
     ]
-    sample: Annotated[int, Option(100_000, "Most rounds to evaluate on, drawn at random.", minimum=2)]
+    sample: Annotated[int, Option(100_000, "Largest number of rounds to evaluate on, drawn at random.", minimum=2)]
 
 
 TABLES: Mapping[str, tuple[type, ...]] = {

@@ -8,11 +8,9 @@ from manyarms.errors import DataTypeError
 
 
 def split(rng: np.random.Generator, *roles: str) -> tuple[np.random.Generator, ...]:
-    """Independent generators, one per role.
+    """Independent generators, one per role. Only the number of roles matters; their names document the call.
 
-    Args:
-        rng: The caller's generator; it advances, so a second split gives other streams.
-        roles: The purpose of each generator. Only their number matters; the names document the call.
+    The caller's generator advances, so a second split gives other streams.
     """
     return tuple(as_generator(rng).spawn(len(roles)))
 

@@ -15,8 +15,9 @@ def evaluate(model: f.EvaluatedModel = None, seed: f.Seed = 0, as_json: f.Json =
     """Compare policies with the current one: gains, intervals, probabilities.
 
     Each policy is evaluated by the model's posterior on the contexts of the
-    logs, and against `logged`, the policy that wrote them. Context columns and
-    catalog come from the model. Use logs that the model was not fitted on.
+    logs, and compared with `logged`, the current policy. Context columns and
+    catalog come from the model; name them only without --model. Use logs that
+    the model was not fitted on.
     """
     from manyarms.cli.print_results import print_evaluation  # noqa: PLC0415
     from manyarms.jobs import evaluate_files  # noqa: PLC0415

@@ -12,10 +12,10 @@ from manyarms.cli.terminal import check_output, print_json, row_bar, warn
 
 @f.with_options(LogColumns, LogOptions, CatalogFile, CatalogOptions, PriorOptions, LikelihoodOptions)
 def fit(out: f.NewModel, seed: f.Seed = 0, engine: f.Engine = "local", as_json: f.Json = False, **options: Any) -> None:
-    """Fit a model: the posterior of every action's rewards, logged or not.
+    """Fit a model of the rewards of every action, including those never shown.
 
     The model file holds the posterior, the feature map of the context columns
-    and the catalog; `evaluate`, `learn`, `score` and `update` start from it.
+    and the catalog. All other commands start from it.
     """
     check_output(out)
     check_engine(engine)

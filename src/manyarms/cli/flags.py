@@ -84,7 +84,7 @@ COMPLETERS = {"policies": policy_names, "estimators": some_of(ESTIMATORS)}
 
 SpecFile = Annotated[
     Path | None,
-    typer.Option("--spec", help="TOML file with the tables logs, catalog, prior and likelihood. Flags win over it."),
+    typer.Option("--spec", help="TOML file with the tables logs, catalog, prior and likelihood. Flags override it."),
 ]
 Engine = Annotated[
     str,
@@ -94,11 +94,11 @@ Engine = Annotated[
         autocompletion=one_of(("local", "dask", "spark")),
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of text.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed for everything random.")]
 Model = Annotated[Path, typer.Option("--model", help="Model file that `manyarms fit` wrote.")]
 EvaluatedModel = Annotated[
-    Path | None, typer.Option("--model", help="Model file; without it, only --estimators evaluate.")
+    Path | None, typer.Option("--model", help="Model file. Without one, only the --estimators are computed.")
 ]
 NewModel = Annotated[Path, typer.Option("--out", help="Model file to write; an existing file is replaced.")]
 

@@ -28,12 +28,14 @@ def report(
     model: f.EvaluatedModel = None,
     sure: Annotated[
         float,
-        typer.Option("--sure", min=0.5, max=1.0, help="Probability of a gain that is needed to recommend a policy."),
+        typer.Option("--sure", min=0.5, max=1.0, help="Smallest probability of a gain for recommending a policy."),
     ] = 0.975,
     title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "Policy report",
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="|".join(FORMATS), help="File format (default: the ending of --out)."),
+        typer.Option(
+            "--format", metavar="|".join(FORMATS), help="File format (default: taken from the extension of --out)."
+        ),
     ] = None,
     seed: f.Seed = 0,
     as_json: f.Json = False,

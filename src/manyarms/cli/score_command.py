@@ -38,11 +38,11 @@ def score(
     as_json: f.Json = False,
     **options: Any,
 ) -> None:
-    """Write the best actions of every context, with expected rewards.
+    """Write the best actions for every context, with expected rewards.
 
-    Batch by batch, Parquet to Parquet, in memory that does not grow. The file
-    has a row for each context and rank: the columns kept, `row`, `rank`,
-    `action`, `expected_reward`, and its standard deviation `reward_std`.
+    Works in batches, so memory use does not grow with the file. The output has
+    a row for each context and rank: the --keep columns, `row`, `rank`, `action`,
+    `expected_reward`, and its standard deviation `reward_std`.
     """
     check_engine(engine)
     if engine == "local":

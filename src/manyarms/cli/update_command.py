@@ -17,21 +17,22 @@ def update(
     model: f.Model,
     out: f.NewModel,
     allow_repeats: Annotated[
-        bool, typer.Option("--allow-repeats", help="Count files again that the model has already seen.")
+        bool,
+        typer.Option("--allow-repeats", help="Accept files that the model has already seen, and count them again."),
     ] = False,
     engine: f.Engine = "local",
     as_json: f.Json = False,
     **options: Any,
 ) -> None:
-    """Add new logs, and new actions, to a model, without the old logs.
+    """Update a model with new logs and new actions; old logs are not needed.
 
     With Gaussian rewards this equals a fit on everything. A file that the model
     has seen is refused, so a job can safely run twice. Where --maturity left
     out the young rounds of a file, those that are old enough by now are added.
-    With --half-life, all that the model holds ages too. With --catalog, actions
-    that the model does not know are added where the prior has their category
-    (or tags, or node); an action with a new category needs a new fit. Name the
-    same file as --model and --out to update a model in place.
+    With --half-life, rounds in the model are down-weighted too. With --catalog,
+    actions that the model does not know are added if the prior knows their
+    category (or tags, or node); an action with a new category needs a new fit.
+    Name the same file as --model and --out to update a model in place.
     """
     check_output(out)
     check_engine(engine)

@@ -95,11 +95,8 @@ class ActionCovariance(Saved):
 
     def blocks(self, actions: Int[Array, " m"]) -> Float[Array, "m d d"]:
         """Σ_a of each action as a matrix."""
-        if self.variances is not None:
-            return np.broadcast_to(np.diag(self.variances), (len(actions), len(self.variances), len(self.variances)))
-        if self.shared is not None:
-            return np.broadcast_to(self.shared, (len(actions), *self.shared.shape))
-        return self._each(actions)
+        matrix = self.shared if self.variances is None else np.diag(self.variances)
+        return self._each(actions) if matrix is None else np.broadcast_to(matrix, (len(actions), *matrix.shape))
 
     def colour(self, noise: Float[Array, "s m d"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
         """L_a ε with L_a L_aᵀ = Σ_a: turns standard normal noise into draws from N(0, Σ_a)."""
@@ -134,7 +131,8 @@ class ActionCovariance(Saved):
                     "differs by action here.", "Pass action_cov= for the new actions too.", argument="action_cov"
                 )
             return self
-        if _same(self.variances, extra.variances) and _same(self.shared, extra.shared) and self.each is None:
+        same = all(np.array_equal(getattr(self, name), getattr(extra, name)) for name in ("variances", "shared"))
+        if same and self.each is None:
             return self
         old, new = self.blocks(np.arange(n_actions)), extra.blocks(np.arange(n_new))
         return ActionCovariance(each=np.concatenate([old, new]))
@@ -175,10 +173,6 @@ class ActionCovariance(Saved):
     def _shared_root(self) -> Float[Array, "d d"]:
         assert self.shared is not None
         return psd_root(self.shared)
-
-
-def _same(first: Array | None, second: Array | None) -> bool:
-    return first is second or (first is not None and second is not None and np.array_equal(first, second))
 
 
 def as_covariances(name: str, matrices: Float[Array, "k d d"]) -> Float[Array, "k d d"]:

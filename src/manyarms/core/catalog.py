@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_numbers, check_rows, frozen
-from manyarms.core.labels import Labels, RaggedLabels, TagRow, is_missing, pack_labels, pack_rows, unpack_labels
+from manyarms.core.labels import RaggedLabels, TagRow, is_missing, pack_labels, pack_rows, unpack_labels
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError, RangeError, ShapeError
 from manyarms.linalg.indexing import csr_from_parts, csr_parts, pair_rows
 from manyarms.model_file.save import Saved
@@ -64,28 +64,23 @@ class Catalog(Saved):
     @cached_property
     def ids(self) -> Array:
         """(K,) the ids of the actions."""
-        return frozen(unpack_labels(self._stored["ids"]))
+        return _unpacked(self._stored["ids"])
 
     @cached_property
     def categories(self) -> Array | None:
         """(K,) one label each, or None where there are no categories."""
-        stored = self._stored["categories"]
-        return None if stored is None else frozen(unpack_labels(stored))
+        return _unpacked(self._stored["categories"])
 
     @cached_property
     def tags(self) -> sparse.csr_array | tuple[TagRow, ...] | None:
         """The tags of every action."""
         stored = self._stored["tags"]
-        return csr_from_parts(stored) if isinstance(stored, tuple) else None if stored is None else stored.rows()
+        return csr_from_parts(stored) if isinstance(stored, tuple) else _unpacked(stored)
 
     @cached_property
     def paths(self) -> Array | tuple[tuple[Hashable, ...], ...] | None:
         """The labels of every action, from the top of a taxonomy down."""
-        stored = self._stored["paths"]
-        if isinstance(stored, tuple):
-            flat, depth = stored
-            return frozen(unpack_labels(flat).reshape(-1, depth))
-        return None if stored is None else stored.rows()
+        return _unpacked(self._stored["paths"])
 
     @cached_property
     def _numbers(self) -> dict[Any, int]:
@@ -93,20 +88,14 @@ class Catalog(Saved):
         return dict(zip(_plain(self.ids), range(self.n_actions), strict=True))
 
     def saved(self) -> dict[str, Any]:
-        parts = {
-            "ids": lambda: pack_labels("ids", self.ids),
-            "categories": lambda: None if self.categories is None else pack_labels("categories", self.categories),
-            "tags": lambda: _packed_tags(self.tags),
-            "paths": lambda: _packed_paths(self.paths),
-        }
-        stored = {name: self._stored[name] if name in self._stored else part() for name, part in parts.items()}
-        return {**stored, "n_actions": self.n_actions, "embeddings": self.embeddings}
+        fresh = {name: _packed(name, getattr(self, name)) for name in _LABELS if name not in self._stored}
+        return {**self._stored, **fresh, "n_actions": self.n_actions, "embeddings": self.embeddings}
 
     @classmethod
     def from_saved(cls, parts: dict[str, Any]) -> Catalog:
         out = object.__new__(cls)
         out.n_actions, out.embeddings = parts["n_actions"], parts["embeddings"]
-        out._stored = {name: parts[name] for name in ("ids", "categories", "tags", "paths")}
+        out._stored = {name: parts[name] for name in _LABELS}
         return out
 
     def __len__(self) -> int:
@@ -162,18 +151,24 @@ class Catalog(Saved):
         return np.fromiter((self._numbers.get(key, -1) for key in ids), dtype=np.int64, count=len(ids))
 
 
-def _packed_tags(tags: sparse.csr_array | tuple[TagRow, ...] | None) -> Any:
-    if tags is None:
-        return None
-    return pack_rows("tags", tags) if isinstance(tags, tuple) else csr_parts(tags)
+_LABELS = ("ids", "categories", "tags", "paths")
 
 
-def _packed_paths(paths: Array | tuple[tuple[Hashable, ...], ...] | None) -> tuple[Labels, int] | RaggedLabels | None:
-    if paths is None:
-        return None
-    if isinstance(paths, tuple):
-        return pack_rows("paths", paths)
-    return pack_labels("paths", paths.reshape(-1)), paths.shape[1]
+def _packed(name: str, column: Any) -> Any:
+    """A column of labels in a form that a model file can hold."""
+    if column is None or isinstance(column, tuple):
+        return None if column is None else pack_rows(name, column)
+    if sparse.issparse(column):
+        return csr_parts(column)
+    return pack_labels(name, column) if column.ndim == 1 else (pack_labels(name, column.reshape(-1)), column.shape[1])
+
+
+def _unpacked(stored: Any) -> Any:
+    """The column that was packed, unless it was sparse."""
+    if stored is None or isinstance(stored, RaggedLabels):
+        return None if stored is None else stored.rows()
+    flat, depth = stored if isinstance(stored, tuple) else (stored, None)
+    return frozen(unpack_labels(flat) if depth is None else unpack_labels(flat).reshape(-1, depth))
 
 
 # Checks of metadata, for catalogs and for the builders of priors.
@@ -228,7 +223,10 @@ def as_embeddings(name: str, value: Any, *, length: int | None = None) -> Float[
     if hasattr(value, "to_pylist"):
         value = value.to_pylist()
     if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1):
-        value = _with_nan_rows(list(value))
+        # A column of lists, as in a table: a row of NaN takes the place of a missing list.
+        rows = list(value)
+        width = next((len(row) for row in rows if hasattr(row, "__len__")), None)
+        value = rows if width is None else [[np.nan] * width if row is None else row for row in rows]
     array = np.asarray(as_numbers(name, value), dtype=np.float64)
     if array.ndim != 2 or array.shape[1] == 0:
         raise ShapeError(f"must have 2 axes and at least a column; got shape {array.shape}.", argument=name)
@@ -261,10 +259,7 @@ class Codes:
 def encode(name: str, column: Array, rows: Int[Array, " n"] | None = None) -> Codes:
     """Number the distinct labels of a column; None, NaN, NaT, masked, pandas' NA and MISSING mean "no label".
 
-    Args:
-        name: Name of the labels in messages.
-        column: The labels.
-        rows: The action of each label, where actions may have several.
+    `rows` gives the action of each label, where actions may have several. Errors call the labels `name`.
     """
     if column.dtype.kind in "biufmM":
         distinct, inverse = np.unique(column, return_inverse=True)
@@ -353,12 +348,6 @@ def _labels_in(name: str, row: int, value: Any) -> tuple[Hashable, ...]:
             argument=name,
         )
     return tuple(value)
-
-
-def _with_nan_rows(rows: list[Any]) -> list[Any]:
-    """A column of lists, as in a table, with a row of NaN in place of a missing list."""
-    width = next((len(row) for row in rows if hasattr(row, "__len__")), None)
-    return rows if width is None else [[np.nan] * width if row is None else row for row in rows]
 
 
 def _check_length(name: str, rows: Array, length: int | None, minimum: int = 1) -> None:

@@ -139,26 +139,20 @@ class Choices:
         if self.everywhere is not None:
             open_rows = np.flatnonzero(out < 0)
             total = np.cumsum(self.everywhere)
-            if total[-1] <= 0:
-                return out if self.dense is None else self._sample_dense(level, out)
             hit = np.searchsorted(total, level[open_rows], side="right")
-            last = self.dense is None
-            drawn = np.minimum(hit, int(np.flatnonzero(self.everywhere)[-1])) if last else hit
-            inside = drawn < self.n_actions
-            out[open_rows[inside]] = drawn[inside]
+            if self.dense is None and total[-1] > 0:
+                hit = np.minimum(hit, int(np.flatnonzero(self.everywhere)[-1]))
+            inside = hit < self.n_actions
+            out[open_rows[inside]] = hit[inside]
             level[open_rows] -= total[-1]
-        return out if self.dense is None else self._sample_dense(level, out)
-
-    def _sample_dense(self, level: Float[Array, " n"], out: Int[Array, " n"]) -> Int[Array, " n"]:
-        """Fill the rows still open from the dense part."""
-        assert self.dense is not None
-        open_rows = np.flatnonzero(out < 0)
-        for part in chunks(len(open_rows), 64):
-            rows = open_rows[part]
-            total = np.cumsum(self.dense[rows], axis=1)
-            # Rounding may leave the last cumulative sum just below the level drawn.
-            hit = (total <= np.minimum(level[rows], np.nextafter(total[:, -1], 0.0))[:, None]).sum(axis=1)
-            out[rows] = np.minimum(hit, self.n_actions - 1)
+        if self.dense is not None:
+            open_rows = np.flatnonzero(out < 0)
+            for part in chunks(len(open_rows), 64):
+                rows = open_rows[part]
+                total = np.cumsum(self.dense[rows], axis=1)
+                # Rounding may leave the last cumulative sum just below the level drawn.
+                hit = (total <= np.minimum(level[rows], np.nextafter(total[:, -1], 0.0))[:, None]).sum(axis=1)
+                out[rows] = np.minimum(hit, self.n_actions - 1)
         return out
 
     def top_k(self, k: int) -> Int[Array, "n k"]:

@@ -26,13 +26,7 @@ class Eligibility(ABC):
 
 
 class _UserSets(Eligibility):
-    """Sets as a user gives them, sorted and checked when they are read.
-
-    Args:
-        read: Gives the sets of a slice of rows.
-        n_rows: n.
-        n_actions: K.
-    """
+    """Sets as a user gives them, sorted and checked when they are read."""
 
     def __init__(self, read: Callable[[slice], Any], n_rows: int, n_actions: int):
         super().__init__(n_rows, n_actions)

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from scipy.special import ndtr, ndtri
 
-from manyarms._base.checks import as_scalar
+from manyarms._base.checks import as_scalar, check_choice
 from manyarms.core.result_tables import Tabular, html_facts
 from manyarms.errors import InputError
 
@@ -72,8 +72,7 @@ class Estimate(Tabular):
             of: The value in the "population" that the contexts were drawn from, or on these "contexts" themselves.
         """
         level = as_scalar("level", level, above=0.0, below=1.0)
-        if of not in ("population", "contexts"):
-            raise InputError(f'must be "population" or "contexts"; got {of!r}.', argument="of")
+        check_choice("of", of, ("population", "contexts"))
         std = self.std if of == "population" else self.posterior_std
         if std is None:
             raise InputError("this estimate has no posterior_std.", 'Ask for the interval of the "population".')

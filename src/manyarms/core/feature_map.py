@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -27,12 +27,9 @@ OTHER = "(other)"
 """The feature of all levels of a category that do not have one of their own."""
 
 
+@dataclass(frozen=True)
 class Feature(ABC):
-    """One column of a table as one or more features. It is plain data: saved as JSON, never as code.
-
-    Attributes:
-        column: The name of the column.
-    """
+    """One column of a table, given by name, as one or more features. Plain data: saved as JSON, never as code."""
 
     kind: ClassVar[str]
     column: str
@@ -50,23 +47,12 @@ class Feature(ABC):
     def fill(self, out: Float[Array, "n k"], raw: Array) -> None:
         """Write the features of some rows, given their raw values from `read`."""
 
-    @abstractmethod
-    def as_json(self) -> dict[str, Any]:
-        """The feature as plain values."""
-
 
 @dataclass(frozen=True)
 class Numeric(Feature):
-    """(x - mean) / std.
-
-    Attributes:
-        column: The name of the column.
-        mean: The mean that is subtracted; 0 leaves values where they are.
-        std: The standard deviation to divide by; 1 leaves the scale as it is.
-    """
+    """(x - mean) / std."""
 
     kind = "numeric"
-    column: str
     mean: float = 0.0
     std: float = 1.0
 
@@ -82,21 +68,12 @@ class Numeric(Feature):
         if self.std != 1.0:
             out /= self.std
 
-    def as_json(self) -> dict[str, Any]:
-        return {"column": self.column, "mean": self.mean, "std": self.std}
-
 
 @dataclass(frozen=True)
 class Categorical(Feature):
-    """One-hot: a one at the row's level, zeros elsewhere; levels that are not listed share the last, "(other)".
-
-    Attributes:
-        column: The name of the column.
-        levels: The levels with a feature of their own.
-    """
+    """One-hot: a one at the row's level, zeros elsewhere; levels that are not listed share the last, "(other)"."""
 
     kind = "categorical"
-    column: str
     levels: tuple[Level, ...]
 
     @property
@@ -112,21 +89,12 @@ class Categorical(Feature):
         out[...] = 0.0
         out[np.arange(len(raw)), raw] = 1.0
 
-    def as_json(self) -> dict[str, Any]:
-        return {"column": self.column, "levels": list(self.levels)}
-
 
 @dataclass(frozen=True)
 class Embedding(Feature):
-    """A list of numbers per row, all of one length, used as they are.
-
-    Attributes:
-        column: The name of the column.
-        size: The length of the lists.
-    """
+    """A list of `size` numbers per row, used as they are."""
 
     kind = "embedding"
-    column: str
     size: int
 
     @property
@@ -138,9 +106,6 @@ class Embedding(Feature):
 
     def fill(self, out: Float[Array, "n k"], raw: Array) -> None:
         out[...] = raw
-
-    def as_json(self) -> dict[str, Any]:
-        return {"column": self.column, "size": self.size}
 
 
 FEATURE_KINDS: dict[str, type[Numeric | Categorical | Embedding]] = {
@@ -235,7 +200,7 @@ class FeatureMap(Saved):
 
     def as_json(self) -> dict[str, Any]:
         """The map as plain values."""
-        features = [{"kind": feature.kind, **feature.as_json()} for feature in self.features]
+        features = [{"kind": feature.kind, **asdict(feature)} for feature in self.features]
         return {"intercept": self.intercept, "features": features}
 
     def saved(self) -> dict[str, Any]:
@@ -257,17 +222,13 @@ class FeatureMap(Saved):
     def from_json(cls, data: Mapping[str, Any]) -> FeatureMap:
         """The map that `as_json` described."""
         try:
-            parts = [dict(feature) for feature in data["features"]]
-            features = [
-                FEATURE_KINDS[part.pop("kind")](**{key: _plain(value) for key, value in part.items()}) for part in parts
-            ]
+            features = list[Feature]()
+            for part in data["features"]:
+                values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in part.items()}
+                features.append(FEATURE_KINDS[values.pop("kind")](**values))
             return cls(features, intercept=bool(data["intercept"]))
         except (KeyError, TypeError, AttributeError) as damage:
             raise InputError(f"this is not a feature map: {damage!r} is wrong or missing.") from damage
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def as_contexts(

@@ -56,6 +56,12 @@ class HierarchicalGaussian(Saved):
     saved_as = "hierarchical Gaussian"
     saved_fields = (*_STRUCTURE, *_LEARNED, "base")
 
+    n_actions: int
+    """K."""
+    dim: int
+    """d."""
+    latent_dim: int
+    """d'."""
     mixing: Mixing
     latent_mean: Float[Array, " p"]
     latent_factor: LatentFactor
@@ -78,27 +84,21 @@ class HierarchicalGaussian(Saved):
         *,
         effects: Sequence[EffectGroup] | None = None,
     ):
-        self.mixing = as_mixing(mixing)
-        self.latent_mean = frozen(as_vector("latent_mean", latent_mean, length=self.mixing.latent_dim).copy())
-        self.latent_factor = BlockFactor.of(latent_cov, latent_dim=self.mixing.latent_dim)
-        self.action_covariance = ActionCovariance.of(action_cov, n_actions=self.n_actions, dim=self.dim)
-        self.offset = _as_offset(offset, self.n_actions, self.dim)
-        self.effects = as_effects(effects, self.mixing)
-        self._set(_no_data())
+        W = as_mixing(mixing)
+        parts = dict(
+            mixing=W,
+            latent_mean=as_vector("latent_mean", latent_mean, length=W.latent_dim).copy(),
+            latent_factor=BlockFactor.of(latent_cov, latent_dim=W.latent_dim),
+            action_covariance=ActionCovariance.of(action_cov, n_actions=W.n_actions, dim=W.dim),
+            offset=_as_offset(offset, W.n_actions, W.dim),
+            effects=as_effects(effects, W),
+        )
+        self._set(parts | _no_data())
 
-    def conditioned(
-        self,
-        latent_mean: Float[Array, " p"],
-        latent_factor: LatentFactor,
-        observed: ObservedRows,
-        gains: tuple[Array, ...],
-        log_evidence: float,
-        misfit: float,
-        log_det: float,
-    ) -> HierarchicalGaussian:
-        """The posterior with the parts that `inference.condition` has solved for; not for users."""
-        learned = dict(zip(_LEARNED, (observed, gains, log_evidence, misfit, log_det), strict=True))
-        return self._changed(latent_mean=frozen(latent_mean), latent_factor=latent_factor, base=self.base, **learned)
+    def conditioned(self, latent_mean: Array, latent_factor: LatentFactor, *learned: Any) -> HierarchicalGaussian:
+        """The posterior with the parts that `inference.condition` has solved for, _LEARNED last; not for users."""
+        parts = dict(zip(_LEARNED, learned, strict=True))
+        return self._changed(latent_mean=latent_mean, latent_factor=latent_factor, base=self.base, **parts)
 
     def saved(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in (*_STRUCTURE, *_LEARNED)} | {"base": self._base}
@@ -113,7 +113,9 @@ class HierarchicalGaussian(Saved):
         # None for a prior, which is its own base: a reference to itself would keep it alive.
         self._base: HierarchicalGaussian | None = parts["base"]
         for name in parts.keys() - {"base"}:
-            setattr(self, name, parts[name])
+            part = parts[name]
+            setattr(self, name, frozen(part) if isinstance(part, np.ndarray) else part)
+        self.n_actions, self.dim, self.latent_dim = self.mixing.n_actions, self.mixing.dim, self.mixing.latent_dim
 
     def _changed(self, **parts: Any) -> HierarchicalGaussian:
         return HierarchicalGaussian.from_saved(self.saved() | parts)
@@ -129,21 +131,6 @@ class HierarchicalGaussian(Saved):
     def base(self) -> HierarchicalGaussian:
         """The prior before any data."""
         return self if self._base is None else self._base
-
-    @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.mixing.n_actions
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.mixing.dim
-
-    @property
-    def latent_dim(self) -> int:
-        """d'."""
-        return self.mixing.latent_dim
 
     @property
     def latent_cov(self) -> Float[Array, "p p"]:
@@ -240,12 +227,8 @@ class HierarchicalGaussian(Saved):
 
     def marginal(self) -> HierarchicalGaussian:
         """ψ integrated out: every θ_a keeps its mean and covariance, and actions become independent (paper, eq. 3)."""
-        everyone = np.arange(self.n_actions)
         empty = DenseMixing(np.zeros((self.n_actions, self.dim, 0)))
-        cov = np.empty((self.n_actions, self.dim, self.dim))
-        for part in cache_chunks(self.n_actions, self.mixing.action_size(self.latent_factor)):
-            cov[part] = self.action_cov(everyone[part])
-        each = ActionCovariance(each=cov)
+        each = ActionCovariance(each=self.action_cov(np.arange(self.n_actions)))
         return HierarchicalGaussian(np.zeros(0), np.zeros((0, 0)), empty, each, self.action_mean())
 
     def __add__(self, other: HierarchicalGaussian) -> HierarchicalGaussian:
@@ -262,10 +245,10 @@ class HierarchicalGaussian(Saved):
         return self._changed(
             mixing=self.mixing.beside(other.mixing),
             effects=(*self.effects, *other.effects),
-            latent_mean=frozen(np.concatenate([self.latent_mean, other.latent_mean])),
+            latent_mean=np.concatenate([self.latent_mean, other.latent_mean]),
             latent_factor=self.prior_factor.beside(other.prior_factor),
             action_covariance=self.action_covariance.plus(other.action_covariance, self.n_actions),
-            offset=frozen(sum(offsets[1:], offsets[0])) if offsets else None,
+            offset=sum(offsets[1:], offsets[0]) if offsets else None,
             **_no_data(),
         )
 
@@ -274,20 +257,11 @@ class HierarchicalGaussian(Saved):
         return self if other == 0 else NotImplemented
 
     def with_parts(
-        self,
-        latent_mean: Float[Array, " p"],
-        latent_factor: BlockFactor,
-        action_covariance: ActionCovariance,
-        offset: Float[Array, "*K d"] | None,
+        self, latent_mean: Array, latent_factor: BlockFactor, action_covariance: ActionCovariance, offset: Array | None
     ) -> HierarchicalGaussian:
         """A prior of the same structure with other parameters, as when a prior is learned; not for users."""
-        return self._changed(
-            latent_mean=frozen(latent_mean),
-            latent_factor=latent_factor,
-            action_covariance=action_covariance,
-            offset=None if offset is None else frozen(offset),
-            **_no_data(),
-        )
+        changes = dict(latent_mean=latent_mean, latent_factor=latent_factor, action_covariance=action_covariance)
+        return self._changed(**changes, offset=offset, **_no_data())
 
     def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> HierarchicalGaussian:
         """This distribution with new, unseen actions after the existing ones; nothing is solved again.

@@ -72,21 +72,18 @@ class MixedLabels(Saved):
     json: bytes
 
     def array(self) -> Array:
-        return _objects([_from_json(value) for value in json.loads(self.json)])
+        values = [_from_json(value) for value in json.loads(self.json)]
+        # np.array would turn tuples into a matrix.
+        return np.fromiter(values, dtype=object, count=len(values))
 
 
 Labels: TypeAlias = Array | WordLabels | IntegerLabels | MixedLabels
 
 
 def pack_labels(name: str, labels: Sequence[Any] | Array) -> Labels:
-    """Labels in a form that a model file can hold.
+    """Labels in a form that a model file can hold. Typed arrays stay as they are; in others, missing ones become None.
 
-    Args:
-        name: Name of the labels in messages.
-        labels: Typed arrays stay as they are. In others, missing labels become None.
-
-    Raises:
-        DataTypeError: If a label is not text, a number, a date, bytes or a tuple of these; the message names its row.
+    An error calls them `name`, and names the row of a label that is not text, a number, a date, bytes or a tuple.
     """
     if isinstance(labels, np.ndarray) and not labels.dtype.hasobject:
         return labels
@@ -146,11 +143,6 @@ def pack_rows(name: str, rows: Sequence[TagRow]) -> RaggedLabels:
     weights = [weight for row in rows for weight in (row.values() if isinstance(row, dict) else [None] * len(row))]
     packed = pack_labels(f"weights of {name}", weights) if weighted.any() else None
     return RaggedLabels(pack_labels(name, flat), starts, packed, weighted)
-
-
-def _objects(values: list[Any]) -> Array:
-    # np.array would turn tuples into a matrix.
-    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def _as_json(name: str, row: int, value: Any) -> Any:

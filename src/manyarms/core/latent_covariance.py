@@ -23,13 +23,10 @@ MAX_DENSE_LATENT = 8192
 
 
 class LatentFactor(Saved, ABC):
-    """F in any form. "Effects" are consecutive parts of ψ whose length is d, that of θ_a.
-
-    Attributes:
-        dim: d'.
-    """
+    """F in any form. "Effects" are consecutive parts of ψ whose length is d, that of θ_a."""
 
     dim: int
+    """d'."""
 
     @abstractmethod
     def apply(self, z: Float[Array, "*batch p"]) -> Float[Array, "*batch p"]:
@@ -90,9 +87,8 @@ class BlockFactor(LatentFactor):
         if p == 0:
             return cls(np.zeros((1, 0, 0)))
         if array.ndim <= 1:
-            check_rows(
-                "latent_cov", array, lambda v: v >= 0, CovarianceError, "must not be negative", "Pass variances."
-            )
+            remedy = "Pass variances."
+            check_rows("latent_cov", array, lambda v: v >= 0, CovarianceError, "must not be negative", remedy)
             return cls(np.broadcast_to(np.sqrt(array), (p,)).reshape(p, 1, 1))
         return cls(psd_root(as_covariances("latent_cov", array if array.ndim == 3 else array[None])))
 
@@ -172,9 +168,7 @@ class BlockFactor(LatentFactor):
 class EliminatedFactor(LatentFactor):
     """F = F₀ C⁻ᵀ, with one block per effect in F₀ and C sparse: the posterior of effects that form a tree.
 
-    Args:
-        blocks: F₀, the prior factor of every effect.
-        cholesky: C, where C Cᵀ is the precision of ψ in units of its prior.
+    C Cᵀ is the precision of ψ in units of its prior.
     """
 
     saved_as = "eliminated factor"

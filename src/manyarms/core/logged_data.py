@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -17,6 +17,7 @@ from manyarms._base.checks import (
     as_matrix,
     as_scalar,
     as_vector,
+    as_weights,
     check_rows,
     frozen,
     row_number,
@@ -104,12 +105,15 @@ class LoggedData:
             raise ShapeError(
                 "must have at least one column.", "Use a column of ones if there is no context.", argument="contexts"
             )
-        actions = as_empty_ids(actions)
-        self.n_actions = self._count_actions(actions, n_actions)
+        if isinstance(actions, list | tuple) and not actions:
+            actions = np.empty(0, dtype=np.int64)  # an empty list has no type
+        if n_actions is None and len(as_actions("actions", actions)) == 0:
+            raise ShapeError("an empty log does not show how many actions there are.", "Pass n_actions=.")
+        self.n_actions = int(np.asarray(actions).max()) + 1 if n_actions is None else as_count("n_actions", n_actions)
         self.actions: Int[Array, " n"] = as_actions("actions", actions, n_actions=self.n_actions, length=n)
         self.rewards: Float[Array, " n"] = as_vector("rewards", rewards, length=n)
-        self.propensities = None if propensities is None else _as_propensities(propensities, n)
-        self.weights = None if weights is None else _as_weights(weights, n)
+        self.propensities = as_propensities(propensities, n)
+        self.weights = None if weights is None else as_weights(weights, n)
         self.logging_policy = None if logging_policy is None else self._check_logging_policy(logging_policy)
         self.groups = None if groups is None else as_actions("groups", groups, length=n)
         self.features = None if features is None else as_instance("features", features, FeatureMap, "a FeatureMap")
@@ -126,25 +130,13 @@ class LoggedData:
 
     @classmethod
     def checked(
-        cls,
-        contexts: Float[Array, "n d"],
-        actions: Int[Array, " n"],
-        rewards: Float[Array, " n"],
-        n_actions: int,
-        *,
-        propensities: Float[Array, " n"] | None = None,
-        weights: Float[Array, " n"] | None = None,
-        groups: Int[Array, " n"] | None = None,
-        features: FeatureMap | None = None,
-        catalog: Catalog | None = None,
+        cls, columns: Mapping[str, Array | None], n_actions: int, features: FeatureMap | None, catalog: Catalog | None
     ) -> LoggedData:
-        """Rounds of a table whose columns were checked when they were read; not for users."""
-        out, n = object.__new__(cls), len(actions)
-        out.contexts, out.actions, out.rewards = frozen(contexts), frozen(actions), frozen(rewards)
+        """Rounds whose columns were checked when they were read; not for users."""
+        out = object.__new__(cls)
+        for name, column in columns.items():
+            setattr(out, name, None if column is None else frozen(column))
         out.n_actions, out.features, out.catalog = n_actions, features, catalog
-        out.propensities = None if propensities is None else _as_propensities(propensities, n)
-        out.weights = None if weights is None else _as_weights(weights, n)
-        out.groups = None if groups is None else frozen(groups)
         out.logging_policy, out._source, out._rows = None, None, None
         return out
 
@@ -157,15 +149,6 @@ class LoggedData:
             problem = f"has {policy.n_actions} actions; the logs have {self.n_actions}."
             raise ShapeError(problem, "Pass n_actions= to both.", argument="logging_policy")
         return policy
-
-    @staticmethod
-    def _count_actions(actions: Any, n_actions: int | None) -> int:
-        if n_actions is not None:
-            return as_count("n_actions", n_actions)
-        numbers = as_actions("actions", actions)
-        if len(numbers) == 0:
-            raise ShapeError("an empty log does not show how many actions there are.", "Pass n_actions=.")
-        return int(numbers.max()) + 1
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -182,11 +165,10 @@ class LoggedData:
 
     def take(self, rows: slice | Int[Array, " m"]) -> LoggedData:
         """A log of these rows only; the logging policy is restricted to them too."""
-        part = object.__new__(LoggedData)
-        for name in ("contexts", "actions", "rewards", "propensities", "weights", "groups"):
-            column = getattr(self, name)
-            setattr(part, name, None if column is None else frozen(column[rows]))
-        part.n_actions, part.features, part.catalog = self.n_actions, self.features, self.catalog
+        names = ("contexts", "actions", "rewards", "propensities", "weights", "groups")
+        whole = {name: getattr(self, name) for name in names}
+        columns = {name: None if column is None else column[rows] for name, column in whole.items()}
+        part = LoggedData.checked(columns, self.n_actions, self.features, self.catalog)
         part.logging_policy = None if self.logging_policy is None else self.logging_policy.take(rows)
         part._source = self if self._source is None else self._source
         part._rows = self.rows[rows]
@@ -253,24 +235,13 @@ class LoggedData:
                 yield self.take(rows)
 
 
-def _as_propensities(value: Any, length: int) -> Float[Array, " n"]:
+def as_propensities(value: Any, length: int) -> Float[Array, " n"] | None:
+    """Check the argument `propensities` of a user; None if they are not known."""
+    if value is None:
+        return None
     propensities = as_vector("propensities", value, length=length)
     check_rows(
         "propensities", propensities, lambda p: (p > 0) & (p <= 1), PropensityError,
         "must lie in (0, 1]", "They are the logging policy's probabilities of the logged actions.",
     )  # fmt: skip
     return propensities
-
-
-def _as_weights(value: Any, length: int) -> Float[Array, " n"]:
-    weights = as_vector("weights", value, length=length)
-    check_rows(
-        "weights", weights, lambda w: w >= 0, InputError, "must not be negative",
-        "Weight 0 drops a row, weight 2 counts it twice.",
-    )  # fmt: skip
-    return weights
-
-
-def as_empty_ids(actions: Any) -> Any:
-    """An integer array in place of an empty list, which has no type; anything else is returned as it is."""
-    return np.empty(0, dtype=np.int64) if isinstance(actions, list | tuple) and not actions else actions

@@ -6,7 +6,7 @@ with equally many rows form a group, so that all later steps are batched product
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,6 +38,7 @@ class RankGroup(Saved):
         return self.root.shape[1]
 
 
+@dataclass(eq=False)
 class ObservedRows(Saved):
     """The rows of every seen action.
 
@@ -48,12 +49,9 @@ class ObservedRows(Saved):
     """
 
     saved_as = "observed"
-    saved_fields = ("groups", "residual", "log_normaliser")
-
-    def __init__(self, groups: tuple[RankGroup, ...], residual: float, log_normaliser: float):
-        self.groups = groups
-        self.residual = residual
-        self.log_normaliser = log_normaliser
+    groups: tuple[RankGroup, ...]
+    residual: float
+    log_normaliser: float
 
     @property
     def actions(self) -> Int[Array, " m"]:
@@ -106,14 +104,11 @@ class ObservedRows(Saved):
 
     def joined(self, other: ObservedRows) -> ObservedRows:
         """The rows of both. More than d rows of an action are folded by QR, which loses no digits."""
-        if not self.groups or not other.groups:
-            groups = self.groups or other.groups
-            return ObservedRows(groups, self.residual + other.residual, self.log_normaliser + other.log_normaliser)
-        actions, root, response = (np.concatenate(parts) for parts in zip(self.rows(), other.rows(), strict=True))
-        groups, residual = group_rows(actions, root, response)
-        return ObservedRows(
-            groups, self.residual + other.residual + residual, self.log_normaliser + other.log_normaliser
-        )
+        groups, folded = self.groups or other.groups, 0.0
+        if self.groups and other.groups:
+            groups, folded = group_rows(*map(np.concatenate, zip(self.rows(), other.rows(), strict=True)))
+        residual = self.residual + other.residual + folded
+        return ObservedRows(groups, residual, self.log_normaliser + other.log_normaliser)
 
 
 def group_rows(
@@ -122,32 +117,25 @@ def group_rows(
     """Rows grouped by their number per action, at most d each, and the part of Σ ρ² that folding set aside."""
     d = root.shape[1]
     grouped = group_by(actions)
-    parts: dict[int, list[tuple[Array, Array, Array]]] = {}
-    residual = 0.0
+    parts, residual = list[RankGroup](), 0.0
     for block, index in grouped.blocks(np.arange(len(grouped.keys)), limit=1 << 16):
         x, y = root[index], response[index]
         if x.shape[1] > d:
             folded = triangular(np.concatenate([x, y[:, :, None]], axis=2))
             x, y = folded[:, :d, :d], folded[:, :d, d]
             residual += float(np.sum(folded[:, d:, d] ** 2))
-        parts.setdefault(x.shape[1], []).append((grouped.keys[block], x, y))
-    return tuple(_rank_group(parts[rank]) for rank in sorted(parts)), residual
+        parts.append(RankGroup(grouped.keys[block], x, y))
+    return merge_groups(parts), residual
 
 
-def merge_groups(first: tuple[RankGroup, ...], second: tuple[RankGroup, ...]) -> tuple[RankGroup, ...]:
-    """Groups of disjoint actions as one list; groups of equal rank are merged."""
-    parts: dict[int, list[tuple[Array, Array, Array]]] = {}
-    for group in (*first, *second):
-        parts.setdefault(group.rank, []).append((group.actions, group.root, group.response))
-    return tuple(_rank_group(parts[rank]) for rank in sorted(parts))
-
-
-def _rank_group(parts: list[tuple[Array, Array, Array]]) -> RankGroup:
-    if len(parts) == 1:
-        actions, root, response = parts[0]
-    else:
-        actions, root, response = (np.concatenate(column) for column in zip(*parts, strict=True))
-    if np.any(np.diff(actions) < 0):
-        order = np.argsort(actions, kind="stable")
-        actions, root, response = actions[order], root[order], response[order]
-    return RankGroup(frozen(actions), frozen(root), frozen(response))
+def merge_groups(groups: Sequence[RankGroup]) -> tuple[RankGroup, ...]:
+    """Groups of disjoint actions, those of equal rank merged into one."""
+    out = list[RankGroup]()
+    for rank in sorted({group.rank for group in groups}):
+        same = [(group.actions, group.root, group.response) for group in groups if group.rank == rank]
+        columns = same[0] if len(same) == 1 else [np.concatenate(parts) for parts in zip(*same, strict=True)]
+        if np.any(np.diff(columns[0]) < 0):
+            order = np.argsort(columns[0], kind="stable")
+            columns = [column[order] for column in columns]
+        out.append(RankGroup(*map(frozen, columns)))
+    return tuple(out)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_actions, as_count, as_vector, check_rows
+from manyarms._base.checks import Array, as_actions, as_count, as_weights
 from manyarms._base.rng import as_generator
 from manyarms.core.arrow_columns import table_of
 from manyarms.core.catalog import Catalog
@@ -133,25 +133,19 @@ class Policy(SavedModel, ABC):
 
     def feature_mass(self, contexts: Any, *, eligible: Any = None, weights: Any = None) -> FeatureMass:
         """m_a = mean_i π(a | x_i) φ(x_i), for the actions with any mass; a row of weight 2 counts twice."""
-        return self._gather(contexts, eligible, weights, None)[0]
+        return self.profile(contexts, None, eligible=eligible, weights=weights)[0]
 
     def profile(
-        self, contexts: Any, means: Float[Array, "K d"], *, eligible: Any = None, weights: Any = None
+        self, contexts: Any, means: Float[Array, "K d"] | None, *, eligible: Any = None, weights: Any = None
     ) -> tuple[FeatureMass, Float[Array, " n"]]:
         """The feature mass, and Σ_a π(a | x_i) φ(x_i)ᵀ θ̂_a row by row, in one pass over the contexts.
 
         Args:
             contexts: (n, d), or a table.
-            means: θ̂_a for every action.
+            means: θ̂_a for every action; None if only the mass is wanted.
             eligible: The eligible actions of each row; None for all.
             weights: (n,) how often each row counts in the mass; None counts each once.
         """
-        mass, rows = self._gather(contexts, eligible, weights, means)
-        return mass, self._collect(np.float64, rows)
-
-    def _gather(
-        self, contexts: Any, eligible: Any, weights: Any, means: Float[Array, "K d"] | None
-    ) -> tuple[FeatureMass, list[Array]]:
         contexts = self._check_contexts(contexts)
         if len(contexts) == 0:
             raise ShapeError("must have at least one row: a mean over none is undefined.", argument="contexts")
@@ -161,7 +155,7 @@ class Policy(SavedModel, ABC):
             mass.add(choices, x, counts[part])
             if means is not None:
                 rows.append(choices.expected(x, means))
-        return mass.mean(), rows
+        return mass.mean(), self._collect(np.float64, rows)
 
     def blocks(
         self, contexts: Any, eligible: Any, size: int | None = None
@@ -203,8 +197,7 @@ def row_weights(weights: Any, n_rows: int) -> Float[Array, " n"]:
     """The weight of each row: one if `weights` is None."""
     if weights is None:
         return np.ones(n_rows)
-    counts = as_vector("weights", weights, length=n_rows)
-    check_rows("weights", counts, lambda w: w >= 0, InputError, "must not be negative", "Weight 0 drops a row.")
+    counts = as_weights(weights, n_rows)
     if not counts.any():
         raise InputError("are all zero: a mean over none is undefined.", argument="weights")
     return counts
@@ -215,10 +208,6 @@ class PolicyWithOwnFeatures(Policy):
 
     It is needed where the posterior or the logs have another feature map than the policy: their contexts would mean
     something else to it.
-
-    Args:
-        policy: Any policy.
-        contexts: (n, d) contexts in the policy's own features.
     """
 
     def __init__(self, policy: Policy, contexts: Float[Array, "n d"]):
@@ -236,16 +225,8 @@ class PolicyWithOwnFeatures(Policy):
 def with_own_features(policy: Policy, contexts: Any, features: FeatureMap | None, name: str = "policy") -> Policy:
     """The policy to evaluate on contexts that a posterior or a log reads through `features`.
 
-    A policy with the same map, or none, is returned as it is. One with another map reads the table through its own.
-
-    Args:
-        policy: The policy to evaluate.
-        contexts: A table, or an array in `features`.
-        features: The feature map of the posterior or the log; None where it has none.
-        name: The name of the policy in messages.
-
-    Raises:
-        InputError: If the maps differ and `contexts` is not a table.
+    A policy with the same map, or none, is returned as it is. One with another map reads the table through its own; an
+    error calls it `name` if `contexts` is not a table.
     """
     if policy.features is None or features is None or policy.features == features:
         return policy
@@ -284,10 +265,6 @@ class FeatureMass(Saved):
         actions = np.concatenate([mass.actions for mass in masses])
         keys, summed = sum_by(actions, np.concatenate(vectors))
         return cls(keys, summed, sum_by(actions, np.concatenate(shares))[1])
-
-    def plus(self, other: FeatureMass, factor: float) -> FeatureMass:
-        """This mass plus `factor` times another."""
-        return FeatureMass.total([self, other], [1.0, factor])
 
 
 class FeatureMassSum:

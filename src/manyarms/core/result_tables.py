@@ -73,12 +73,7 @@ SHOWN = 60
 
 
 def html_table(rows: Sequence[Mapping[str, Any]], *, caption: str = "") -> str:
-    """Records as an HTML table.
-
-    Args:
-        rows: The records; a figure that a record lacks is left empty.
-        caption: A line of plain text above the table.
-    """
+    """Records as an HTML table below a line of plain text; a figure that a record lacks is left empty."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     half = SHOWN // 2
     shown = [*rows[:half], None, *rows[-half:]] if len(rows) > SHOWN else list(rows)
@@ -104,15 +99,9 @@ def html_facts(title: str, facts: Mapping[str, Any], notes: Sequence[str] = ()) 
 
 
 def _cell(value: Any) -> str:
-    return f'<td style="text-align:{"right" if _is_number(value) else "left"}">{escape(_text(value))}</td>'
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    side = "right" if _is_number(value) else "left"
+    text = f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if side == "right" else str(value)
+    return f'<td style="text-align:{side}">{"" if value is None else escape(text)}</td>'
 
 
 def _is_number(value: Any) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import local
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -161,10 +159,6 @@ class StatisticsSum:
 
     Whether an action is kept as rows or as sums depends on its total number of rounds, and not on how the rounds were
     split into batches.
-
-    Args:
-        n_actions: K.
-        dim: d.
     """
 
     def __init__(self, n_actions: int, dim: int):
@@ -176,7 +170,6 @@ class StatisticsSum:
         self._rare = 0
         """Number of rounds at the beginning of the buffer that stay there because their actions are rare."""
         self._sums = _SumTable(n_actions, dim + 1)
-        self._scratch = _Scratch()
 
     def add_rounds(
         self,
@@ -265,65 +258,35 @@ class StatisticsSum:
     def _sum(self, rounds: Float[Array, "n e"], groups: Groups, summed: Int[Array, " m"]) -> None:
         slots = np.empty(len(groups.keys), dtype=np.int64)
         slots[summed] = self._sums.slots(groups.keys[summed])
-        squares, width = self._sums.squares, self.dim + 1
+        squares, width, memory = self._sums.squares, self.dim + 1, local()
+
+        def scratch(name: str, *shape: int) -> Array:
+            """Memory of this thread, with arbitrary content: allocating it anew would take longer than the products."""
+            own, size = vars(memory), int(np.prod(shape))
+            if name not in own or len(own[name]) < size:
+                own[name] = np.empty(size)
+            return own[name][:size].reshape(shape)
 
         def work(block: tuple[Int[Array, " b"], Int[Array, "b c"]]) -> None:
             members, index = block
             own = slots[members]
-            with self._scratch.borrow() as memory:
-                x, copy = (memory.array(name, (*index.shape, width)) for name in ("rounds", "copy"))
-                more, so_far = (memory.array(name, (len(members), width, width)) for name in ("more", "so far"))
-                np.take(rounds, index, axis=0, out=x, mode="clip")
-                # For the product of an array with itself NumPy computes one half and mirrors it, which takes twice as
-                # long for small matrices.
-                np.copyto(copy, x)
-                np.take(squares, own, axis=0, out=so_far, mode="clip")
-                # An overflow is reported later, with its action, when the sums are used.
-                with np.errstate(over="ignore", invalid="ignore"):
-                    so_far += np.matmul(x.swapaxes(1, 2), copy, out=more)
-                squares[own] = so_far
+            x, copy = (scratch(name, *index.shape, width) for name in ("rounds", "copy"))
+            more, so_far = (scratch(name, len(members), width, width) for name in ("more", "so far"))
+            np.take(rounds, index, axis=0, out=x, mode="clip")
+            # For the product of an array with itself NumPy computes one half and mirrors it, which takes twice as
+            # long for small matrices.
+            np.copyto(copy, x)
+            np.take(squares, own, axis=0, out=so_far, mode="clip")
+            # An overflow is reported later, with its action, when the sums are used.
+            with np.errstate(over="ignore", invalid="ignore"):
+                so_far += np.matmul(x.swapaxes(1, 2), copy, out=more)
+            squares[own] = so_far
 
         for_each(work, groups.blocks(summed, limit=BLOCK))
 
 
-class _Memory:
-    """Arrays by name that are used again and again, whatever they held before."""
-
-    def __init__(self) -> None:
-        self._arrays = dict[str, Array]()
-
-    def array(self, name: str, shape: tuple[int, ...]) -> Float[Array, "..."]:
-        """An array of this shape with arbitrary content."""
-        size = int(np.prod(shape))
-        if name not in self._arrays or len(self._arrays[name]) < size:
-            self._arrays[name] = np.empty(size)
-        return self._arrays[name][:size].reshape(shape)
-
-
-class _Scratch:
-    """Memory that threads take turns to use: allocating it anew would take longer than the products."""
-
-    def __init__(self) -> None:
-        self._free = deque[_Memory]()
-
-    @contextmanager
-    def borrow(self) -> Generator[_Memory]:
-        """Memory that no other thread uses inside this block."""
-        try:
-            memory = self._free.pop()
-        except IndexError:
-            memory = _Memory()
-        yield memory
-        self._free.append(memory)
-
-
 class _SumTable:
-    """Sums of actions. Each stays in the slot it got first, so that a new action moves none of them.
-
-    Args:
-        n_actions: K.
-        width: e.
-    """
+    """Sums of actions. Each stays in the slot it got first, so that a new action moves none of them."""
 
     def __init__(self, n_actions: int, width: int):
         self.actions = np.empty(0, dtype=np.int64)

@@ -115,9 +115,7 @@ def cache_folder() -> Path:
 class Archive:
     """The files of a data set on disk: unpacked in a folder, or in the zip.
 
-    Attributes:
-        source: The data set.
-        path: The zip; or a folder that holds the zip, or the files, directly or in one of `source.folders`.
+    `path` is the zip; or a folder that holds the zip, or the files, directly or in one of `source.folders`.
     """
 
     source: DataSource
@@ -280,14 +278,10 @@ def _pieces(source: DataSource, target: Path) -> Generator[tuple[bytes, int]]:
         if done < total:
             raise ConnectionError(f"the transfer ended after {done:,} of {total:,} bytes")
     except (OSError, http.client.HTTPException) as problem:
-        raise _not_fetched(source, target, _reason(problem)) from problem
-
-
-def _not_fetched(source: DataSource, target: Path, reason: str) -> DataFileError:
-    return DataFileError(
-        f"{source.name} was not fetched from {source.url}: {reason}.",
-        f"Try again later; or get {source.archive} by other means and put it at {target}.",
-    )
+        raise DataFileError(
+            f"{source.name} was not fetched from {source.url}: {_reason(problem)}.",
+            f"Try again later; or get {source.archive} by other means and put it at {target}.",
+        ) from problem
 
 
 def _reason(problem: Exception) -> str:

@@ -16,11 +16,7 @@ from scipy.special import expit
 
 from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_instance, as_matrix, as_scalar
 from manyarms._base.rng import split
-from manyarms.core.choices import Choices
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.mixing import DenseMixing
-from manyarms.core.policy import Policy
+from manyarms.core import Choices, DenseMixing, HierarchicalGaussian, LoggedData, Policy
 from manyarms.errors import ShapeError
 from manyarms.linalg.indexing import pair_rows
 from manyarms.linalg.top_k import best_columns, best_of_pairs
@@ -32,12 +28,7 @@ DrawContexts = Callable[[np.random.Generator, int], Float[Array, "n d"]]
 
 
 class ScoredEnvironment(ABC):
-    """Contexts x ~ ν; the reward of action a in context x has a mean that rises with xᵀ θ_a.
-
-    Args:
-        weights: (K, d) The true θ.
-        draw_contexts: Function called as draw_contexts(rng, n), which returns (n, d) contexts.
-    """
+    """Contexts x ~ ν; the reward of action a in context x has a mean that rises with xᵀ θ_a."""
 
     def __init__(self, weights: Any, draw_contexts: DrawContexts):
         self.weights: Float[Array, "K d"] = as_floats("weights", weights, ndim=2)
@@ -48,12 +39,12 @@ class ScoredEnvironment(ABC):
         """The mean reward of one action per row."""
 
     @abstractmethod
+    def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
+        """The true value of a policy in each of these contexts."""
+
     def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> float:
         """The true value of a policy on these contexts."""
-
-    @abstractmethod
-    def values(self, policy: Policy, contexts: Any) -> Float[Array, " n"]:
-        """The true value of a policy in each of these contexts."""
+        return float(self.values(policy, contexts, eligible=eligible).mean())
 
     @abstractmethod
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
@@ -119,25 +110,16 @@ class LinearEnvironment(ScoredEnvironment):
     def expected_reward(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         return self._scores(contexts, actions)
 
-    def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> float:
+    def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
         self._check_policy(policy)
-        return float(policy.profile(contexts, self.weights, eligible=eligible)[1].mean())
-
-    def values(self, policy: Policy, contexts: Any) -> Float[Array, " n"]:
-        self._check_policy(policy)
-        return policy.profile(contexts, self.weights)[1]
+        return policy.profile(contexts, self.weights, eligible=eligible)[1]
 
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
         return expected + self.noise_std * rng.standard_normal(len(expected))
 
 
 class LogisticEnvironment(ScoredEnvironment):
-    """Contexts x ~ ν; reward of action a in context x is 1 with probability 1 / (1 + exp(-xᵀ θ_a)), and else 0.
-
-    Args:
-        weights: (K, d) The true θ.
-        draw_contexts: Function called as draw_contexts(rng, n), which returns (n, d) contexts.
-    """
+    """Contexts x ~ ν; reward of action a in context x is 1 with probability 1 / (1 + exp(-xᵀ θ_a)), and else 0."""
 
     def expected_reward(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         return expit(self._scores(contexts, actions))
@@ -150,10 +132,10 @@ class LogisticEnvironment(ScoredEnvironment):
             total += float((probabilities * expit(contexts[rows] @ self.weights.T)).sum())
         return total / len(contexts)
 
-    def values(self, policy: Policy, contexts: Any) -> Float[Array, " n"]:
+    def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
         self._check_policy(policy)
         contexts, values = as_matrix("contexts", contexts, columns=self.dim), np.empty(len(contexts))
-        for rows, probabilities in policy.probability_chunks(contexts):
+        for rows, probabilities in policy.probability_chunks(contexts, eligible=eligible):
             values[rows] = (probabilities * expit(contexts[rows] @ self.weights.T)).sum(axis=1)
         return values
 
@@ -170,8 +152,7 @@ class _OptimalPolicy(Policy):
         if eligible is None:
             return Choices.of_actions(best_columns(contexts, self._weights)[:, 0], self.n_actions)
         scores = np.einsum("pd,pd->p", contexts[pair_rows(eligible)], self._weights[eligible.indices])
-        best = best_of_pairs(scores, eligible.indptr, eligible.indices, 1)
-        return Choices.of_actions(best[:, 0], self.n_actions)
+        return Choices.of_actions(best_of_pairs(scores, eligible.indptr, eligible.indices, 1)[:, 0], self.n_actions)
 
 
 @dataclass(frozen=True)

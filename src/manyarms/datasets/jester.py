@@ -15,7 +15,7 @@ from manyarms._base.rng import split
 from manyarms.datasets.data_files import cache_folder
 from manyarms.datasets.matrix_environment import MatrixEnvironment
 from manyarms.datasets.rating_matrix import factorise
-from manyarms.datasets.read_columns import Columns, read_parquet
+from manyarms.datasets.read_columns import read_parquet
 from manyarms.errors import DataFileError, InputError, RangeError, ShapeError
 
 NAME = "jester_data_1.parquet"
@@ -67,27 +67,23 @@ def jester_world(
         rng: A NumPy generator, which draws the actions, the users set apart and the test users.
     """
     ratings = as_floats("matrix", matrix, ndim=2)
-    _check_sizes(ratings.shape, rank, n_actions, n_prior_users)
-    share = as_scalar("test_share", test_share, above=0.0, below=1.0)
-    jokes_rng, users_rng, start_rng = split(rng, "jokes", "users", "start")
-    items, known = np.split(jokes_rng.permutation(ratings.shape[1]), [n_actions])
-    early, rest = np.split(users_rng.permutation(ratings.shape[0]), [n_prior_users])
-    test = np.arange(len(rest)) < min(max(round(share * len(rest)), 1), len(rest) - 1)
-    seen = np.concatenate([early, rest[~test]])
-    features = _features(ratings[:, known], seen, rank, start_rng)
-    vectors = np.linalg.lstsq(features[early], ratings[np.ix_(early, items)], rcond=None)[0].T
-    environment = MatrixEnvironment(ratings[np.ix_(rest, items)], features[rest], np.flatnonzero(test))
-    return JesterWorld(environment, frozen(items), frozen(known), frozen(vectors))
-
-
-def _check_sizes(shape: tuple[int, ...], rank: int, n_actions: int, n_prior_users: int) -> None:
-    n_users, n_jokes = shape
+    n_users, n_jokes = ratings.shape
     if as_count("n_actions", n_actions) + as_count("rank", rank) > n_jokes:
         raise RangeError(f"n_actions + rank must be at most {n_jokes}, the number of jokes; got {n_actions} + {rank}.")
     if as_count("n_prior_users", n_prior_users, minimum=rank + 1) > n_users - 2:
         raise RangeError(
             f"must be at most {n_users - 2}, to leave users; got {n_prior_users}.", argument="n_prior_users"
         )
+    share = as_scalar("test_share", test_share, above=0.0, below=1.0)
+    jokes_rng, users_rng, start_rng = split(rng, "jokes", "users", "start")
+    items, known = np.split(jokes_rng.permutation(n_jokes), [n_actions])
+    early, rest = np.split(users_rng.permutation(n_users), [n_prior_users])
+    test = np.arange(len(rest)) < min(max(round(share * len(rest)), 1), len(rest) - 1)
+    seen = np.concatenate([early, rest[~test]])
+    features = _features(ratings[:, known], seen, rank, start_rng)
+    vectors = np.linalg.lstsq(features[early], ratings[np.ix_(early, items)], rcond=None)[0].T
+    environment = MatrixEnvironment(ratings[np.ix_(rest, items)], features[rest], np.flatnonzero(test))
+    return JesterWorld(environment, frozen(items), frozen(known), frozen(vectors))
 
 
 def _features(
@@ -117,7 +113,14 @@ def load_jester(path: str | os.PathLike[str] | None = None) -> Float[Array, "use
         DataFileError: When the file is missing or damaged. The message says where to get it.
         InputError: Naming the column, the first bad row and a remedy.
     """
-    columns = _read(_find(cache_folder() if path is None else Path(path)))
+    folder = cache_folder() if path is None else Path(path)
+    file = next((option for option in (folder, folder / NAME, folder / "jester" / NAME) if option.is_file()), None)
+    if file is None:
+        raise DataFileError(f"{folder} is not a Parquet file, nor a folder that holds {NAME}.", WHERE)
+    columns = read_parquet(file, str(file), {"user": "integer", "joke": "integer", "rating": "number"}, WHERE)
+    in_range = np.abs(columns.array("rating")) <= 10.0
+    remedy = "Leave out the 99 that stands for no rating."
+    columns.check("rating", in_range, RangeError, "must lie in [-10, 10]", remedy)
     users, user_rows = np.unique(columns.array("user"), return_inverse=True)
     jokes, joke_rows = np.unique(columns.array("joke"), return_inverse=True)
     counts = np.zeros((len(users), len(jokes)), dtype=np.int64)
@@ -131,18 +134,3 @@ def load_jester(path: str | os.PathLike[str] | None = None) -> Float[Array, "use
     ratings = np.zeros(counts.shape)
     ratings[user_rows, joke_rows] = columns.array("rating")
     return frozen(ratings[complete])
-
-
-def _find(path: Path) -> Path:
-    file = next((option for option in (path, path / NAME, path / "jester" / NAME) if option.is_file()), None)
-    if file is None:
-        raise DataFileError(f"{path} is not a Parquet file, nor a folder that holds {NAME}.", WHERE)
-    return file
-
-
-def _read(path: Path) -> Columns:
-    columns = read_parquet(path, str(path), {"user": "integer", "joke": "integer", "rating": "number"}, WHERE)
-    in_range = np.abs(columns.array("rating")) <= 10.0
-    remedy = "Leave out the 99 that stands for no rating."
-    columns.check("rating", in_range, RangeError, "must lie in [-10, 10]", remedy)
-    return columns

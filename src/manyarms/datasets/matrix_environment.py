@@ -12,14 +12,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_matrix, as_scalar, frozen
+from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_matrix, as_numbers, as_scalar, frozen
 from manyarms._base.rng import as_generator, split
-from manyarms.core.choices import Choices, RowError
-from manyarms.core.eligibility import PAIRS_PER_BLOCK, Eligibility
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
+from manyarms.core import PAIRS_PER_BLOCK, Choices, Eligibility, LoggedData, Policy, RowError
 from manyarms.datasets.environment import unless_tied
-from manyarms.datasets.rating_matrix import as_ratings, as_sparse, check_cells, shape_of_ratings
+from manyarms.datasets.rating_matrix import as_ratings, as_sparse, check_cells
 from manyarms.errors import InputError, RangeError, ShapeError
 from manyarms.linalg.indexing import pair_rows, shape_of
 from manyarms.linalg.top_k import best_of_pairs
@@ -46,7 +43,7 @@ class MatrixEnvironment:
 
     def __init__(self, matrix: Any, features: Any, test_users: Any, *, observed: Any = None, noise_std: float = 0.0):
         self.matrix, self._observed = as_ratings(matrix, observed)
-        n_users, n_actions = shape_of_ratings(self.matrix)
+        n_users, n_actions = shape_of(self.matrix)
         self.features: Float[Array, "users d"] = as_matrix("features", features, rows=n_users)
         self.noise_std = as_scalar("noise_std", noise_std, at_least=0.0)
         if n_actions == 0 or self.dim == 0:
@@ -66,7 +63,7 @@ class MatrixEnvironment:
     @property
     def n_actions(self) -> int:
         """K."""
-        return shape_of_ratings(self.matrix)[1]
+        return shape_of(self.matrix)[1]
 
     @property
     def dim(self) -> int:
@@ -198,11 +195,7 @@ class MatrixEnvironment:
 
 
 class BestObserved(Policy):
-    """Always chooses the best observed action of the user with these features, among the eligible ones.
-
-    Args:
-        world: The ratings.
-    """
+    """Always chooses the best observed action of the user with these features, among the eligible ones."""
 
     def __init__(self, world: MatrixEnvironment):
         self._world = world
@@ -213,24 +206,13 @@ class BestObserved(Policy):
         users = self._world._recognise(contexts)
         if len(users) and users.min() < 0:
             raise RowError(int(np.argmin(users)), "knows no user with the features")
-        best = self._world._best[users]
-        if eligible is not None:
-            allowed = np.asarray(eligible[np.arange(len(users)), best]).reshape(-1)
-            barred = np.flatnonzero(allowed == 0)
-            if len(barred):
-                best[barred] = self._best_of(users, eligible, barred)
+        if eligible is None:
+            return Choices.of_actions(self._world._best[users], self.n_actions)
+        sets = self._world.eligible(users)
+        allowed = eligible if sets is None else _eligible_and_observed(sets.tocsr(), eligible)
+        ratings = self._world._ratings(users[pair_rows(allowed)], allowed.indices)
+        best = best_of_pairs(ratings, allowed.indptr, allowed.indices, 1)[:, 0]
         return Choices.of_actions(best, self.n_actions)
-
-    def _best_of(self, users: Int[Array, " n"], eligible: sparse.csr_array, rows: Int[Array, " m"]) -> Int[Array, " m"]:
-        """The best eligible action in these rows, where the user's best action is not eligible."""
-        sets, allowed = self._world.eligible(users[rows]), eligible[rows]
-        if sets is not None:
-            try:
-                allowed = _eligible_and_observed(sets.tocsr(), allowed)
-            except RowError as cause:
-                raise RowError(int(rows[cause.row]), cause.problem) from None
-        ratings = self._world._ratings(users[rows][pair_rows(allowed)], allowed.indices)
-        return best_of_pairs(ratings, allowed.indptr, allowed.indices, 1)[:, 0]
 
 
 class ObservedActions(Eligibility):
@@ -271,12 +253,7 @@ class ObservedActions(Eligibility):
 
 
 class WithinObserved(Policy):
-    """Another policy restricted to observed actions. It is tied to rows, whose users are known.
-
-    Args:
-        policy: The policy to restrict.
-        sets: The observed actions of each row.
-    """
+    """Another policy restricted to the observed actions of each row. It is tied to rows, whose users are known."""
 
     def __init__(self, policy: Policy, sets: ObservedActions):
         if policy.n_rows not in (None, sets.n_rows):
@@ -346,23 +323,16 @@ def _as_labels(labels: Any) -> sparse.csr_array:
     """(n, K) Matrix with ones at the labels of each row, and nothing else stored."""
     if sparse.issparse(labels):
         table = as_sparse("labels", labels)
-    elif _is_flat(labels):
-        numbers = as_actions("labels", labels)
+    elif (given := as_numbers("labels", labels)).ndim == 1:
+        numbers = as_actions("labels", given)
         n, n_actions = len(numbers), int(numbers.max(initial=-1)) + 1
         table = sparse.csr_array((np.ones(n), numbers.copy(), np.arange(n + 1)), shape=(n, n_actions))
     else:
-        table = sparse.csr_array(as_floats("labels", labels, ndim=(1, 2)))
+        table = sparse.csr_array(as_floats("labels", given, ndim=(1, 2)))
     good = (table.data == 0.0) | (table.data == 1.0)
     check_cells("labels", table, good, RangeError, "must be 0 or 1", "Pass class numbers as a vector.")
     table.eliminate_zeros()
     return table
-
-
-def _is_flat(labels: Any) -> bool:
-    try:
-        return np.ndim(labels) == 1
-    except ValueError:  # lists of several lengths, which are refused later like anything not rectangular
-        return False
 
 
 def draw_test_users(n_users: int, share: float, rng: np.random.Generator) -> Int[Array, " m"]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, frozen
+from manyarms._base.checks import Array, check_choice, frozen
 from manyarms.core.logged_data import LoggedData
 from manyarms.datasets.data_files import OPEN_BANDIT, locate
 from manyarms.datasets.read_columns import Columns, Kind, read_columns
@@ -84,16 +84,15 @@ class OpenBanditLog:
             levels: The levels that have columns; those of this log by default. Two logs that share a model need the
                 same levels, and a small log may miss some: pass `merge_levels(first, second)` to both.
         """
-        if features not in ("position", "position+user"):
-            raise InputError(f'must be "position" or "position+user"; got {features!r}.', argument="features")
-        blocks = [_one_hot(self.positions, N_POSITIONS)]
+        check_choice("features", features, ("position", "position+user"))
+        blocks = [np.eye(N_POSITIONS)[self.positions]]
         if features == "position+user":
             wanted = self.user_levels if levels is None else [list(level) for level in levels]
             if len(wanted) != len(USER_FEATURES):
                 raise ShapeError(f"must be {len(USER_FEATURES)} lists of texts; got {len(wanted)}.", argument="levels")
             for k, known in enumerate(wanted):
                 column = _column_of(USER_FEATURES[k], self.user_levels[k], known)
-                blocks.append(_one_hot(column[self.user_rows[:, k]], len(known)))
+                blocks.append(np.eye(len(known))[column[self.user_rows[:, k]]])
         return LoggedData(np.hstack(blocks), self.actions, self.clicks, self.propensities, len(self.items))
 
 
@@ -122,10 +121,8 @@ def load_open_bandit(
         DataFileError: When a file is missing or damaged. The message says where to get it.
         InputError: Naming the file, the first bad line and a remedy.
     """
-    if campaign not in CAMPAIGNS or policy not in POLICIES:
-        raise InputError(
-            f"campaign must be one of {CAMPAIGNS} and policy one of {POLICIES}; got {campaign!r} and {policy!r}."
-        )
+    check_choice("campaign", campaign, CAMPAIGNS)
+    check_choice("policy", policy, POLICIES)
     log_name, items_name = f"{policy}/{campaign}/{campaign}.csv", f"{policy}/{campaign}/item_context.csv"
     archive = locate(OPEN_BANDIT, path, log_name, fetch=download)
     flat = f"{policy}_{campaign}.parquet"
@@ -135,7 +132,11 @@ def load_open_bandit(
     items, order = np.unique(catalog.array("item_id"), return_index=True)
     once = np.isin(np.arange(catalog.table.num_rows), order)
     catalog.check("item_id", once, InputError, "must have each item once")
-    item_features = {name: frozen(_item_feature(catalog, name)[order]) for name in ITEM_FEATURES}
+    features = {
+        name: np.array(catalog.texts(name), dtype=object) if kind == "text" else catalog.array(name)
+        for name, kind in ITEM_FEATURES.items()
+    }
+    item_features = {name: frozen(values[order]) for name, values in features.items()}
     return _as_log(read_columns(archive, log_name, LOG), items, item_features)
 
 
@@ -163,10 +164,6 @@ def _as_log(log: Columns, items: Int[Array, " K"], item_features: dict[str, Arra
     )
 
 
-def _item_feature(catalog: Columns, name: str) -> Array:
-    return np.array(catalog.texts(name), dtype=object) if ITEM_FEATURES[name] == "text" else catalog.array(name)
-
-
 def _column_of(feature: str, levels: Sequence[str], known: Sequence[str]) -> Int[Array, " l"]:
     """The column of each level of a log."""
     column = {text: k for k, text in enumerate(known)}
@@ -176,9 +173,3 @@ def _column_of(feature: str, levels: Sequence[str], known: Sequence[str]) -> Int
             f"of {feature} must have {unknown[0]!r} too.", "Pass merge_levels of all logs.", argument="levels"
         )
     return np.array([column[text] for text in levels])
-
-
-def _one_hot(rows: Int[Array, " n"], count: int) -> Float[Array, "n c"]:
-    table = np.zeros((len(rows), count))
-    table[np.arange(len(rows)), rows] = 1.0
-    return table

@@ -33,13 +33,21 @@ def factorise(matrix: Any, rank: int, rng: np.random.Generator) -> tuple[Float[A
     Returns:
         The (u, r) vectors of users and the (i, r) vectors of items.
     """
-    table, start_rng = _as_table(matrix), as_generator(rng)
+    given, start_rng = sparse.issparse(matrix), as_generator(rng)
+    table = as_sparse("matrix", matrix) if given else sparse.csr_array(as_floats("matrix", matrix, ndim=2))
+    if not table.data.any():
+        raise InputError("must have a rating that is not zero.", argument="matrix")
     smaller = min(shape_of(table))
     if as_count("rank", rank) > smaller:
         raise RangeError(
             f"must be at most {smaller} for a matrix of shape {shape_of(table)}; got {rank}.", argument="rank"
         )
-    left, s, right = _singular(table, rank, start_rng)
+    if rank == smaller or table.shape[0] * table.shape[1] <= DENSE_CELLS:
+        left, s, right = np.linalg.svd(table.toarray(), full_matrices=False)
+    else:
+        left, s, right = cast(tuple[Array, Array, Array], svds(table, rank, v0=start_rng.standard_normal(smaller)))
+    order = np.argsort(-s)[:rank]
+    left, s, right = left[:, order], s[order], right[order].T
     sign = np.where(right[np.abs(right).argmax(axis=0), np.arange(rank)] < 0, -1.0, 1.0)
     return left * (sign * np.sqrt(s)), right * (sign * np.sqrt(s))
 
@@ -55,27 +63,6 @@ def alignment(source: Float[Array, "n r"], target: Float[Array, "n r"]) -> Float
     return U @ Vt
 
 
-def _singular(
-    table: sparse.csr_array, rank: int, rng: np.random.Generator
-) -> tuple[Float[Array, "u r"], Float[Array, " r"], Float[Array, "i r"]]:
-    """The largest singular values in falling order, with their vectors on both sides."""
-    n, m = shape_of(table)
-    if rank == min(n, m) or n * m <= DENSE_CELLS:
-        left, s, right = np.linalg.svd(table.toarray(), full_matrices=False)
-    else:
-        left, s, right = cast(tuple[Array, Array, Array], svds(table, rank, v0=rng.standard_normal(min(n, m))))
-    order = np.argsort(-s)[:rank]
-    return left[:, order], s[order], right[order].T
-
-
-def _as_table(matrix: Any) -> sparse.csr_array:
-    given = sparse.issparse(matrix)
-    table = as_sparse("matrix", matrix) if given else sparse.csr_array(as_floats("matrix", matrix, ndim=2))
-    if not table.data.any():
-        raise InputError("must have a rating that is not zero.", argument="matrix")
-    return table
-
-
 def as_ratings(matrix: Any, observed: Any) -> tuple[Array | sparse.csr_array, sparse.csr_array | None]:
     """The ratings, and a matrix with ones at observed cells, which are those that the ratings store; None for all."""
     if observed is None:
@@ -87,9 +74,9 @@ def as_ratings(matrix: Any, observed: Any) -> tuple[Array | sparse.csr_array, sp
         # Cells that are not observed may hold anything, often NaN.
         blank = type(matrix) is np.ndarray and matrix.dtype.kind == "f" and matrix.shape == shape_of(pattern)
         values = as_floats("matrix", np.where(pattern.toarray() > 0, matrix, 0.0) if blank else matrix, ndim=2)
-    if shape_of_ratings(values) != shape_of(pattern):
+    if shape_of(values) != shape_of(pattern):
         raise ShapeError(
-            f"must have the shape of matrix, {shape_of_ratings(values)}; got {pattern.shape}.", argument="observed"
+            f"must have the shape of matrix, {shape_of(values)}; got {pattern.shape}.", argument="observed"
         )
     cells = np.asarray(values[pair_rows(pattern), pattern.indices], dtype=np.float64).reshape(-1)
     return sparse.csr_array((cells, pattern.indices, pattern.indptr), shape=pattern.shape), pattern
@@ -136,8 +123,3 @@ def check_cells(
     if not good.all():
         cell = int(np.argmin(good))
         raise error(f"{must}; row {pair_rows(table)[cell]} holds {table.data[cell]}.", remedy, argument=name)
-
-
-def shape_of_ratings(matrix: Array | sparse.csr_array) -> tuple[int, int]:
-    """(users, actions), the shape of a dense or sparse matrix."""
-    return cast(tuple[int, int], matrix.shape)

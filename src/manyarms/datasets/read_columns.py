@@ -35,12 +35,9 @@ READS: dict[Kind, Callable[[str], Any]] = {
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns of a file, of the kinds asked for and without gaps. Numbers are finite.
+    """Columns of a file, of the kinds asked for and without gaps: numbers are finite, equal texts are stored once.
 
-    Attributes:
-        name: The file, with its folder.
-        table: The columns. Each distinct text is stored once.
-        where: The advice for an error: how to get a good file.
+    `name` is the file with its folder, and `where` the advice for an error: how to get a good file.
     """
 
     name: str
@@ -77,13 +74,7 @@ class Columns:
 def read_columns(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> Columns:
     """Read some columns of a CSV file with a line of names, or of a Parquet file.
 
-    Args:
-        archive: The files of a data set. A CSV file is read in pieces, out of the zip when it is in one.
-        name: Name of the file. It is a Parquet file when it ends in .parquet.
-        kinds: Columns to read, with their kinds. The file may have more.
-
-    Raises:
-        InputError: Naming the file, the column, the first bad line and a remedy.
+    The file may have more columns. A CSV file is read in pieces, out of the zip when it is in one.
     """
     full, where = archive.full_name(name), archive.source.where
     if name.endswith(".parquet"):
@@ -92,14 +83,7 @@ def read_columns(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> Colu
 
 
 def read_parquet(file: Any, full: str, kinds: Mapping[str, Kind], where: str) -> Columns:
-    """Read some columns of a Parquet file.
-
-    Args:
-        file: The file, or its path.
-        full: Name of the file in messages.
-        kinds: Columns to read, with their kinds.
-        where: The advice for an error: how to get a good file.
-    """
+    """Read some columns of a Parquet file, or of its path. `full` is its name in messages, `where` the remedy."""
     import pyarrow as pa  # noqa: PLC0415  slow to import, and only readers need it
     import pyarrow.parquet as pq  # noqa: PLC0415
 

@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_count, as_scalar, frozen
 from manyarms._base.rng import split
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
+from manyarms.core import HierarchicalGaussian, LoggedData
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.errors import ActionError, ShapeError
 from manyarms.priors import from_categories, independent

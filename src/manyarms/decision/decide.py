@@ -15,17 +15,10 @@ import numpy as np
 from manyarms._base.checks import as_scalar
 from manyarms._base.progress import Progress
 from manyarms._version import __version__
-from manyarms.core.catalog import as_column
-from manyarms.core.estimate import Estimate
-from manyarms.core.fingerprint import Fingerprint, any_shared
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
-from manyarms.core.result_tables import html_table
-from manyarms.decision.diagnostics import Diagnostic, diagnose
-from manyarms.decision.expected_rewards import Calibration, Shrinkage, calibration, shrinkage
+from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, any_shared, as_column, html_table
+from manyarms.decision import decision_evidence as evidence
 from manyarms.decision.format_figures import percent
-from manyarms.decision.recommendation import SURE, Verdict, recommend
-from manyarms.decision.traffic import Categories, Support, TrafficChanges, support, traffic_changes
+from manyarms.decision.recommendation import SURE, Diagnostic, Recommendation, diagnose, recommend
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate
@@ -45,7 +38,7 @@ MANY_CATEGORIES = 1000
 
 
 @dataclass(frozen=True, repr=False)
-class Decision:
+class Decision(Recommendation):
     """The recommendation of `decide`, with its evidence.
 
     Attributes:
@@ -59,26 +52,21 @@ class Decision:
         support: Logged rounds and choices by category; None without categories.
         shrinkage: Own means and expected rewards of single actions; None unless the model is a `RewardPosterior`.
         traffic_changes: The actions whose traffic changes most under `policy`; None when the verdict is about none.
-        prior_check: Compares the spread of the rewards with prior and noise; None unless the model is a
-            `RewardPosterior`.
+        prior_check: The spread of the rewards against prior and noise; None unless the model is a `RewardPosterior`.
         category_checks: Predictive checks by category; None where they could not be made.
         calibration: Expected and observed rewards; None without a model.
         omitted: The parts that are missing, with the reason for each.
         made_with: Software versions, sizes, time and command.
     """
 
-    verdict: Verdict
-    policy: str
-    sentence: str
-    reason: str
     evaluation: Evaluation
     diagnostics: tuple[Diagnostic, ...]
-    support: Support | None
-    shrinkage: Shrinkage | None
-    traffic_changes: TrafficChanges | None
+    support: evidence.Support | None
+    shrinkage: evidence.Shrinkage | None
+    traffic_changes: evidence.TrafficChanges | None
     prior_check: PriorCheck | None
     category_checks: CategoryChecks | None
-    calibration: Calibration | None
+    calibration: evidence.Calibration | None
     omitted: tuple[str, ...]
     made_with: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -104,17 +92,15 @@ class Decision:
 
     def as_json(self) -> dict[str, Any]:
         """The whole decision as plain values."""
-        stored = {entry.name: plain(getattr(self, entry.name)) for entry in fields(self)}
-        derived = {name: plain(getattr(self, name)) for name in ("gains", "probability", "warnings")}
-        return {**stored, **derived}
+        names = [*(entry.name for entry in fields(self)), "gains", "probability", "warnings"]
+        return {name: plain(getattr(self, name)) for name in names}
 
     def __repr__(self) -> str:
         evaluation = self.evaluation
         return f"Decision({evaluation.n_rounds:,} rounds, {len(evaluation.policies)} policies: {self.sentence})"
 
     def _repr_html_(self) -> str:
-        rows = html_table(self.evaluation.records(), caption=self.sentence)
-        return f"{rows}<p>{escape(self.reason)}</p>"
+        return f"{html_table(self.evaluation.records(), caption=self.sentence)}<p>{escape(self.reason)}</p>"
 
     def __str__(self) -> str:
         return f"{self.sentence} {self.reason}"
@@ -161,26 +147,30 @@ def decide(
         estimators=estimators, contexts=contexts, fingerprints=fingerprints, pairs=len(policies) <= MANY_POLICIES,
         progress=progress,
     )  # fmt: skip
-    column = _category_column(categories, logs)
-    grouped = None if column is None else Categories(column)
+    column = as_column("categories", categories, length=logs.n_actions) if categories is not None else None
+    if column is None and logs.catalog is not None:
+        column = logs.catalog.categories
+    grouped = None if column is None else evidence.Categories(column)
     model = posterior if isinstance(posterior, RewardPosterior) else None
     prior_check = None if model is None else model.check
-    category_checks, unchecked = _check_categories(model, logs, column, fingerprints)
-    calibrated = None
+    calibrated, category_checks, unchecked = None, None, list[str]()
     if posterior is not None:
-        calibrated = calibration(posterior, logs, fingerprints=fingerprints, truth=truth, true_rewards=true_rewards)
-    doubts = [*_prior_doubts(prior_check), *_category_doubts(category_checks)]
+        held_out = not any_shared(posterior.learned_from, (logs.fingerprint, *fingerprints))
+        calibrated = evidence.calibration(posterior, logs, held_out, truth, true_rewards)
+        if model is not None and grouped is not None:
+            category_checks, unchecked = _check_categories(model, logs, column, len(grouped.labels), held_out)
+    doubts = _doubts(prior_check, category_checks)
     # First the policy, then the cautions that depend on where it moves the traffic.
     best = recommend(evaluation, sure=sure, doubts=doubts).policy
     choices = next((row.choices for row in evaluation.policies if row.name == best), None)
-    changes = None if choices is None else traffic_changes(best, choices, logs, grouped, posterior)
+    changes = None if choices is None else evidence.traffic_changes(best, choices, logs, grouped, posterior)
     cautions = _cautions(changes, calibrated, prior_check)
     return Decision(
-        **recommend(evaluation, sure=sure, doubts=doubts, cautions=cautions)._asdict(),
+        **vars(recommend(evaluation, sure=sure, doubts=doubts, cautions=cautions)),
         evaluation=evaluation,
         diagnostics=diagnose(evaluation),
-        support=None if grouped is None else support(evaluation, logs, grouped, seen=_seen_actions(posterior)),
-        shrinkage=None if model is None else shrinkage(model, logs, grouped),
+        support=None if grouped is None else evidence.support(evaluation, logs, grouped, posterior),
+        shrinkage=None if model is None else evidence.shrinkage(model, logs, grouped),
         traffic_changes=changes,
         prior_check=prior_check,
         category_checks=category_checks,
@@ -191,7 +181,7 @@ def decide(
 
 
 def _omitted(
-    n_policies: int, logs: LoggedData, column: Any, posterior: Posterior | None, calibrated: Calibration | None
+    n_policies: int, logs: LoggedData, column: Any, posterior: Posterior | None, calibrated: evidence.Calibration | None
 ) -> list[str]:
     """The parts that these arguments do not allow, with the reason for each."""
     reasons = {
@@ -211,23 +201,23 @@ def _omitted(
     return [reason for reason, applies in reasons.items() if applies]
 
 
-def _prior_doubts(check: PriorCheck | None) -> list[str]:
-    """A doubt where rewards vary so much more than the model says that its intervals mean nothing."""
+def _doubts(check: PriorCheck | None, categories: CategoryChecks | None) -> list[str]:
+    """The ways in which rewards differ so much from what the model says that its intervals mean nothing."""
     parts = {} if check is None else {"noise": check.noise, "prior": check.prior}
-    return [
+    doubts = [
         f"rewards vary {part.ratio:.3g} times as much as the model's {name} implies"
         for name, part in parts.items()
         if part is not None and part.contradicts and part.ratio > MUCH_MORE
     ]
+    if categories is not None and len(categories.flagged) > max(1.0, MANY_FLAGGED * len(categories)):
+        share = f"{len(categories.flagged):,} of {len(categories):,}"
+        doubts.append(f"the rewards of {share} categories contradict the model")
+    return doubts
 
 
-def _category_doubts(checks: CategoryChecks | None) -> list[str]:
-    if checks is None or len(checks.flagged) <= max(1.0, MANY_FLAGGED * len(checks)):
-        return []
-    return [f"the rewards of {len(checks.flagged):,} of {len(checks):,} categories contradict the model"]
-
-
-def _cautions(changes: TrafficChanges | None, calibrated: Calibration | None, check: PriorCheck | None) -> list[str]:
+def _cautions(
+    changes: evidence.TrafficChanges | None, calibrated: evidence.Calibration | None, check: PriorCheck | None
+) -> list[str]:
     """Caveats to state when a policy is shipped, without full stops, to be joined into one sentence."""
     cautions = list[str]()
     top = None if changes is None else max(changes.rows, key=lambda row: row.chosen, default=None)
@@ -239,29 +229,12 @@ def _cautions(changes: TrafficChanges | None, calibrated: Calibration | None, ch
     return cautions + ([] if check is None else [text.rstrip(".") for text in check.warnings])
 
 
-def _seen_actions(posterior: Posterior | None) -> Any:
-    """(K,) True for the actions that the model has logged rounds of."""
-    if posterior is None:
-        return None
-    return np.isin(np.arange(posterior.n_actions), posterior.seen_actions[0])
-
-
-def _category_column(categories: Any, logs: LoggedData) -> Any:
-    if categories is None:
-        return None if logs.catalog is None else logs.catalog.categories
-    return as_column("categories", categories, length=logs.n_actions)
-
-
 def _check_categories(
-    model: RewardPosterior | None, logs: LoggedData, column: Any, fingerprints: tuple[Fingerprint, ...]
+    model: RewardPosterior, logs: LoggedData, column: Any, n: int, held_out: bool
 ) -> tuple[CategoryChecks | None, list[str]]:
     """The predictive checks, or the reason why they are missing."""
-    if model is None or column is None:
-        return None, []
-    n = len(Categories(column).labels)
     if n > MANY_CATEGORIES:
         return None, [f"Categories were not checked one by one: there are {n:,}, more than {MANY_CATEGORIES:,}."]
-    held_out = not any_shared(model.learned_from, (logs.fingerprint, *fingerprints))
     try:
         return check_categories(model, logs, column, held_out=held_out), []
     except InputError as cause:
@@ -269,8 +242,8 @@ def _check_categories(
 
 
 def _made_with(logs: LoggedData, posterior: Posterior | None) -> dict[str, str]:
-    packages = {name: version(name) for name in ("numpy", "scipy", "pyarrow", "altair")}
-    packages = {"manyarms": __version__, "Python": platform.python_version(), **packages}
+    packages = {"manyarms": __version__, "Python": platform.python_version()}
+    packages |= {name: version(name) for name in ("numpy", "scipy", "pyarrow", "altair")}
     return {
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "evaluated on": f"{len(logs):,} rounds, {logs.n_actions:,} actions, {logs.dim} features",
@@ -282,26 +255,17 @@ def _made_with(logs: LoggedData, posterior: Posterior | None) -> dict[str, str]:
 def plain(value: Any) -> Any:  # noqa: PLR0911  one line for each kind of value
     """Dataclasses, estimates and arrays as JSON values; numbers that are not finite become None."""
     if isinstance(value, Estimate):
-        return {
-            "value": plain(value.value),
-            "std": plain(value.std),
-            "interval_95": [plain(end) for end in value.interval()],
-            "probability_positive": plain(value.probability_positive),
-            "kind": value.kind,
-            "method": value.method,
-            "diagnostics": plain(value.diagnostics),
-            "warnings": list(value.warnings),
-        }
+        figures = {"value": value.value, "std": value.std, "interval_95": value.interval()}
+        names = ("probability_positive", "kind", "method", "diagnostics", "warnings")
+        return plain({**figures, **{name: getattr(value, name) for name in names}})
     if is_dataclass(value) and not isinstance(value, type):
         return {entry.name: plain(getattr(value, entry.name)) for entry in fields(value) if entry.name != "choices"}
     if isinstance(value, Mapping):
         return {" over ".join(key) if isinstance(key, tuple) else str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
-    if isinstance(value, np.generic):
-        return plain(value.item())
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int | str) else str(value)

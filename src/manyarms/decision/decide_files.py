@@ -42,24 +42,9 @@ def decide_files(
 ) -> Decision:
     """Evaluate policies on log files and recommend whether to ship one of them; `write_report` makes a page of it.
 
-    With a model and propensities, the estimators "snips" and "dr" check the model unless others are named.
-
-    Args:
-        logs: A Parquet, CSV or Arrow file, a folder or a glob.
-        action: The column of action ids.
-        reward: The column of rewards.
-        propensity: The column of the logging policy's probabilities, if there is one.
-        model: The model, or its file; None to use estimators alone. Context columns and catalog come from it.
-        context: The context columns, where neither a model nor a policy file has a feature map.
-        catalog: The file of all actions, or a `Catalog`.
-        id: The column of action ids in the catalog; by default that of the logs.
-        category: The column of categories in the catalog, to show results by where the model has none.
-        sure: The probability of beating the current policy that a policy needs to be shipped.
-        seed: Seed for everything random.
-        notes: Extra lines for `made_with`, such as the command.
-        progress: As in `decide`.
-        on_rows: Called as on_rows(rows read, rows in all or None) while files are read.
-        options: The options of `evaluate_files`.
+    With a model and propensities, the estimators "snips" and "dr" check the model unless others are named. The column
+    `category` of the catalog is used to show results by where the model has no categories. `sure`, `notes` and
+    `progress` are as in `decide`, and all other arguments as in `evaluate_files`.
     """
     if model is not None and propensity is not None and not options.get("estimators"):
         options["estimators"] = DEFAULT_ESTIMATORS

@@ -1,14 +1,15 @@
-"""The recommendation in one sentence: ship a policy, keep the current one, or not decided."""
+"""The recommendation in one sentence, and the diagnostics of all estimates as traffic lights."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 from manyarms.core.estimate import Estimate
 from manyarms.decision.format_figures import number, percent, signed_number, signed_percent
-from manyarms.estimators.weight_diagnostics import Thresholds
+from manyarms.estimators.estimator import Thresholds
 from manyarms.jobs import Evaluation
 from manyarms.jobs.evaluate import PolicyResult
 
@@ -20,11 +21,14 @@ The 95 % interval of its gain then lies above zero.
 FAR, VERY_FAR = 2.0, 3.0
 """Standard errors beyond which two figures contradict each other; the second where one contradiction decides alone."""
 TINY = 1e-300
+THRESHOLDS = Thresholds()
+"""The limits of the estimators' own warnings."""
 
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
 
 
-class Recommendation(NamedTuple):
+@dataclass(frozen=True)
+class Recommendation:
     """The verdict, the policy that it is about, and two sentences for the reader; all as in `Decision`."""
 
     verdict: Verdict
@@ -39,53 +43,54 @@ def recommend(
     """The recommendation that follows from an evaluation.
 
     A policy is shipped when three things hold. It beats the current policy with a probability of at least `sure`.
-    Nothing speaks against the model. No estimator with a large enough effective sample size contradicts the gain. If
-    several policies qualify, the one with the largest expected gain is shipped. The current policy is kept when every
-    candidate is worse with a probability of at least `sure`.
-
-    Args:
-        evaluation: The result of `evaluate`.
-        sure: The required probability.
-        doubts: Evidence against the model. With any of it, nothing is shipped.
-        cautions: Caveats to state when a policy is shipped.
+    Nothing speaks against the model, neither the logs nor `doubts` from elsewhere. No estimator with a large enough
+    effective sample size contradicts the gain. If several policies qualify, the one with the largest expected gain is
+    shipped, with `cautions` stated. The current policy is kept when every candidate is worse with a probability of at
+    least `sure`.
     """
     results = [row for row in evaluation.policies if row.difference is not None]
     if not results:
         return _recommend_without_model(evaluation)
-    best = max(results, key=lambda row: _gain(row).value)
+    results.sort(key=lambda row: _gain(row).value, reverse=True)
+    best = results[0]
     if all(_gain(row).value == 0.0 == _gain(row).std for row in results):
         sentence = f"Nothing to decide: {best.name} makes the same choices as the current policy."
         return Recommendation("keep", best.name, sentence, "Add a candidate that differs from it.")
     promising = [row for row in results if _gain(row).probability_positive >= sure]
-    doubts = [*_baseline_doubts(evaluation), *doubts]
+    # The logs show the value of the current policy without any model.
+    model, mean, error = evaluation.baseline.value, evaluation.mean_reward, evaluation.mean_reward_error
+    if model is not None and abs(model.value - mean) > VERY_FAR * math.hypot(model.std, error):
+        doubt = f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"
+        doubts = [doubt, *doubts]
     sound = [] if doubts else [row for row in promising if not contradicting(row, evaluation)]
     if sound:
-        return _ship(max(sound, key=lambda row: _gain(row).value), evaluation, cautions)
+        return _ship(sound[0], evaluation, cautions)
     if promising:
-        return _contradicted(max(promising, key=lambda row: _gain(row).value), evaluation, doubts)
+        return _contradicted(promising[0], evaluation, doubts)
     if all(_gain(row).probability_positive <= 1.0 - sure for row in results):
-        return Recommendation(
-            "keep",
-            best.name,
-            f"Keep the current policy: the best candidate, {best.name}, would bring {_change(best)}.",
-            f"No candidate has more than a {percent(1.0 - sure)} probability of being better.",
-        )
-    return Recommendation(
-        "undecided",
-        best.name,
-        f"Not decided: {best.name} looks best with {_change(best)}.",
-        f"Shipping needs a probability of {percent(sure)}. Log more rounds, or test {best.name} on a share of the "
-        "traffic.",
-    )
+        sentence = f"Keep the current policy: the best candidate, {best.name}, would bring {_change(best)}."
+        reason = f"No candidate has more than a {percent(1.0 - sure)} probability of being better."
+        return Recommendation("keep", best.name, sentence, reason)
+    sentence = f"Not decided: {best.name} looks best with {_change(best)}."
+    remedy = f"Log more rounds, or test {best.name} on a share of the traffic."
+    reason = f"Shipping needs a probability of {percent(sure)}. {remedy}"
+    return Recommendation("undecided", best.name, sentence, reason)
 
 
 def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -> Recommendation:
-    cautions = [*_support_cautions(best), *cautions]
-    if evaluation.n_rounds == 1:
-        cautions.append("it was evaluated on a single context")
+    assert best.value is not None
+    remaining = _gain(best).diagnostics.get("prior_share", 0.0)
+    unsupported = best.value.diagnostics.get("unsupported_mass", 0.0)
+    caveats = {
+        f"{percent(remaining)} of the prior variance of the gain remains, so it rests on the prior": remaining > 0.5,
+        f"{percent(unsupported)} of its choices are actions that were never logged": unsupported > 0.1,
+        **dict.fromkeys(cautions, True),
+        "it was evaluated on a single context": evaluation.n_rounds == 1,
+    }
     reason = f"The model compared it with the current policy on {evaluation.n_rounds:,} logged contexts."
-    if cautions:
-        reason = f"Caution: {'; '.join(cautions)}. Test it on a share of the traffic first."
+    if any(caveats.values()):
+        listed = "; ".join(text for text, applies in caveats.items() if applies)
+        reason = f"Caution: {listed}. Test it on a share of the traffic first."
     return Recommendation("ship", best.name, f"Ship {best.name}: {_change(best)}.", reason)
 
 
@@ -93,20 +98,9 @@ def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[s
     names = contradicting(best, evaluation)
     verb = "contradicts" if len(names) == 1 else "contradict"
     objections = [*doubts, *([f"{' and '.join(names)} {verb} it"] if names else [])]
-    return Recommendation(
-        "undecided",
-        best.name,
-        f"Not decided: according to the model, {best.name} brings {_change(best)}, but {', and '.join(objections)}.",
-        "Find out why before you trust the model, or test the policy on a share of the traffic.",
-    )
-
-
-def _baseline_doubts(evaluation: Evaluation) -> list[str]:
-    """A doubt when the model is wrong about the current policy, whose value the logs show without any model."""
-    model, mean = evaluation.baseline.value, evaluation.mean_reward
-    if model is None or abs(model.value - mean) <= VERY_FAR * math.hypot(model.std, evaluation.mean_reward_error):
-        return []
-    return [f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"]
+    gain = f"according to the model, {best.name} brings {_change(best)}"
+    reason = "Find out why before you trust the model, or test the policy on a share of the traffic."
+    return Recommendation("undecided", best.name, f"Not decided: {gain}, but {', and '.join(objections)}.", reason)
 
 
 def contradicting(row: PolicyResult, evaluation: Evaluation) -> list[str]:
@@ -115,10 +109,9 @@ def contradicting(row: PolicyResult, evaluation: Evaluation) -> list[str]:
     An estimator contradicts the gain when it values the policy clearly below the current one, or when it values it far
     below the model without a clear gain of its own.
     """
-    limit = Thresholds().min_effective_sample_size
+    limit = THRESHOLDS.min_effective_sample_size
     model, names = row.value, list[str]()
-    if model is None:
-        return names
+    assert model is not None
     for name, estimate in row.estimates.items():
         if estimate.diagnostics.get("effective_sample_size", 0.0) < limit:
             continue
@@ -136,15 +129,12 @@ def _recommend_without_model(evaluation: Evaluation) -> Recommendation:
         failures = [reason for row in evaluation.policies for reason in row.left_out.values()]
         reason = f"No estimator could evaluate a policy: {failures[0]}" if failures else "Add a candidate or a model."
         return Recommendation("nothing", "", "There is no policy to decide on.", reason)
-    limit = Thresholds().min_effective_sample_size
+    limit = THRESHOLDS.min_effective_sample_size
     sound = [entry for entry in estimates if entry[2].diagnostics.get("effective_sample_size", limit) >= limit]
     if not sound:
-        return Recommendation(
-            "undecided",
-            "",
-            f"Not decided: no estimator reaches an effective sample size of {limit:.0f} rounds.",
-            "The policies rarely choose what was logged. Fit a model: it needs no importance weights.",
-        )
+        sentence = f"Not decided: no estimator reaches an effective sample size of {limit:.0f} rounds."
+        reason = "The policies rarely choose what was logged. Fit a model: it needs no importance weights."
+        return Recommendation("undecided", "", sentence, reason)
     row, name, estimate = max(sound, key=lambda entry: entry[2].value)
     low, high = estimate.interval()
     return Recommendation(
@@ -174,14 +164,61 @@ def _change(row: PolicyResult) -> str:
     return f"{written(gain.value)}{unit} over the current policy ({ends}), {certainty}"
 
 
-def _support_cautions(row: PolicyResult) -> list[str]:
-    """Caveats about a gain that rests on the prior rather than on logged rounds."""
-    assert row.value is not None
-    cautions = list[str]()
-    prior_share = _gain(row).diagnostics.get("prior_share", 0.0)
-    if prior_share > 0.5:
-        cautions.append(f"{percent(prior_share)} of the prior variance of the gain remains, so it rests on the prior")
-    unsupported = row.value.diagnostics.get("unsupported_mass", 0.0)
-    if unsupported > 0.1:
-        cautions.append(f"{percent(unsupported)} of its choices are actions that were never logged")
-    return cautions
+Colour = Literal["green", "amber", "red"]
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One figure of `Estimate.diagnostics` that says how far an estimate of one policy can be trusted.
+
+    It is red beyond the limit, amber from half way there, else green. The estimator is "model" for the posterior.
+    """
+
+    policy: str
+    estimator: str
+    figure: str
+    value: float
+    limit: float
+    colour: Colour
+    meaning: str
+
+
+_MEANINGS = {
+    "unsupported_mass": "share of its choices on actions that were never logged; their rewards rest on the prior",
+    "prior_share": "share of the prior variance that remains after the logs; at 100 % the logs have added nothing",
+    "effective_sample_size": "number of equally weighted rounds that would be as informative",
+    "max_weight_share": "share of the total importance weight on a single round",
+    "mean_weight": "mean importance weight; it is 1 when propensities and support are right",
+    "rounded_propensities": "the propensities look rounded, so small ones are inaccurate",
+    "evaluated_on_training_rounds": "policy or model was trained on these rounds, so the estimate is optimistic",
+}
+_LIMITS = {
+    "unsupported_mass": THRESHOLDS.max_unsupported_mass,
+    "prior_share": THRESHOLDS.max_prior_share,
+    "effective_sample_size": THRESHOLDS.min_effective_sample_size,
+    "max_weight_share": THRESHOLDS.max_weight_share,
+    "mean_weight": THRESHOLDS.mean_weight_error,
+}
+
+
+def diagnose(evaluation: Evaluation) -> tuple[Diagnostic, ...]:
+    """The diagnostics in an evaluation that tell how far to trust it."""
+    return tuple(
+        _diagnostic(row.name, estimator, figure, value)
+        for row in evaluation.policies
+        for estimator, estimate in {"model": row.value, **row.estimates}.items()
+        if estimate is not None
+        for figure, value in estimate.diagnostics.items()
+        if figure in _MEANINGS
+    )
+
+
+def _diagnostic(policy: str, estimator: str, figure: str, value: float) -> Diagnostic:
+    limit = _LIMITS.get(figure, 0.0)
+    severity = value / limit if limit else 2.0 * value
+    if figure == "effective_sample_size":
+        severity = limit / max(value, 1e-12)
+    elif figure == "mean_weight":
+        severity = abs(value - 1.0) / limit
+    colour: Colour = "red" if severity > 1 else "amber" if severity > 0.5 else "green"
+    return Diagnostic(policy, estimator, figure, float(value), limit, colour, _MEANINGS[figure])

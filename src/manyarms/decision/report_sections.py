@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from manyarms.core.estimate import Estimate
 from manyarms.decision import plots
 from manyarms.decision.decide import Decision
-from manyarms.decision.diagnostics import Diagnostic
-from manyarms.decision.format_figures import (
-    CURRENT,
-    TableCell,
-    count_cell,
-    estimate_cell,
-    number,
-    number_cell,
-    percent,
-    share,
-    signed_number,
-    table,
-)
-from manyarms.decision.traffic import Support
+from manyarms.decision.format_figures import CURRENT, number, percent, share, signed_number
+from manyarms.decision.recommendation import Diagnostic
 from manyarms.errors import InputError
 from manyarms.posterior.prior_check import PriorCheck
 
-if TYPE_CHECKING:
-    import altair as alt
-
 Charts = Mapping[str, Any]
-Section = Callable[[Decision, Charts], str]
 
 STATUS = {"red": "● Problem", "amber": "● Caution", "green": "● OK"}
 """Traffic lights in words too, for readers who do not see colours."""
@@ -39,45 +24,82 @@ DIAGNOSTICS = {"unsupported_mass": "choices never logged", "max_weight_share": "
 """Diagnostics that the report calls by a plainer name."""
 LONG_TABLE = 25
 """Rows beyond which a table is folded."""
-PAIRS = "Each cell is the probability that the policy in the row is better than the policy in the column."
-PRIOR_SHARE = (
-    "the share of the prior variance that remains after the logs. Near 100 %, the value rests on the prior and not on "
-    "the data"
-)
-EFFECTIVE_SAMPLE_SIZE = (
-    "this many equally weighted rounds would be as informative. When it is small, the estimate is unreliable"
-)
 
 
-def draw_charts(decision: Decision) -> dict[str, alt.LayerChart]:
-    """The charts that this decision has the data for, by name."""
-    evaluation, calibrated, changes = decision.evaluation, decision.calibration, decision.traffic_changes
-    truth = {} if calibrated is None else calibrated.truth
-    wanted: dict[str, Callable[[], Any]] = {
-        "values": partial(plots.values, evaluation, truth=truth),
-        "gains": partial(plots.gains, evaluation),
-    }
+def draw_charts(decision: Decision) -> dict[str, dict[str, Any]]:
+    """The charts that this decision has the data for, as Vega-Lite specifications without a theme, by name."""
+    evaluation, calibrated = decision.evaluation, decision.calibration
+    charts = dict[str, Any]()
+
+    def draw(name: str, part: Any, **options: Any) -> None:
+        # A chart refuses when there is nothing to draw: the section says so in words, or is left out.
+        with suppress(InputError):
+            if part is not None:
+                spec = getattr(plots, name)(part, **options).to_dict(validate=False)
+                charts[name] = {key: value for key, value in spec.items() if key not in ("config", "$schema")}
+
+    draw("values", evaluation, truth=None if calibrated is None else calibrated.truth)
+    draw("gains", evaluation)
     if len(evaluation.rows) >= 3:
         # With a single candidate, the chart of gains says it all.
-        wanted["probability_better"] = partial(plots.probability_better, evaluation)
+        draw("probability_better", evaluation)
     if any(row.estimates for row in evaluation.rows):
-        wanted["agreement"] = partial(plots.agreement, evaluation)
-    if changes is not None and changes.rows:
-        wanted["traffic_changes"] = partial(plots.traffic_changes, changes)
-    if decision.support is not None and decision.policy:
-        wanted["support"] = partial(plots.support, decision.support, decision.policy)
-    if decision.shrinkage is not None:
-        wanted["shrinkage"] = partial(plots.shrinkage, decision.shrinkage)
-    if calibrated is not None and calibrated.bins:
-        wanted["calibration"] = partial(plots.calibration, calibrated)
-    charts = dict[str, Any]()
-    for name, draw in wanted.items():
-        try:
-            charts[name] = draw()
-        except InputError:
-            # There is nothing to draw: the section says so in words, or is left out.
-            continue
+        draw("agreement", evaluation)
+    draw("traffic_changes", decision.traffic_changes)
+    draw("support", decision.support, policy=decision.policy)
+    draw("shrinkage", decision.shrinkage)
+    draw("calibration", calibrated)
     return charts
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """One cell of an HTML table. A column of numbers is sorted by `key`, which is empty where a figure is missing."""
+
+    text: str
+    css: str = ""
+    key: str | None = None
+
+    def html(self) -> str:
+        """The cell as HTML."""
+        attributes = f' class="{self.css}"' if self.css else ""
+        attributes += "" if self.key is None else f' data-value="{self.key}"'
+        return f"<td{attributes}>{escape(self.text)}</td>"
+
+
+def number_cell(value: float | None, written: Callable[[float], str] = number) -> TableCell:
+    """A cell with one number, or a dash where there is none."""
+    if value is None:
+        return TableCell("–", "number", "")
+    return TableCell(written(value), "number", repr(float(value)))
+
+
+def count_cell(value: float | int) -> TableCell:
+    """A cell with a count of rounds or actions."""
+    return number_cell(float(value), lambda count: f"{count:,.6g}")
+
+
+def estimate_cell(estimate: Estimate | None, written: Callable[[float], str] = number) -> TableCell:
+    """A cell with an estimate and its 95 % interval, or a dash where there is none."""
+    if estimate is None:
+        return number_cell(None)
+    low, high = estimate.interval()
+    return number_cell(estimate.value, lambda value: f"{written(value)} [{written(low)}, {written(high)}]")
+
+
+def table(caption: str, rows: Sequence[Any], columns: Mapping[str, Callable[[Any], TableCell]]) -> str:
+    """An HTML table that sorts by a column when its header is clicked; `columns` makes the cells under each header."""
+    cells = [[make(row) for make in columns.values()] for row in rows]
+    kinds = ["word" if cell.key is None else "number" for cell in cells[0]] if cells else ["word"] * len(columns)
+    head = "".join(
+        f'<th scope="col" class="{kind}"><button type="button">{escape(name)}</button></th>'
+        for name, kind in zip(columns, kinds, strict=True)
+    )
+    body = "".join(f"<tr>{''.join(cell.html() for cell in row)}</tr>" for row in cells)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption, quote=True)}">'
+        f'<table class="sorts"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
 
 
 def _figure(name: str, charts: Charts, caption: str) -> str:
@@ -99,10 +121,6 @@ def _folded(n_rows: int, html: str, noun: str) -> str:
 def _notes(lines: Iterable[str]) -> str:
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f'<ul class="notes">{items}</ul>' if items else ""
-
-
-def _explain(term: str, meaning: str) -> str:
-    return f"<p><strong>{term}</strong>: {meaning}.</p>"
 
 
 def _policy_cell(decision: Decision, name: str) -> TableCell:
@@ -131,9 +149,15 @@ def _policies(decision: Decision, charts: Charts) -> str:
         _figure("gains", charts, f"{lines} Right of zero, the policy is better.")
         + _figure("values", charts, f"Value per round according to the model. {marks}")
         + table("Policies", [row for row in evaluation.rows if row.value is not None], columns)
-        + _explain("Never logged", "the share of the policy's choices on actions without a logged round")
-        + _explain("Prior share", PRIOR_SHARE)
+        + "<p><strong>Never logged</strong>: the share of the policy's choices on actions without a logged round.</p>"
+        "<p><strong>Prior share</strong>: the share of the prior variance that remains after the logs. Near 100 %, the "
+        "value rests on the prior and not on the data.</p>"
     )
+
+
+def _pairs(_: Decision, charts: Charts) -> str:
+    caption = "Each cell is the probability that the policy in the row is better than the policy in the column."
+    return _figure("probability_better", charts, caption)
 
 
 def _estimators(decision: Decision, charts: Charts) -> str:
@@ -153,8 +177,8 @@ def _estimators(decision: Decision, charts: Charts) -> str:
         "problems in its diagnostics excludes the model's value, find out why before you trust either.</p>"
         + _figure("agreement", charts, "Value per round according to the model and each estimator. 95 % intervals.")
         + table("Estimates", estimates, columns)
-        + _explain("Effective sample size", EFFECTIVE_SAMPLE_SIZE)
-        + _notes(failures)
+        + "<p><strong>Effective sample size</strong>: this many equally weighted rounds would be as informative. When "
+        "it is small, the estimate is unreliable.</p>" + _notes(failures)
     )
 
 
@@ -183,9 +207,8 @@ def _trust(decision: Decision, charts: Charts) -> str:
 
 
 def _prior_check(check: PriorCheck) -> str:
-    passed = (
-        "This was not checked." if check.unchecked and check.mean is None else "Yes. The rewards contradict neither."
-    )
+    unchecked = check.unchecked and check.mean is None
+    passed = "This was not checked." if unchecked else "Yes. The rewards contradict neither."
     return (
         "<h3>Do the rewards fit the prior and the noise of the model?</h3>"
         + (_notes(check.warnings) or f"<p>{passed}</p>")
@@ -195,7 +218,7 @@ def _prior_check(check: PriorCheck) -> str:
 
 def _diagnostic_cell(entry: Diagnostic) -> TableCell:
     if entry.limit == 0.0:
-        return TableCell("yes" if entry.value else "no", entry.value, is_number=True)
+        return number_cell(entry.value, lambda value: "yes" if value else "no")
     return number_cell(entry.value, share if entry.figure.endswith(("_mass", "_share")) else number)
 
 
@@ -215,9 +238,8 @@ def _category_checks(decision: Decision) -> str:
         "Expected by the model": lambda row: number_cell(row.posterior_mean),
         "Failed checks": lambda row: TableCell(", ".join(row.flags)),
     }
-    return heading + _folded(
-        len(flagged), table("Categories that contradict the model", flagged, columns), "categories"
-    )
+    html = table("Categories that contradict the model", flagged, columns)
+    return heading + _folded(len(flagged), html, "categories")
 
 
 def _traffic(decision: Decision, charts: Charts) -> str:
@@ -237,21 +259,19 @@ def _traffic(decision: Decision, charts: Charts) -> str:
         html += f"<p>{escape(moved)}</p>"
         html += _figure("traffic_changes", charts, "The actions whose share of choices would grow and shrink most.")
         html += table("Actions whose traffic changes most", changes.rows, columns)
-    return html if support is None else html + _category_traffic(support, decision.policy, charts)
-
-
-def _category_traffic(support: Support, policy: str, charts: Charts) -> str:
+    if support is None:
+        return html
     rest = f" The last row adds up {support.n_summed:,} smaller categories." if support.n_summed else ""
     columns = {
         "Category": lambda row: TableCell(row.category),
         "Actions": lambda row: count_cell(row.n_actions),
         "Ever logged": lambda row: count_cell(row.n_logged),
         "Share in the log": lambda row: number_cell(row.logged, share),
-        f"Share under {policy}": lambda row: number_cell(row.chosen.get(policy), share),
-        "Of that never logged": lambda row: number_cell(row.unsupported.get(policy), share),
+        f"Share under {decision.policy}": lambda row: number_cell(row.chosen.get(decision.policy), share),
+        "Of that never logged": lambda row: number_cell(row.unsupported.get(decision.policy), share),
     }
     return (
-        "<h3>By category</h3>"
+        f"{html}<h3>By category</h3>"
         + _figure("support", charts, f"Share of each category in the log and under the policy.{rest}")
         + _folded(len(support.rows), table("Traffic by category", support.rows, columns), "categories")
     )
@@ -276,11 +296,13 @@ def _calibration(decision: Decision, charts: Charts) -> str:
         return ""
     truth = evidence.truth
     rows = [row for row in decision.evaluation.rows if row.value is not None and row.name in truth]
+    intervals = {row.name: row.value.interval() for row in rows if row.value is not None}
+    inside = {name for name, (low, high) in intervals.items() if low <= truth[name] <= high}
     columns = {
         "Policy": lambda row: _policy_cell(decision, row.name),
         "Value per round [95 %]": lambda row: estimate_cell(row.value),
         "True value": lambda row: number_cell(truth[row.name]),
-        "Inside the interval": lambda row: TableCell("yes" if _holds(row.value, truth[row.name]) else "no"),
+        "Inside the interval": lambda row: TableCell("yes" if row.name in inside else "no"),
     }
     observed = "the true mean reward" if evidence.against_truth else "the mean reward of held-out rounds"
     caption = f"Expected reward against {observed}, in groups of rounds. A calibrated model lies on the diagonal."
@@ -288,18 +310,9 @@ def _calibration(decision: Decision, charts: Charts) -> str:
     return values + _figure("calibration", charts, caption)
 
 
-def _holds(estimate: Estimate, truth: float) -> bool:
-    low, high = estimate.interval()
-    return low <= truth <= high
-
-
-SECTIONS: tuple[tuple[str, str, Section], ...] = (
+SECTIONS: tuple[tuple[str, str, Callable[[Decision, Charts], str]], ...] = (
     ("policies", "Value and gain of each policy", _policies),
-    (
-        "pairs",
-        "Probability that one policy beats another",
-        lambda _, charts: _figure("probability_better", charts, PAIRS),
-    ),
+    ("pairs", "Probability that one policy beats another", _pairs),
     ("estimators", "Do the estimators agree with the model?", _estimators),
     ("trust", "Can the estimates be trusted?", _trust),
     ("traffic", "Where the traffic would go", _traffic),

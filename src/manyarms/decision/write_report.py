@@ -10,6 +10,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import vl_convert
+
 from manyarms._base.checks import as_instance
 from manyarms._base.files import replace_files
 from manyarms._base.options import REPORT_FORMATS as FORMATS
@@ -52,14 +54,18 @@ def write_report(
         contents = {path: text.encode(errors="replace")}
     else:
         path.mkdir(parents=True, exist_ok=True)
-        contents = {path / f"{name}.{kind}": _image(spec, kind) for name, spec in _chart_specs(decision).items()}
+        contents = {path / f"{name}.{kind}": _image(spec, kind) for name, spec in draw_charts(decision).items()}
     replace_files(contents)
     return list(contents)
 
 
 def html_page(decision: Decision, title: str) -> str:
-    """The report as HTML. Text from catalogs and logs is escaped, and the page may not load anything."""
-    charts = _chart_specs(decision)
+    """The report as HTML. Text from catalogs and logs is escaped, and the page may not load anything.
+
+    No text in a script can end its element, and no line ends between a number and its percent sign.
+    """
+    bundle: Any = vl_convert.javascript_bundle
+    charts = draw_charts(decision)
     sections = [(name, heading, html) for name, heading, make in SECTIONS if (html := make(decision, charts))]
     page_files = files("manyarms.decision") / "page_files"
     page, css, script = (
@@ -71,46 +77,24 @@ def html_page(decision: Decision, title: str) -> str:
         title=escape(title),
         css=css,
         verdict=decision.verdict,
-        sentence=_unbroken(decision.sentence),
+        sentence=escape(decision.sentence).replace(" %", "&nbsp;%"),
         reason=escape(decision.reason),
         cards=_cards(decision),
         links="".join(f'<a href="#{name}">{escape(heading)}</a>' for name, heading, _ in sections),
-        sections="".join(_section(*section) for section in sections),
+        sections="".join(
+            f'<section id="{name}" aria-labelledby="{name}-head">'
+            f'<h2 id="{name}-head">{escape(heading)}</h2>{html}</section>'
+            for name, heading, html in sections
+        ),
         made_with="".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in decision.made_with.items()),
         charts=_json(charts),
         themes=_json({name: {**theme, "background": "transparent"} for name, theme in themes.items()}),
-        vega=_vega(),
+        vega=bundle().replace("</script", "<\\/script"),
         script=script,
     )
 
 
-def _section(name: str, heading: str, html: str) -> str:
-    head = f'<h2 id="{name}-head">{escape(heading)}</h2>'
-    return f'<section id="{name}" aria-labelledby="{name}-head">{head}{html}</section>'
-
-
-def _unbroken(text: str) -> str:
-    """Escaped text in which no line ends between a number and its percent sign."""
-    return escape(text).replace(" %", "&nbsp;%")
-
-
-def _chart_specs(decision: Decision) -> dict[str, dict[str, Any]]:
-    """The charts as Vega-Lite specifications without a theme, which the page adds."""
-    specs = {name: drawn.to_dict(validate=False) for name, drawn in draw_charts(decision).items()}
-    return {name: {k: v for k, v in spec.items() if k not in ("config", "$schema")} for name, spec in specs.items()}
-
-
-def _vega() -> str:
-    """The script that draws the charts in a browser, free of text that could end its script element."""
-    import vl_convert  # noqa: PLC0415  slow to import
-
-    bundle: Any = vl_convert.javascript_bundle
-    return bundle().replace("</script", "<\\/script")
-
-
 def _image(spec: Mapping[str, Any], kind: str) -> bytes:
-    import vl_convert  # noqa: PLC0415
-
     themed = {**spec, "config": plots.theme()}
     if kind == "svg":
         return vl_convert.vegalite_to_svg(themed).encode()

@@ -10,10 +10,7 @@ import numpy as np
 
 from manyarms._base.checks import as_scalar
 from manyarms._base.progress import Progress, reporter
-from manyarms.core.estimate import Estimate
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
-from manyarms.core.result_tables import Tabular
+from manyarms.core import Estimate, LoggedData, Policy, Tabular
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 

@@ -14,21 +14,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_actions, as_scalar, check_rows
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, row_weights
+from manyarms.core import LoggedData, Policy, row_weights
 from manyarms.errors import InputError, RangeError, ShapeError
 from manyarms.estimators.estimator import EstimatorOptions, Rounds, SamplingEstimator, check_target
 from manyarms.estimators.logging_policy import as_clip, propensities_of
-from manyarms.estimators.reward_model import ModelEstimator
+from manyarms.estimators.reward_model import ModelEstimator, as_model
 
 
 class WeightedEstimator(ModelEstimator):
-    """mean of w̃ r, or mean of w̃ (r - r̂) + Σ_a π r̂ with a reward model.
-
-    Args:
-        model: A fitted posterior or a `CrossFit`; None for no model.
-        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
-    """
+    """mean of w̃ r, or mean of w̃ (r - r̂) + Σ_a π r̂ with a reward model."""
 
     self_normalised = False
 
@@ -47,16 +41,24 @@ class WeightedEstimator(ModelEstimator):
             weights if self.self_normalised else None,
             target / propensities,
             propensities,
-            {"estimated_propensities": float(estimated)},
+            estimated,
             used=weights,
         )
 
 
-class _ClippedWeights(WeightedEstimator):
-    """w with a floor on the propensity and a ceiling on the weight."""
+class IPS(WeightedEstimator):
+    """mean of w r: unbiased where the logging policy has support and nothing is clipped (Horvitz and Thompson).
 
-    def __init__(self, model: Any, clip: float | None, cap: float | None, **options: Unpack[EstimatorOptions]):
-        super().__init__(model, **options)
+    Args:
+        clip: Floor on the propensity, as in the paper.
+        cap: Ceiling on the weight.
+        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
+    """
+
+    name = "IPS"
+
+    def __init__(self, clip: float | None = None, cap: float | None = None, **options: Unpack[EstimatorOptions]):
+        super().__init__(**options)
         self.clip = as_clip(clip)
         if self.clip > 1:
             raise RangeError(
@@ -70,21 +72,6 @@ class _ClippedWeights(WeightedEstimator):
         return np.minimum(target / np.maximum(propensities, self.clip), self.cap)
 
 
-class IPS(_ClippedWeights):
-    """mean of w r: unbiased where the logging policy has support and nothing is clipped (Horvitz and Thompson).
-
-    Args:
-        clip: Floor on the propensity, as in the paper.
-        cap: Ceiling on the weight.
-        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
-    """
-
-    name = "IPS"
-
-    def __init__(self, clip: float | None = None, cap: float | None = None, **options: Unpack[EstimatorOptions]):
-        super().__init__(None, clip, cap, **options)
-
-
 class SNIPS(IPS):
     """Σ w r / Σ w: a little bias, far less variance, never outside the range of rewards (Swaminathan and Joachims)."""
 
@@ -92,7 +79,7 @@ class SNIPS(IPS):
     self_normalised = True
 
 
-class DR(_ClippedWeights):
+class DR(IPS):
     """mean of w (r - r̂) + Σ_a π r̂: unbiased when either the weights or the model are right (Dudik et al.).
 
     Args:
@@ -108,7 +95,8 @@ class DR(_ClippedWeights):
     def __init__(
         self, model: Any, clip: float | None = None, cap: float | None = None, **options: Unpack[EstimatorOptions]
     ):
-        super().__init__(model, clip, cap, **options)
+        super().__init__(clip, cap, **options)
+        self.model = as_model(model)
 
 
 class SNDR(DR):
@@ -160,21 +148,7 @@ class DRos(WeightedEstimator):
         return np.where(weights > 0, self.shrinkage * weights / np.maximum(weights**2 + self.shrinkage, _TINY), 0.0)
 
 
-class _SubGaussianWeights(WeightedEstimator):
-    """w̃ = w / (1 - λ + λ w), which has sub-Gaussian tails (Metelli et al.)."""
-
-    def __init__(self, model: Any, parameter: float, **options: Unpack[EstimatorOptions]):
-        super().__init__(model, **options)
-        self.parameter = as_scalar("parameter", parameter, at_least=0.0, at_most=1.0)
-
-    def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
-        weights = target / propensities
-        # At λ = 1 and w = 0 both sides of the fraction vanish; a weight of zero stays zero.
-        below = 1.0 - self.parameter + self.parameter * weights
-        return np.where(weights > 0, weights / np.maximum(below, _TINY), 0.0)
-
-
-class SubGaussianIPS(_SubGaussianWeights):
+class SubGaussianIPS(WeightedEstimator):
     """IPS with w̃ = w / (1 - λ + λ w), which has sub-Gaussian tails (Metelli et al.).
 
     Args:
@@ -185,10 +159,17 @@ class SubGaussianIPS(_SubGaussianWeights):
     name = "SG-IPS"
 
     def __init__(self, parameter: float, **options: Unpack[EstimatorOptions]):
-        super().__init__(None, parameter, **options)
+        super().__init__(**options)
+        self.parameter = as_scalar("parameter", parameter, at_least=0.0, at_most=1.0)
+
+    def reweighted(self, target: Float[Array, " n"], propensities: Float[Array, " n"]) -> Float[Array, " n"]:
+        weights = target / propensities
+        # At λ = 1 and w = 0 both sides of the fraction vanish; a weight of zero stays zero.
+        below = 1.0 - self.parameter + self.parameter * weights
+        return np.where(weights > 0, weights / np.maximum(below, _TINY), 0.0)
 
 
-class SubGaussianDR(_SubGaussianWeights):
+class SubGaussianDR(SubGaussianIPS):
     """DR with w̃ = w / (1 - λ + λ w).
 
     Args:
@@ -198,6 +179,10 @@ class SubGaussianDR(_SubGaussianWeights):
     """
 
     name = "SG-DR"
+
+    def __init__(self, model: Any, parameter: float, **options: Unpack[EstimatorOptions]):
+        super().__init__(parameter, **options)
+        self.model = as_model(model)
 
 
 class ExponentialSmoothing(WeightedEstimator):
@@ -238,8 +223,7 @@ class LogarithmicSmoothing(SamplingEstimator):
         weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / propensities
         product = weights * logs.rewards
         smoothed = product if self.parameter == 0 else np.log1p(self.parameter * product) / self.parameter
-        diagnostics = {"estimated_propensities": float(estimated)}
-        return Rounds(np.zeros(len(logs)), smoothed, None, weights, propensities, diagnostics)
+        return Rounds(np.zeros(len(logs)), smoothed, None, weights, propensities, estimated)
 
 
 class Replay(SamplingEstimator):
@@ -260,8 +244,8 @@ class Replay(SamplingEstimator):
                 f"replay needs a deterministic policy; this one has probability {probability[row]:.3g} in row {row}."
             )
         matched = np.round(probability)
-        diagnostics = {"n_matched": float(matched.sum())}
-        return Rounds(np.zeros(len(logs)), matched * logs.rewards, matched, diagnostics=diagnostics, used=matched)
+        count = {"n_matched": float(matched.sum())}
+        return Rounds(np.zeros(len(logs)), matched * logs.rewards, matched, diagnostics=count, used=matched)
 
 
 class _StratifiedEstimator(ModelEstimator):
@@ -271,13 +255,16 @@ class _StratifiedEstimator(ModelEstimator):
         super().__init__(model, **options)
         self.strata: Int[Array, " n"] = as_actions("strata", strata)
 
-    def _check_strata(self, logs: LoggedData) -> None:
+    def residual(
+        self, policy: Policy, logs: LoggedData, eligible: Any
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         if len(self.strata) != len(logs):
             raise ShapeError(
                 f"must name the logging policy of every round: {len(logs)}; got {len(self.strata)}.",
                 "After a split, pass strata[part.rows].",
                 argument="strata",
             )
+        return super().residual(policy, logs, eligible)
 
 
 class BalancedIPS(_StratifiedEstimator):
@@ -307,7 +294,6 @@ class BalancedIPS(_StratifiedEstimator):
             )
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
-        self._check_strata(logs)
         residual, direct = self.residual(policy, logs, eligible)
         counts = row_weights(logs.weights, len(logs))
         for logging in self.logging_policies:
@@ -337,15 +323,13 @@ class WeightedIPS(_StratifiedEstimator):
     name = "weighted IPS"
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
-        self._check_strata(logs)
         residual, direct = self.residual(policy, logs, eligible)
         propensities, estimated = propensities_of(logs)
         weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / propensities
         contributions = weights * residual + direct
         scale, mean = _precision_scale(contributions, self.strata, row_weights(logs.weights, len(logs)))
-        diagnostics = {"estimated_propensities": float(estimated)}
         zeros = np.zeros(len(logs))
-        return Rounds(zeros, scale * contributions, None, weights, propensities, diagnostics, centre=scale * mean)
+        return Rounds(zeros, scale * contributions, None, weights, propensities, estimated, centre=scale * mean)
 
 
 def check_log_smoothing(logs: LoggedData) -> None:

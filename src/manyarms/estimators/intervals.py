@@ -27,43 +27,38 @@ class Units:
     Attributes:
         direct: (u,) Sums of the direct terms of each unit's rounds.
         numerator: (u,) Sums of the numerators.
-        denominator: (u,) Sums of the denominators; None for no division.
+        denominator: (u,) Sums of the denominators; for no division, `size`.
         size: (u,) Sums of the rounds' own weights.
         grouped: True when a unit is a group. A round of weight 2 is two rounds; a group is one unit whatever its size.
     """
 
     direct: Float[Array, " u"]
     numerator: Float[Array, " u"]
-    denominator: Float[Array, " u"] | None
+    denominator: Float[Array, " u"]
     size: Float[Array, " u"]
     grouped: bool
 
     @property
     def value(self) -> float:
         """The estimate."""
-        return float(self.direct.sum() / self.size.sum() + self.numerator.sum() / self._below.sum())
+        return float(self.direct.sum() / self.size.sum() + self.numerator.sum() / self.denominator.sum())
 
     @property
     def influence(self) -> Float[Array, " u"]:
         """Numbers with mean zero, whose standard error is that of the estimate (the delta method for the ratio)."""
-        total, below = self.size.sum(), self._below.sum()
+        total, below = self.size.sum(), self.denominator.sum()
         ratio = self.numerator.sum() / below
         centred = (self.direct - self.size * self.direct.sum() / total) / total
-        return len(self.size) * (centred + (self.numerator - ratio * self._below) / below)
+        return len(self.size) * (centred + (self.numerator - ratio * self.denominator) / below)
 
     @property
     def std(self) -> float:
         """The standard error of the estimate."""
-        n = len(self.size)
+        n, total = len(self.size), float(self.size.sum())
         if self.grouped:
             return float(np.sqrt(np.sum(self.influence**2) / max(n - 1, 1) / n))
-        total = float(self.size.sum())
         squares = np.divide(self.influence**2, self.size, out=np.zeros(n), where=self.size > 0) * (total / n) ** 2
         return float(np.sqrt(squares.sum() / max(total - 1, 1) / total))
-
-    @property
-    def _below(self) -> Float[Array, " u"]:
-        return self.size if self.denominator is None else self.denominator
 
     @property
     def count(self) -> float:
@@ -72,7 +67,7 @@ class Units:
 
     def resampled(self, rng: np.random.Generator, n_draws: int) -> Float[Array, " b"]:
         """The estimate on units drawn with replacement, `n_draws` times."""
-        columns = np.stack([self.direct, self.numerator, self._below, self.size])
+        columns = np.stack([self.direct, self.numerator, self.denominator, self.size])
         n = len(self.size)
         if self.grouped or (self.size == 1).all():
             direct, numerator, below, size = columns[:, rng.integers(0, n, (n_draws, n))].sum(axis=2)
@@ -96,11 +91,10 @@ def as_units(
 ) -> Units:
     """Sums of rounds per unit. A round of weight 2 is that round twice."""
     size = np.ones(len(direct)) if weights is None else np.asarray(weights)
-    columns = [direct * size, numerator * size, size, (size if denominator is None else denominator * size)]
+    columns = [direct * size, numerator * size, (size if denominator is None else denominator * size), size]
     if groups is not None:
         columns = list(sum_by(np.unique(groups, return_inverse=True)[1], np.column_stack(columns))[1].T)
-    below = None if denominator is None else columns[3]
-    return Units(columns[0], columns[1], below, columns[2], grouped=groups is not None)
+    return Units(*columns, grouped=groups is not None)
 
 
 class Interval(ABC):

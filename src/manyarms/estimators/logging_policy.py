@@ -9,10 +9,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_actions, as_scalar
-from manyarms.core.catalog import encode
-from manyarms.core.choices import Choices
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, row_weights
+from manyarms.core import Choices, LoggedData, Policy, encode, row_weights
 from manyarms.errors import InputError, PropensityError, ShapeError
 from manyarms.linalg.indexing import chunks
 
@@ -43,14 +40,14 @@ class EstimatedLogging(Policy):
         penalty = as_scalar("penalty", penalty, above=0.0)
         self.n_actions, self.dim = logs.n_actions, logs.dim
         row_weights(logs.weights, len(logs))
-        given = None if categories is None else as_labels("categories", categories, self.n_actions)
+        self._labels = np.zeros(self.n_actions, dtype=np.int64)
+        if categories is not None:
+            self._labels = as_labels("categories", categories, self.n_actions)
         if self.n_actions <= MAX_MULTINOMIAL:
             self._labels = np.arange(self.n_actions)
-        else:
-            self._labels = np.zeros(self.n_actions, dtype=np.int64) if given is None else given
         counts = np.bincount(logs.actions, weights=logs.weights, minlength=self.n_actions) + smoothing
         self._within: Float[Array, " K"] = counts / np.bincount(self._labels, weights=counts)[self._labels]
-        self._model, self._classes, self._kept = _label_model(logs, self._labels, smoothing, penalty)
+        self._model, self._kept = _label_model(logs, self._labels, smoothing, penalty)
         self.rows_per_block = max(1, (1 << 21) // self.n_actions)
 
     def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
@@ -76,23 +73,21 @@ class EstimatedLogging(Policy):
         n_labels = int(self._labels.max()) + 1
         if self._model is None:
             return np.broadcast_to(self._kept, (len(contexts), n_labels))
-        out = np.zeros((len(contexts), n_labels))
         # Labels that were never logged share the probability in `kept`.
-        out += self._kept
-        out[:, self._classes] += self._model.predict_proba(contexts) * (1.0 - self._kept.sum())
+        out = np.tile(self._kept, (len(contexts), 1))
+        out[:, self._model.classes_] += self._model.predict_proba(contexts) * (1.0 - self._kept.sum())
         return out
 
 
 def _label_model(
     logs: LoggedData, labels: Int[Array, " K"], smoothing: float, penalty: float
-) -> tuple[Pipeline | None, Int[Array, " c"], Float[Array, " L"]]:
-    """The logistic model of labels, the labels it knows, and the little probability kept for every label."""
-    logged = labels[logs.actions]
-    n_labels = int(labels.max()) + 1
-    seen = np.unique(logged)
-    if len(seen) < 2:
+) -> tuple[Pipeline | None, Float[Array, " L"]]:
+    """The logistic model of labels, and the little probability kept for every label."""
+    logged, n_labels = labels[logs.actions], int(labels.max()) + 1
+    n_seen = len(np.unique(logged))
+    if n_seen < 2:
         shares = np.bincount(logged, weights=logs.weights, minlength=n_labels) + smoothing
-        return None, seen, shares / shares.sum()
+        return None, shares / shares.sum()
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
     from sklearn.pipeline import make_pipeline  # noqa: PLC0415
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
@@ -101,27 +96,25 @@ def _label_model(
     # Scaled, so that the ridge treats all columns alike whatever their units.
     model = make_pipeline(StandardScaler(), LogisticRegression(C=1.0 / penalty, max_iter=1000))
     model.fit(np.asarray(logs.contexts), logged, logisticregression__sample_weight=weights)
-    missing = n_labels - len(seen)
-    kept = np.full(n_labels, smoothing / (len(logs) + smoothing * n_labels) if missing else 0.0)
-    return model, seen, kept
+    kept = np.full(n_labels, smoothing / (len(logs) + smoothing * n_labels) if n_seen < n_labels else 0.0)
+    return model, kept
 
 
-def logging_policy_of(logs: LoggedData, categories: Any = None) -> tuple[Policy, bool]:
-    """The logging policy, and True when it had to be estimated."""
-    if logs.logging_policy is not None:
-        return logs.logging_policy, isinstance(logs.logging_policy, EstimatedLogging)
-    return EstimatedLogging(logs, categories), True
+def logging_policy_of(logs: LoggedData, categories: Any = None) -> tuple[Policy, dict[str, float]]:
+    """The logging policy, and the diagnostic that says whether it had to be estimated."""
+    policy = EstimatedLogging(logs, categories) if logs.logging_policy is None else logs.logging_policy
+    return policy, {"estimated_propensities": float(isinstance(policy, EstimatedLogging))}
 
 
-def propensities_of(logs: LoggedData, categories: Any = None) -> tuple[Float[Array, " n"], bool]:
-    """π_0(a_i | x_i) as logged, else from the logging policy, else estimated; and True when it was estimated.
+def propensities_of(logs: LoggedData) -> tuple[Float[Array, " n"], dict[str, float]]:
+    """π_0(a_i | x_i) as logged, else from the logging policy, else estimated; and the diagnostic that says so.
 
     π_0 is not restricted to the actions that are eligible for the target: those may differ from the ones eligible when
     the log was written.
     """
     if logs.propensities is not None:
-        return logs.propensities, False
-    policy, estimated = logging_policy_of(logs, categories)
+        return logs.propensities, {"estimated_propensities": 0.0}
+    policy, estimated = logging_policy_of(logs)
     propensities = policy.probability_of(logs.contexts, logs.actions)
     # A round of weight zero does not count.
     propensities = np.where(row_weights(logs.weights, len(logs)) > 0, propensities, 1.0)

@@ -15,14 +15,16 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_instance, as_matrix
 from manyarms._base.rng import as_generator
-from manyarms.core.estimate import Estimate
-from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
+from manyarms.core import Estimate, Fingerprint, HierarchicalGaussian, LoggedData, Policy
 from manyarms.errors import DataTypeError, InputError, ShapeError
-from manyarms.estimators.estimator import Estimator, EstimatorOptions, SamplingEstimator, check_target
-from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
+from manyarms.estimators.estimator import (
+    Estimator,
+    EstimatorOptions,
+    SamplingEstimator,
+    Thresholds,
+    check_target,
+    diagnostic_warnings,
+)
 from manyarms.likelihoods import Hurdle, Likelihood
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.posterior import fit
@@ -163,12 +165,7 @@ class CrossFit(RewardModel):
 
 
 class ModelEstimator(SamplingEstimator):
-    """An estimator with an optional reward model. With one, weights multiply r - r̂ instead of r, and Σ_a π r̂ is added.
-
-    Args:
-        model: A fitted posterior, or a `CrossFit`; None for no model.
-        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
-    """
+    """An estimator with an optional reward model. With it, weights multiply r - r̂, and Σ_a π r̂ is added."""
 
     def __init__(self, model: Any = None, **options: Unpack[EstimatorOptions]):
         super().__init__(**options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
@@ -9,8 +10,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_floats
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, row_weights
+from manyarms.core import LoggedData, Policy, row_weights
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.estimator import EstimatorOptions, Rounds
 from manyarms.estimators.logging_policy import as_clip, as_labels, logging_policy_of
@@ -18,32 +18,39 @@ from manyarms.estimators.reward_model import ModelEstimator
 from manyarms.linalg.indexing import shape_of
 
 
+@dataclass(frozen=True)
+class ActionSets:
+    """Sets of actions, and one set per row: clusters, neighbourhoods, eligible actions. None is empty.
+
+    Attributes:
+        members: (S, K) Matrix with ones where an action belongs to a set.
+        which: (n,) The set of each row. A row is an action or a round.
+    """
+
+    members: sparse.csr_array
+    which: Int[Array, " n"]
+
+    def __getitem__(self, rows: slice | Int[Array, " m"]) -> ActionSets:
+        return ActionSets(self.members, self.which[rows])
+
+    @property
+    def by_row(self) -> sparse.csr_array:
+        """(n, K) Matrix with ones where an action belongs to the set of a row."""
+        return self.members[self.which]
+
+
 class SetWeighted(ModelEstimator):
     """mean of w(x, A) r with w(x, A) = π(A | x) / π_0(A | x) for the set A of the logged action.
 
-    With a reward model: mean of w(x, A) (r - r̂(x, a)) + Σ_a π r̂.
-
-    Args:
-        members: (S, K) Matrix with ones where an action belongs to a set.
-        set_of_action: (K,) The set of each action.
-        model: A fitted posterior, or a `CrossFit`; None for no model.
-        clip: Floor on π_0 of a set.
-        options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
+    With a reward model: mean of w(x, A) (r - r̂(x, a)) + Σ_a π r̂. `sets` has the set of each action.
     """
 
-    def __init__(
-        self,
-        members: sparse.csr_array,
-        set_of_action: Int[Array, " K"],
-        model: Any,
-        clip: float | None,
-        **options: Unpack[EstimatorOptions],
-    ):
+    def __init__(self, sets: ActionSets, model: Any, clip: float | None, **options: Unpack[EstimatorOptions]):
         super().__init__(model, **options)
-        self._members, self._set_of_action, self._clip = members, set_of_action, as_clip(clip)
+        self._sets, self._clip = sets, as_clip(clip)
 
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
-        which, below, estimated = set_propensities(self.name, self._members, self._set_of_action, logs)
+        sets, below, estimated = set_propensities(self.name, self._sets, logs)
         # A round of weight zero does not count, whatever its set.
         below = np.where(row_weights(logs.weights, len(logs)) > 0, np.maximum(below, self._clip), 1.0)
         if below.min() <= 0:
@@ -52,9 +59,9 @@ class SetWeighted(ModelEstimator):
                 "which it logged.",
                 "Check logging_policy, or pass clip.",
             )
-        weights = policy.probability_of_sets(logs.contexts, self._members, which, eligible=eligible) / below
+        weights = policy.probability_of_sets(logs.contexts, sets.members, sets.which, eligible=eligible) / below
         residual, direct = self.residual(policy, logs, eligible)
-        return Rounds(direct, weights * residual, None, weights, None, {"estimated_propensities": float(estimated)})
+        return Rounds(direct, weights * residual, None, weights, None, estimated)
 
 
 class MIPS(SetWeighted):
@@ -73,8 +80,7 @@ class MIPS(SetWeighted):
     name = "MIPS"
 
     def __init__(self, clusters: Any, clip: float | None = None, **options: Unpack[EstimatorOptions]):
-        labels = as_labels("clusters", clusters)
-        super().__init__(cluster_members(labels), labels, None, clip, **options)
+        super().__init__(cluster_sets(clusters), None, clip, **options)
 
 
 class OffCEM(SetWeighted):
@@ -90,8 +96,7 @@ class OffCEM(SetWeighted):
     name = "OffCEM"
 
     def __init__(self, clusters: Any, model: Any, clip: float | None = None, **options: Unpack[EstimatorOptions]):
-        labels = as_labels("clusters", clusters)
-        super().__init__(cluster_members(labels), labels, model, clip, **options)
+        super().__init__(cluster_sets(clusters), model, clip, **options)
 
 
 class PolicyConvolution(SetWeighted):
@@ -109,32 +114,24 @@ class PolicyConvolution(SetWeighted):
     name = "PC"
 
     def __init__(self, embeddings: Any, k: int, clip: float | None = None, **options: Unpack[EstimatorOptions]):
-        members = neighbourhood_members(embeddings, k)
-        super().__init__(members, np.arange(shape_of(members)[0]), None, clip, **options)
+        super().__init__(neighbourhood_sets(embeddings, k), None, clip, **options)
 
 
 def set_propensities(
-    name: str, members: sparse.csr_array, set_of_action: Int[Array, " K"], logs: LoggedData
-) -> tuple[Int[Array, " n"], Float[Array, " n"], bool]:
-    """The set of each logged action, π_0 of that set, and True when π_0 had to be estimated.
-
-    Args:
-        name: The estimator or learner, for the error message.
-        members: (S, K) Matrix with ones where an action belongs to a set.
-        set_of_action: (K,) The set of each action.
-        logs: Logged rounds.
-    """
-    if len(set_of_action) != logs.n_actions:
-        raise ShapeError(f"{name} was built for {len(set_of_action)} actions; the logs have {logs.n_actions}.")
-    which = set_of_action[logs.actions]
+    name: str, sets: ActionSets, logs: LoggedData
+) -> tuple[ActionSets, Float[Array, " n"], dict[str, float]]:
+    """The set of each logged action, π_0 of that set, and the diagnostic that says whether π_0 was estimated."""
+    if len(sets.which) != logs.n_actions:
+        raise ShapeError(f"{name} was built for {len(sets.which)} actions; the logs have {logs.n_actions}.")
+    logged = sets[logs.actions]
     # Clusters help to estimate π_0; neighbourhoods, one per action, would not.
-    partition = shape_of(members)[0] < logs.n_actions
-    logging, estimated = logging_policy_of(logs, set_of_action if partition else None)
-    return which, logging.probability_of_sets(logs.contexts, members, which), estimated
+    partition = shape_of(sets.members)[0] < logs.n_actions
+    logging, estimated = logging_policy_of(logs, sets.which if partition else None)
+    return logged, logging.probability_of_sets(logs.contexts, logged.members, logged.which), estimated
 
 
-def neighbourhood_members(embeddings: Any, k: int) -> sparse.csr_array:
-    """(K, K) Matrix with ones at the k nearest actions of every action, the action itself always among them."""
+def neighbourhood_sets(embeddings: Any, k: int) -> ActionSets:
+    """The k nearest actions of every action, the action itself always among them."""
     points = as_floats("embeddings", embeddings, ndim=2)
     n = len(points)
     if points.size == 0:
@@ -151,11 +148,12 @@ def neighbourhood_members(embeddings: Any, k: int) -> sparse.csr_array:
     # Among equal embeddings the search may leave out the action itself: it then takes the place of the farthest.
     missing = ~(near == own[:, None]).any(axis=1)
     near[missing, -1] = own[missing]
-    return sparse.csr_array((np.ones(n * k), near.reshape(-1), np.arange(n + 1) * k), shape=(n, n))
+    return ActionSets(sparse.csr_array((np.ones(n * k), near.reshape(-1), np.arange(n + 1) * k), shape=(n, n)), own)
 
 
-def cluster_members(labels: Int[Array, " K"]) -> sparse.csr_array:
-    """(L, K) Matrix with ones where an action belongs to a cluster."""
+def cluster_sets(clusters: Any) -> ActionSets:
+    """The cluster of every action."""
+    labels = as_labels("clusters", clusters)
     n = len(labels)
     rows = sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, int(labels.max()) + 1))
-    return sparse.csr_array(rows.T.tocsr())
+    return ActionSets(sparse.csr_array(rows.T.tocsr()), labels)

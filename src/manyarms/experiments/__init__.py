@@ -5,10 +5,9 @@ A user method is a subclass of `Method`; see `manyarms.experiments.methods`.
 
 from manyarms.experiments.cell import Cell, Outcome, Table, compute
 from manyarms.experiments.methods import METHODS, Method
-from manyarms.experiments.problem import Known, MethodTask, Origin, Problem, World, digest_of
+from manyarms.experiments.problem import Known, MethodTask, Origin, Problem, Synthetic, World, digest_of
 from manyarms.experiments.result_store import StaleRowsError, Store
 from manyarms.experiments.run import CellError, Grid, run
-from manyarms.experiments.synthetic_problem import Synthetic
 
 __all__ = [
     "METHODS",

@@ -14,9 +14,7 @@ from jaxtyping import Float
 from scipy.special import ndtri
 
 from manyarms._base.checks import Array, as_instance
-from manyarms.core.estimate import Estimate
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
+from manyarms.core import Estimate, LoggedData, Policy
 from manyarms.errors import NonFiniteError
 from manyarms.experiments.methods import Method
 from manyarms.experiments.problem import Kind, MethodTask, Problem, World
@@ -30,15 +28,7 @@ INTERVAL_LEVEL = 0.95
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """The key of one computation.
-
-    Attributes:
-        problem: The label of a problem.
-        kind: "ope" or "opl".
-        method: The name of a method.
-        n: Rounds in the log.
-        instance: The number of the problem's draw, from 0.
-    """
+    """The key of one computation: labels of a problem and a method, rounds in the log, and the number of the draw."""
 
     problem: str
     kind: Kind
@@ -56,8 +46,6 @@ class Outcome:
         truth: The true value of the target (ope), or of the best policy (opl).
         low: The lower end of the method's own 95 % interval; None when it has none.
         high: The upper end.
-        n_actions: K of the instance.
-        dim: d of the instance.
         truth_error: The standard error of `truth` in ope, where it was measured on a sample of contexts; else 0.
         seconds: CPU time of the method. It differs from run to run; everything else does not.
         peak_bytes: Peak memory beyond the task itself; measured for instance 0 only.
@@ -109,21 +97,18 @@ def compute(problem: Problem, method: Method, kind: Kind, n: int, instance: int)
     answer = run_method()
     seconds = time.process_time() - start
     peak = _peak_bytes(run_method) if instance == 0 else None
-    sizes = world.known.n_actions, world.known.dim
+    low = high = None
     if kind == "opl":
         policy = as_instance(f"what {method.name} learned", answer, Policy, "a policy")
-        value = _require_finite(f"the value of what {method.name} learned", world.value(policy))
-        return Outcome(value, world.best_value, None, None, *sizes, 0.0, seconds, peak)
-    estimate = as_instance(f"what {method.name} estimated", answer, Estimate, "an ma.Estimate")
-    value = _require_finite(f"what {method.name} estimated", estimate.value)
-    low, high = (float(end) for end in estimate.interval(INTERVAL_LEVEL))
-    return Outcome(value, world.target_value, low, high, *sizes, world.target_error, seconds, peak)
-
-
-def _require_finite(name: str, value: float) -> float:
+        value, truth, truth_error = world.value(policy), world.best_value, 0.0
+    else:
+        estimate = as_instance(f"what {method.name} estimated", answer, Estimate, "an ma.Estimate")
+        value, truth, truth_error = estimate.value, world.target_value, world.target_error
+        low, high = (float(end) for end in estimate.interval(INTERVAL_LEVEL))
     if not np.isfinite(value):
-        raise NonFiniteError(f"{name} is {value}.")
-    return float(value)
+        raise NonFiniteError(f"the value that {method.name} {'learned' if kind == 'opl' else 'estimated'} is {value}.")
+    sizes = world.known.n_actions, world.known.dim
+    return Outcome(float(value), truth, low, high, *sizes, truth_error, seconds, peak)
 
 
 def _peak_bytes(work: Callable[[], object]) -> int:
@@ -156,18 +141,18 @@ class Table:
 
     def __init__(self, results: Results, only: Iterable[Cell] | None = None):
         wanted = sorted(results) if only is None else sorted(results.keys() & set(only))
-        self._columns: dict[tuple[str, Kind, str, int], dict[int, Outcome]] = {}
+        self.columns: dict[tuple[str, Kind, str, int], dict[int, Outcome]] = {}
         for cell in wanted:
             key = cell.problem, cell.kind, cell.method, cell.n
-            self._columns.setdefault(key, {})[cell.instance] = results[cell]
+            self.columns.setdefault(key, {})[cell.instance] = results[cell]
 
     def outcomes(self, problem: str, kind: Kind, method: str, n: int) -> Mapping[int, Outcome]:
         """Outcomes by instance; empty when nothing was run."""
-        return self._columns.get((problem, kind, method, n), {})
+        return self.columns.get((problem, kind, method, n), {})
 
     def rounds(self, problem: str, kind: Kind, method: str) -> list[int]:
         """Numbers of rounds that were run, ascending."""
-        return sorted(n for *key, n in self._columns if key == [problem, kind, method])
+        return sorted(n for *key, n in self.columns if key == [problem, kind, method])
 
     def scores(self, problem: str, kind: Kind, method: str, n: int) -> Float[Array, " m"]:
         """Scores of all instances."""
@@ -187,9 +172,7 @@ def covered(outcomes: Iterable[Outcome]) -> Float[Array, " m"]:
     A truth that was measured on a sample of contexts has an error of its own. The half-width of the interval and that
     error, at the same level, are added in quadrature.
     """
-    return np.array([float(_contains(o.low, o.high, o)) for o in outcomes if o.low is not None and o.high is not None])
-
-
-def _contains(low: float, high: float, outcome: Outcome) -> bool:
-    middle, half = (low + high) / 2, (high - low) / 2
-    return abs(outcome.truth - middle) <= float(np.hypot(half, ndtri(0.975) * outcome.truth_error))
+    rows = [(o.low, o.high, o.truth, o.truth_error) for o in outcomes if o.low is not None]
+    low, high, truth, truth_error = np.array(rows, dtype=float).reshape(-1, 4).T
+    inside = abs(truth - (low + high) / 2) <= np.hypot((high - low) / 2, ndtri(0.975) * truth_error)
+    return inside.astype(float)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal
 
 from manyarms.experiments.cell import Table
-from manyarms.experiments.claim import Claim, ClaimResult, MethodComparison
-from manyarms.experiments.claim_requirements import ROUNDS, BetterThanEach, Faster
+from manyarms.experiments.claim import ROUNDS, BetterThanEach, Claim, ClaimResult, Faster, MethodComparison
 from manyarms.experiments.methods import METHODS, Method
 from manyarms.experiments.problem import Kind, Problem
 from manyarms.experiments.run import Grid
@@ -18,11 +18,9 @@ Measure = Literal["score", "coverage", "seconds"]
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a run.
+    """The size of a run, "quick" or "paper"; a panel with numbers of rounds of its own keeps them.
 
     Attributes:
-        name: "quick" or "paper".
-        rounds: Numbers of rounds; a panel with numbers of its own keeps them.
         instances: Instances for methods that take milliseconds.
         slow_instances: Instances for methods that learn by gradients.
         exact: Whether all panels take exactly these instances, whatever their factors say.
@@ -51,13 +49,9 @@ PAPER_SIZE = Size("paper", ROUNDS, 50, 10)
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot: methods on a problem.
+    """One plot: methods, by name, on a problem.
 
     Attributes:
-        title: The title above it.
-        problem: The problem that is run.
-        kind: "ope" or "opl".
-        methods: Names of methods.
         rounds: Its own numbers of rounds; None for those of the size.
         factor: Multiplies the instances of the size, for methods that take milliseconds: above 1 where errors have
             heavy tails, below 1 where a cell is large.
@@ -72,28 +66,23 @@ class Panel:
     factor: float = 1.0
     slow_factor: float = 1.0
 
-    def with_methods(self, extra: Iterable[Method]) -> Panel:
-        """The panel with user methods added."""
-        names = tuple(method.name for method in extra if method.offers(self.kind))
-        return replace(self, methods=self.methods + names)
-
     def rounds_at(self, size: Size) -> tuple[int, ...]:
         """The numbers of rounds that are run at this size."""
         return size.rounds if self.rounds is None else self.rounds
 
-    def grids(self, size: Size, extra: Sequence[Method] = ()) -> list[Grid]:
-        """The grids to run for it."""
+    def grids(self, size: Size, extra: Sequence[Method]) -> list[Grid]:
+        """The grids to run for it, where `extra` has user methods."""
         slow = {method.name for method in (*METHODS.values(), *extra) if method.slow} if self.kind == "opl" else set()
-        slow_names = tuple(name for name in self.methods if name in slow)
-        fast_names = tuple(name for name in self.methods if name not in slow)
         factor, slow_factor = (1.0, 1.0) if size.exact else (self.factor, self.slow_factor)
-        counts = {slow_names: size.slow_instances * slow_factor, fast_names: size.instances * factor}
-        rounds = self.rounds_at(size)
-        return [
-            Grid(self.problem, self.kind, names, rounds, max(2, round(count)))
+        counts = {
+            tuple(name for name in self.methods if name in slow): size.slow_instances * slow_factor,
+            tuple(name for name in self.methods if name not in slow): size.instances * factor,
+        }
+        grids = (
+            Grid(self.problem, self.kind, names, self.rounds_at(size), max(2, round(count)))
             for names, count in counts.items()
-            if names
-        ]
+        )
+        return [grid for grid in grids if grid.methods]
 
 
 @dataclass(frozen=True)
@@ -102,11 +91,8 @@ class Figure:
 
     Attributes:
         name: Its name on the command line.
-        title: What it shows.
         where: The figure of the paper that it reproduces; empty for those beyond the paper.
-        panels: Its plots.
-        claims: The claims about it.
-        axis: The quantity on the horizontal axis: "n" or "n_actions".
+        axis: The quantity on the horizontal axis.
         measure: The quantity drawn: scores, coverage of intervals, or CPU time.
         note: The settings, and anything particular.
         data: The data folder that it needs, as "ml-1m"; None when it needs none.
@@ -124,7 +110,11 @@ class Figure:
 
     def with_methods(self, extra: Sequence[Method]) -> Figure:
         """The figure with user methods added to every panel."""
-        return replace(self, panels=tuple(panel.with_methods(extra) for panel in self.panels))
+        panels = (
+            replace(panel, methods=panel.methods + tuple(method.name for method in extra if method.offers(panel.kind)))
+            for panel in self.panels
+        )
+        return replace(self, panels=tuple(panels))
 
     def test_claims(self, table: Table, size: Size) -> list[tuple[Claim, ClaimResult]]:
         """Test each claim on the rows of this size."""
@@ -143,11 +133,9 @@ class HeadToHead:
     """A user method compared with each other method of a panel.
 
     Attributes:
-        method: The name of the user method.
-        panel: The panel.
         unit: The quantity that is compared.
-        comparisons: A paired comparison for each number of rounds, by the name of the other method; in favour when the
-            user method is better. Each is decided on its own: one in twenty is decided by chance.
+        comparisons: A paired comparison for each number of rounds, with the name of the other method; in favour when
+            the user method is better. Each is decided on its own: one in twenty is decided by chance.
     """
 
     method: str
@@ -157,33 +145,18 @@ class HeadToHead:
 
 
 def head_to_heads(figure: Figure, user_methods: Sequence[str], table: Table, size: Size) -> list[HeadToHead]:
-    """Compare every user method with the others, in every panel that has it.
-
-    Args:
-        figure: The figure, with the user methods in its panels.
-        user_methods: Their names.
-        table: Results.
-        size: The size that was run.
-    """
-    pairs = (_head_to_head(figure, panel, name, table, size) for panel in figure.panels for name in user_methods)
-    return [pair for pair in pairs if pair.comparisons]
-
-
-def _head_to_head(figure: Figure, panel: Panel, name: str, table: Table, size: Size) -> HeadToHead:
+    """Compare every user method, by name, with the others, in every panel of the figure that has it."""
     timed = figure.measure == "seconds"
-    unit = "CPU time" if timed else "relative reward" if panel.kind == "opl" else "squared error"
-    rivals = [rival for rival in panel.methods if rival != name] if name in panel.methods else []
-    comparisons = (
-        (rival, _compare(panel, name, rival, n, table, timed=timed)) for rival in rivals for n in panel.rounds_at(size)
-    )
-    return HeadToHead(name, panel, unit, tuple(pair for pair in comparisons if pair[1].count >= 2))
-
-
-def _compare(panel: Panel, name: str, rival: str, n: int, table: Table, *, timed: bool) -> MethodComparison:
-    label, kind = panel.problem.label, panel.kind
-    faster, better = (
-        Faster(label, kind, name, rival, n, f"n = {n:,}"),
-        BetterThanEach(label, kind, name, (rival,), (n,)),
-    )
-    (comparison,) = (faster if timed else better).comparisons(table)
-    return comparison
+    pairs: list[HeadToHead] = []
+    for panel, name in product(figure.panels, user_methods):
+        unit = "CPU time" if timed else "relative reward" if panel.kind == "opl" else "squared error"
+        rivals = [rival for rival in panel.methods if rival != name] if name in panel.methods else []
+        label, kind = panel.problem.label, panel.kind
+        comparisons: list[tuple[str, MethodComparison]] = []
+        for rival, n in product(rivals, panel.rounds_at(size)):
+            better = BetterThanEach(label, kind, name, (rival,), (n,))
+            requirement = Faster(label, kind, name, rival, n, f"n = {n:,}") if timed else better
+            comparisons += [(rival, made) for made in requirement.comparisons(table) if made.count >= 2]
+        if comparisons:
+            pairs.append(HeadToHead(name, panel, unit, tuple(comparisons)))
+    return pairs

@@ -1,4 +1,4 @@
-"""A figure drawn as SVG and PNG: means over instances with their standard errors."""
+"""A figure drawn as SVG and PNG: means over instances with their standard errors. Altair is slow to import."""
 
 from __future__ import annotations
 
@@ -6,33 +6,23 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from xml.sax.saxutils import quoteattr
 
+import altair as alt
 import numpy as np
+import vl_convert
 from jaxtyping import Float
 
 from manyarms._base.checks import Array
 from manyarms._base.files import replace_files
-from manyarms.decision.chart_style import printable
+from manyarms.decision.format_figures import printable
+from manyarms.experiments import method_style as palette
 from manyarms.experiments.cell import INTERVAL_LEVEL, Outcome, Table, covered, score
 from manyarms.experiments.figure import Figure, Measure, Panel
-from manyarms.experiments.method_style import (
-    LITERAL,
-    WIDTH,
-    Style,
-    in_order,
-    legend,
-    legend_width,
-    style_columns,
-    styles,
-)
 from manyarms.experiments.problem import Kind
 
-if TYPE_CHECKING:
-    import altair as alt
-
-    Drawing: TypeAlias = alt.VConcatChart | alt.HConcatChart
+Drawing: TypeAlias = alt.VConcatChart | alt.HConcatChart
 
 COLUMNS = 3
 """The most panels side by side."""
@@ -40,15 +30,9 @@ COLUMNS = 3
 
 @dataclass(frozen=True)
 class MeanPoint:
-    """A mean over instances.
+    """A mean score, share of intervals that contain the truth, or mean CPU time; with its error, NaN for one instance.
 
-    Attributes:
-        panel: The title of its panel.
-        method: The name of its method.
-        x: Rounds, or actions where these are on the axis.
-        mean: The mean score, the share of intervals that contain the truth, or mean CPU seconds.
-        error: Its standard error; NaN for a single instance.
-        count: Instances.
+    `x` counts rounds, or actions where these are on the axis.
     """
 
     panel: str
@@ -74,42 +58,37 @@ def draw_chart(figure: Figure, table: Table) -> Drawing:
     """Lines through means over instances, one for each method: a plot for each panel, or one plot over all K.
 
     A log axis has no place for zero: a point at zero lies on the lower edge, and an error bar across zero ends there. A
-    panel without rows says so.
-
-    Args:
-        figure: The figure to draw.
-        table: Results; only the rows that the panels name are used.
+    panel without rows says so. Only the rows that the panels name are used.
     """
-    import altair as alt  # noqa: PLC0415  slow to import
-
-    plots = _plots(figure, table)
-    looks = styles(point.method for plot in plots for point in plot.points)
-    beside = len(plots) == 1 and legend_width(looks) <= 220
+    plots = [_Plot(panel.title, panel.kind, _points(figure, panel, table)) for panel in figure.panels]
+    if figure.axis == "n_actions":
+        plots = [_Plot("", figure.panels[0].kind, mean_points(figure, table))]
+    looks = palette.styles(point.method for plot in plots for point in plot.points)
+    beside = len(plots) == 1 and palette.legend_width(looks) <= 220
     row = min(len(plots), COLUMNS)
-    width = (WIDTH - (legend_width(looks) if beside else 0)) / row - 66
-    size = (width, min(340.0, max(200.0, 0.8 * width)))
+    width = (palette.WIDTH - (palette.legend_width(looks) if beside else 0)) / row - 66
     axes = {plot.kind: _vertical(figure, plot.kind, plots) for plot in plots}
     charts = [
-        _panel_chart(plot, figure, axes[plot.kind], looks, size, titled=i % row == 0 or len(axes) > 1)
+        _panel_chart(plot, figure, axes[plot.kind], looks, width, titled=i % row == 0 or len(axes) > 1)
         for i, plot in enumerate(plots)
     ]
     panels = alt.concat(*charts, columns=row, spacing=14)
-    names = [legend(looks, one_column=beside)] if looks else []
+    names = [palette.legend(looks, one_column=beside)] if looks else []
     whole = alt.hconcat(panels, *names, spacing=10) if beside else alt.vconcat(panels, *names, spacing=14)
-    return _configured(whole.properties(description=_describe(figure, plots, looks)))
+    return (
+        whole.properties(description=_describe(figure, plots, looks))
+        .configure(background="white", padding=6, font="Arial, Helvetica, sans-serif", aria=False)
+        .configure_axis(labelFontSize=11, titleFontSize=12, titleFontWeight="normal", gridColor="#e8e8e8")
+        .configure_view(stroke="#bbb")
+    )
 
 
 def save_chart(chart: Drawing, path: Path) -> None:
-    """Save a chart as `path`.svg and, twice as fine, `path`.png; each file is the old one or the new one, whole.
-
-    Args:
-        chart: The result of `draw_chart`.
-        path: The path without a suffix, in an existing folder.
-    """
-    import vl_convert  # noqa: PLC0415  slow to import
-
+    """Save a chart as `path`.svg and, twice as fine, `path`.png; each file is the old one or the new one, whole."""
     spec = chart.to_dict()
-    svg = _with_description(vl_convert.vegalite_to_svg(spec), str(spec.get("description", "")))
+    # The conversion loses the chart's own description: the SVG becomes one image with a text.
+    image = f'<svg role="img" aria-label={quoteattr(str(spec.get("description", "")))} '
+    svg = vl_convert.vegalite_to_svg(spec).replace("<svg ", image, 1)
     png = vl_convert.svg_to_png(svg, scale=2)
     # Not with_suffix: a figure may be called "k-0.5".
     replace_files({path.with_name(f"{path.name}.svg"): svg.encode(), path.with_name(f"{path.name}.png"): png})
@@ -124,14 +103,8 @@ class _Plot:
     points: list[MeanPoint]
 
 
-def _plots(figure: Figure, table: Table) -> list[_Plot]:
-    if figure.axis == "n":
-        return [_Plot(panel.title, panel.kind, _points(figure, panel, table)) for panel in figure.panels]
-    return [_Plot("", figure.panels[0].kind, mean_points(figure, table))]
-
-
 def _points(figure: Figure, panel: Panel, table: Table) -> list[MeanPoint]:
-    methods = in_order(panel.methods)
+    methods = palette.in_order(panel.methods)
     label, kind = panel.problem.label, panel.kind
     run = {n for method in methods for n in table.rounds(label, kind, method)}
     rounds = sorted(run if panel.rounds is None else run & set(panel.rounds))
@@ -142,7 +115,8 @@ def _points(figure: Figure, panel: Panel, table: Table) -> list[MeanPoint]:
             values = _values(figure.measure, kind, outcomes)
             if len(values):
                 x = n if figure.axis == "n" else outcomes[0].n_actions
-                points.append(_point(figure.measure, panel.title, method, x, values))
+                error = _standard_error(figure.measure, values)
+                points.append(MeanPoint(panel.title, method, x, float(values.mean()), error, len(values)))
     return points
 
 
@@ -156,37 +130,23 @@ def _values(measure: Measure, kind: Kind, outcomes: Iterable[Outcome]) -> Float[
     return np.array([score(kind, outcome) for outcome in outcomes], dtype=float)
 
 
-def _point(measure: Measure, panel: str, method: str, x: int, values: Float[Array, " m"]) -> MeanPoint:
-    count, mean, error = len(values), float(values.mean()), float("nan")
-    if count > 1:
-        with np.errstate(over="ignore", invalid="ignore"):  # an infinite score has no error and is not drawn
-            variance = mean * (1 - mean) if measure == "coverage" else float(values.var(ddof=1))
-        error = math.sqrt(variance / count)
-    return MeanPoint(panel, method, x, mean, error, count)
+def _standard_error(measure: Measure, values: Float[Array, " m"]) -> float:
+    if len(values) == 1:
+        return float("nan")
+    with np.errstate(over="ignore", invalid="ignore"):  # an infinite score has no error and is not drawn
+        variance = values.mean() * (1 - values.mean()) if measure == "coverage" else values.var(ddof=1)
+    return math.sqrt(variance / len(values))
 
 
 @dataclass(frozen=True)
 class _Vertical:
-    """A vertical axis.
-
-    Attributes:
-        title: The title beside it.
-        log: Whether it is logarithmic.
-        low: Its lower end.
-        high: Its upper end.
-        ticks: The places of its ticks; None to leave them to the chart.
-    """
+    """A vertical axis; `ticks` of None leave their places to the chart."""
 
     title: str
     log: bool
     low: float
     high: float
     ticks: list[float] | None = None
-
-    def span(self, point: MeanPoint) -> tuple[float, float, float]:
-        """The place of a mark, and the ends of its error bar."""
-        mean, low, high = (min(max(y, self.low), self.high) for y in (point.mean, *point.ends))
-        return mean, low, high
 
 
 def _vertical(figure: Figure, kind: Kind, plots: Sequence[_Plot]) -> _Vertical:
@@ -216,15 +176,11 @@ def _log(title: str, points: Iterable[MeanPoint]) -> _Vertical:
     if high < 10 * low:
         middle = math.sqrt(low * high)
         low, high = middle / math.sqrt(10), middle * math.sqrt(10)
-    return _Vertical(title, True, low, high, _log_ticks(low, high) if positive else [])
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     digits = (1, 2, 5) if math.log10(high / low) < 2 else (1,)
     step = 1 + len(exponents) // 11
     ticks = [float(f"{digit}e{exponent}") for exponent in exponents if exponent % step == 0 for digit in digits]
-    return [tick for tick in ticks if low <= tick <= high]
+    return _Vertical(title, True, low, high, [tick for tick in ticks if low <= tick <= high] if positive else [])
 
 
 SHORT = (
@@ -237,52 +193,35 @@ PERCENT = "format(datum.value, '.0%')"
 
 
 def _panel_chart(
-    plot: _Plot,
-    figure: Figure,
-    vertical: _Vertical,
-    looks: dict[str, Style],
-    size: tuple[float, float],
-    *,
-    titled: bool,
+    plot: _Plot, figure: Figure, vertical: _Vertical, looks: dict[str, palette.Style], width: float, *, titled: bool
 ) -> Any:
-    import altair as alt  # noqa: PLC0415
-
-    width, height = size
+    height = min(340.0, max(200.0, 0.8 * width))
     rows = _rows(plot, vertical, looks, width)
     y, low = (_y_axis(field, figure, vertical, titled) for field in ("mean", "low"))
-    stroke = alt.Stroke("colour:N", **LITERAL)
 
     def base(rows: list[dict[str, Any]]) -> alt.Chart:
         return alt.Chart(alt.Data(values=rows)).encode(x=_x_axis(figure, plot), detail="method:N")
 
-    lines = (
-        base(rows)
-        .mark_line(fill=None)
-        .encode(y, stroke, alt.StrokeDash("dash:N", **LITERAL), alt.StrokeWidth("width:Q", **LITERAL))
-    )
+    lines = base(rows).mark_line(fill=None).encode(y, *palette.LINE)
     # The first method has a thick line, below the others; its marks are above theirs.
-    bars = base(rows[::-1]).mark_rule(strokeWidth=1.25, opacity=0.8).encode(low, alt.Y2("high:Q"), stroke)
-    marks = (
-        base(rows[::-1])
-        .mark_point(size=46, strokeWidth=1.5, opacity=1)
-        .encode(y, stroke, alt.Shape("shape:N", **LITERAL), alt.Fill("fill:N", **LITERAL))
-    )
+    bars = base(rows[::-1]).mark_rule(strokeWidth=1.25, opacity=0.8).encode(low, alt.Y2("high:Q"), palette.STROKE)
+    marks = base(rows[::-1]).mark_point(size=46, strokeWidth=1.5, opacity=1).encode(y, *palette.MARK)
+    level = alt.Chart(alt.Data(values=[{}])).mark_rule(strokeDash=[5, 4], color="#444", strokeWidth=1.25)
+    nominal = [level.encode(y=alt.datum(INTERVAL_LEVEL, type="quantitative"))] * (figure.measure == "coverage")
     texts = [_text(printable(plot.title), width / 2, -14.0, 13)] if plot.title else []
     texts += [] if rows else [_text("not run", width / 2, height / 2, 14)]
-    return alt.layer(lines, *_nominal_level(figure), bars, marks, *texts).properties(width=width, height=height)
+    return alt.layer(lines, *nominal, bars, marks, *texts).properties(width=width, height=height)
 
 
 def _text(text: str, x: float, y: float, size: int) -> alt.Chart:
     """Text at a place in the frame; the height of a chart title would depend on the axis."""
-    import altair as alt  # noqa: PLC0415
-
     chart = alt.Chart(alt.Data(values=[{}])).mark_text(fontSize=size, color="black")
     return chart.encode(x=alt.value(x), y=alt.value(y), text=alt.value(text))
 
 
-def _rows(plot: _Plot, vertical: _Vertical, looks: dict[str, Style], width: float) -> list[dict[str, Any]]:
+def _rows(plot: _Plot, vertical: _Vertical, looks: dict[str, palette.Style], width: float) -> list[dict[str, Any]]:
     """The points of a plot as data for the chart."""
-    methods = in_order(point.method for point in plot.points)
+    methods = palette.in_order(point.method for point in plot.points)
     low, high = _ends(plot)
     # Side by side by a pixel or two, the first in the middle: otherwise one would hide another.
     gap = (high / low) ** (min(2.5, 0.055 * width / len(methods)) / width) if methods else 1.0
@@ -290,9 +229,9 @@ def _rows(plot: _Plot, vertical: _Vertical, looks: dict[str, Style], width: floa
     rows: list[dict[str, Any]] = []
     for point in plot.points:
         if math.isfinite(point.mean):
-            mean, bottom, top = vertical.span(point)
+            mean, bottom, top = (min(max(y, vertical.low), vertical.high) for y in (point.mean, *point.ends))
             place = {"x": point.x * gap ** steps[point.method], "mean": mean, "low": bottom, "high": top}
-            rows.append({"method": point.method} | place | style_columns(looks[point.method]))
+            rows.append({"method": point.method} | place | palette.style_columns(looks[point.method]))
     return rows
 
 
@@ -304,8 +243,6 @@ def _ends(plot: _Plot) -> tuple[float, float]:
 
 
 def _x_axis(figure: Figure, plot: _Plot) -> alt.X:
-    import altair as alt  # noqa: PLC0415
-
     places = sorted({point.x for point in plot.points})
     scale = alt.Scale(type="log", domain=list(_ends(plot)), nice=False)
     axis = alt.Axis(values=places, labelExpr=SHORT, grid=False, labelOverlap="greedy", labelSeparation=3)
@@ -314,8 +251,6 @@ def _x_axis(figure: Figure, plot: _Plot) -> alt.X:
 
 
 def _y_axis(field: str, figure: Figure, vertical: _Vertical, titled: bool) -> alt.Y:
-    import altair as alt  # noqa: PLC0415
-
     scale = alt.Scale(type="log" if vertical.log else "linear", domain=[vertical.low, vertical.high], nice=False)
     label = PERCENT if figure.measure == "coverage" else SHORT
     ticks: dict[str, Any] = {"tickCount": 6} if vertical.ticks is None else {"values": vertical.ticks}
@@ -323,40 +258,16 @@ def _y_axis(field: str, figure: Figure, vertical: _Vertical, titled: bool) -> al
     return alt.Y(f"{field}:Q", scale=scale, axis=axis, title=vertical.title if titled else None)
 
 
-def _nominal_level(figure: Figure) -> list[alt.Chart]:
-    """A line at the nominal level of intervals, where coverage is drawn."""
-    import altair as alt  # noqa: PLC0415
-
-    if figure.measure != "coverage":
-        return []
-    rule = alt.Chart(alt.Data(values=[{}])).mark_rule(strokeDash=[5, 4], color="#444", strokeWidth=1.25)
-    return [rule.encode(y=alt.datum(INTERVAL_LEVEL, type="quantitative"))]
-
-
-def _configured(chart: Any) -> Any:
-    return (
-        chart.configure(background="white", padding=6, font="Arial, Helvetica, sans-serif", aria=False)
-        .configure_axis(labelFontSize=11, titleFontSize=12, titleFontWeight="normal", gridColor="#e8e8e8")
-        .configure_view(stroke="#bbb")
-    )
-
-
-def _describe(figure: Figure, plots: Sequence[_Plot], looks: dict[str, Style]) -> str:
+def _describe(figure: Figure, plots: Sequence[_Plot], looks: dict[str, palette.Style]) -> str:
     """A text for readers who cannot see the picture."""
     across = "number of rounds in the log" if figure.axis == "n" else "number of actions"
+    scores = {"Mean squared error" if plot.kind == "ope" else "Mean relative reward" for plot in plots}
     upward = {
+        "score": " and ".join(sorted(scores)),
         "coverage": "Share of instances whose 95 % interval contains the truth",
         "seconds": "Mean CPU seconds",
-    }.get(figure.measure, " and ".join(sorted({_SCORE_NAMES[plot.kind] for plot in plots})))
+    }[figure.measure]
     panels = "; ".join(plot.title for plot in plots if plot.title)
     methods = ", ".join(looks) or "none"
     text = f"{figure.title}. {upward} against the {across}, with standard errors. Methods: {methods}."
     return printable(f"{text} Panels: {panels}." if panels else text)
-
-
-_SCORE_NAMES: dict[Kind, str] = {"ope": "Mean squared error", "opl": "Mean relative reward"}
-
-
-def _with_description(svg: str, description: str) -> str:
-    """The SVG as one image with a text; the conversion loses the chart's own description."""
-    return svg.replace("<svg ", f'<svg role="img" aria-label={quoteattr(description)} ', 1)

@@ -8,30 +8,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from zlib import crc32
 
-from manyarms.decision.chart_style import printable
+import altair as alt
+import numpy as np
+
+from manyarms.decision.format_figures import printable
 from manyarms.experiments.methods import METHODS, MISSPECIFIED
 
 WIDTH = 860
 """Width of a figure in pixels: on a page of 900 px, type is shown at its own size."""
 
-LITERAL: dict[str, Any] = {"scale": None, "legend": None}
-"""Options for chart columns that hold colours and marks themselves; the legend is drawn here."""
+_LITERAL: dict[str, Any] = {"scale": None, "legend": None}
+STROKE = alt.Stroke("colour:N", **_LITERAL)
+LINE = (STROKE, alt.StrokeDash("dash:N", **_LITERAL), alt.StrokeWidth("width:Q", **_LITERAL))
+MARK = (STROKE, alt.Shape("shape:N", **_LITERAL), alt.Fill("fill:N", **_LITERAL))
+"""Encodings by columns that hold colours and shapes themselves; the legend is drawn here."""
 
 
 @dataclass(frozen=True)
 class Style:
     """The style of one method.
 
-    Attributes:
-        colour: Colour of line, mark and error bar.
-        shape: Shape of the mark, by its name in Vega.
-        dash: Lengths of strokes and gaps; empty for a solid line.
-        width: Width of the line, in pixels.
-        hollow: Whether the mark is an outline only.
+    `shape` is that of its mark, by its name in Vega. `dash` has the lengths of strokes and gaps. `width` is in pixels.
     """
 
     colour: str
@@ -100,26 +101,19 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     """
     wanted = in_order(names)
     user_styles: dict[str, Style] = {}
-    taken: set[int] = set()
+    count, free = len(_SPARE_COLOURS), list[int]()
     for i, name in enumerate(sorted(name for name in wanted if name not in STYLES)):
-        turn, first = divmod(i, len(_SPARE_COLOURS))
-        if first == 0:
-            taken.clear()
+        free = free or list(range(count))
         start = crc32(name.encode(errors="replace"))
-        places = ((start + step) % len(_SPARE_COLOURS) for step in range(len(_SPARE_COLOURS)))
-        place = next(place for place in places if place not in taken)
-        taken.add(place)
-        shape = _SPARE_SHAPES[turn % len(_SPARE_SHAPES)]
+        place = free.pop(int(np.argmin([(place - start) % count for place in free])))
+        shape = _SPARE_SHAPES[i // count % len(_SPARE_SHAPES)]
         user_styles[name] = Style(_SPARE_COLOURS[place], shape, dash=OWN_DASH, width=2.0)
     return {name: STYLES.get(name) or user_styles[name] for name in wanted}
 
 
 def style_columns(style: Style) -> dict[str, Any]:
     """A style as columns of a chart: colour, fill, shape, dash, width."""
-    fill = "white" if style.hollow else style.colour
-    return {
-        "colour": style.colour, "fill": fill, "shape": style.shape, "dash": list(style.dash), "width": style.width,
-    }  # fmt: skip
+    return asdict(style) | {"dash": list(style.dash), "fill": "white" if style.hollow else style.colour}
 
 
 _SAMPLE, _LINE = 30, 20
@@ -149,14 +143,9 @@ def _columns(looks: dict[str, Style]) -> list[list[str]]:
 def legend(looks: dict[str, Style], *, one_column: bool) -> Any:
     """A small chart: for each method a piece of its line with its mark, and its name.
 
-    Vega's own legends show a mark without the dashes and the width of its line.
-
-    Args:
-        looks: A style for each method.
-        one_column: Whether all names are in one column; else there are as many columns as there is room for.
+    Vega's own legends show a mark without the dashes and the width of its line. The names are in one column, or in as
+    many as there is room for.
     """
-    import altair as alt  # noqa: PLC0415
-
     step, lines = legend_width(looks), [list(looks)] if one_column else _columns(looks)
     rows: list[dict[str, Any]] = []
     for column, names in enumerate(lines):
@@ -171,12 +160,8 @@ def legend(looks: dict[str, Style], *, one_column: bool) -> Any:
     def x(field: str) -> Any:
         return alt.X(f"{field}:Q", scale=alt.Scale(domain=[0, size["width"]], nice=False), axis=None)
 
-    stroke = alt.Stroke("colour:N", **LITERAL)
-    dash, width = alt.StrokeDash("dash:N", **LITERAL), alt.StrokeWidth("width:Q", **LITERAL)
-    strokes = base.mark_rule().encode(x("left"), alt.X2("right:Q"), stroke, dash, width)
-    shape, fill = alt.Shape("shape:N", **LITERAL), alt.Fill("fill:N", **LITERAL)
-    marks = base.mark_point(size=46, strokeWidth=1.5, opacity=1).encode(x("middle"), stroke, shape, fill)
-    names = base.mark_text(align="left", baseline="middle", fontSize=12, limit=WIDTH - 60).encode(
-        x("text"), alt.Text("name:N")
-    )
-    return alt.layer(strokes, marks, names).properties(view=alt.ViewBackground(stroke=None), **size)
+    strokes = base.mark_rule().encode(x("left"), alt.X2("right:Q"), *LINE)
+    marks = base.mark_point(size=46, strokeWidth=1.5, opacity=1).encode(x("middle"), *MARK)
+    texts = base.mark_text(align="left", baseline="middle", fontSize=12, limit=WIDTH - 60)
+    texts = texts.encode(x("text"), alt.Text("name:N"))
+    return alt.layer(strokes, marks, texts).properties(view=alt.ViewBackground(stroke=None), **size)

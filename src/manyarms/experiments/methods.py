@@ -12,31 +12,24 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
-from manyarms.core.estimate import Estimate
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.policy import Policy
+from manyarms.core import Estimate, HierarchicalGaussian, Policy
 from manyarms.errors import InputError, without_full_stop
 from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.importance_weighted import DR, IPS, SNIPS
 from manyarms.estimators.reward_model import CrossFit
 from manyarms.estimators.set_weighted import MIPS, OffCEM, PolicyConvolution
-from manyarms.experiments.problem import Kind, Known, MethodTask
+from manyarms.experiments.problem import NOISE_LEVELS, Kind, Known, MethodTask
 from manyarms.learners import Learner
+from manyarms.learners import learner as learners
 from manyarms.learners.training import Training
-from manyarms.learners.weighted_learners import (
-    DRLearner,
-    IPSLearner,
-    MIPSLearner,
-    PolicyConvolutionLearner,
-    SNIPSLearner,
-)
 from manyarms.likelihoods import Bernoulli, Gaussian, Likelihood
 from manyarms.policies import Greedy, Pessimistic
 from manyarms.posterior import RewardPosterior, fit
@@ -63,40 +56,29 @@ class Method:
 
     def estimate(self, task: MethodTask, target: Policy) -> Estimate:
         """Estimate the value of `target` on contexts like those of the log."""
-        self._refuse("estimate")
+        raise NotImplementedError(f"{self.name} has no estimate.")
 
     def learn(self, task: MethodTask) -> Policy:
         """Learn a policy for contexts like those of the log."""
-        self._refuse("learn")
+        raise NotImplementedError(f"{self.name} has no learn.")
 
     def offers(self, kind: Kind) -> bool:
         """Whether it evaluates ("ope"), or learns ("opl")."""
         name = "estimate" if kind == "ope" else "learn"
         return getattr(type(self), name) is not getattr(Method, name)
 
-    def _refuse(self, name: str) -> NoReturn:
-        raise NotImplementedError(f"{self.name} has no {name}.")
-
-
-def _gaussian(known: Known) -> Likelihood:
-    return Gaussian(known.noise_std)
-
 
 @dataclass(frozen=True)
 class DirectMethod(Method):
     """Fits a posterior, then evaluates a target by it or picks the action with the highest expected reward.
 
-    Args:
-        name: Its name in rows and figures.
-        prior: Makes the prior from what is known.
-        likelihood: Makes the likelihood from what is known.
-        policy: Makes the learned policy from the posterior.
-        learns_prior: Whether the scales and means of the prior, and the noise, are learned from the log as well.
+    Prior and likelihood are made from what is known; where it `learns_prior`, the scales and means of the prior, and
+    the noise, are learned from the log as well.
     """
 
     name: str
     prior: Callable[[Known], HierarchicalGaussian]
-    likelihood: Callable[[Known], Likelihood] = _gaussian
+    likelihood: Callable[[Known], Likelihood] = lambda known: Gaussian(known.noise_std)
     policy: Callable[[RewardPosterior], Policy] = Greedy
     learns_prior: bool = False
 
@@ -107,12 +89,8 @@ class DirectMethod(Method):
         return self.policy(self._fit(task))
 
     def _fit(self, task: MethodTask) -> RewardPosterior:
-        prior, likelihood = self.prior(task.known), self.likelihood(task.known)
-        return (
-            learn_prior(task.logs, prior, likelihood).posterior
-            if self.learns_prior
-            else fit(task.logs, prior, likelihood)
-        )
+        parts = task.logs, self.prior(task.known), self.likelihood(task.known)
+        return learn_prior(*parts).posterior if self.learns_prior else fit(*parts)
 
 
 class JointPosteriorMethod(Method):
@@ -169,13 +147,7 @@ class PriorOnly(Method):
 
 @dataclass(frozen=True)
 class WeightingMethod(Method):
-    """An estimator by importance weights, and the softmax policy that maximises it.
-
-    Args:
-        name: Its name in rows and figures.
-        estimator: Makes an estimator from a task.
-        learner: Makes a learner from a task; None when there is none.
-    """
+    """An estimator by importance weights, and a learner, if any, of the softmax policy that maximises it."""
 
     name: str
     estimator: Callable[[MethodTask], Estimator]
@@ -187,7 +159,7 @@ class WeightingMethod(Method):
 
     def learn(self, task: MethodTask) -> Policy:
         if self.learner is None:
-            self._refuse("learn")
+            return super().learn(task)
         # A held-out fifth says when to stop: climbing to the top fits noise, and takes five times as long.
         learner = self.learner(task, Training(holdout=0.2, rng=task.rng))
         return learner.learn(task.logs, eligible=task.eligible)
@@ -196,8 +168,7 @@ class WeightingMethod(Method):
         return kind == "ope" or self.learner is not None
 
 
-def _structured(known: Known) -> HierarchicalGaussian:
-    return known.prior
+_structured: Callable[[Known], HierarchicalGaussian] = attrgetter("prior")
 
 
 def _ridge(known: Known) -> HierarchicalGaussian:
@@ -214,23 +185,21 @@ def _doubly_robust(name: str, prior: Callable[[Known], HierarchicalGaussian]) ->
     return WeightingMethod(
         name,
         lambda task: DR(_cross_fit(task, prior)),
-        lambda task, training: DRLearner(_cross_fit(task, prior), training=training),
+        lambda task, training: learners.DRLearner(_cross_fit(task, prior), training=training),
     )
 
 
-def _misspecified(prior: str) -> DirectMethod:
-    """sDM with one of the world's misspecified priors."""
+def _with_other_prior(prior: str) -> DirectMethod:
+    """sDM with another prior of the world, by name."""
     return DirectMethod(f"sDM, {prior}", lambda known: known.other_priors[prior])
 
 
 DIRECT = ("sDM", "DM (Bayes)", "DM (Freq)")
 PAPER = (*DIRECT, "IPS", "snIPS", "DR", "MIPS", "PC")
 """Names of the methods in the paper's figures."""
-BEYOND = ("sDM (learned prior)", "DR (sDM)", "OffCEM (sDM)")
-"""Names of methods beyond the paper."""
-
-NOISE_LEVELS = (0.5, 1.0, 1.5)
-"""v of the misspecified priors."""
+LEARNERS_BEYOND = ("sDM (learned prior)", "DR (sDM)")
+BEYOND = (*LEARNERS_BEYOND, "OffCEM (sDM)")
+"""Names of methods beyond the paper; OffCEM does not learn."""
 
 _PRIORS = {part: [f"{part} off by {v:g}" for v in NOISE_LEVELS] for part in ("prior", "means", "covariances")}
 MISSPECIFIED = {part: tuple(f"sDM, {prior}" for prior in priors) for part, priors in _PRIORS.items()}
@@ -240,29 +209,29 @@ _METHODS = (
     DirectMethod("sDM", _structured),
     DirectMethod("DM (Bayes)", lambda known: known.unstructured),
     DirectMethod("DM (Freq)", _ridge),
-    WeightingMethod("IPS", lambda task: IPS(), lambda task, training: IPSLearner(training=training)),
-    WeightingMethod("snIPS", lambda task: SNIPS(), lambda task, training: SNIPSLearner(training=training)),
+    WeightingMethod("IPS", lambda task: IPS(), lambda task, training: learners.IPSLearner(training=training)),
+    WeightingMethod("snIPS", lambda task: SNIPS(), lambda task, training: learners.SNIPSLearner(training=training)),
     _doubly_robust("DR", _ridge),
     WeightingMethod(
         "MIPS",
         lambda task: MIPS(task.known.clusters),
-        lambda task, training: MIPSLearner(task.known.clusters, training=training),
+        lambda task, training: learners.MIPSLearner(task.known.clusters, training=training),
     ),
     WeightingMethod(
         "PC",
         lambda task: PolicyConvolution(task.known.vectors, N_NEIGHBOURS),
-        lambda task, training: PolicyConvolutionLearner(task.known.vectors, N_NEIGHBOURS, training=training),
+        lambda task, training: learners.PolicyConvolutionLearner(task.known.vectors, N_NEIGHBOURS, training=training),
     ),
     DirectMethod("sDM, pessimistic", _structured, policy=lambda posterior: Pessimistic(posterior, delta=0.05)),
     PriorOnly(),
-    DirectMethod("sDM, own variances", lambda known: known.other_priors["own variances"]),
+    _with_other_prior("own variances"),
     JointPosteriorMethod(),
     LoggedMean(),
     DirectMethod("sDM (Bernoulli)", _structured, lambda known: Bernoulli()),
     DirectMethod("sDM (learned prior)", lambda known: known.learnable, learns_prior=True),
     _doubly_robust("DR (sDM)", _structured),
     WeightingMethod("OffCEM (sDM)", lambda task: OffCEM(task.known.clusters, _cross_fit(task, _structured))),
-    *(_misspecified(prior) for priors in _PRIORS.values() for prior in priors),
+    *(_with_other_prior(prior) for priors in _PRIORS.values() for prior in priors),
 )
 METHODS: dict[str, Method] = {method.name: method for method in _METHODS}
 """The library's methods by name."""
@@ -307,12 +276,17 @@ def methods_by_name(specs: tuple[str, ...] = ()) -> dict[str, Method]:
 
 def load_method(spec: str) -> Method:
     """An instance of the class at file.py:Class or module:Class. This runs the user's own code, as they asked."""
-    source, colon, name = spec.rpartition(":")
-    if not colon or not source or not name:
+    source, _, name = spec.rpartition(":")
+    if not source or not name:
         raise InputError(f"{spec!r} does not say which class is meant.", FORM)
-    module = (
-        _load_file(Path(source)) if source.endswith(".py") else _import(source, importlib.import_module, source, FORM)
-    )
+    in_file = source.endswith(".py")
+    if in_file and not Path(source).is_file():
+        raise InputError(f"{source} is not a file.", FORM)
+    try:
+        module = _load_file(Path(source)) if in_file else importlib.import_module(source)
+    except (Exception, SystemExit) as error:
+        problem = f"{source} cannot be imported: {type(error).__name__}: {without_full_stop(error)}."
+        raise InputError(problem, "" if in_file else FORM) from error
     method_class = getattr(module, name, None)
     if not isinstance(method_class, type) or not issubclass(method_class, Method):
         raise InputError(f"{source} has no class {name} that is a Method.", FORM)
@@ -324,9 +298,7 @@ def load_method(spec: str) -> Method:
     if not isinstance(getattr(method, "name", None), str) or not method.name:
         raise InputError(f"{name} has no name.", 'Write `name = "..."` in the class.')
     if not method.offers("ope") and not method.offers("opl"):
-        raise InputError(
-            f"{name} has neither `estimate` nor `learn`, so there is nothing to run.", "Write one of them."
-        )
+        raise InputError(f"{name} has neither `estimate` nor `learn`: there is nothing to run.", "Write one of them.")
     return method
 
 
@@ -339,24 +311,12 @@ def check_names(names: Iterable[str], known: Iterable[str], noun: str) -> None:
 
 
 def _load_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise InputError(f"{path} is not a file.", FORM)
     # A module name of its own: the file may have the name of a module that something else imports.
     name = f"manyarms_method_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"{path} is not a Python file.", FORM)
+    spec: Any = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     # As for a script, files beside it can be imported.
     sys.path.append(str(path.parent.resolve()))
-    _import(path, spec.loader.exec_module, module)
+    spec.loader.exec_module(module)
     return module
-
-
-def _import(source: str | Path, load: Callable[[Any], Any], argument: Any, remedy: str = "") -> Any:
-    try:
-        return load(argument)
-    except (Exception, SystemExit) as error:
-        problem = f"{source} cannot be imported: {type(error).__name__}: {without_full_stop(error)}."
-        raise InputError(problem, remedy) from error

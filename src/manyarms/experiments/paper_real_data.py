@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from manyarms.datasets.data_files import KUAIREC, cache_folder
 from manyarms.datasets.kuairec import PART, SMALL
-from manyarms.experiments.claim import Claim
-from manyarms.experiments.claim_requirements import ROUNDS, AboveLogged, BestIsBetter, BetterThanEach, NearTruth
+from manyarms.experiments import real_data_problems as problems
+from manyarms.experiments.claim import ROUNDS, AboveLogged, BestIsBetter, BetterThanEach, Claim, NearTruth
 from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import BEYOND, DIRECT, PAPER
 from manyarms.experiments.paper_synthetic import DIRECT_RIVALS, IPS_FAMILY, RIVALS, estimates_best, learns_best
-from manyarms.experiments.real_data_problems import (
-    DigitsProblem,
-    JesterProblem,
-    KuaiRecProblem,
-    MovieLensProblem,
-    OpenBanditProblem,
-    data_path,
-)
+from manyarms.experiments.problem import Problem
 
 MOVIELENS = (
     "MovieLens 1M: ratings with zeros where unrated, rank-5 factorisation, users u √s as contexts, movies v √s as "
@@ -39,63 +34,52 @@ KNOWS = (
 
 def movielens(data: str | None) -> Figure:
     """MovieLens by the paper's recipe."""
-    problem = MovieLensProblem(data)
+    problem = problems.MovieLensProblem(data)
     where = "Figure 2, MovieLens; Appendix, additional MovieLens experiments"
-    return _on_movielens(
-        "movielens", "MovieLens 1M", where, problem, (estimates_best(problem, UNDERESTIMATED),), KNOWS, 4.0
-    )
+    claim = estimates_best(problem, UNDERESTIMATED)
+    return _on_movielens(problem, "movielens", "MovieLens 1M", where, KNOWS, 4.0, claim)
 
 
 def movielens_epsilon_greedy(data: str | None) -> Figure:
     """MovieLens, logged by a good policy."""
-    problem = MovieLensProblem(data, logging="epsilon-greedy")
+    problem = problems.MovieLensProblem(data, logging="epsilon-greedy")
     title, where = "MovieLens 1M, logged by a good policy", 'Appendix, "Different Logging Policy: ε-Greedy"'
     note = (
         "The log takes the truly best movie half the time, and so does the target. For all weighting estimators, "
         f"evaluation is then a mean of rewards. {KNOWS}"
     )
-    return _on_movielens("movielens-epsilon-greedy", title, where, problem, (), note, 1.0)
+    return _on_movielens(problem, "movielens-epsilon-greedy", title, where, note, 1.0)
 
 
 def movielens_halves(data: str | None) -> Figure:
     """MovieLens, with truth and prior from separate ratings."""
+    problem = problems.MovieLensProblem(data, half=True)
     title = "MovieLens 1M, the prior from one half of the ratings and the truth from the other"
     note = "Ratings are split at random once; the vectors for priors come from the other half."
-    problem = MovieLensProblem(data, half=True)
-    return _on_movielens("movielens-halves", title, "", problem, (estimates_best(problem),), note, 2.0)
+    return _on_movielens(problem, "movielens-halves", title, "", note, 2.0, estimates_best(problem))
 
 
 def _on_movielens(
-    name: str,
-    title: str,
-    where: str,
-    problem: MovieLensProblem,
-    more_claims: tuple[Claim, ...],
-    note: str,
-    factor: float,
+    problem: Problem, name: str, title: str, where: str, note: str, factor: float, *more_claims: Claim
 ) -> Figure:
     learners = PAPER if where else DIRECT
     shown = (*learners, "sDM, own variances", "sDM, no data", "sDM (learned prior)", *(("DR (sDM)",) if where else ()))
+    evaluated = (*PAPER, "sDM, own variances", *BEYOND)
     better = BetterThanEach(problem.label, "opl", "sDM", learners[1:])
     baselines = "every baseline" if where else "DM (Bayes) and DM (Freq)"
-    return Figure(
-        name,
-        title,
-        where,
-        (
-            Panel("Learning", problem, "opl", shown, factor=factor),
-            Panel("Evaluation", problem, "ope", (*PAPER, "sDM, own variances", *BEYOND), factor=max(1.0, factor / 2)),
-        ),
-        (Claim(f"sDM learns a better policy than {baselines}.", (better,)), *more_claims),
-        note=f"{MOVIELENS} {note}",
-        data="ml-1m",
+    panels = (
+        Panel("Learning", problem, "opl", shown, factor=factor),
+        Panel("Evaluation", problem, "ope", evaluated, factor=max(1.0, factor / 2)),
     )
+    claims = (Claim(f"sDM learns a better policy than {baselines}.", (better,)), *more_claims)
+    return Figure(name, title, where, panels, claims, note=f"{MOVIELENS} {note}", data="ml-1m")
 
 
 def kuairec(data: str | None) -> Figure:
     """KuaiRec: real watch ratios."""
     partial = is_partial(data)
-    problem, by_context = KuaiRecProblem(data, partial), KuaiRecProblem(data, partial, target="context")
+    problem = problems.KuaiRecProblem(data, partial)
+    by_context = replace(problem, target="context")
     part = (
         "RUN ON PARTIAL DATA: 83 videos for each of 1,411 users, a published part of the small matrix. Half of the "
         "cells, drawn anew for each instance, replace the big matrix, the others the small one. "
@@ -123,17 +107,15 @@ def kuairec(data: str | None) -> Figure:
     )
 
 
-def _kuairec_claims(problem: KuaiRecProblem, by_context: KuaiRecProblem) -> tuple[Claim, ...]:
+def _kuairec_claims(problem: problems.KuaiRecProblem, by_context: problems.KuaiRecProblem) -> tuple[Claim, ...]:
     return (
         Claim(
             "sDM learns the best policy among the direct methods.",
             (BetterThanEach(problem.label, "opl", "sDM", DIRECT_RIVALS),),
-            remark=(
-                "On this part of the data it is better than DM (Freq) throughout, and cannot be told apart from "
-                "DM (Bayes): a mixture of vectors made from some forty cells per user adds almost nothing to "
-                "their mean. With effects of categories learned from the log instead, sDM is better than both "
-                "from n = 1,000 on."
-            ),
+            "On this part of the data it is better than DM (Freq) throughout, and cannot be told apart from "
+            "DM (Bayes): a mixture of vectors made from some forty cells per user adds almost nothing to "
+            "their mean. With effects of categories learned from the log instead, sDM is better than both "
+            "from n = 1,000 on.",
         ),
         Claim(
             "sDM learns a better policy than IPS, snIPS, DR and PC.",
@@ -147,34 +129,28 @@ def _kuairec_claims(problem: KuaiRecProblem, by_context: KuaiRecProblem) -> tupl
         Claim(
             "At n = 5,000 and above MIPS learns a better policy than sDM.",
             (BetterThanEach(problem.label, "opl", "MIPS", ("sDM",), ROUNDS[4:]),),
-            remark=(
-                "Not on this part of the data, where MIPS stays behind at every n. Its clusters are the top-level "
-                "categories that came with the data, not the owners' tags, which the paper had."
-            ),
+            "Not on this part of the data, where MIPS stays behind at every n. Its clusters are the top-level "
+            "categories that came with the data, not the owners' tags, which the paper had.",
         ),
         Claim(
             "sDM has a smaller squared error than every baseline, for the target by hindsight.",
             (BetterThanEach(problem.label, "ope", "sDM", RIVALS),),
-            remark=(
-                "No model of rewards given contexts can know what a user really watched most, and all direct "
-                "methods underestimate the target. Importance weights need not know it: snIPS is best at every n."
-            ),
+            "No model of rewards given contexts can know what a user really watched most, and all direct "
+            "methods underestimate the target. Importance weights need not know it: snIPS is best at every n.",
         ),
         Claim(
             "sDM has a smaller squared error than every baseline, for the target by context.",
             (BetterThanEach(by_context.label, "ope", "sDM", RIVALS),),
-            remark=(
-                "The target chooses by the same vectors that the prior of sDM is made from, so it takes what they "
-                "overestimate most. DM (Bayes), which uses only their mean and variance, is better up to n = "
-                "5,000; at 10,000 all direct methods and snIPS are within 0.0004 of one another."
-            ),
+            "The target chooses by the same vectors that the prior of sDM is made from, so it takes what they "
+            "overestimate most. DM (Bayes), which uses only their mean and variance, is better up to n = "
+            "5,000; at 10,000 all direct methods and snIPS are within 0.0004 of one another.",
         ),
     )
 
 
 def jester(data: str | None) -> Figure:
     """Jester: a fully observed matrix."""
-    problem = JesterProblem(data)
+    problem = problems.JesterProblem(data)
     return Figure(
         "jester",
         "Jester: a fully observed matrix of ratings",
@@ -201,7 +177,7 @@ def jester(data: str | None) -> Figure:
 
 def open_bandit(data: str | None) -> Figure:
     """The Open Bandit Dataset: two policies that really ran."""
-    problem = OpenBanditProblem(data)
+    problem = problems.OpenBanditProblem(data)
     methods = ("sDM (learned prior)", "DM (Freq)", "IPS", "snIPS", "DR", "MIPS", "DR (sDM)")
     return Figure(
         "open-bandit",
@@ -230,7 +206,7 @@ def open_bandit(data: str | None) -> Figure:
 
 def digits() -> Figure:
     """Handwritten digits: a classification set."""
-    problem = DigitsProblem()
+    problem = problems.DigitsProblem()
     methods = ("sDM (learned prior)", "DM (Freq)", "IPS", "snIPS", "DR", "DR (sDM)")
     return Figure(
         "digits",
@@ -253,6 +229,6 @@ def digits() -> Figure:
 
 def is_partial(data: str | None) -> bool:
     """Whether only the published part of KuaiRec is there, going by file names: nothing is opened yet."""
-    folder = data_path(data, "kuairec") or cache_folder()
+    folder = problems.data_path(data, "kuairec") or cache_folder()
     whole = any((folder / name).exists() for name in (SMALL, KUAIREC.archive))
     return not whole and (folder / PART).exists()

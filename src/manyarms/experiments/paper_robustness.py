@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from manyarms.experiments.claim import Claim
-from manyarms.experiments.claim_requirements import BestIsBetter, BetterThanEach, Covers, Faster
+from manyarms.experiments.claim import BestIsBetter, BetterThanEach, Claim, Covers, Faster
 from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import BEYOND, MISSPECIFIED, PAPER
 from manyarms.experiments.paper_synthetic import BASELINES, RIVALS, SETTING, SETTING_ONE
-from manyarms.experiments.synthetic_problem import Synthetic
+from manyarms.experiments.problem import Synthetic
 
 BINARY = Synthetic(binary=True)
 BY_CATALOG = {K: Synthetic(n_actions=K) for K in (100, 1000)}
@@ -19,9 +18,7 @@ MISSPECIFIED_LIKELIHOOD = Figure(
     "Figure 4; Appendix, likelihood misspecification",
     (
         Panel("Learning", BINARY, "opl", (*PAPER, "sDM (Bernoulli)", "DR (sDM)"), slow_factor=3.0),
-        Panel(
-            "Evaluation", BINARY, "ope", (*PAPER, "sDM (Bernoulli)", "sDM (learned prior)", "DR (sDM)", "OffCEM (sDM)")
-        ),
+        Panel("Evaluation", BINARY, "ope", (*PAPER, "sDM (Bernoulli)", *BEYOND)),
     ),
     (
         Claim(
@@ -31,10 +28,8 @@ MISSPECIFIED_LIKELIHOOD = Figure(
         Claim(
             "In evaluation it is no longer the best: one of snIPS, MIPS and PC has a smaller squared error.",
             (BestIsBetter(BINARY.label, "ope", ("snIPS", "MIPS", "PC"), ("sDM",)),),
-            remark=(
-                "From n = 1,000 on, snIPS is better, as the paper says. At n = 100, sDM is still better: so few "
-                "weights are non-zero then that a wrong model beats none."
-            ),
+            "From n = 1,000 on, snIPS is better, as the paper says. At n = 100, sDM is still better: so few "
+            "weights are non-zero then that a wrong model beats none.",
         ),
         Claim(
             "Beyond the paper: with the right likelihood, sDM is better than with the linear one, in both tasks.",
@@ -49,11 +44,6 @@ MISSPECIFIED_LIKELIHOOD = Figure(
         "σ = 0.5."
     ),
 )
-
-
-def _still_better(K: int) -> tuple[BetterThanEach, ...]:
-    label = BY_CATALOG[K].label
-    return tuple(BetterThanEach(label, "opl", wrong, ("DM (Bayes)",)) for wrong in EVERYTHING)
 
 
 MISSPECIFIED_PRIOR = Figure(
@@ -75,16 +65,14 @@ MISSPECIFIED_PRIOR = Figure(
         ),
         Claim(
             "At K = 1000, sDM with a misspecified prior is still better than DM (Bayes) with the right one.",
-            _still_better(1000),
+            tuple(BetterThanEach(BY_CATALOG[1000].label, "opl", wrong, ("DM (Bayes)",)) for wrong in EVERYTHING),
         ),
         Claim(
             "At K = 100, too, sDM with a misspecified prior is better than DM (Bayes) with the right one.",
-            _still_better(100),
-            remark=(
-                "It is better up to n = 1,000. From n = 2,000 on, DM (Bayes) with the right prior is better, by less "
-                "than 0.3 % of the best value. With twenty rounds per action there is little left to share, and a "
-                "misspecified prior costs a little."
-            ),
+            tuple(BetterThanEach(BY_CATALOG[100].label, "opl", wrong, ("DM (Bayes)",)) for wrong in EVERYTHING),
+            "It is better up to n = 1,000. From n = 2,000 on, DM (Bayes) with the right prior is better, by less "
+            "than 0.3 % of the best value. With twenty rounds per action there is little left to share, and a "
+            "misspecified prior costs a little.",
         ),
         Claim(
             "Misspecified means (μ and W_a) hurt more than misspecified covariances (Σ and Σ_a), at every v.",
@@ -102,7 +90,7 @@ MISSPECIFIED_PRIOR = Figure(
 )
 
 PRIOR_TARGET = Synthetic(target="prior")
-CLICK_TARGET = Synthetic(target="prior", binary=True)
+CLICKS = Synthetic(target="prior", binary=True)
 CLICK_ROUNDS = (100, 1000, 5000)
 COVERAGE = Figure(
     "coverage",
@@ -110,9 +98,7 @@ COVERAGE = Figure(
     "",
     (
         Panel("Target chosen before the log", PRIOR_TARGET, "ope", (*PAPER, *BEYOND), factor=2.0),
-        Panel(
-            "The same, clicks", CLICK_TARGET, "ope", (*PAPER, "sDM (Bernoulli)", "DR (sDM)"), CLICK_ROUNDS, factor=2.0
-        ),
+        Panel("The same, clicks", CLICKS, "ope", (*PAPER, "sDM (Bernoulli)", "DR (sDM)"), CLICK_ROUNDS, factor=2.0),
         Panel("The paper's target, half optimal", SETTING_ONE, "ope", (*PAPER, *BEYOND), factor=6.0),
     ),
     (
@@ -126,17 +112,15 @@ COVERAGE = Figure(
         ),
         Claim(
             "On clicks, the intervals of sDM with a Bernoulli likelihood contain it in 95 % of instances.",
-            (Covers(CLICK_TARGET.label, "sDM (Bernoulli)", CLICK_ROUNDS),),
+            (Covers(CLICKS.label, "sDM (Bernoulli)", CLICK_ROUNDS),),
         ),
         Claim(
             "The intervals of sDM contain the value of the paper's target in 95 % of instances.",
             (Covers(SETTING_ONE.label, "sDM"),),
-            remark=(
-                "Hardly ever: in 26 % of instances at n = 100, and in 2 % or fewer beyond. The target is chosen with "
-                "knowledge of the true weights, so it takes the actions whose weights are truly high. A posterior that "
-                "does not know this shrinks exactly these, and the estimate is too low by more than its error. "
-                "Intervals are meant for targets that were chosen without knowing the truth."
-            ),
+            "Hardly ever: in 26 % of instances at n = 100, and in 2 % or fewer beyond. The target is chosen with "
+            "knowledge of the true weights, so it takes the actions whose weights are truly high. A posterior that "
+            "does not know this shrinks exactly these, and the estimate is too low by more than its error. "
+            "Intervals are meant for targets that were chosen without knowing the truth.",
         ),
     ),
     measure="coverage",

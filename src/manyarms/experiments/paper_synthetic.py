@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from manyarms.experiments.claim import Claim
-from manyarms.experiments.claim_requirements import (
+from manyarms.experiments.claim import (
     ROUNDS,
     BestIsBetter,
     BetterThanEach,
+    Claim,
     GainGrows,
     GainLargerAt,
     MatchesReferences,
     Reference,
 )
 from manyarms.experiments.figure import Figure, Panel
-from manyarms.experiments.methods import BEYOND, DIRECT, PAPER
-from manyarms.experiments.problem import Kind, Problem
-from manyarms.experiments.synthetic_problem import Synthetic
+from manyarms.experiments.methods import BEYOND, DIRECT, LEARNERS_BEYOND, PAPER
+from manyarms.experiments.problem import Kind, Problem, Synthetic
 
 SETTING_ONE = Synthetic()
 """K = 1000, d = d' = 10, uniform logging."""
@@ -64,6 +63,8 @@ def _on_each(
 ONE = SETTING_ONE.label
 LATENT_DIMS = (5, 10, 20)
 GRID = {(K, latent): Synthetic(n_actions=K, latent_dim=latent) for K in (100, 1000) for latent in LATENT_DIMS}
+GROWING_K = {p: tuple((f"K = {K}", GRID[K, p].label) for K in (100, 1000)) for p in LATENT_DIMS}
+GROWING_DIM = {K: tuple((f"d' = {p}", GRID[K, p].label) for p in LATENT_DIMS) for K in (100, 1000)}
 NAMED_GRID = {f"K = {K}, d' = {latent}": problem for (K, latent), problem in GRID.items()}
 GREEDY_LOGGED = Synthetic(logging="epsilon-greedy")
 
@@ -105,11 +106,7 @@ SYNTHETIC_OPL = Figure(
     "synthetic-opl",
     "Learning a policy, synthetic problems",
     "Figure 2, synthetic, OPL",
-    (
-        Panel(
-            "K = 1000", SETTING_ONE, "opl", (*PAPER, "sDM, pessimistic", "sDM (learned prior)", "DR (sDM)"), factor=6.0
-        ),
-    ),
+    (Panel("K = 1000", SETTING_ONE, "opl", (*PAPER, "sDM, pessimistic", *LEARNERS_BEYOND), factor=6.0),),
     (
         learns_best(SETTING_ONE),
         Claim(
@@ -123,12 +120,10 @@ SYNTHETIC_OPL = Figure(
         Claim(
             "snIPS, DR and MIPS do not beat the direct methods in learning: DM (Bayes) and DM (Freq) are better.",
             tuple(BetterThanEach(ONE, "opl", dm, ("snIPS", "DR", "MIPS")) for dm in DIRECT_RIVALS),
-            remark=(
-                "DM (Bayes) is better everywhere. DM (Freq) is not better at n = 10,000, where snIPS and DR overtake "
-                "it. With about as many rounds per action as features, a regression with almost no penalty (λ = 0.001) "
-                "fits the noise, and the greedy policy then takes what is overestimated most. Its own curve falls from "
-                "n = 2,000 on."
-            ),
+            "DM (Bayes) is better everywhere. DM (Freq) is not better at n = 10,000, where snIPS and DR overtake "
+            "it. With about as many rounds per action as features, a regression with almost no penalty (λ = 0.001) "
+            "fits the noise, and the greedy policy then takes what is overestimated most. Its own curve falls from "
+            "n = 2,000 on.",
         ),
         Claim(
             "Relative rewards agree with an independent implementation, within two joint standard errors.",
@@ -148,21 +143,17 @@ SYNTHETIC_OPE = Figure(
         Claim(
             "MIPS and PC lead the IPS family at K = 1000: both are better than IPS, snIPS and DR.",
             tuple(BetterThanEach(ONE, "ope", ours, IPS_FAMILY) for ours in CLUSTERED),
-            remark=(
-                "They lead IPS and DR up to n = 500, when almost all weights are zero, and fall behind from n = 2,000 "
-                "on; snIPS is better than both from n = 1,000 on. Their squared error does not shrink with n: it is "
-                "bias, since actions with similar W_a μ do not have similar rewards in this model. The paper does "
-                "not say what its clusters and neighbours were made of."
-            ),
+            "They lead IPS and DR up to n = 500, when almost all weights are zero, and fall behind from n = 2,000 "
+            "on; snIPS is better than both from n = 1,000 on. Their squared error does not shrink with n: it is "
+            "bias, since actions with similar W_a μ do not have similar rewards in this model. The paper does "
+            "not say what its clusters and neighbours were made of.",
         ),
         Claim(
             "snIPS, DR and MIPS beat DM (Bayes) and DM (Freq) in evaluation.",
             tuple(BetterThanEach(ONE, "ope", ours, DIRECT_RIVALS) for ours in ("snIPS", "DR", "MIPS")),
-            remark=(
-                "Only in the middle: snIPS is better than both direct methods from n = 1,000 to 5,000, DR at 5,000, "
-                "and MIPS is never better than DM (Bayes). At n = 100 weights are zero or huge; at n = 10,000 both "
-                "direct methods are better."
-            ),
+            "Only in the middle: snIPS is better than both direct methods from n = 1,000 to 5,000, DR at 5,000, "
+            "and MIPS is never better than DM (Bayes). At n = 100 weights are zero or huge; at n = 10,000 both "
+            "direct methods are better.",
         ),
         Claim(
             "Squared errors agree with an independent implementation, within two joint standard errors.",
@@ -185,35 +176,27 @@ GRID_OPL = Figure(
         Claim(
             "The gap to DM (Bayes) and DM (Freq) widens from K = 100 to K = 1000, at every n and d'.",
             tuple(
-                GainGrows(
-                    tuple((f"K = {K}", GRID[K, p].label) for K in (100, 1000)), "opl", "sDM", dm, n, f"d' = {p}: "
-                )
+                GainGrows(GROWING_K[p], "opl", "sDM", dm, n, f"d' = {p}: ")
                 for dm in DIRECT_RIVALS
                 for p in LATENT_DIMS
                 for n in ROUNDS
             ),
-            remark=(
-                "The gap to DM (Bayes) widens everywhere. The gap to DM (Freq) widens with one exception: at K = 100, "
-                "n = 1,000 an action has as many rounds as there are features, where a regression without a penalty "
-                "is at its worst."
-            ),
+            "The gap to DM (Bayes) widens everywhere. The gap to DM (Freq) widens with one exception: at K = 100, "
+            "n = 1,000 an action has as many rounds as there are features, where a regression without a penalty "
+            "is at its worst.",
         ),
         Claim(
             "The gap widens with d' too, from 5 to 10 to 20, at every n and K.",
             tuple(
-                GainGrows(
-                    tuple((f"d' = {p}", GRID[K, p].label) for p in LATENT_DIMS), "opl", "sDM", dm, n, f"K = {K}: "
-                )
+                GainGrows(GROWING_DIM[K], "opl", "sDM", dm, n, f"K = {K}: ")
                 for dm in DIRECT_RIVALS
                 for K in (100, 1000)
                 for n in ROUNDS
             ),
-            remark=(
-                "The gap to DM (Bayes) widens at K = 1000 up to n = 5,000, and at K = 100 up to n = 1,000. With more "
-                "rounds per action there is almost no gap left to widen. The gap to DM (Freq) widens while most "
-                "actions are unseen and shrinks afterwards: a larger d' makes rewards larger relative to the noise "
-                "that this regression fits."
-            ),
+            "The gap to DM (Bayes) widens at K = 1000 up to n = 5,000, and at K = 100 up to n = 1,000. With more "
+            "rounds per action there is almost no gap left to widen. The gap to DM (Freq) widens while most "
+            "actions are unseen and shrinks afterwards: a larger d' makes rewards larger relative to the noise "
+            "that this regression fits.",
         ),
         Claim(
             "At K = 100, n = 1000, relative rewards agree with an independent implementation, within two errors.",
@@ -232,16 +215,14 @@ GRID_OPE = Figure(
         Claim(
             "sDM has a smaller squared error than every baseline for every K and d'.",
             _on_each(NAMED_GRID, "ope", RIVALS),
-            remark=(
-                "At K = 1000 it does, wherever the comparison is decided. At K = 100 it does up to n = 1,000. From n = "
-                "2,000 on, with twenty rounds per action or more, DM (Freq) and, at d' = 5, DM (Bayes) have the "
-                "smaller squared error. All these errors are small, and they are bias: the target takes the truly "
-                "best action, a posterior shrinks exactly this one towards the others, and a regression without a "
-                "penalty does not. Here the error of the truth, computed on 2,000 contexts, is not negligible: its "
-                "square is 0.0009, 0.0016 and 0.0032 at d' = 5, 10 and 20, against squared errors of sDM of 0.0070, "
-                "0.0042 and 0.0061 at n = 5,000 and 0.0021, 0.0025 and 0.0043 at n = 10,000. It adds the same amount "
-                "to all methods, and blurs their differences."
-            ),
+            "At K = 1000 it does, wherever the comparison is decided. At K = 100 it does up to n = 1,000. From n = "
+            "2,000 on, with twenty rounds per action or more, DM (Freq) and, at d' = 5, DM (Bayes) have the "
+            "smaller squared error. All these errors are small, and they are bias: the target takes the truly "
+            "best action, a posterior shrinks exactly this one towards the others, and a regression without a "
+            "penalty does not. Here the error of the truth, computed on 2,000 contexts, is not negligible: its "
+            "square is 0.0009, 0.0016 and 0.0032 at d' = 5, 10 and 20, against squared errors of sDM of 0.0070, "
+            "0.0042 and 0.0061 at n = 5,000 and 0.0021, 0.0025 and 0.0043 at n = 10,000. It adds the same amount "
+            "to all methods, and blurs their differences.",
         ),
         Claim(
             "At K = 100 MIPS and PC do not lead the IPS family: one of IPS, snIPS and DR is better.",
@@ -297,7 +278,7 @@ LOGGING_EPSILON_GREEDY = Figure(
     "A log from a good policy: the truly best action half the time",
     'Appendix, "Different Logging Policy: ε-Greedy"',
     (
-        Panel("Learning", GREEDY_LOGGED, "opl", (*PAPER, "sDM (learned prior)", "DR (sDM)"), factor=2.0),
+        Panel("Learning", GREEDY_LOGGED, "opl", (*PAPER, *LEARNERS_BEYOND), factor=2.0),
         Panel("Evaluation", GREEDY_LOGGED, "ope", (*PAPER, *BEYOND), factor=2.0),
     ),
     (
@@ -305,10 +286,8 @@ LOGGING_EPSILON_GREEDY = Figure(
         Claim(
             "IPS learns a better policy than DR and snIPS.",
             (BetterThanEach(GREEDY_LOGGED.label, "opl", "IPS", ("DR", "snIPS")),),
-            remark=(
-                "At n = 5,000 and 10,000 it does. At n = 100, DR is better. In between, 10 instances are too few to "
-                "tell them all apart."
-            ),
+            "At n = 5,000 and 10,000 it does. At n = 100, DR is better. In between, 10 instances are too few to "
+            "tell them all apart.",
         ),
         estimates_best(GREEDY_LOGGED),
     ),

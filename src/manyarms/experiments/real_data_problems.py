@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float
-from scipy import sparse
 
+from manyarms import datasets
 from manyarms._base.checks import Array
 from manyarms._base.rng import split
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
-from manyarms.datasets import (
-    ClassificationEnvironment,
-    KuaiRec,
-    MatrixEnvironment,
-    MovieLens,
-    MovieLensFactors,
-    OpenBanditLog,
-    jester_world,
-    kuairec_world,
-    load_jester,
-    load_kuairec,
-    load_movielens,
-    load_open_bandit,
-    movielens_factors,
-    split_cells,
-)
+from manyarms.core import HierarchicalGaussian, LoggedData, Policy
 from manyarms.errors import DataFileError, InputError
 from manyarms.experiments.cell import generator
-from manyarms.experiments.problem import Known, Origin, Problem, World, digest_of, shortfall
-from manyarms.experiments.synthetic_problem import Logging, ScoredWorld, clusters_of, greedy_by
+from manyarms.experiments.problem import (
+    Known,
+    Logging,
+    Origin,
+    Problem,
+    ScoredWorld,
+    World,
+    clusters_of,
+    digest_of,
+    greedy_by,
+    shortfall,
+)
 from manyarms.linalg.indexing import shape_of
 from manyarms.policies import EpsilonGreedy, TablePolicy, Uniform
 from manyarms.priors import from_categories, from_embeddings, from_tags, independent
 
 Target = Literal["hindsight", "context"]
+Loaded = TypeVar("Loaded")
 
 N_COMPONENTS = 5
 """J, the components of the Gaussian mixture in the structured prior."""
@@ -49,15 +43,12 @@ N_COMPONENTS = 5
 class MatrixWorld(World):
     """Real ratings by real users, logged uniformly over the actions that each user has rated.
 
-    Args:
-        environment: The truth.
-        known: The knowledge that methods may use.
-        target: "hindsight" takes, half the time, the action that the user really rated best: more than any policy or
-            reward model can know from contexts. "context" takes the best action by the actions' vectors, like a policy
-            that someone could run.
+    The target "hindsight" takes, half the time, the action that the user really rated best: more than any policy or
+    reward model can know from contexts. "context" takes the best action by the actions' vectors, like a policy that
+    someone could run.
     """
 
-    def __init__(self, environment: MatrixEnvironment, known: Known, target: Target = "hindsight"):
+    def __init__(self, environment: datasets.MatrixEnvironment, known: Known, target: Target = "hindsight"):
         self.environment, self.known = environment, known
         best = environment.optimal_policy() if target == "hindsight" else greedy_by(known.vectors)
         self.target = EpsilonGreedy(best, 0.5)
@@ -97,14 +88,26 @@ def known_by_vectors(
     )
 
 
+def data_path(data: str | None, name: str) -> Path | None:
+    """The folder of a data set: a folder of its own below the one named, or that one; None for the cache folder."""
+    if data is None:
+        return None
+    inner = Path(data) / name
+    return inner if inner.exists() else Path(data)
+
+
+@lru_cache(maxsize=8)
+def load_once(loader: Callable[..., Loaded], data: str | None, name: str, **options: str) -> Loaded:
+    """The data set of a folder or zip, None for the cache folder; each is kept in memory."""
+    return loader(data_path(data, name), **options)
+
+
 @dataclass(frozen=True)
 class MovieLensProblem(Problem):
     """1,000 random movies; contexts and θ from a factorisation of the ratings; see `movielens_factors`.
 
-    Args:
-        data: A folder or zip; None for the cache folder.
-        logging: Uniform, or the truly best movie half the time.
-        half: Whether the prior's vectors come from other ratings than the truth.
+    The log is uniform, or takes the truly best movie half the time. With `half`, the prior's vectors come from other
+    ratings than the truth.
     """
 
     data: str | None = None
@@ -123,26 +126,17 @@ class MovieLensProblem(Problem):
         return ScoredWorld(world.environment, known, self.logging, test_rng)
 
     def origin(self) -> Origin:
-        return _movielens_origin(self.data)
+        loaded = load_once(datasets.load_movielens, self.data, "ml-1m")
+        users, movies, ratings = loaded.users, loaded.movies, loaded.ratings
+        digest = digest_of(users, movies, loaded.user_rows, loaded.movie_rows, ratings, loaded.genres)
+        caveat = shortfall(ratings=(len(ratings), 1_000_209), users=(len(users), 6_040), movies=(len(movies), 3_706))
+        return Origin(digest, caveat)
 
 
 @lru_cache(maxsize=2)
-def _movielens(data: str | None, half: bool) -> MovieLensFactors:
-    return movielens_factors(_ratings(data), rank=5, half=half, rng=generator("movielens", half))
-
-
-@lru_cache(maxsize=1)
-def _ratings(data: str | None) -> MovieLens:
-    return load_movielens(data_path(data, "ml-1m"))
-
-
-@lru_cache(maxsize=1)
-def _movielens_origin(data: str | None) -> Origin:
-    loaded = _ratings(data)
-    users, movies, ratings = loaded.users, loaded.movies, loaded.ratings
-    digest = digest_of(users, movies, loaded.user_rows, loaded.movie_rows, ratings, loaded.genres)
-    caveat = shortfall(ratings=(len(ratings), 1_000_209), users=(len(users), 6_040), movies=(len(movies), 3_706))
-    return Origin(digest, caveat)
+def _movielens(data: str | None, half: bool) -> datasets.MovieLensFactors:
+    ratings = load_once(datasets.load_movielens, data, "ml-1m")
+    return datasets.movielens_factors(ratings, rank=5, half=half, rng=generator("movielens", half))
 
 
 @dataclass(frozen=True)
@@ -152,31 +146,30 @@ class KuaiRecProblem(Problem):
     With all of KuaiRec, contexts and vectors come from the big matrix, rewards from the small one. With the published
     part of the small matrix alone, half of its cells, drawn anew for each instance, replace the big matrix and the
     other half the small one; a user's eligible videos are those with a cell in the second half. Half of the users are
-    logged; policies are evaluated on the others.
-
-    Args:
-        data: A folder or zip; None for the cache folder.
-        partial: Whether the data is the published part only.
-        rank: The rank of the factorisation.
-        target: The target of off-policy evaluation; see `MatrixWorld`.
+    logged; policies are evaluated on the others. `MatrixWorld` says what the targets are.
     """
 
     data: str | None = None
     partial: bool = True
-    rank: int = 5
     target: Target = "hindsight"
 
     @property
     def label(self) -> str:
-        words = [f"KuaiRec rank={self.rank}", *["partial"] * self.partial]
+        words = ["KuaiRec rank=5", *["partial"] * self.partial]
         return ", ".join(words + ["target by context"] * (self.target == "context"))
 
     def draw(self, rng: np.random.Generator) -> MatrixWorld:
         cells_rng, world_rng, known_rng = split(rng, "cells", "world", "known")
-        data = _kuairec(self.data)
+        data = load_once(datasets.load_kuairec, self.data, "kuairec")
         small = data.matrix(data.small)
-        prior, rewards = split_cells(small, cells_rng) if data.partial else (_big(data), small)
-        world = kuairec_world(rewards, prior, data.categories, rank=self.rank, rng=world_rng)
+        if data.partial:
+            prior, rewards = datasets.split_cells(small, cells_rng)
+        elif data.big is None:
+            problem = "big_matrix.csv is missing beside small_matrix.csv. The vectors of users and videos come from it."
+            raise DataFileError(problem)
+        else:
+            prior, rewards = data.matrix(data.big), small
+        world = datasets.kuairec_world(rewards, prior, data.categories, rank=5, rng=world_rng)
         topics = np.array([categories[0] if categories else -1 for categories in world.categories])
         learnable = from_categories(topics, dim=world.environment.dim, shared_std=1.0)
         # The factorisation counts missing cells as zero: bring its products to the scale of rewards.
@@ -187,36 +180,15 @@ class KuaiRecProblem(Problem):
         return MatrixWorld(world.environment, known, self.target)
 
     def origin(self) -> Origin:
-        return _kuairec_origin(self.data)
-
-
-@lru_cache(maxsize=1)
-def _kuairec(data: str | None) -> KuaiRec:
-    return load_kuairec(data_path(data, "kuairec"))
-
-
-@lru_cache(maxsize=1)
-def _kuairec_origin(data: str | None) -> Origin:
-    loaded = _kuairec(data)
-    matrices = [loaded.small] if loaded.big is None else [loaded.small, loaded.big]
-    cells = [part for matrix in matrices for part in (matrix.user_rows, matrix.video_rows, matrix.watch_ratio)]
-    return Origin(digest_of(loaded.users, loaded.videos, *cells, loaded.categories))
-
-
-def _big(data: KuaiRec) -> sparse.csr_array:
-    if data.big is None:
-        problem = "big_matrix.csv is missing beside small_matrix.csv. The vectors of users and videos come from it."
-        raise DataFileError(problem)
-    return data.matrix(data.big)
+        loaded = load_once(datasets.load_kuairec, self.data, "kuairec")
+        matrices = [loaded.small] if loaded.big is None else [loaded.small, loaded.big]
+        cells = [part for matrix in matrices for part in (matrix.user_rows, matrix.video_rows, matrix.watch_ratio)]
+        return Origin(digest_of(loaded.users, loaded.videos, *cells, loaded.categories))
 
 
 @dataclass(frozen=True)
 class JesterProblem(Problem):
-    """Jokes rated from -10 to 10; contexts come from half of the jokes, the other half are the actions.
-
-    Args:
-        data: A folder or file; None for the cache folder.
-    """
+    """Jokes rated from -10 to 10; contexts come from half of the jokes, the other half are the actions."""
 
     data: str | None = None
 
@@ -226,20 +198,17 @@ class JesterProblem(Problem):
 
     def draw(self, rng: np.random.Generator) -> MatrixWorld:
         world_rng, learnable_rng, known_rng = split(rng, "world", "learnable", "known")
-        world = jester_world(_jester(self.data), rank=5, n_actions=50, rng=world_rng)
+        world = datasets.jester_world(
+            load_once(datasets.load_jester, self.data, "jester"), rank=5, n_actions=50, rng=world_rng
+        )
         vectors = world.item_vectors
         learnable = from_embeddings(vectors, N_COMPONENTS, dim=world.environment.dim, shared_std=1.0, rng=learnable_rng)
         return MatrixWorld(world.environment, known_by_vectors(vectors, 4.0, learnable, known_rng))
 
     def origin(self) -> Origin:
-        ratings = _jester(self.data)
+        ratings = load_once(datasets.load_jester, self.data, "jester")
         n_users, n_jokes = ratings.shape
         return Origin(digest_of(ratings), shortfall(users=(n_users, 7_200), jokes=(n_jokes, 100)))
-
-
-@lru_cache(maxsize=1)
-def _jester(data: str | None) -> Float[Array, "users jokes"]:
-    return load_jester(data_path(data, "jester"))
 
 
 @dataclass(frozen=True)
@@ -256,25 +225,11 @@ class DigitsProblem(Problem):
         world_rng, cluster_rng = split(rng, "world", "clusters")
         pixels, labels = load_digits(return_X_y=True)
         contexts = np.column_stack([np.ones(len(pixels)), pixels / 16.0])
-        environment = ClassificationEnvironment(contexts, labels, rng=world_rng)
+        environment = datasets.ClassificationEnvironment(contexts, labels, rng=world_rng)
         prior = independent(10, dim=contexts.shape[1])
-        known = Known(
-            prior=prior,
-            unstructured=prior,
-            noise_std=0.3,
-            vectors=np.eye(10),
-            learnable=prior,
-            make_clusters=lambda: clusters_of(np.eye(10), cluster_rng, 5),
-        )
+        vectors = np.eye(10)
+        known = Known(prior, prior, 0.3, vectors, prior, lambda: clusters_of(vectors, cluster_rng, 5))
         return MatrixWorld(environment, known)
-
-
-def data_path(data: str | None, name: str) -> Path | None:
-    """The folder of a data set: a folder of its own below the one named, or that one; None for the cache folder."""
-    if data is None:
-        return None
-    inner = Path(data) / name
-    return inner if inner.exists() else Path(data)
 
 
 CLICK_RATE = 0.005
@@ -286,29 +241,27 @@ class OpenBanditWorld(World):
 
     The target shows each item as often as bts did at the same position in a random half of its log. Its true value is
     not known: `target_value` is the click rate of the other half, with an error of its own.
-
-    Args:
-        random: The log to estimate from.
-        bts: The log of the target.
-        rng: Splits the log of the target.
     """
 
-    def __init__(self, random: OpenBanditLog, bts: OpenBanditLog, rng: np.random.Generator):
+    def __init__(self, random: datasets.OpenBanditLog, bts: datasets.OpenBanditLog, rng: np.random.Generator):
         half = rng.permutation(len(bts)) < len(bts) // 2
         self._logs = random.logged_data("position")
-        self._shares = _shares(bts, half, self._logs.dim)
+        K, d = self._logs.n_actions, self._logs.dim
+        counts = np.zeros((d, K))
+        np.add.at(counts, (bts.positions[half], bts.actions[half]), 1.0)
+        self._shares = counts / counts.sum(axis=1, keepdims=True)
         rest = bts.clicks[~half]
         self.target_value, self.target_error = float(rest.mean()), float(rest.std() / np.sqrt(len(rest)))
         self.best_value = float("nan")
         groups = random.item_features["item_feature_1"]
         _, clusters = np.unique(groups.astype(str), return_inverse=True)
-        K, d = self._logs.n_actions, self._logs.dim
+        prior = from_categories(groups, dim=d, effect_std=0.002, action_std=0.002, shared_std=CLICK_RATE)
         self.known = Known(
-            prior=from_categories(groups, dim=d, effect_std=0.002, action_std=0.002, shared_std=CLICK_RATE),
+            prior=prior,
             unstructured=independent(K, mean=np.full(d, CLICK_RATE), cov=CLICK_RATE**2),
             noise_std=float(np.sqrt(CLICK_RATE * (1 - CLICK_RATE))),
             vectors=np.eye(len(np.unique(clusters)))[clusters],
-            learnable=from_categories(groups, dim=d, effect_std=0.002, action_std=0.002, shared_std=CLICK_RATE),
+            learnable=prior,
             make_clusters=lambda: clusters.astype(np.int64),
         )
 
@@ -322,40 +275,24 @@ class OpenBanditWorld(World):
         raise InputError("the value of a learned policy is not known on these logs.", 'Run evaluation only ("ope").')
 
 
-def _shares(log: OpenBanditLog, rows: Array, n_positions: int) -> Float[Array, "p K"]:
-    """The share of each item at each position."""
-    counts = np.zeros((n_positions, len(log.items)))
-    np.add.at(counts, (log.positions[rows], log.actions[rows]), 1.0)
-    return counts / counts.sum(axis=1, keepdims=True)
-
-
 @dataclass(frozen=True)
 class OpenBanditProblem(Problem):
-    """Estimate the value of bts from the log of random, on the Open Bandit Dataset; see `OpenBanditWorld`.
-
-    Args:
-        data: A folder or zip; None for the cache folder.
-        campaign: "all", "men" or "women".
-    """
+    """Estimate the value of bts from the log of random, campaign "all" of the Open Bandit Dataset."""
 
     data: str | None = None
-    campaign: str = "all"
 
     @property
     def label(self) -> str:
-        return f"Open Bandit, {self.campaign}"
+        return "Open Bandit, all"
 
     def draw(self, rng: np.random.Generator) -> OpenBanditWorld:
         (half_rng,) = split(rng, "half")
-        random, bts = (_open_bandit(self.data, self.campaign, policy) for policy in ("random", "bts"))
-        return OpenBanditWorld(random, bts, half_rng)
+        return OpenBanditWorld(self._log_of("random"), self._log_of("bts"), half_rng)
 
     def origin(self) -> Origin:
-        logs = [_open_bandit(self.data, self.campaign, policy) for policy in ("random", "bts")]
+        logs = self._log_of("random"), self._log_of("bts")
         rounds = [part for log in logs for part in (log.items, log.actions, log.positions, log.clicks)]
         return Origin(digest_of(*rounds, logs[0].propensities, logs[0].item_features["item_feature_1"]))
 
-
-@lru_cache(maxsize=6)
-def _open_bandit(data: str | None, campaign: str, policy: str) -> OpenBanditLog:
-    return load_open_bandit(data_path(data, "obd"), campaign=campaign, policy=policy)
+    def _log_of(self, policy: str) -> datasets.OpenBanditLog:
+        return load_once(datasets.load_open_bandit, self.data, "obd", policy=policy)

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -31,15 +31,12 @@ from manyarms.errors import DataFileError, InputError, ManyarmsError, without_fu
 from manyarms.experiments.cell import RECIPE, Cell, Outcome, Results, draw_world, score
 from manyarms.experiments.problem import Origin, Problem
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 ROWS, COSTS, MADE_OF = "rows.parquet", "costs.parquet", "made-of.json"
-KEY = ("problem", "kind", "method", "n", "instance")
+KEY = tuple(Cell.__dataclass_fields__)
 MEASURED = ("seconds", "peak_bytes")
 """Columns that differ from run to run."""
 
-COMPUTED = ("value", "truth", "low", "high", "n_actions", "dim", "truth_error")
+COMPUTED = tuple(name for name in Outcome.__dataclass_fields__ if name not in MEASURED)
 RECIPE_KEY = "manyarms.recipe"
 
 TRUTH_TOLERANCE = 1e-6
@@ -59,11 +56,7 @@ class StaleRowsError(ManyarmsError):
 
 
 class Journal:
-    """Finished cells, one per line, written by one process.
-
-    Args:
-        folder: The folder of results; the journal gets a name of its own there.
-    """
+    """Finished cells, one per line, written by one process, under a name of its own in the folder of results."""
 
     def __init__(self, folder: Path):
         path = folder / f"journal-{os.getpid()}-{uuid4().hex[:8]}.jsonl"
@@ -84,11 +77,7 @@ class Journal:
 
 
 class Store:
-    """The results in one folder.
-
-    Args:
-        folder: The folder; made if it does not exist.
-    """
+    """The results in one folder, which is made if it does not exist."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -114,19 +103,17 @@ class Store:
 
     def read(self) -> Results:
         """All finished cells, from the Parquet files and the journals."""
-        results = self._read_tables()
+        rows = {_cell(row): row for row in self._read_table(ROWS, (*KEY, *COMPUTED))}
+        costs = {_cell(row): row for row in (self._read_table(COSTS, (*KEY, *MEASURED)) if rows else ())}
+        nothing = {"seconds": float("nan"), "peak_bytes": None}
+        results = {cell: _outcome(row | costs.get(cell, nothing)) for cell, row in rows.items()}
         for path in self._journals():
             results.update(_read_journal(path))
         return results
 
     def compact(self, drop: Iterable[str] = ()) -> Results:
-        """Move everything into the Parquet files and delete the journals.
-
-        Args:
-            drop: Methods and problems whose cells are deleted, by name and label.
-        """
-        journals, dropped = self._journals(), set(drop)
-        results = self.read()
+        """Move everything into the Parquet files, delete the journals, and `drop` the cells of methods and problems."""
+        journals, dropped, results = self._journals(), set(drop), self.read()
         if journals:
             self.write(results)
         for path in journals:
@@ -140,9 +127,18 @@ class Store:
 
     def write(self, results: Mapping[Cell, Outcome]) -> None:
         """Replace both Parquet files."""
-        table = _table(results).replace_schema_metadata({RECIPE_KEY: str(RECIPE)})
-        costs = table.select([*KEY, *MEASURED])
-        contents = {ROWS: table.drop_columns(list(MEASURED)), COSTS: costs}
+        import pyarrow as pa  # noqa: PLC0415
+
+        types = {
+            "problem": pa.string(), "kind": pa.string(), "method": pa.string(), "n": pa.int32(), "instance": pa.int32(),
+            "n_actions": pa.int32(), "dim": pa.int32(), "score": pa.float64(),
+            "value": pa.float64(), "truth": pa.float64(), "low": pa.float64(), "high": pa.float64(),
+            "truth_error": pa.float64(),
+            "seconds": pa.float64(), "peak_bytes": pa.int64(),
+        }  # fmt: skip
+        rows = [asdict(cell) | asdict(out) | {"score": score(cell.kind, out)} for cell, out in sorted(results.items())]
+        table = pa.Table.from_pylist(rows, schema=pa.schema(list(types.items()), {RECIPE_KEY: str(RECIPE)}))
+        contents = {ROWS: table.drop_columns(list(MEASURED)), COSTS: table.select([*KEY, *MEASURED])}
         replace_files({self.folder / name: parquet_bytes(part) for name, part in contents.items()})
 
     def _write_kept(self, results: Results, wanted: Callable[[Cell], bool]) -> Results:
@@ -154,21 +150,14 @@ class Store:
     def _journals(self) -> list[Path]:
         return sorted(self.folder.glob("journal-*.jsonl"))
 
-    def _read_tables(self) -> Results:
-        if not (self.folder / ROWS).exists():
-            return {}
-        rows = self._read_table(ROWS, (*KEY, *COMPUTED))
-        costs = {}
-        if (self.folder / COSTS).exists():
-            costs = {_cell(row): row for row in self._read_table(COSTS, (*KEY, *MEASURED))}
-        nothing = {"seconds": float("nan"), "peak_bytes": None}
-        return {cell: _outcome(row | costs.get(cell, nothing)) for row in rows for cell in [_cell(row)]}
-
     def _read_table(self, name: str, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+        """The rows of a Parquet file; none when it does not exist."""
         import pyarrow as pa  # noqa: PLC0415
         import pyarrow.parquet as pq  # noqa: PLC0415
 
         path = self.folder / name
+        if not path.exists():
+            return []
         remedy = "Move it away to start again, or restore it. Journals beside it are kept."
         try:
             table = pq.read_table(path)
@@ -191,26 +180,9 @@ def _read_journal(path: Path) -> Results:
         if checksum == b"%08x" % zlib.crc32(text) and text:
             row = json.loads(text)
             if row.get("recipe") != RECIPE:
-                problem = f"{path} is of another version: its rows mean something else."
-                raise ResultFileError(problem, "Move it away.")
+                raise ResultFileError(f"{path} is of another version: its rows mean something else.", "Move it away.")
             results[_cell(row)] = _outcome(row)
     return results
-
-
-def _table(results: Mapping[Cell, Outcome]) -> pa.Table:
-    import pyarrow as pa  # noqa: PLC0415
-
-    types = {
-        "problem": pa.string(), "kind": pa.string(), "method": pa.string(), "n": pa.int32(), "instance": pa.int32(),
-        "n_actions": pa.int32(), "dim": pa.int32(), "score": pa.float64(),
-        "value": pa.float64(), "truth": pa.float64(), "low": pa.float64(), "high": pa.float64(),
-        "truth_error": pa.float64(),
-        "seconds": pa.float64(), "peak_bytes": pa.int64(),
-    }  # fmt: skip
-    rows = [
-        asdict(cell) | asdict(results[cell]) | {"score": score(cell.kind, results[cell])} for cell in sorted(results)
-    ]
-    return pa.Table.from_pylist(rows, schema=pa.schema(list(types.items())))
 
 
 def _cell(row: Mapping[str, Any]) -> Cell:
@@ -223,12 +195,7 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
 
 @dataclass(frozen=True)
 class Provenance:
-    """The data and code that rows were made from.
-
-    Attributes:
-        problems: The origin of each problem that has data, by its label.
-        methods: A digest of the file of each user method, by its name.
-    """
+    """The origin of each problem that has data, by its label, and a digest of the file of each user method."""
 
     problems: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     methods: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -267,12 +234,8 @@ def check_provenance(
 ) -> None:
     """Refuse rows made from other data or code than those at hand, and record what new rows will be made from.
 
-    Args:
-        folder: The folder of results.
-        problems: The problems asked for, by label.
-        files: The files of user methods, by the names of the methods; files that they import are not looked at.
-        done: The finished rows.
-        todo: Labels of problems with rows still missing: only these need their data.
+    `files` are those of user methods; what they import is not looked at. `todo` has the labels of problems with rows
+    still missing: only these need their data.
     """
     record, missing = Provenance.read(folder), set(todo)
     first_cells = {cell.problem: cell for cell in sorted(done, reverse=True)}
@@ -302,18 +265,18 @@ def check_provenance(
 def _check_origin(
     folder: Path, problem: Problem, origin: Origin, known: Origin | None, cell: Cell, done: Results
 ) -> None:
-    flag_remedy = f"Name another folder with --out, or pass --redo {quote(problem.label)} to compute these rows again."
-    message = f"{folder} holds rows of {problem.label!r} that were made from other data than that at hand"
     if known is not None:
-        if known.digest != origin.digest:
-            raise StaleRowsError(f"{message}.", _drop(problem.label), flag_remedy=flag_remedy)
-        return
-    # Rows without a record count as rows of the data at hand, if the truth of one of them agrees.
-    world = draw_world(problem, cell.instance)
-    there, here = done[cell].truth, world.target_value if cell.kind == "ope" else world.best_value
-    if not np.isclose(there, here, rtol=TRUTH_TOLERANCE, atol=0.0, equal_nan=True):
-        detail = f"the truth of instance {cell.instance} is {there:g} there and {here:g} here."
-        raise StaleRowsError(f"{message}: {detail}", _drop(problem.label), flag_remedy=flag_remedy)
+        stale, detail = known.digest != origin.digest, "."
+    else:
+        # Rows without a record count as rows of the data at hand, if the truth of one of them agrees.
+        world = draw_world(problem, cell.instance)
+        there, here = done[cell].truth, world.target_value if cell.kind == "ope" else world.best_value
+        stale = not np.isclose(there, here, rtol=TRUTH_TOLERANCE, atol=0.0, equal_nan=True)
+        detail = f": the truth of instance {cell.instance} is {there:g} there and {here:g} here."
+    if stale:
+        redo = f"Name another folder with --out, or pass --redo {quote(problem.label)} to compute these rows again."
+        message = f"{folder} holds rows of {problem.label!r} that were made from other data than that at hand{detail}"
+        raise StaleRowsError(message, _drop(problem.label), flag_remedy=redo)
 
 
 def _drop(name: str) -> str:

@@ -6,14 +6,15 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext
 from multiprocessing.synchronize import Event
+from operator import attrgetter
 from pathlib import Path
 from threading import Thread
 
@@ -40,15 +41,7 @@ class WorkerError(CellError):
 
 @dataclass(frozen=True)
 class Grid:
-    """Every combination of these methods, rounds and instances on one problem.
-
-    Attributes:
-        problem: The problem.
-        kind: "ope" or "opl".
-        methods: Names of methods.
-        rounds: Numbers of rounds.
-        instances: The number of instances: the first ones are taken.
-    """
+    """Every combination of these methods, by name, numbers of rounds and first instances on one problem."""
 
     problem: Problem
     kind: Kind
@@ -58,20 +51,13 @@ class Grid:
 
     def cells(self) -> Iterator[Cell]:
         """All cells of the grid."""
-        for method in self.methods:
-            for n in self.rounds:
-                for instance in range(self.instances):
-                    yield Cell(self.problem.label, self.kind, method, n, instance)
+        for method, n, instance in product(self.methods, self.rounds, range(self.instances)):
+            yield Cell(self.problem.label, self.kind, method, n, instance)
 
 
 @dataclass(frozen=True)
 class CellBatch:
-    """Cells that share an instance and its log.
-
-    Attributes:
-        problem: The problem itself, which cells only name.
-        cells: The cells to compute.
-    """
+    """Cells that share an instance and its log, with the problem itself, which they only name."""
 
     problem: Problem
     cells: tuple[Cell, ...]
@@ -138,8 +124,7 @@ def missing_cells(grids: Iterable[Grid], done: Results) -> list[CellBatch]:
     return batches
 
 
-def _log_key(cell: Cell) -> tuple[str, int, int]:
-    return cell.problem, cell.instance, cell.n
+_log_key = attrgetter("problem", "instance", "n")
 
 
 def _check_methods(grids: Iterable[Grid], methods: Mapping[str, Method]) -> None:
@@ -181,9 +166,7 @@ def _compute_all(
         try:
             for stage in stages:
                 with _interrupts_held():
-                    futures: dict[Future[None], CellBatch] = {
-                        pool.submit(_compute_batch, batch): batch for batch in stage
-                    }
+                    futures = {pool.submit(_compute_batch, batch): batch for batch in stage}
                 for future in as_completed(futures):
                     future.result()
                     finished += len(futures[future].cells)

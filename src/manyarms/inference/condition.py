@@ -8,10 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_instance, as_scalar, frozen
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.latent_covariance import MAX_DENSE_LATENT
+from manyarms.core import MAX_DENSE_LATENT, ActionSums, HierarchicalGaussian, Statistics
 from manyarms.core.observed_rows import ObservedRows, RankGroup, group_rows, merge_groups
-from manyarms.core.statistics import ActionSums, Statistics
 from manyarms.errors import NumericalError, ShapeError
 from manyarms.inference.latent_posterior import LatentEvidence, LatentPosterior, gather
 from manyarms.linalg.factor import gram, gram_root, lower_factor, solve_lower, solve_lower_t
@@ -56,7 +54,7 @@ def observe(statistics: Statistics, noise_std: float) -> ObservedRows:
     few, _ = group_rows(rows.actions, rows.features / noise_std, rows.rewards / noise_std)
     many, residual = _from_sums(statistics.sums, noise_std)
     log_normaliser = -0.5 * statistics.total_weight * np.log(2 * np.pi * noise_std**2)
-    return ObservedRows(merge_groups(few, many), residual, float(log_normaliser))
+    return ObservedRows(merge_groups((*few, *many)), residual, float(log_normaliser))
 
 
 def _from_sums(sums: ActionSums, noise_std: float) -> tuple[tuple[RankGroup, ...], float]:

@@ -14,9 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.mixing import EffectGroup
-from manyarms.core.observed_rows import ObservedRows, RankGroup
+from manyarms.core import EffectGroup, HierarchicalGaussian, ObservedRows, RankGroup
 from manyarms.inference.condition import small_products, solve
 from manyarms.inference.latent_posterior import LatentPosterior
 from manyarms.linalg.indexing import cache_chunks

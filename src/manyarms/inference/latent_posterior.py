@@ -17,10 +17,8 @@ from jaxtyping import Float, Int
 from scipy.linalg import solve_triangular
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core import HierarchicalGaussian, MixedEffects, ObservedRows
 from manyarms.core.latent_covariance import BlockFactor, EliminatedFactor, LatentFactor, check_dense_size
-from manyarms.core.mixing import MixedEffects
-from manyarms.core.observed_rows import ObservedRows
 from manyarms.errors import NumericalError
 from manyarms.linalg.block_cholesky import BlockCholesky, Plan
 from manyarms.linalg.factor import lower_factor, solve_lower, solve_lower_t

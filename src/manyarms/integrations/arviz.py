@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_actions, as_count, as_instance, import_optional
 from manyarms._base.rng import as_generator, split
 from manyarms._version import __version__
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
+from manyarms.core import HierarchicalGaussian, LoggedData
 from manyarms.errors import ShapeError, TooLargeError
 from manyarms.linalg.indexing import chunks
 from manyarms.posterior import RewardPosterior
@@ -65,21 +64,26 @@ def inference_data(
     """
     arviz: Any = import_optional("arviz_base", "ma.arviz", "manyarms[arviz]")
     posterior = as_instance("posterior", posterior, RewardPosterior, "what ma.fit returned")
-    n_draws, weights = as_count("n_draws", n_draws), posterior.weights
-    K = weights.n_actions
+    n_draws, weights, K = as_count("n_draws", n_draws), posterior.weights, posterior.n_actions
     shown = np.arange(K) if actions is None else as_actions("actions", actions, n_actions=K)
     if not len(shown):
         raise ShapeError("must name at least one action.", "Leave it out for all of them.", argument="actions")
     logged = np.empty(0, dtype=np.int64) if logs is None else check_logs(logs, posterior.prior).actions
     drawn = np.union1d(shown, logged)
-    _check_size(n_draws, len(drawn) * weights.dim, f"{len(drawn):,} actions", "Name fewer actions=")
-    _check_size(n_draws, len(logged), f"{len(logged):,} rounds", "Pass some of the logs")
+    for numbers, subject, remedy in (
+        (n_draws * len(drawn) * weights.dim, f"{len(drawn):,} actions", "Name fewer actions="),
+        (n_draws * len(logged), f"{len(logged):,} rounds", "Pass some of the logs"),
+    ):
+        if numbers > MAX_NUMBERS:
+            problem = f"{n_draws:,} draws for {subject} would take {numbers:,} numbers."
+            raise TooLargeError(problem, f"{remedy}, or take fewer draws.")
     before, after = split(as_generator(rng), "prior", "posterior")
-    place = np.searchsorted(drawn, shown)
-    groups: dict[str, dict[str, Array]] = {}
-    latent, theta = _draws(weights, drawn, n_draws, after)
-    groups["posterior"] = _variables(latent, theta[:, place])
-    groups["prior"] = _variables(*_draws(posterior.prior, shown, n_draws, before))
+    variables = _draws(weights, drawn, n_draws, after)
+    theta = variables["weights"][0]
+    groups = {
+        "posterior": {**variables, "weights": theta[None, :, np.searchsorted(drawn, shown)]},
+        "prior": _draws(posterior.prior, shown, n_draws, before),
+    }
     if logs is not None:
         groups["log_likelihood"] = {"reward": _log_likelihood(posterior, logs, theta, np.searchsorted(drawn, logged))}
         groups["observed_data"] = {"reward": logs.rewards}
@@ -99,27 +103,14 @@ def inference_data(
     return arviz.from_dict(groups, dims=_DIMS, coords=coords, attrs={"/": attrs})
 
 
-def _check_size(n_draws: int, numbers: int, subject: str, remedy: str) -> None:
-    if n_draws * numbers > MAX_NUMBERS:
-        raise TooLargeError(
-            f"{n_draws:,} draws for {subject} would take {n_draws * numbers:,} numbers.",
-            f"{remedy}, or take fewer draws.",
-        )
-
-
 def _draws(
     weights: HierarchicalGaussian, actions: Int[Array, " m"], n_draws: int, rng: np.random.Generator
-) -> tuple[Float[Array, "s p"], Float[Array, "s m d"]]:
-    """Draws of ψ, and of θ_a given each."""
+) -> dict[str, Array]:
+    """One chain of draws of ψ, and of θ_a given each. A prior under which actions share nothing has no ψ."""
     latent_rng, action_rng = split(rng, "latent", "actions")
     latent = weights.draw_latent(latent_rng, n_draws)
-    return latent, weights.draw_given(latent, actions, action_rng)
-
-
-def _variables(latent: Float[Array, "s p"], theta: Float[Array, "s m d"]) -> dict[str, Array]:
-    """The variables of one chain. A prior under which actions share nothing has no ψ."""
     shared = {"latent": latent[None]} if latent.shape[1] else {}
-    return {**shared, "weights": theta[None]}
+    return {**shared, "weights": weights.draw_given(latent, actions, action_rng)[None]}
 
 
 def _log_likelihood(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ import numpy as np
 from manyarms._base.checks import as_instance, import_optional
 from manyarms._version import __version__
 from manyarms.core.result_tables import Tabular
-from manyarms.errors import DataTypeError, InputError, TooLargeError
+from manyarms.errors import InputError, TooLargeError
 from manyarms.learners.training import TrainingStep
 from manyarms.model_file.save import SavedModel
 from manyarms.posterior.gaussian_posterior import GaussianPosterior
@@ -63,36 +63,26 @@ def log(
         if "log_evidence" in metrics:
             raise InputError("result and posterior both have a log_evidence.", "Log one of them in a run of its own.")
     files = _files(models, posterior)
+    active = mlflow.active_run()
     with TemporaryDirectory() as folder:
         # Saved before the run begins, so that a model that cannot be saved leaves no half-written run behind.
         for name, model in files.items():
             model.save(Path(folder) / name)
-        return _write(mlflow, result, records, metrics, posterior, folder)
-
-
-def _write(
-    mlflow: Any,
-    result: Tabular | None,
-    records: list[dict[str, Any]],
-    metrics: dict[str, float],
-    posterior: Posterior | None,
-    folder: str,
-) -> str:
-    """Write everything into a run, with the files of a folder, and return the id of the run."""
-    with _running(mlflow) as run:
-        mlflow.set_tag("manyarms.version", __version__)
-        if result is not None:
-            mlflow.log_dict({"records": records}, f"{type(result).__name__}.json")
-        if posterior is not None:
-            mlflow.log_params(_settings(posterior))
-            if isinstance(posterior, GaussianPosterior):
-                metrics["log_evidence"] = posterior.log_evidence
-            if posterior.warnings:
-                mlflow.set_tag("manyarms.warnings", "; ".join(posterior.warnings))
-        mlflow.log_metrics(metrics)
-        for path in sorted(Path(folder).iterdir()):
-            mlflow.log_artifact(str(path))
-        return run.info.run_id
+        # A run that is active stays open; a new one ends here.
+        with nullcontext(active) if active else mlflow.start_run() as run:
+            mlflow.set_tag("manyarms.version", __version__)
+            if result is not None:
+                mlflow.log_dict({"records": records}, f"{type(result).__name__}.json")
+            if posterior is not None:
+                mlflow.log_params(_settings(posterior))
+                if isinstance(posterior, GaussianPosterior):
+                    metrics["log_evidence"] = posterior.log_evidence
+                if posterior.warnings:
+                    mlflow.set_tag("manyarms.warnings", "; ".join(posterior.warnings))
+            mlflow.log_metrics(metrics)
+            for name in sorted(files):
+                mlflow.log_artifact(str(Path(folder) / name))
+    return run.info.run_id
 
 
 def log_step(step: TrainingStep) -> None:
@@ -102,25 +92,13 @@ def log_step(step: TrainingStep) -> None:
     mlflow.log_metrics({name: value for name, value in metrics.items() if value is not None}, step=step.step)
 
 
-@contextmanager
-def _running(mlflow: Any) -> Generator[Any]:
-    """The active run, left open; or a new one that ends here."""
-    run = mlflow.active_run()
-    if run is not None:
-        yield run
-        return
-    with mlflow.start_run() as run:
-        yield run
-
-
 def _metrics(records: list[dict[str, Any]]) -> dict[str, float]:
     """The finite numbers of a table by distinct names, made of the words that identify the row, and the column."""
     figures = [{name: float(value) for name, value in record.items() if _is_figure(name, value)} for record in records]
     count = sum(map(len, figures))
     if count > MAX_METRICS:
-        raise TooLargeError(
-            f"result has {count:,} numbers, too many for metrics.", "Log its file: mlflow.log_artifact."
-        )
+        problem = f"result has {count:,} numbers, too many for metrics."
+        raise TooLargeError(problem, "Log its file: mlflow.log_artifact.")
     words = {label: _named(record[label] for record in records if record.get(label) is not None) for label in _ROW}
     columns = _named(name for row in figures for name in row)
     rows = _numbered(
@@ -145,19 +123,15 @@ _ROW = ("policy", "estimator", "name", "component", "category", "action", "featu
 
 def _files(models: Mapping[str, SavedModel] | None, posterior: Posterior | None) -> dict[str, SavedModel]:
     """All models, by the names of their files."""
-    if not isinstance(models, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DataTypeError(f"must be a dictionary of models by name; got {type(models).__name__}.", argument="models")
+    models = as_instance("models", {} if models is None else models, Mapping, "a dictionary of models by name")
     files: dict[str, SavedModel] = {} if posterior is None else {"model.arrow": posterior}
     taken = dict.fromkeys(files, "the posterior")
-    for name, model in (models or {}).items():
+    for name, model in models.items():
         file = f"{_plain(str(name))}.arrow"
         # Some systems do not tell "A" from "a" in the name of a file.
         if file.casefold() in taken:
-            raise InputError(
-                f"{name!r} would be the file {file}, which is that of {taken[file.casefold()]}.",
-                "Rename one.",
-                argument="models",
-            )
+            problem = f"{name!r} would be the file {file}, which is that of {taken[file.casefold()]}."
+            raise InputError(problem, "Rename one.", argument="models")
         taken[file.casefold()] = repr(name)
         files[file] = as_instance(f"models[{name!r}]", model, SavedModel, "a policy or a posterior, which has save()")
     return files

@@ -13,10 +13,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_instance, as_matrix, as_vector, check_rows
-from manyarms.core.catalog import Catalog
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
-from manyarms.errors import DataTypeError, InputError, PropensityError, RangeError, ShapeError
+from manyarms.core import Catalog, LoggedData, Policy
+from manyarms.errors import InputError, PropensityError, RangeError, ShapeError
 from manyarms.estimators.reward_model import TableModel
 from manyarms.policies import TablePolicy
 from manyarms.posterior.posterior import Posterior
@@ -54,8 +52,7 @@ def logs(feedback: Mapping[str, Any], *, position: int | Literal["all"] | None =
         InputError: Naming the missing or wrong key; or when rounds have several positions and none is chosen.
         PropensityError: Naming the first round whose `pscore` differs from the probability in `pi_b`.
     """
-    if not isinstance(feedback, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise DataTypeError(f"must be {_RETURNED}; got {type(feedback).__name__}.", argument="feedback")
+    feedback = as_instance("feedback", feedback, Mapping, _RETURNED)
     missing = [key for key in ("context", "action", "reward", "n_actions") if feedback.get(key) is None]
     if missing:
         raise InputError(f"has no {missing[0]!r}; it must be {_RETURNED}.", argument="feedback")
@@ -73,7 +70,15 @@ def logs(feedback: Mapping[str, Any], *, position: int | Literal["all"] | None =
         catalog=None if embeddings is None else Catalog(np.arange(n_actions), embeddings=embeddings),
     )
     rows = _rows_at(places, position)
-    _check_agreement(rounds)
+    if rounds.propensities is not None and rounds.logging_policy is not None:
+        # Some estimators read the propensities, some the logging policy. The tolerance allows for rounding in a file.
+        chances = rounds.logging_policy.probability_of(rounds.contexts, rounds.actions)
+        wrong = ~np.isclose(rounds.propensities, chances, rtol=1e-3, atol=0.0)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            both = f"{rounds.propensities[row]:.6g}, and pi_b {chances[row]:.6g}"
+            problem = f"must be the probability in pi_b; row {row} has {both}."
+            raise PropensityError(problem, "Set the wrong one to None.", argument="pscore")
     return rounds if rows is None else rounds.take(rows)
 
 
@@ -89,17 +94,12 @@ def feedback(logs: LoggedData, *, expected_reward: Any = None) -> Feedback:
     """
     logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
     if logs.weights is not None and not np.all(logs.weights == 1.0):
-        raise InputError(
-            "have weights, which OBP does not support.",
-            "Repeat or drop rows: logs.take(np.repeat(...)).",
-            argument="logs",
-        )
+        remedy = "Repeat or drop rows: logs.take(np.repeat(...))."
+        raise InputError("have weights, which OBP does not support.", remedy, argument="logs")
     truth = None if expected_reward is None else as_matrix("expected_reward", expected_reward, rows=len(logs))
     if truth is not None and truth.shape[1] != logs.n_actions:
-        raise ShapeError(
-            f"must have a column for each of {logs.n_actions} actions; got {truth.shape[1]}.",
-            argument="expected_reward",
-        )
+        problem = f"must have a column for each of {logs.n_actions} actions; got {truth.shape[1]}."
+        raise ShapeError(problem, argument="expected_reward")
     probabilities, score = None, None if logs.propensities is None else np.array(logs.propensities)
     if logs.logging_policy is not None:
         probabilities = action_dist(logs.logging_policy, logs.contexts)
@@ -129,7 +129,8 @@ def action_dist(policy: Policy, contexts: Any, *, eligible: Any = None, len_list
         len_list: L. Probabilities are the same at every position.
     """
     policy = as_instance("policy", policy, Policy, "a policy")
-    return _repeated(policy.probabilities(contexts, eligible=eligible), len_list)
+    table = policy.probabilities(contexts, eligible=eligible)
+    return np.repeat(table[:, :, None], as_count("len_list", len_list), axis=2)
 
 
 def policy(action_dist: Any, *, position: Any = None) -> TablePolicy:
@@ -155,7 +156,8 @@ def estimated_rewards(posterior: Posterior, contexts: Any, *, len_list: int = 1)
         len_list: L. Rewards are the same at every position.
     """
     posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
-    return _repeated(posterior.expected_reward(contexts), len_list)
+    table = posterior.expected_reward(contexts)
+    return np.repeat(table[:, :, None], as_count("len_list", len_list), axis=2)
 
 
 def reward_model(estimated_rewards: Any, *, position: Any = None) -> TableModel:
@@ -189,32 +191,12 @@ def _rows_at(places: Int[Array, " n"], position: int | Literal["all"] | None) ->
     if position == "all" or (position is None and len(there) <= 1):
         return None
     if position is None:
-        raise InputError(
-            f"has rounds at {len(there)} positions of a list.",
-            'Pass position=0 for those at the first, or position="all" to take them as one.',
-            argument="position",
-        )
+        remedy = 'Pass position=0 for those at the first, or position="all" to take them as one.'
+        raise InputError(f"has rounds at {len(there)} positions of a list.", remedy, argument="position")
     rows = np.flatnonzero(places == as_count("position", position, minimum=0))
     if not len(rows):
         raise InputError(f"no round was shown at position {position}; positions are {', '.join(map(str, there))}.")
     return rows
-
-
-def _check_agreement(logs: LoggedData) -> None:
-    """Refuse propensities that differ from the logging policy: some estimators read the first, some the second."""
-    if logs.propensities is None or logs.logging_policy is None:
-        return
-    probabilities = logs.logging_policy.probability_of(logs.contexts, logs.actions)
-    # The tolerance allows for rounding in a file.
-    wrong = ~np.isclose(logs.propensities, probabilities, rtol=1e-3, atol=0.0)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise PropensityError(
-            f"must be the probability in pi_b; row {row} has {logs.propensities[row]:.6g}, and pi_b "
-            f"{probabilities[row]:.6g}.",
-            "Set the wrong one to None.",
-            argument="pscore",
-        )
 
 
 def _at(name: str, array: Any, position: Any) -> Float[Array, "n K"]:
@@ -226,19 +208,10 @@ def _at(name: str, array: Any, position: Any) -> Float[Array, "n K"]:
     if length == 1:
         return cube[:, :, 0]
     if position is None:
-        raise InputError(
-            f"has {length} positions.", "Pass position=, one of them or that of each round.", argument=name
-        )
+        remedy = "Pass position=, one of them or that of each round."
+        raise InputError(f"has {length} positions.", remedy, argument=name)
     shared = np.ndim(position) == 0
     places = np.full(n, as_count("position", position, minimum=0)) if shared else _places(position, n)
-    if n and places.max() >= length:
-        row = int(np.argmax(places >= length))
-        raise RangeError(
-            f"must be below {length}, the number of positions of {name}; row {row} has {places[row]}.",
-            argument="position",
-        )
+    must = f"must be below {length}, the number of positions of {name}"
+    check_rows("position", places, lambda p: p < length, RangeError, must, "")
     return cube[np.arange(n), :, places]
-
-
-def _repeated(table: Float[Array, "n K"], len_list: int) -> Float[Array, "n K L"]:
-    return np.repeat(table[:, :, None], as_count("len_list", len_list), axis=2)

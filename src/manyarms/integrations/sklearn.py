@@ -11,9 +11,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from manyarms._base.checks import Array, as_actions, as_count, as_instance
-from manyarms.core.catalog import Catalog
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
+from manyarms.core import Catalog, HierarchicalGaussian, LoggedData
 from manyarms.errors import InputError, ShapeError
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.posterior import RewardPosterior, fit
@@ -121,11 +119,9 @@ class SDMRegressor(RegressorMixin, BaseEstimator):
         if not return_std:
             return mean
         if self.posterior_.method != "exact":
-            raise InputError(
-                f"needs Gaussian rewards; these are {type(self.posterior_.likelihood).__name__}.",
-                "Use posterior_.reward_std, which is that of the expected reward.",
-                argument="return_std",
-            )
+            problem = f"needs Gaussian rewards; these are {type(self.posterior_.likelihood).__name__}."
+            remedy = "Use posterior_.reward_std, which is that of the expected reward."
+            raise InputError(problem, remedy, argument="return_std")
         return mean, np.hypot(self.posterior_.reward_std(x, numbers), self.posterior_.likelihood.noise_std)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, action: Any = None) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
@@ -12,11 +12,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_instance
 from manyarms._base.progress import Progress, reporter
-from manyarms.core.estimate import Estimate
-from manyarms.core.fingerprint import Fingerprint, any_shared
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, with_own_features
-from manyarms.core.result_tables import Tabular, html_table
+from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, any_shared, html_table, with_own_features
 from manyarms.errors import DataTypeError, InputError, UndefinedLiftError
 from manyarms.estimators.estimator import Estimator
 from manyarms.policies import Logged
@@ -286,8 +282,8 @@ def _evaluate_by_posterior(
     return PolicyResult(name, value, difference, lift, choices), profile
 
 
-def _free(name: str, taken: Mapping[str, Any]) -> str:
-    """The name, with a number where several estimators share it."""
+def free_name(name: str, taken: Collection[str]) -> str:
+    """The name, with a number where it is taken."""
     number = next(i for i in range(1, len(taken) + 2) if (name if i == 1 else f"{name} ({i})") not in taken)
     return name if number == 1 else f"{name} ({number})"
 
@@ -302,10 +298,10 @@ def _add_estimates(
     estimates, left_out = dict[str, Estimate](), dict[str, str]()
     for estimator in estimators:
         try:
-            estimates[_free(estimator.name, estimates)] = estimator.estimate(policy, logs)
+            estimates[free_name(estimator.name, estimates)] = estimator.estimate(policy, logs)
         except InputError as cause:
             # An estimator that cannot evaluate a policy must not cost the others their answer.
-            left_out[_free(estimator.name, left_out)] = str(cause)
+            left_out[free_name(estimator.name, left_out)] = str(cause)
     trained = any_shared(policy.learned_from, known)
     noted = any(estimate.diagnostics.get("evaluated_on_training_rounds") for estimate in estimates.values())
     warnings = (TRAINED,) if trained and not noted else ()

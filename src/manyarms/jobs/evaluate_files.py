@@ -15,10 +15,7 @@ import numpy as np
 from manyarms._base.options import EvaluationOptions, LogOptions, only, takes, with_defaults
 from manyarms._base.progress import Progress
 from manyarms._base.rng import split
-from manyarms.core.catalog import Catalog
-from manyarms.core.estimate import Estimate
-from manyarms.core.fingerprint import Fingerprint, any_shared
-from manyarms.core.policy import Policy
+from manyarms.core import Catalog, Estimate, Fingerprint, Policy, any_shared
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs.evaluate import Evaluation, PolicyResult, evaluate

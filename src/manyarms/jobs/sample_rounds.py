@@ -11,9 +11,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count
 from manyarms._base.rng import as_generator
-from manyarms.core.feature_map import FeatureMap
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy, PolicyWithOwnFeatures
+from manyarms.core import FeatureMap, LoggedData, Policy, PolicyWithOwnFeatures
 from manyarms.errors import InputError
 from manyarms.logs.log_stream import LogStream, joined
 

@@ -18,11 +18,7 @@ from manyarms._base.checks import Array, as_count, as_instance, numbered_row, ro
 from manyarms._base.files import replacing, write_failure
 from manyarms._base.options import Missing
 from manyarms._base.progress import Progress, reporter
-from manyarms.core.arrow_columns import codes_of
-from manyarms.core.catalog import Catalog
-from manyarms.core.feature_map import FeatureMap
-from manyarms.core.policy import Policy
-from manyarms.core.result_tables import Tabular, as_arrow, html_facts
+from manyarms.core import Catalog, FeatureMap, Policy, Tabular, as_arrow, codes_of, html_facts
 from manyarms.engines import Engine, Local, as_engine
 from manyarms.errors import ActionError, DataFileError, DataTypeError, EligibilityError, InputError
 from manyarms.logs.row_reader import complete

@@ -1,4 +1,7 @@
-"""The base classes of learners, which turn logged rounds into a policy; and the direct method as a learner."""
+"""Learners, which turn logged rounds into a policy: the direct method, and those that maximise a weighted estimate.
+
+Weights are w_i = π(A_i | x_i) / max(π_0(A_i | x_i), clip). A_i is the logged action, or a set of actions around it.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,26 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
 
-from manyarms._base.checks import Array, as_instance
-from manyarms.core.eligibility import Eligibility, as_eligibility
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
+from manyarms._base.checks import as_instance, as_scalar
+from manyarms.core import Eligibility, HierarchicalGaussian, LoggedData, Policy, as_eligibility, row_weights
 from manyarms.errors import EligibilityError, InputError, ShapeError
-from manyarms.estimators.reward_model import RewardModel
-from manyarms.learners.objective import Criterion, Mean, Objective
+from manyarms.estimators.importance_weighted import check_log_smoothing
+from manyarms.estimators.logging_policy import as_clip, propensities_of
+from manyarms.estimators.reward_model import RewardModel, as_model
+from manyarms.estimators.set_weighted import ActionSets, cluster_sets, neighbourhood_sets, set_propensities
+from manyarms.learners.objective import (
+    Criterion,
+    Logarithm,
+    Mean,
+    Objective,
+    PredictedRewards,
+    Ratio,
+    TrainingRounds,
+    counted_rows,
+    eligible_sets,
+)
 from manyarms.learners.training import Training
-from manyarms.learners.training_rounds import TrainingRounds, counted_rows
 from manyarms.likelihoods import Gaussian
 from manyarms.policies import Greedy
 from manyarms.policies.softmax import LinearSoftmax
@@ -47,20 +58,17 @@ class SoftmaxLearner(Learner):
     of the weights to maximise (`criterion`). The search begins at the uniform policy.
 
     Args:
+        training: Optimiser, penalties, early stopping.
+
+    Attributes:
         criterion: F, the function of the weights that is maximised.
         model: A reward model; None for no model.
-        training: Optimiser, penalties, early stopping.
     """
 
-    def __init__(
-        self,
-        *,
-        criterion: Criterion | None = None,
-        model: RewardModel | None = None,
-        training: Training | None = None,
-    ):
-        self.criterion = Mean() if criterion is None else criterion
-        self.model = model
+    criterion: Criterion = Mean()
+    model: RewardModel | None = None
+
+    def __init__(self, training: Training | None = None):
         self.training = as_instance("training", training or Training(), Training, "a Training")
 
     @abstractmethod
@@ -98,22 +106,13 @@ class SoftmaxLearner(Learner):
         return Objective(self._checked_rounds(logs, eligible), self.criterion).value(policy.weights)
 
     def _checked_rounds(self, logs: LoggedData, eligible: Any) -> TrainingRounds:
+        """The rounds, refused when eligible sets leave the objective flat, or unbounded below."""
         if len(logs) == 0:
             raise InputError("nothing can be learned from an empty log.")
         rounds = self.training_rounds(logs, as_eligibility(eligible, len(logs), logs.n_actions))
-        if rounds.eligible is not None:
-            allowed = rounds.eligible.members[rounds.eligible.which, rounds.actions]
-            self._check_eligible(np.asarray(allowed).reshape(-1) > 0, rounds, logs)
-        return rounds
-
-    def _check_eligible(self, allowed: Bool[Array, " m"], rounds: TrainingRounds, logs: LoggedData) -> None:
-        """Refuse eligible sets that leave the objective flat, or unbounded below.
-
-        Args:
-            allowed: (m,) True where the logged action is eligible in its own round.
-            rounds: The m rounds with a weight above zero.
-            logs: All rounds.
-        """
+        if rounds.eligible is None:
+            return rounds
+        allowed = np.asarray(rounds.eligible.members[rounds.eligible.which, rounds.actions]).reshape(-1) > 0
         if not allowed.any() and rounds.sets is None and rounds.predicted is None:
             raise EligibilityError("all weights are zero: no logged action is eligible in its own round.")
         if self.training.imitation > 0 and not allowed.all():
@@ -122,6 +121,143 @@ class SoftmaxLearner(Learner):
                 f"the action logged in row {row} is not eligible there, so it cannot be imitated.",
                 "Leave such rows out, or set imitation to 0.",
             )
+        return rounds
+
+
+class WeightedLearner(SoftmaxLearner):
+    """Maximises a criterion of the weights of logged actions, or of their sets."""
+
+    sets: ActionSets | None = None
+    """(K,) The set of each action; None when weights are those of single actions."""
+
+    def __init__(self, clip: float | None = None, *, training: Training | None = None):
+        super().__init__(training)
+        self.clip = as_clip(clip)
+
+    def training_rounds(self, logs: LoggedData, eligible: Eligibility | None) -> TrainingRounds:
+        if self.sets is None:
+            propensities, sets = propensities_of(logs)[0], None
+        else:
+            sets, propensities, _ = set_propensities(self.name, self.sets, logs)
+        predicted = None if self.model is None else PredictedRewards.by(self.model, logs)
+        below = np.maximum(propensities, self.clip)
+        kept = counted_rows(logs)
+        if below[kept].min() <= 0:
+            row = int(kept[np.argmin(below[kept])])
+            raise InputError(
+                f"the logging policy gives probability zero to what it logged in row {row}.",
+                "Check logging_policy and eligible, or pass clip.",
+            )
+        rounds = TrainingRounds(
+            logs.contexts,
+            logs.actions,
+            logs.rewards if predicted is None else logs.rewards - predicted.of_logged(logs.contexts, logs.actions),
+            below,
+            row_weights(logs.weights, len(logs)),
+            logs.n_actions,
+            sets,
+            None if eligible is None else eligible_sets(eligible),
+            predicted,
+        )
+        return rounds if len(kept) == len(logs) else rounds.take(kept)
+
+
+class IPSLearner(WeightedLearner):
+    """argmax mean of w r (paper, App. "Implementation Details of Baselines").
+
+    Args:
+        clip: Floor on the propensity.
+        training: Optimiser, penalties, early stopping.
+    """
+
+    name = "IPS"
+
+
+class SNIPSLearner(WeightedLearner):
+    """argmax Σ w r / Σ w: adding a constant to all rewards changes nothing, but makes IPS avoid or seek logged actions.
+
+    Args:
+        clip: Floor on the propensity.
+        training: Optimiser, penalties, early stopping.
+    """
+
+    name = "snIPS"
+    criterion = Ratio()
+
+
+class DRLearner(WeightedLearner):
+    """argmax mean of w (r - r̂(x, a)) + Σ_a π(a | x) r̂(x, a).
+
+    Args:
+        model: A fitted posterior, whether sDM or DM (Freq). Or a `CrossFit`, whose folds are drawn over all rounds,
+            held-out ones included.
+        clip: Floor on the propensity.
+        training: Optimiser, penalties, early stopping.
+    """
+
+    name = "DR"
+
+    def __init__(self, model: Any, clip: float | None = None, *, training: Training | None = None):
+        super().__init__(clip, training=training)
+        self.model = as_model(model)
+
+
+class LogarithmicSmoothingLearner(WeightedLearner):
+    """argmax mean of log(1 + λ w r) / λ, for rewards that are not negative: caution about large weights (Sakhi et al.).
+
+    Args:
+        parameter: λ, at least 0; 0 is IPS.
+        training: Optimiser, penalties, early stopping.
+    """
+
+    name = "LS"
+
+    def __init__(self, parameter: float, *, training: Training | None = None):
+        super().__init__(training=training)
+        self.parameter = as_scalar("parameter", parameter, at_least=0.0)
+        self.criterion = Logarithm(self.parameter)
+
+    def training_rounds(self, logs: LoggedData, eligible: Eligibility | None) -> TrainingRounds:
+        check_log_smoothing(logs)
+        return super().training_rounds(logs, eligible)
+
+
+class MIPSLearner(WeightedLearner):
+    """argmax mean of π(c_i | x_i) / π_0(c_i | x_i) r_i: it treats all actions of a cluster alike.
+
+    π_0 of a cluster needs a logging policy. Where the logs have none, it is estimated.
+
+    Args:
+        clusters: (K,) The cluster of each action, a whole number or a text. Or (K, c) categorical embeddings, whose
+            combinations are the clusters.
+        clip: Floor on π_0 of a cluster.
+        training: Optimiser, penalties, early stopping.
+    """
+
+    name = "MIPS"
+
+    def __init__(self, clusters: Any, clip: float | None = None, *, training: Training | None = None):
+        super().__init__(clip, training=training)
+        self.sets = cluster_sets(clusters)
+
+
+class PolicyConvolutionLearner(WeightedLearner):
+    """argmax mean of π(N(a_i) | x_i) / π_0(N(a_i) | x_i) r_i, N(a) being the k actions nearest to a; k = 1 is IPS.
+
+    π_0 of a neighbourhood needs a logging policy. Where the logs have none, it is estimated.
+
+    Args:
+        embeddings: (K, e) Coordinates of the actions; distances are Euclidean.
+        k: The number of neighbours, the action itself among them.
+        clip: Floor on π_0 of a neighbourhood.
+        training: Optimiser, penalties, early stopping.
+    """
+
+    name = "PC"
+
+    def __init__(self, embeddings: Any, k: int, clip: float | None = None, *, training: Training | None = None):
+        super().__init__(clip, training=training)
+        self.sets = neighbourhood_sets(embeddings, k)
 
 
 class DMLearner(Learner):

@@ -1,4 +1,4 @@
-"""The objective of a softmax learner, with its exact gradient, computed a block of rounds at a time.
+"""The objective of a softmax learner on its training rounds, with its exact gradient, a block of rounds at a time.
 
 A criterion F, a function of means over rounds, says how importance weights and rewards make an estimate.
 """
@@ -6,17 +6,141 @@ A criterion F, a function of means over rounds, says how importance weights and 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array
-from manyarms.errors import NumericalError
-from manyarms.learners.training_rounds import TrainingRounds
-from manyarms.linalg.indexing import chunks
+from manyarms.core import Eligibility, LoggedData, SharedSet, eligible_blocks
+from manyarms.errors import DataTypeError, InputError, NumericalError
+from manyarms.estimators.reward_model import CrossFit, FittedModel, RewardModel, check_model_size
+from manyarms.estimators.set_weighted import ActionSets
+from manyarms.linalg.indexing import chunks, pair_rows
 from manyarms.linalg.threads import for_each
+from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.reward_function import LinearScores
+
+
+@dataclass(frozen=True)
+class TrainingRounds:
+    """Rounds with importance weights w_i = π(A_i | x_i) / p_i, A_i being the logged action or its set.
+
+    Attributes:
+        contexts: (n, d) Contexts.
+        actions: (n,) Logged actions.
+        rewards: (n,) Rewards that the weights multiply: r_i, or r_i - r̂(x_i, a_i) with a model.
+        propensities: (n,) p_i, the logging policy's probability of A_i, or a floor on it.
+        row_weights: (n,) Row weights, all above zero: weight 2 is the round twice.
+        n_actions: K.
+        sets: A_i of each round; None when it is the logged action alone.
+        eligible: The actions that may be chosen in each round; None for all.
+        predicted: r̂ of all actions, averaged under the policy; None for no such term.
+    """
+
+    contexts: Float[Array, "n d"]
+    actions: Int[Array, " n"]
+    rewards: Float[Array, " n"]
+    propensities: Float[Array, " n"]
+    row_weights: Float[Array, " n"]
+    n_actions: int
+    sets: ActionSets | None = None
+    eligible: ActionSets | None = None
+    predicted: PredictedRewards | None = None
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def take(self, rows: slice | Int[Array, " m"]) -> TrainingRounds:
+        """These rounds only."""
+        by_round = {name: value for name, value in vars(self).items() if name != "n_actions" and value is not None}
+        return replace(self, **{name: value[rows] for name, value in by_round.items()})
+
+    def chosen(self, probabilities: Float[Array, "n K"]) -> sparse.csr_array:
+        """(n, K) π(a | x_i) where a is in A_i, given π(· | x_i) of every round."""
+        n = len(self)
+        if self.sets is None:
+            data, columns, starts = probabilities[np.arange(n), self.actions], self.actions, np.arange(n + 1)
+        else:
+            inside = self.sets.by_row
+            data, columns, starts = probabilities[pair_rows(inside), inside.indices], inside.indices, inside.indptr
+        return sparse.csr_array((data, columns, starts), shape=(n, self.n_actions))
+
+
+def counted_rows(logs: LoggedData) -> Int[Array, " m"]:
+    """The rows with a weight above zero. There must be at least one."""
+    kept = np.arange(len(logs)) if logs.weights is None else np.flatnonzero(logs.weights)
+    if len(kept) == 0:
+        raise InputError(f"nothing can be learned: none of the {len(logs)} rounds has a weight above zero.")
+    return kept
+
+
+def eligible_sets(eligible: Eligibility) -> ActionSets:
+    """The actions that may be chosen in each round, held for all rounds at once."""
+    # All rounds are held together, since training takes them in any order; a shared set is held once.
+    if isinstance(eligible, SharedSet):
+        return ActionSets(eligible.block(slice(0, 1)), np.zeros(eligible.n_rows, dtype=np.int64))
+    blocks = [block for _, block in eligible_blocks(eligible, eligible.n_rows, 1 << 12)]
+    return ActionSets(sparse.csr_array(sparse.vstack(blocks, format="csr")), np.arange(eligible.n_rows))
+
+
+@dataclass(frozen=True)
+class PredictedRewards:
+    """r̂(x_i, a) = x_iᵀ θ̂_a, with a θ̂ of its own for each fold of rounds.
+
+    Attributes:
+        means: (F, K, d) θ̂ of each fold.
+        folds: (n,) The fold of each round.
+    """
+
+    means: Float[Array, "F K d"]
+    folds: Int[Array, " n"]
+
+    @classmethod
+    def by(cls, model: RewardModel, logs: LoggedData) -> PredictedRewards:
+        """Predictions of a model for these rounds. A `CrossFit` is fitted here, once, and not at every step."""
+        if isinstance(model, FittedModel):
+            check_model_size(model.posterior, logs)
+            return cls(_linear_means(model.posterior)[None], np.zeros(len(logs), dtype=np.int64))
+        if isinstance(model, CrossFit):
+            check_model_size(model.prior, logs)
+            folds = model.folds(logs)
+            fitted = [_linear_means(model.without(logs, folds == fold)) for fold in range(model.n_folds)]
+            return cls(np.stack(fitted), folds)
+        raise DataTypeError(
+            f"must predict rewards of all actions; got {type(model).__name__}.",
+            "Pass a fitted posterior, or a CrossFit.",
+            argument="model",
+        )
+
+    def __getitem__(self, rows: slice | Int[Array, " m"]) -> PredictedRewards:
+        return PredictedRewards(self.means, self.folds[rows])
+
+    def of_all(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
+        """r̂(x_i, a) for all actions, with one context per round."""
+        if len(self.means) == 1:
+            return contexts @ self.means[0].T
+        rewards = np.empty((len(contexts), self.means.shape[1]))
+        for fold in np.unique(self.folds):
+            rows = self.folds == fold
+            rewards[rows] = contexts[rows] @ self.means[fold].T
+        return rewards
+
+    def of_logged(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
+        """r̂(x_i, a_i)."""
+        return np.einsum("nd,nd->n", contexts, self.means[self.folds, actions])
+
+
+def _linear_means(posterior: Posterior) -> Float[Array, "K d"]:
+    """θ̂ of a model whose expected rewards are xᵀ θ_a."""
+    rewards = posterior.expected_rewards
+    if not isinstance(rewards, LinearScores):
+        raise DataTypeError(
+            "must have r̂(x, a) = xᵀ θ̂_a.", "Fit it with Gaussian or StudentT rewards.", argument="model"
+        )
+    return rewards.means
+
 
 Parts = tuple[Float[Array, "p n"], Float[Array, "p n"]]
 
@@ -24,10 +148,7 @@ Parts = tuple[Float[Array, "p n"], Float[Array, "p n"]]
 class Criterion(ABC):
     """F(w_1, ..., w_n) = G(mean f_1(w_i, r_i), ..., mean f_p(w_i, r_i)).
 
-    In this form one pass over the rounds is enough for F and its gradient, even for a ratio.
-
-    Attributes:
-        n_parts: p.
+    In this form one pass over the rounds is enough for F and its gradient, even for a ratio. p is `n_parts`.
     """
 
     n_parts: int = 1
@@ -67,11 +188,7 @@ class Ratio(Criterion):
 
 @dataclass(frozen=True)
 class Logarithm(Criterion):
-    """mean of log(1 + λ w r) / λ, for rewards that are not negative; λ = 0 is the mean of w r.
-
-    Attributes:
-        parameter: λ.
-    """
+    """mean of log(1 + λ w r) / λ, for rewards that are not negative; λ = 0 is the mean of w r."""
 
     parameter: float
 
@@ -96,6 +213,7 @@ LANES = 4
 """The number of partial sums, added in order at the end: the result is the same for any number of threads."""
 
 
+@dataclass(frozen=True)
 class Objective:
     """J(β) = F(w_1, ..., w_n) + mean Σ_a π(a | x_i) r̂(x_i, a) + ρ mean log π(a_i | x_i) - λ/2 ‖β‖².
 
@@ -111,18 +229,11 @@ class Objective:
         block_numbers: The number of probabilities that are computed at a time.
     """
 
-    def __init__(
-        self,
-        rounds: TrainingRounds,
-        criterion: Criterion,
-        *,
-        imitation: float = 0.0,
-        ridge: float = 0.0,
-        block_numbers: int = BLOCK_NUMBERS,
-    ):
-        self.rounds, self.criterion = rounds, criterion
-        self.imitation, self.ridge = imitation, ridge
-        self.block_numbers = block_numbers
+    rounds: TrainingRounds
+    criterion: Criterion
+    imitation: float = 0.0
+    ridge: float = 0.0
+    block_numbers: int = BLOCK_NUMBERS
 
     def __len__(self) -> int:
         return len(self.rounds)
@@ -134,13 +245,7 @@ class Objective:
 
     def take(self, rows: Int[Array, " m"]) -> Objective:
         """The objective on these rounds only."""
-        return Objective(
-            self.rounds.take(rows),
-            self.criterion,
-            imitation=self.imitation,
-            ridge=self.ridge,
-            block_numbers=self.block_numbers,
-        )
+        return replace(self, rounds=self.rounds.take(rows))
 
     def value(self, weights: Float[Array, "K d"]) -> float:
         """J(β)."""
@@ -231,7 +336,7 @@ def _probabilities(
 ) -> tuple[Float[Array, "b K"], Float[Array, " b"]]:
     """π(· | x_i), written into `space`, and log π(a_i | x_i), which does not underflow where π does."""
     z = np.matmul(block.contexts, weights.T, out=space)
-    barred = None if block.eligible is None else block.eligible.by_round.toarray() == 0
+    barred = None if block.eligible is None else block.eligible.by_row.toarray() == 0
     if barred is not None:
         z[barred] = -np.inf
     z -= z.max(axis=1, keepdims=True)

@@ -13,8 +13,7 @@ from jaxtyping import Bool, Float
 from manyarms._base.checks import Array, as_count, as_instance, as_scalar
 from manyarms._base.rng import as_generator, split
 from manyarms.errors import InputError
-from manyarms.learners.objective import Criterion, Objective
-from manyarms.learners.training_rounds import TrainingRounds
+from manyarms.learners.objective import Criterion, Objective, TrainingRounds
 from manyarms.linalg.indexing import chunks
 
 
@@ -79,13 +78,7 @@ class Training:
     def weights_for(
         self, rounds: TrainingRounds, criterion: Criterion, units: Array | None = None
     ) -> Float[Array, "K d"]:
-        """The weights that training ends with.
-
-        Args:
-            rounds: The rounds, those to hold out among them.
-            criterion: F.
-            units: (n,) The group of each round; None when rounds are independent.
-        """
+        """The weights that training on these rounds ends with, some held out by `units`, the group of each round."""
         holdout_rng, order_rng = split(np.random.default_rng(self._seed), "holdout", "order")
         held = self._held_out(np.arange(len(rounds)) if units is None else units, holdout_rng)
         held_objective = Objective(rounds.take(np.flatnonzero(held)), criterion) if held.any() else None
@@ -192,31 +185,21 @@ class Adam(Optimiser):
 
     def maximise(self, objective: Objective, report: Report, rng: np.random.Generator) -> None:
         weights, n = np.zeros(objective.shape), len(objective)
-        moments = _GradientMoments(objective.shape)
+        first, second, steps = np.zeros(objective.shape), np.zeros(objective.shape), 0
         for epoch in range(1, self.n_epochs + 1):
             order, value = rng.permutation(n), 0.0
             for batch in chunks(n, self.batch_size):
                 batch_value, gradient = objective.take(order[batch]).value_and_gradient(weights)
                 value += batch_value * (batch.stop - batch.start) / n
-                weights += self.learning_rate * moments.direction(gradient)
+                steps += 1
+                first += (1 - _DECAY) * (gradient - first)
+                second += (1 - _SQUARE_DECAY) * (gradient**2 - second)
+                # Both means start at zero; dividing by the weight they have gathered takes that out.
+                spread = np.sqrt(second / (1 - _SQUARE_DECAY**steps))
+                weights += self.learning_rate * (first / (1 - _DECAY**steps) / (spread + 1e-8))
             if not report(epoch, value, weights.copy()):
                 return
 
 
-class _GradientMoments:
-    """Running means of the gradient and of its square."""
-
-    def __init__(self, shape: tuple[int, int]):
-        self._first, self._second, self._steps = np.zeros(shape), np.zeros(shape), 0
-
-    def direction(self, gradient: Float[Array, "K d"]) -> Float[Array, "K d"]:
-        self._steps += 1
-        self._first += (1 - _DECAY) * (gradient - self._first)
-        self._second += (1 - _SQUARE_DECAY) * (gradient**2 - self._second)
-        # Both means start at zero; dividing by the weight they have gathered takes that out.
-        first = self._first / (1 - _DECAY**self._steps)
-        second = self._second / (1 - _SQUARE_DECAY**self._steps)
-        return first / (np.sqrt(second) + 1e-8)
-
-
 _DECAY, _SQUARE_DECAY = 0.9, 0.999
+"""Shares of the running means of the gradient and of its square that a step keeps."""

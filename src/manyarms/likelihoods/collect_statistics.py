@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.statistics import ActionRows, ActionSums, Statistics, StatisticsSum
+from manyarms.core import ActionRows, ActionSums, LoggedData, Statistics, StatisticsSum
 from manyarms.engines import Tally, Task
 from manyarms.model_file.save import Saved
 

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._base.checks import Array, check_rows
-from manyarms.core.logged_data import Logs
-from manyarms.core.statistics import Statistics
+from manyarms.core import Logs, Statistics
 from manyarms.engines import Local
 from manyarms.errors import RangeError
 from manyarms.likelihoods.collect_statistics import CollectStatistics

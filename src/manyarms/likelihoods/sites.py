@@ -18,9 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.statistics import Statistics, StatisticsSum
+from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics, StatisticsSum
 from manyarms.engines import Engine
 from manyarms.inference import condition
 from manyarms.likelihoods.collect_statistics import StatisticsTally, StatisticsTask

@@ -18,10 +18,7 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.progress import Progress, reporter
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.mixing import DenseMixing
-from manyarms.core.statistics import Statistics
+from manyarms.core import DenseMixing, HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.engines import LOCAL, Engine
 from manyarms.errors import InputError
 from manyarms.inference import condition

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -34,20 +33,12 @@ class EliminationLayer(Saved):
 
     saved_as = "layer"
     nodes: Int[Array, " m"]
-    entries: slice
-    """Their entries below the diagonal, as positions in `Plan.rows`."""
+    entries: tuple[int, int]
+    """The first and the end of their entries below the diagonal, as positions in `Plan.rows`."""
     left: Int[Array, " q"]
     right: Int[Array, " q"]
     target: Int[Array, " q"]
     """Block `target` loses the product of entry `left` with entry `right` transposed."""
-
-    def saved(self) -> dict[str, Any]:
-        return super().saved() | {"entries": (self.entries.start, self.entries.stop)}
-
-    @classmethod
-    def from_saved(cls, parts: dict[str, Any]) -> EliminationLayer:
-        parts["entries"] = slice(*parts["entries"])
-        return cls(**parts)
 
 
 class Plan(Saved):
@@ -67,6 +58,7 @@ class Plan(Saved):
     """
 
     saved_as = "plan"
+    saved_as_attributes = True
     saved_fields = (
         "n_nodes", "core", "order", "rank", "rows", "columns", "_by_code", "_codes", "core_place", "layers"
     )  # fmt: skip
@@ -86,25 +78,18 @@ class Plan(Saved):
         self.core_place[self.core] = np.arange(len(self.core))
         edges = np.cumsum([0, *(len(rows) for _, rows in structures)])
         self.layers = tuple(
-            self._layer(nodes, slice(int(low), int(high)))
+            self._layer(nodes, int(low), int(high))
             for nodes, low, high in zip(picked, edges[:-1], edges[1:], strict=True)
         )
 
-    @classmethod
-    def from_saved(cls, parts: dict[str, Any]) -> Plan:
-        out = object.__new__(cls)
-        for name in cls.saved_fields:
-            setattr(out, name, parts[name])
-        return out
-
-    def _layer(self, nodes: Int[Array, " m"], entries: slice) -> EliminationLayer:
-        left, right = all_pairs(self.columns[entries])
-        left, right = left + entries.start, right + entries.start
+    def _layer(self, nodes: Int[Array, " m"], low: int, high: int) -> EliminationLayer:
+        left, right = all_pairs(self.columns[low:high])
+        left, right = left + low, right + low
         later = self.rank[self.rows[left]] >= self.rank[self.rows[right]]
         left, right = left[later], right[later]
         target = self.places(self.rows[left], self.rows[right])
         order = np.argsort(target, kind="stable")
-        return EliminationLayer(nodes, entries, left[order], right[order], target[order])
+        return EliminationLayer(nodes, (low, high), left[order], right[order], target[order])
 
     @property
     def n_blocks(self) -> int:
@@ -169,6 +154,7 @@ class BlockCholesky(Saved):
     """
 
     saved_as = "block Cholesky factor"
+    saved_as_attributes = True
     saved_fields = ("plan", "_blocks", "_core")
 
     def __init__(self, plan: Plan, blocks: Float[Array, "q b b"]):
@@ -187,12 +173,6 @@ class BlockCholesky(Saved):
         c, b = len(plan.core), blocks.shape[1]
         dense = blocks[n + entries :].reshape(c, c, b, b).swapaxes(1, 2).reshape(c * b, c * b)
         self._core = np.linalg.cholesky(dense) if c else dense
-
-    @classmethod
-    def from_saved(cls, parts: dict[str, Any]) -> BlockCholesky:
-        out = object.__new__(cls)
-        out.plan, out._blocks, out._core = parts["plan"], parts["_blocks"], parts["_core"]
-        return out
 
     def log_det(self) -> float:
         """log |P|."""
@@ -229,11 +209,7 @@ class BlockCholesky(Saved):
     def forward_sparse(
         self, pattern: sparse.csr_array, right: Float[Array, "e b s"]
     ) -> tuple[Int[Array, "m q"], Float[Array, "m q b s"]]:
-        """C⁻¹ B for many B that are zero nearly everywhere, one per row of `pattern`.
-
-        Args:
-            pattern: (m, nodes): the nodes at which each B has its blocks.
-            right: The blocks, in the order in which the pattern stores them.
+        """C⁻¹ B for many B that are zero nearly everywhere, one per row of `pattern`, with blocks `right` there.
 
         Returns:
             The nodes at which each solution is not zero (-1 pads short rows), and its blocks there.
@@ -283,9 +259,8 @@ class BlockCholesky(Saved):
 
     def _solve_core(self, right: Float[Array, "c b s"], transposed: bool) -> Float[Array, "c b s"]:
         flat = right.reshape(len(self._core), -1)
-        return solve_triangular(self._core, flat, lower=True, trans=int(transposed), check_finite=False).reshape(
-            right.shape
-        )
+        out = solve_triangular(self._core, flat, lower=True, trans=int(transposed), check_finite=False)
+        return out.reshape(right.shape)
 
 
 def _layers(
@@ -326,9 +301,9 @@ def _pattern(rows: Int[Array, " e"], columns: Int[Array, " e"], n: int) -> spars
     return matrix
 
 
-def _entry_chunks(entries: slice) -> Iterator[slice]:
-    for part in chunks(entries.stop - entries.start, _CHUNK):
-        yield slice(entries.start + part.start, entries.start + part.stop)
+def _entry_chunks(entries: tuple[int, int]) -> Iterator[slice]:
+    first, end = entries
+    return (slice(start, min(start + _CHUNK, end)) for start in range(first, end, _CHUNK))
 
 
 _CHUNK = 1 << 14

@@ -28,9 +28,7 @@ class Groups(NamedTuple):
     def blocks(self, members: Int[Array, " m"], limit: int) -> Iterator[tuple[Int[Array, " b"], Int[Array, "b c"]]]:
         """Rectangular blocks of groups of equal size: (groups, the rows of each), at most about `limit` rows per block.
 
-        Args:
-            members: Positions in `keys` of the groups to include.
-            limit: Maximum number of rows in a block; a single group may exceed it.
+        Only the groups at the positions `members` of `keys` are included. A single group may exceed the limit.
         """
         by_size = members[np.argsort(self.counts[members], kind="stable")]
         sizes = self.counts[by_size]
@@ -84,7 +82,7 @@ def chunks(n: int, size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, n))
 
 
-def shape_of(matrix: sparse.csr_array) -> tuple[int, int]:
+def shape_of(matrix: Array | sparse.csr_array) -> tuple[int, int]:
     """(rows, columns), with the type that SciPy does not declare."""
     return cast(tuple[int, int], matrix.shape)
 
@@ -120,10 +118,8 @@ def shared_set(matrix: sparse.csr_array) -> Int[Array, " m"] | None:
     if n_rows < 16 or len(matrix.indices) % n_rows:
         return None
     sets = matrix.indices.reshape(n_rows, -1)
-    same = np.all(np.diff(matrix.indptr) == sets.shape[1]) and np.array_equal(
-        sets, np.broadcast_to(sets[0], sets.shape)
-    )
-    return sets[0].astype(np.int64) if same else None
+    same_size = np.all(np.diff(matrix.indptr) == sets.shape[1])
+    return sets[0].astype(np.int64) if same_size and (sets == sets[0]).all() else None
 
 
 def all_pairs(keys: Int[Array, " n"]) -> tuple[Int[Array, " q"], Int[Array, " q"]]:

@@ -58,7 +58,6 @@ class _Users:
     limiter: Any = None
     alone = False
     beside_others = 0
-    limit_for_good: Any = None
 
 
 _users, _lock = _Users(), Lock()
@@ -67,7 +66,7 @@ _users, _lock = _Users(), Lock()
 def stay_on_one_core() -> None:
     """Use one thread in this process from now on (ours, BLAS, OpenMP): for one of several processes on shared cores."""
     _users.alone = True
-    _users.limit_for_good = ThreadpoolController().limit(limits=1)
+    ThreadpoolController().limit(limits=1)
 
 
 @contextmanager

@@ -167,11 +167,7 @@ def best_of_pairs(
 ) -> Int[Array, "n k"]:
     """The k best columns of each row, where every row scores its own list of columns; -1 pads short rows.
 
-    Args:
-        scores: One score per (row, column) pair, rows in order.
-        indptr: The position at which each row's pairs begin, as in a CSR matrix.
-        columns: The column of each pair.
-        k: Number of columns per row.
+    The pairs of a row and a column are stored as in a CSR matrix, with one score each.
     """
     n_rows = len(indptr) - 1
     rows = np.repeat(np.arange(n_rows), np.diff(indptr))
@@ -188,18 +184,8 @@ def best_of_pairs(
     return out
 
 
-def row_norms(
-    vectors: Float[Array, "n d"],
-    keys: Int[Array, " n"],
-    matrices: Callable[[Int[Array, " m"]], Float[Array, "m d d"]],
-) -> Float[Array, " n"]:
-    """√(v_iᵀ M_{k_i} v_i), row by row.
-
-    Args:
-        vectors: v.
-        keys: The matrix that belongs to each row.
-        matrices: Gives the matrices of distinct keys; it is called for a bounded number at a time.
-    """
+def row_norms(vectors: Float[Array, "n d"], keys: Int[Array, " n"], matrices: Matrices) -> Float[Array, " n"]:
+    """√(v_iᵀ M_{k_i} v_i), row by row; `matrices` is called for a bounded number of distinct keys at a time."""
     distinct, where = np.unique(keys, return_inverse=True)
     order = np.argsort(where, kind="stable")
     bounds = np.searchsorted(where[order], np.arange(len(distinct) + 1))

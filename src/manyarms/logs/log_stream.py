@@ -9,10 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from manyarms._base.checks import as_count, rows_from
-from manyarms.core.catalog import Catalog
-from manyarms.core.feature_map import FeatureMap
-from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.logged_data import LoggedData
+from manyarms.core import Catalog, FeatureMap, Fingerprint, LoggedData
 from manyarms.errors import InputError
 from manyarms.logs.row_reader import AgeRule, DroppedRows, RowReader
 from manyarms.logs.sources import Source, give_back_memory

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from manyarms._base.options import CatalogOptions, takes, with_defaults
-from manyarms.core.catalog import Catalog
-from manyarms.core.feature_map import OTHER
+from manyarms.core import OTHER, Catalog
 from manyarms.errors import DataTypeError
 from manyarms.logs.log_stream import BATCH
 from manyarms.logs.sources import as_source

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from manyarms._base.checks import as_count, as_instance, rows_from
 from manyarms._base.options import LogOptions, Missing, Unknown, takes, with_defaults
-from manyarms.core.arrow_columns import codes_of, column_of, whole_numbers_of
-from manyarms.core.catalog import Catalog
-from manyarms.core.feature_map import OTHER, FeatureMap
-from manyarms.core.logged_data import LoggedData
+from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, codes_of, column_of, whole_numbers_of
 from manyarms.errors import ActionError, DataTypeError, InputError
 from manyarms.logs.learn_features import learn_features
 from manyarms.logs.log_stream import BATCH, LogStream

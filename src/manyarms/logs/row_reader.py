@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from manyarms._base.checks import Array, as_actions, keep_rows, row_name
+from manyarms._base.checks import Array, as_actions, as_weights, keep_rows, row_name
 from manyarms._base.options import Missing, Unknown
+from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, as_propensities
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
-from manyarms.core.catalog import Catalog
-from manyarms.core.feature_map import OTHER, FeatureMap
-from manyarms.core.logged_data import LoggedData
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
 from manyarms.model_file.save import Saved
 
@@ -161,17 +159,15 @@ class RowReader:
         weights = self._numbers(table, roles.weight)
         if decay is not None:
             weights = decay if weights is None else weights * decay
-        return LoggedData.checked(
-            self.features(table),
-            actions,
-            numbers_of(roles.reward, column_of(table, roles.reward)),
-            self.n_actions,
-            propensities=self._numbers(table, roles.propensity),
-            weights=weights,
+        columns = dict(
+            contexts=self.features(table),
+            actions=actions,
+            rewards=numbers_of(roles.reward, column_of(table, roles.reward)),
+            propensities=as_propensities(self._numbers(table, roles.propensity), len(actions)),
+            weights=None if weights is None else as_weights(weights, len(actions)),
             groups=None if roles.group is None else _groups(roles.group, column_of(table, roles.group)),
-            features=self.features,
-            catalog=self.catalog,
         )
+        return LoggedData.checked(columns, self.n_actions, self.features, self.catalog)
 
     @staticmethod
     def _numbers(table: pa.Table, name: str | None) -> Float[Array, " n"] | None:

@@ -9,8 +9,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from manyarms.core.arrow_columns import table_of
-from manyarms.core.fingerprint import Fingerprint
+from manyarms.core import Fingerprint, table_of
 from manyarms.errors import DataTypeError, InputError
 
 if TYPE_CHECKING:

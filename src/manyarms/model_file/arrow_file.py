@@ -51,15 +51,12 @@ def as_path(path: Any) -> Path:
 
 
 def write(path: Path, model: dict[str, Any], arrays: Sequence[Array]) -> None:
-    """Write a model file, as a whole or not at all.
+    """Write a model file, as a whole or not at all: if that fails, an existing file is unchanged.
 
     Args:
         path: The file. One that exists is replaced once the new one is on the disk.
         model: The description, in values that JSON can hold.
         arrays: Arrays of numbers, booleans, dates or text of fixed width.
-
-    Raises:
-        ModelFileError: If the disk is full or the place cannot be written to; an existing file is then unchanged.
     """
     try:
         with replacing(path) as file:
@@ -72,7 +69,14 @@ def _write(file: IO[bytes], model: dict[str, Any], arrays: Sequence[Array]) -> N
     import pyarrow as pa  # noqa: PLC0415  slow to import, and only tables and model files need it
 
     entries = _entries(arrays)
-    schema = _schema(json.dumps({"model": model, "arrays": entries}, allow_nan=False))
+    metadata = {
+        b"format": FORMAT,
+        b"format_version": str(FORMAT_VERSION).encode(),
+        b"written_by": f"manyarms {__version__}".encode(),
+        b"description": json.dumps({"model": model, "arrays": entries}, allow_nan=False).encode(),
+    }
+    metadata[b"crc32"] = _metadata_crc(metadata)
+    schema = pa.schema([pa.field("bytes", pa.uint8(), nullable=False)], metadata)
     writer = pa.ipc.new_file(file, schema)
 
     def batch(data: Array) -> pa.RecordBatch:
@@ -89,18 +93,6 @@ def _write(file: IO[bytes], model: dict[str, Any], arrays: Sequence[Array]) -> N
             writer.write_batch(batch(_bytes_of(array)))
     # Not in a `finally`: a file that failed halfway needs no footer.
     writer.close()
-
-
-def _schema(description: str) -> pa.Schema:
-    import pyarrow as pa  # noqa: PLC0415
-
-    metadata = {
-        b"format": FORMAT,
-        b"format_version": str(FORMAT_VERSION).encode(),
-        b"written_by": f"manyarms {__version__}".encode(),
-        b"description": description.encode(),
-    }
-    return pa.schema([pa.field("bytes", pa.uint8(), nullable=False)], {**metadata, b"crc32": _metadata_crc(metadata)})
 
 
 def _metadata_crc(metadata: dict[bytes, bytes]) -> bytes:

@@ -6,7 +6,6 @@ Loading a file looks up nothing outside this table, so a file cannot make anythi
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
 
 from manyarms.model_file.save import Saved
 
@@ -56,22 +55,7 @@ PARTS = {
 """The kinds that occur as parts of models."""
 
 
-class _Kinds(Mapping[str, type[Saved]]):
-    """Classes by the name they are saved under; each is imported when a file needs it."""
-
-    def __init__(self, places: Mapping[str, str]):
-        self._places = places
-
-    def __getitem__(self, kind: str) -> type[Saved]:
-        module, name = self._places[kind].split(":")
-        return getattr(importlib.import_module(f"manyarms.{module}"), name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-
-KINDS: Mapping[str, type[Saved]] = _Kinds({**MODELS, **PARTS})
-"""Every class that can be made from a file."""
+def kind_of(name: str) -> type[Saved]:
+    """The class of a kind, imported when a file needs it."""
+    module, _, kind = {**MODELS, **PARTS}[name].partition(":")
+    return getattr(importlib.import_module(f"manyarms.{module}"), kind)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from manyarms._base.checks import Array
 from manyarms.errors import ModelFileError
 from manyarms.model_file.arrow_file import UPGRADE, as_path, file_errors, read
-from manyarms.model_file.kinds import KINDS, MODELS
+from manyarms.model_file.kinds import MODELS, PARTS, kind_of
 from manyarms.model_file.save import Saved, check_names
 
 if TYPE_CHECKING:
@@ -31,27 +31,19 @@ def load(path: Any) -> Posterior | Policy:
     file = as_path(path)
     description, arrays = read(file)
     with file_errors(file):
-        unknown = {entry["kind"] for entry in description["objects"]} - KINDS.keys()
+        names = {entry["kind"] for entry in description["objects"]}
+        unknown = names - MODELS.keys() - PARTS.keys()
         if unknown:
             problem = f"{file} holds a {min(unknown)!r:.80}, which this version of manyarms does not know."
             raise ModelFileError(problem, UPGRADE)
-        model = rebuild(description, arrays, KINDS)
+        model = rebuild(description, arrays, {name: kind_of(name) for name in names})
         if type(model).saved_as not in MODELS:
             raise ModelFileError(f"{file} holds a part of a model, not a posterior or a policy.")
         return cast("Posterior | Policy", model)
 
 
 def rebuild(description: Any, arrays: Sequence[Array], kinds: Mapping[str, type[Saved]]) -> Saved:
-    """Make a model from its description.
-
-    Args:
-        description: The description, as `save.describe` gives it.
-        arrays: The arrays it refers to.
-        kinds: The kinds that may be made, by name.
-
-    Raises:
-        UnknownPart: If an object has a part that its kind does not have, or not yet.
-    """
+    """Make a model from the description and the arrays that `save.describe` gave, of the given kinds only."""
     objects = list[Saved]()
     for entry in description["objects"]:
         kind = kinds[entry["kind"]]

@@ -25,11 +25,13 @@ class Saved:
         saved_as: The name of the kind. A subclass needs a name of its own, or it would be loaded as its parent.
         saved_fields: The names of its parts, where it is not a dataclass. They are attributes, and its constructor
             takes them by name, unless `saved` and `from_saved` do otherwise.
+        saved_as_attributes: True if its parts are set as attributes instead, because its constructor computes them.
         not_saved: The remedy in the error, for a kind without a name.
     """
 
     saved_as: ClassVar[str]
     saved_fields: ClassVar[tuple[str, ...]] = ()
+    saved_as_attributes: ClassVar[bool] = False
     not_saved: ClassVar[str] = "Model files hold manyarms' own kinds and no code."
 
     def saved(self) -> dict[str, Any]:
@@ -44,7 +46,12 @@ class Saved:
     @classmethod
     def from_saved(cls, parts: dict[str, Any]) -> Saved:
         """Make an object from the parts that `saved` gave. They are trusted and not checked again."""
-        return cls(**parts)
+        if not cls.saved_as_attributes:
+            return cls(**parts)
+        out = object.__new__(cls)
+        for name in cls.part_names():
+            setattr(out, name, parts[name])
+        return out
 
 
 class SavedModel(Saved):

@@ -10,8 +10,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count, as_floats, as_instance, as_scalar
 from manyarms._base.progress import Progress, reporter
-from manyarms.core.estimate import Method
-from manyarms.core.logged_data import LoggedData, Logs
+from manyarms.core import LoggedData, Logs, Method
 from manyarms.engines import Engine
 from manyarms.errors import InputError, ShapeError
 from manyarms.likelihoods import Likelihood

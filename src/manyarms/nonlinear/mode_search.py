@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.observed_rows import ObservedRows
+from manyarms.core import HierarchicalGaussian, ObservedRows
 from manyarms.errors import NonFiniteError
 from manyarms.inference.condition import observe, solve
 from manyarms.inference.latent_posterior import LatentPosterior

@@ -11,11 +11,8 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_actions, as_count, as_instance, as_vector, frozen
 from manyarms._base.rng import split
-from manyarms.core.action_covariance import ActionCovariance
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core import MAX_DENSE, ActionCovariance, DenseMixing, HierarchicalGaussian, LoggedData
 from manyarms.core.latent_covariance import BlockFactor, check_dense_size
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.mixing import MAX_DENSE, DenseMixing
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError, TooLargeError
 
 Centres = Callable[[Array, Array], Any]

@@ -14,12 +14,7 @@ from scipy.special import ndtr
 
 from manyarms._base.checks import Array, as_actions
 from manyarms._base.rng import as_generator
-from manyarms.core.catalog import Catalog
-from manyarms.core.choices import Choices
-from manyarms.core.estimate import Estimate
-from manyarms.core.feature_map import FeatureMap
-from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.policy import FeatureMass, Policy, row_weights
+from manyarms.core import Catalog, Choices, Estimate, FeatureMap, FeatureMass, Fingerprint, Policy, row_weights
 from manyarms.errors import TooLargeError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import chunks, pair_rows

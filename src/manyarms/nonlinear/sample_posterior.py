@@ -8,8 +8,7 @@ from jaxtyping import Float
 from manyarms._base.checks import Array, as_count
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.rng import split
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
+from manyarms.core import HierarchicalGaussian, LoggedData
 from manyarms.errors import TooLargeError
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.gaussian import as_likelihood

@@ -8,12 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core.action_covariance import ActionCovariance
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.mixing import DenseMixing
+from manyarms.core import ActionCovariance, DenseMixing, HierarchicalGaussian, LoggedData, Statistics
 from manyarms.core.observed_rows import ObservedRows, RankGroup
-from manyarms.core.statistics import Statistics
 from manyarms.inference.condition import _row_cholesky, observe
 from manyarms.likelihoods.likelihood import Site
 from manyarms.linalg.factor import gram, solve_lower, solve_lower_t

@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_instance, as_scalar
-from manyarms.core.choices import Choices
-from manyarms.core.policy import Policy
+from manyarms.core import Choices, Policy
 
 
 class EpsilonGreedy(Policy):

@@ -9,10 +9,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_instance
-from manyarms.core.choices import Choices, RowError
-from manyarms.core.feature_map import as_contexts
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
+from manyarms.core import Choices, LoggedData, Policy, RowError, as_contexts
 from manyarms.errors import ShapeError
 from manyarms.logs.log_stream import LogStream
 

@@ -10,9 +10,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_instance, check_overflow
-from manyarms.core.choices import Choices
-from manyarms.core.eligibility import as_eligibility, eligible_blocks
-from manyarms.core.policy import Policy
+from manyarms.core import Choices, Policy, as_eligibility, eligible_blocks
 from manyarms.linalg.indexing import pair_rows, shared_set
 from manyarms.linalg.top_k import best_of_pairs
 from manyarms.posterior.posterior import Posterior

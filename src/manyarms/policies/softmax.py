@@ -8,10 +8,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_floats, as_scalar
-from manyarms.core.catalog import Catalog
-from manyarms.core.choices import Choices
-from manyarms.core.feature_map import FeatureMap
-from manyarms.core.fingerprint import Fingerprint
+from manyarms.core import Catalog, Choices, FeatureMap, Fingerprint
 from manyarms.errors import ShapeError
 from manyarms.policies.scored_policy import ScoredPolicy, follow, rows_to_write_out
 from manyarms.posterior.posterior import Posterior

@@ -9,8 +9,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_floats, check_rows
-from manyarms.core.choices import Choices, RowError
-from manyarms.core.policy import Policy
+from manyarms.core import Choices, Policy, RowError
 from manyarms.errors import DataTypeError, PropensityError, ShapeError
 from manyarms.linalg.indexing import shape_of
 

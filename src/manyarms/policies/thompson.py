@@ -11,9 +11,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count
 from manyarms._base.rng import split
-from manyarms.core.choices import Choices
-from manyarms.core.eligibility import as_eligibility, eligible_blocks
-from manyarms.core.policy import Policy
+from manyarms.core import Choices, Policy, as_eligibility, eligible_blocks
 from manyarms.linalg.indexing import chunks
 from manyarms.policies.scored_policy import follow
 from manyarms.posterior.posterior import Posterior

@@ -9,9 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from manyarms._base.checks import Array
-from manyarms.core.catalog import Catalog
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.result_tables import SHOWN, Tabular, as_arrow, html_table
+from manyarms.core import SHOWN, Catalog, HierarchicalGaussian, Tabular, as_arrow, html_table
 from manyarms.linalg.indexing import cache_chunks
 
 if TYPE_CHECKING:

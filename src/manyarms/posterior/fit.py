@@ -6,9 +6,7 @@ from typing import Any, overload
 
 from manyarms._base.checks import as_count, as_instance, as_scalar
 from manyarms._base.progress import Progress
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.statistics import Statistics
+from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError, ShapeError
 from manyarms.inference import condition

@@ -11,9 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, check_overflow
-from manyarms.core.estimate import Estimate, Method
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.policy import FeatureMass, Policy
+from manyarms.core import Estimate, FeatureMass, HierarchicalGaussian, Method, Policy
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import chunks
 from manyarms.linalg.top_k import row_norms

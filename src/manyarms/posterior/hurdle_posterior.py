@@ -9,13 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_instance
-from manyarms.core.catalog import Catalog
-from manyarms.core.estimate import Method
-from manyarms.core.feature_map import FeatureMap
-from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
-from manyarms.core.result_tables import html_facts
+from manyarms.core import Catalog, FeatureMap, Fingerprint, LoggedData, Method, Policy, html_facts
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
 from manyarms.posterior.policy_profile import PolicyProfile

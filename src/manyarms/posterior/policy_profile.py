@@ -10,10 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_actions, as_instance
-from manyarms.core.catalog import Catalog
-from manyarms.core.feature_map import FeatureMap
-from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.policy import FeatureMass, Policy, row_weights
+from manyarms.core import Catalog, FeatureMap, FeatureMass, LoggedData, Logs, Policy, row_weights
 from manyarms.engines import Engine, Tally, Task, as_engine
 from manyarms.errors import InputError, ShapeError
 from manyarms.linalg.indexing import sum_by

@@ -12,10 +12,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_actions, as_count, as_instance, check_overflow
 from manyarms._base.rng import as_generator, split
-from manyarms.core.catalog import Catalog
-from manyarms.core.estimate import Estimate
-from manyarms.core.feature_map import FeatureMap, as_contexts
-from manyarms.core.fingerprint import Fingerprint
+from manyarms.core import Catalog, Estimate, FeatureMap, Fingerprint, as_contexts
 from manyarms.core.policy import FeatureMass, Policy, with_own_features
 from manyarms.engines import Engine
 from manyarms.errors import ShapeError, UndefinedLiftError

@@ -12,8 +12,7 @@ from jaxtyping import Float
 from scipy.special import chdtr, chdtrc, ndtr
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.observed_rows import ObservedRows
+from manyarms.core import HierarchicalGaussian, ObservedRows
 from manyarms.likelihoods import Likelihood
 
 SURE = 0.001

@@ -13,8 +13,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array
 from manyarms._base.rng import split
-from manyarms.core.choices import Choices
-from manyarms.core.policy import Policy, row_weights
+from manyarms.core import Choices, Policy, row_weights
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import chunks, pair_rows
 

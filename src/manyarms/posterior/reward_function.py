@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array
-from manyarms.core.choices import Choices
-from manyarms.core.policy import FeatureMass, Policy, row_weights
+from manyarms.core import Choices, FeatureMass, Policy, row_weights
 from manyarms.errors import ShapeError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import cache_chunks, chunks, pair_rows

@@ -10,13 +10,8 @@ from typing import Any
 from jaxtyping import Int
 
 from manyarms._base.checks import Array, as_actions, as_instance, as_scalar
-from manyarms.core.catalog import Catalog
-from manyarms.core.feature_map import FeatureMap
+from manyarms.core import Catalog, FeatureMap, HierarchicalGaussian, LoggedData, Logs, Statistics, html_facts
 from manyarms.core.fingerprint import Fingerprint, any_shared
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.result_tables import html_facts
-from manyarms.core.statistics import Statistics
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
 from manyarms.inference import condition

@@ -9,8 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.logged_data import LoggedData, Logs
+from manyarms.core import Fingerprint, LoggedData, Logs
 from manyarms.engines import LOCAL, Engine, as_engine
 from manyarms.errors import InputError
 from manyarms.likelihoods import Likelihood

@@ -12,12 +12,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_actions, as_instance
 from manyarms._base.files import replacing
-from manyarms.core.catalog import Catalog
-from manyarms.core.feature_map import FeatureMap
-from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.latent_covariance import LatentFactor
-from manyarms.core.logged_data import Logs
+from manyarms.core import Catalog, FeatureMap, Fingerprint, HierarchicalGaussian, LatentFactor, Logs
 from manyarms.core.observed_rows import ObservedRows, group_rows
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError

@@ -15,8 +15,7 @@ from jaxtyping import Float, Int
 from scipy.special import betainc, gammainc, gammaincc, logit, ndtr, ndtri
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
+from manyarms.core import HierarchicalGaussian, LoggedData
 from manyarms.errors import InputError
 from manyarms.likelihoods import Bernoulli, Likelihood, Poisson
 from manyarms.linalg.indexing import group_by, sum_by

@@ -11,10 +11,7 @@ from jaxtyping import Float, Int
 from scipy.special import chdtr, chdtrc
 
 from manyarms._base.checks import Array, as_instance, as_scalar
-from manyarms.core.catalog import as_column, encode
-from manyarms.core.fingerprint import any_shared
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.result_tables import Tabular
+from manyarms.core import LoggedData, Tabular, any_shared, as_column, encode
 from manyarms.errors import InputError, ShapeError
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.prior_check import CLOSE, PriorCheck

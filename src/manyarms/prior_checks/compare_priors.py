@@ -14,11 +14,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_count, as_instance, check_overflow
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.rng import as_generator
-from manyarms.core.fingerprint import any_shared
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.result_tables import Tabular
-from manyarms.core.statistics import Statistics
+from manyarms.core import HierarchicalGaussian, LoggedData, Statistics, Tabular, any_shared
 from manyarms.errors import DataTypeError, InputError, ManyarmsError
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior, fit

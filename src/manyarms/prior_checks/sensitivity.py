@@ -11,11 +11,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from manyarms._base.checks import as_instance
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.latent_covariance import BlockFactor
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import FeatureMass, Policy
-from manyarms.core.result_tables import Tabular
+from manyarms.core import BlockFactor, FeatureMass, HierarchicalGaussian, LoggedData, Policy, Tabular
 from manyarms.errors import InputError
 from manyarms.inference.condition import condition_on
 from manyarms.posterior import RewardPosterior, fit
@@ -156,7 +152,7 @@ def prior_sensitivity(
     mass = posterior.profile(policy, contexts, eligible, weights).masses[0]
     if baseline is not None:
         other = posterior.profile(baseline, contexts, eligible, weights, "baseline").masses[0]
-        mass = mass.plus(other, -1.0)
+        mass = mass.total([mass, other], [1.0, -1.0])
     value, std = _moments(posterior.weights, mass)
     if not std > 0:
         return Sensitivity(value, 0.0, _STILL, _STILL, posterior.check.against_prior, decided=bool(mass.vectors.any()))

@@ -13,12 +13,7 @@ from scipy.special import ndtr
 
 from manyarms._base.checks import Array, as_scalar
 from manyarms._base.rng import split
-from manyarms.core.catalog import Catalog
-from manyarms.core.estimate import Estimate
-from manyarms.core.feature_map import FeatureMap
-from manyarms.core.fingerprint import Fingerprint
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.policy import Policy
+from manyarms.core import Catalog, Estimate, FeatureMap, Fingerprint, HierarchicalGaussian, Policy
 from manyarms.linalg.top_k import row_norms
 from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
 from manyarms.posterior.posterior import Posterior

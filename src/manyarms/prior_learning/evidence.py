@@ -9,10 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.observed_rows import ObservedRows
-from manyarms.core.statistics import Statistics
+from manyarms.core import HierarchicalGaussian, LoggedData, Logs, ObservedRows, Statistics
 from manyarms.engines import LOCAL, Engine, Tally, Task
 from manyarms.errors import InputError
 from manyarms.inference.condition import condition_on, observe

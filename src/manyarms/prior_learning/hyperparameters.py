@@ -12,10 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, check_choice
-from manyarms.core.action_covariance import ActionCovariance
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.latent_covariance import BlockFactor
-from manyarms.core.mixing import MAX_DENSE, EffectGroup, MixedEffects
+from manyarms.core import MAX_DENSE, ActionCovariance, BlockFactor, EffectGroup, HierarchicalGaussian, MixedEffects
 from manyarms.errors import InputError
 from manyarms.inference.evidence_gradient import EvidenceGradient
 from manyarms.linalg.factor import psd_root

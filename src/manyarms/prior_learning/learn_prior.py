@@ -10,9 +10,7 @@ import numpy as np
 
 from manyarms._base.checks import as_count, as_instance
 from manyarms._base.progress import Progress, reporter
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData, Logs
-from manyarms.core.statistics import Statistics
+from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, NumericalError
 from manyarms.inference.condition import check_sizes

@@ -25,8 +25,7 @@ from jaxtyping import Float, Int
 from scipy.linalg import solve_triangular
 
 from manyarms._base.checks import Array
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.mixing import EffectGroup, MixedEffects
+from manyarms.core import EffectGroup, HierarchicalGaussian, MixedEffects
 from manyarms.linalg.factor import triangular
 
 FormName = Literal["scale", "diagonal", "full"]

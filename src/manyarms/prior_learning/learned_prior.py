@@ -12,8 +12,7 @@ from scipy.special import gammaincinv, ndtri
 
 from manyarms._base.checks import Array, as_count
 from manyarms._base.rng import as_generator
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.result_tables import Tabular
+from manyarms.core import HierarchicalGaussian, Tabular
 from manyarms.errors import ManyarmsError
 from manyarms.likelihoods import Likelihood
 from manyarms.model_file.save import SavedModel

@@ -11,10 +11,18 @@ from jaxtyping import Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_floats, check_rows
-from manyarms.core.catalog import Codes, as_column, as_paths, as_tags, encode
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.labels import MISSING, TagRow, is_missing
-from manyarms.core.mixing import EffectGroup
+from manyarms.core import (
+    MISSING,
+    Codes,
+    EffectGroup,
+    HierarchicalGaussian,
+    TagRow,
+    as_column,
+    as_paths,
+    as_tags,
+    encode,
+    is_missing,
+)
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, RangeError, ShapeError
 from manyarms.linalg.indexing import pair_rows, shape_of
 from manyarms.priors.prior_builder import (

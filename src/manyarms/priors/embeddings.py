@@ -14,10 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from manyarms._base.checks import Array, as_count, as_scalar, check_choice
 from manyarms._base.rng import split
-from manyarms.core.catalog import as_embeddings
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.labels import MISSING
-from manyarms.core.mixing import EffectGroup
+from manyarms.core import MISSING, EffectGroup, HierarchicalGaussian, as_embeddings
 from manyarms.errors import InputError, NonFiniteError, NumericalError, RangeError
 from manyarms.linalg.indexing import chunks
 from manyarms.priors.prior_builder import (

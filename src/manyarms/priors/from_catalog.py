@@ -12,10 +12,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_instance, check_choice
 from manyarms._base.options import PriorKind
-from manyarms.core.catalog import Catalog, as_embeddings
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.labels import MISSING
-from manyarms.core.mixing import EffectGroup, MixedEffects
+from manyarms.core import MISSING, Catalog, EffectGroup, HierarchicalGaussian, MixedEffects, as_embeddings
 from manyarms.errors import InputError
 from manyarms.linalg.indexing import pair_rows, shape_of
 from manyarms.priors.categories import from_categories, from_tags, from_taxonomy

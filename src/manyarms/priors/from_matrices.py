@@ -9,9 +9,7 @@ from jaxtyping import Float
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_floats, as_scalar, as_vector
-from manyarms.core.action_covariance import as_covariances
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.mixing import DenseMixing, EffectGroup
+from manyarms.core import DenseMixing, EffectGroup, HierarchicalGaussian, as_covariances
 from manyarms.errors import CovarianceError, ShapeError
 from manyarms.priors.prior_builder import as_variance
 

@@ -11,10 +11,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_scalar
-from manyarms.core.catalog import Catalog, Codes
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.labels import MISSING
-from manyarms.core.mixing import EffectGroup, MixedEffects
+from manyarms.core import MISSING, Catalog, Codes, EffectGroup, HierarchicalGaussian, MixedEffects
 from manyarms.errors import InputError
 from manyarms.linalg.indexing import shape_of
 

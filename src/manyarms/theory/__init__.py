@@ -14,9 +14,13 @@ A Bayes risk is an average over worlds drawn from the prior: it describes a meth
 """
 
 from manyarms.posterior import bayesian_width, confidence_radius, frequentist_width
-from manyarms.theory.bayes_risk import BayesianProblem, BayesMSE, BayesSuboptimality, bayes_mse, bayes_suboptimality
-from manyarms.theory.bounds import (
+from manyarms.theory.bayes_risk import (
+    BayesianProblem,
+    BayesMSE,
+    BayesSuboptimality,
     IsotropicModel,
+    bayes_mse,
+    bayes_suboptimality,
     corrected_bound,
     explicit_bound,
     explicit_squared_norm,

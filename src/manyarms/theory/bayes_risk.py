@@ -1,4 +1,9 @@
-"""Bayes risks by simulation: draw a world from the prior, log from it, fit, learn, and compare with the truth."""
+"""Bayes risks by simulation, and bounds on them: the paper's (Section 5 and appendix), and others that always hold.
+
+A simulation draws a world from the prior, logs from it, fits, learns, and compares with the truth. In the bounds,
+π_*(x) is the truly best action and ‖φ(X)‖ is taken in Σ̂ of that action: the posterior standard deviation of its
+reward. `bayes_suboptimality` simulates the two moments of it that are needed.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +14,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._base.checks import Array, as_actions, as_count, as_matrix, as_scalar, frozen
+from manyarms._base.checks import Array, as_actions, as_count, as_matrix, as_scalar, as_vector, check_rows, frozen
 from manyarms._base.rng import split
-from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.logged_data import LoggedData
-from manyarms.core.policy import Policy
+from manyarms.core import HierarchicalGaussian, LoggedData, Policy
 from manyarms.datasets.environment import DrawContexts, LinearEnvironment
-from manyarms.errors import ShapeError
+from manyarms.errors import PropensityError, RangeError, ShapeError
 from manyarms.likelihoods import Gaussian
 from manyarms.policies import Greedy, Uniform
 from manyarms.posterior import RewardPosterior, fit
+from manyarms.posterior.posterior import Posterior
 
 Learn = Callable[[RewardPosterior], Policy]
 """Function from posterior to policy, such as `Greedy`."""
@@ -149,8 +153,15 @@ def bayes_suboptimality(
         n_contexts: The number of contexts per world on which values are compared. One would do, as worlds differ more.
     """
     as_count("n_contexts", n_contexts)
-    children = _instances(rng, n_instances)
-    instances = [_suboptimality(problem, n_rounds, learn, fit_prior, n_contexts, child) for child in children]
+    instances = list[tuple[float, float, float]]()
+    for child in _instances(rng, n_instances):
+        draw_rng, contexts_rng = split(child, "world and logs", "contexts")
+        world, posterior = _fitted(problem, n_rounds, fit_prior, draw_rng)
+        x = world.contexts(n_contexts, contexts_rng)
+        best = world.optimal_policy().actions(x)
+        norm = posterior.reward_std(x, best)
+        suboptimality = float(world.expected_reward(x, best).mean()) - world.value(learn(posterior), x)
+        instances.append((suboptimality, float(norm.mean()), float((norm**2).mean())))
     return BayesSuboptimality(*map(frozen, np.array(instances).T))
 
 
@@ -177,31 +188,12 @@ def bayes_mse(
     """
     x = as_matrix("contexts", contexts, columns=problem.prior.dim)
     actions = as_actions("actions", actions, n_actions=problem.prior.n_actions, length=len(x))
-
     errors, norms = list[Array](), list[Array]()
     for child in _instances(rng, n_instances):
         world, posterior = _fitted(problem, n_rounds, fit_prior, child)
         errors.append((posterior.expected_reward(x, actions) - world.expected_reward(x, actions)) ** 2)
         norms.append(posterior.reward_std(x, actions) ** 2)
     return BayesMSE(frozen(np.stack(errors)), frozen(np.stack(norms)))
-
-
-def _suboptimality(
-    problem: BayesianProblem,
-    n_rounds: int,
-    learn: Learn,
-    fit_prior: HierarchicalGaussian | None,
-    n_contexts: int,
-    rng: np.random.Generator,
-) -> tuple[float, float, float]:
-    """In one world: V(π_*) - V(π̂), and the means of ‖φ(x)‖ and ‖φ(x)‖² in Σ̂ of the optimal actions."""
-    draw_rng, contexts_rng = split(rng, "world and logs", "contexts")
-    world, posterior = _fitted(problem, n_rounds, fit_prior, draw_rng)
-    x = world.contexts(n_contexts, contexts_rng)
-    best = world.optimal_policy().actions(x)
-    norm = posterior.reward_std(x, best)
-    suboptimality = float(world.expected_reward(x, best).mean()) - world.value(learn(posterior), x)
-    return suboptimality, float(norm.mean()), float((norm**2).mean())
 
 
 def _fitted(
@@ -226,3 +218,131 @@ def _instances(rng: np.random.Generator, n_instances: int) -> tuple[np.random.Ge
 
 def _standard_error(values: Float[Array, "m ..."]) -> Float[Array, "..."]:
     return np.asarray(values.std(axis=0, ddof=1) / np.sqrt(len(values)))
+
+
+def theorem_1_bound(dim: int, expected_norm: float) -> float:
+    """2 √d E‖φ(X)‖: the paper's bound on the Bayes suboptimality of greedy, which is *not* true as stated.
+
+    The proof takes r(X, a) - r̂(X, a) to be a centred Gaussian given the data, even at a = π_*(X). But π_*(X) depends on
+    the unknown weights themselves, and the best of K actions is likely one that was underestimated: the difference can
+    grow like √(2 log K). So the bound can fail once log K is large against d. With d = 1, no data, K independent
+    standard normal weights and φ = 1 the bound is 2, and the suboptimality is the mean of the largest of K normals:
+    3.24 at K = 1000. Where √d is large against √log K, as in the paper's experiments, it held in all our simulations.
+    `corrected_bound` holds for all d and K.
+
+    Args:
+        dim: d.
+        expected_norm: E‖φ(X)‖ in Σ̂ of the optimal action, over worlds, logs and contexts.
+    """
+    return 2.0 * float(np.sqrt(as_count("dim", dim))) * as_scalar("expected_norm", expected_norm, at_least=0.0)
+
+
+def corrected_bound(n_actions: int, expected_squared_norm: float) -> float:
+    """√((4 log K + 2 log 2) E‖φ(X)‖²): bounds the Bayes suboptimality of greedy under a true prior, for all d and K.
+
+    Given the data, ξ_a = (r - r̂)(X, a) / ‖φ(X)‖_a is standard normal for every a, and greedy loses at most
+    ‖φ(X)‖ max_a |ξ_a| in expectation. From E exp(ξ²/4) = √2 comes E max_a ξ_a² ≤ 4 log K + 2 log 2, however the actions
+    depend on one another; Cauchy-Schwarz separates the two factors. d does not enter.
+
+    Args:
+        n_actions: K.
+        expected_squared_norm: E‖φ(X)‖² in Σ̂ of the optimal action, over worlds, logs and contexts.
+    """
+    largest = 4.0 * np.log(as_count("n_actions", n_actions)) + 2.0 * np.log(2.0)
+    return float(np.sqrt(largest * as_scalar("expected_squared_norm", expected_squared_norm, at_least=0.0)))
+
+
+def mse_bound(posterior: Posterior, contexts: Any, actions: Any) -> Float[Array, " n"]:
+    """‖φ(x)‖² in Σ̂_a, whose expectation over logs is the bound of Theorem 3. It *is* the Bayes MSE, not only a bound.
+
+    With a true prior and known noise, E[(r̂ - r)(x, a)² | logged contexts and actions] equals it. Rewards do not enter,
+    so a log with planned contexts and actions and any rewards tells how well (x, a) could be estimated from it.
+
+    Args:
+        posterior: Any posterior.
+        contexts: (n, d) Contexts.
+        actions: (n,) One action per context.
+    """
+    return posterior.reward_std(contexts, actions) ** 2
+
+
+@dataclass(frozen=True)
+class IsotropicModel:
+    """Assumptions (A0)-(A2) of the explicit bound, as the numbers that enter it.
+
+    ψ ~ N(μ, τ² I), θ_a | ψ ~ N(W_a ψ, σ_0² I) with W_a W_aᵀ = I, rewards N(xᵀ θ_a, σ²), ‖x‖ ≤ 1. Contexts on the unit
+    sphere, uniform, have g = 1/d and h = √(3d / (d + 2)).
+
+    Args:
+        dim: d.
+        noise_std: σ.
+        action_std: σ_0.
+        latent_std: τ; zero when actions share nothing.
+        smallest_eigenvalue: g, that of E X Xᵀ: above zero, and at most 1/d since ‖x‖ ≤ 1.
+        moment_ratio: h ≥ 1 with √E(vᵀX)⁴ ≤ h E(vᵀX)² for all v.
+    """
+
+    dim: int
+    noise_std: float
+    action_std: float
+    latent_std: float
+    smallest_eigenvalue: float
+    moment_ratio: float
+
+    def __post_init__(self) -> None:
+        as_count("dim", self.dim)
+        for name in ("noise_std", "action_std", "smallest_eigenvalue"):
+            as_scalar(name, getattr(self, name), above=0.0)
+        as_scalar("latent_std", self.latent_std, at_least=0.0)
+        as_scalar("moment_ratio", self.moment_ratio, at_least=1.0)
+        # The eigenvalues of E X Xᵀ sum to E‖X‖² ≤ 1; a g estimated from contexts may be off by rounding.
+        if self.smallest_eigenvalue * self.dim > 1.0 + 1e-9:
+            raise RangeError(
+                f"must be at most 1 / dim = {1 / self.dim:g}; got {self.smallest_eigenvalue}.",
+                "Scale the contexts so that ‖x‖ ≤ 1.",
+                argument="smallest_eigenvalue",
+            )
+
+
+def explicit_squared_norm(model: IsotropicModel, n_rounds: int, optimal_propensities: Any) -> float:
+    """An upper bound on E‖X‖² in Σ̂ of the optimal action, from how often the log shows that action.
+
+    With p = π_0(π_*(X) | X), m = ⌊p n / 2⌋ and α = max(m - 7 h √(m (d + 2 log n)), 0) it is (paper, "Explicit Bound")
+        E[1 / λ + τ² σ_0⁻⁴ / λ² + (σ_0² + τ²) exp(-n p² / 2)] + 2 (σ_0² + τ²) / n,  λ = α g / σ² + 1 / σ_0².
+
+    It is valid under (A0)-(A2) when logging ignores the context: only then do contexts logged with an action have the
+    distribution of X, and only then are the counts of actions binomial. A negative α in the paper's formula would claim
+    less than the prior knows, so it is clipped at zero: the first two terms are then those of the prior, and the log
+    counts for nothing. This lasts until p n exceeds about 98 h² (d + 2 log n), out of reach of most logs with many
+    actions. It does not rest on Theorem 1; `explicit_bound` does.
+
+    Args:
+        model: The assumptions, as numbers.
+        n_rounds: n.
+        optimal_propensities: π_0(π_*(x) | x), one per draw of (world, context); all 1/K if logging is uniform.
+    """
+    n = as_count("n_rounds", n_rounds)
+    p = as_vector("optimal_propensities", optimal_propensities)
+    if len(p) == 0:
+        raise ShapeError("must have at least one row: a mean over none is undefined.", argument="optimal_propensities")
+    check_rows(
+        "optimal_propensities", p, lambda q: (q >= 0) & (q <= 1), PropensityError, "must lie in [0, 1]",
+        "They are the logging policy's probabilities of the optimal actions.",
+    )  # fmt: skip
+    s2, s02, t2 = model.noise_std**2, model.action_std**2, model.latent_std**2
+    m = np.floor(p * n / 2)
+    alpha = np.maximum(m - 7 * model.moment_ratio * np.sqrt(m * (model.dim + 2 * np.log(n))), 0.0)
+    precision = alpha * model.smallest_eigenvalue / s2 + 1 / s02
+    terms = 1 / precision + t2 / (s02 * precision) ** 2 + (s02 + t2) * np.exp(-n * p**2 / 2)
+    return float(terms.mean()) + 2 * (s02 + t2) / n
+
+
+def explicit_bound(model: IsotropicModel, n_rounds: int, optimal_propensities: Any) -> float:
+    """2 √(d E‖X‖²), with the norm bounded by `explicit_squared_norm`: the paper's O(1/√n) bound on the suboptimality.
+
+    It rests on Theorem 1 and has the same gap: nothing guarantees it when log K is large against d (`theorem_1_bound`).
+    A bound that does hold under the same assumptions is
+    `corrected_bound(n_actions, explicit_squared_norm(model, n_rounds, optimal_propensities))`.
+    The arguments are the same.
+    """
+    return 2.0 * float(np.sqrt(model.dim * explicit_squared_norm(model, n_rounds, optimal_propensities)))

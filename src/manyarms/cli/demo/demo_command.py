@@ -19,19 +19,19 @@ FILES = ["logs.parquet", "catalog.parquet", "shop.toml", "decide.py", "report.ht
 
 def demo(
     output: Annotated[Path, typer.Option(help="Folder for the files. It is created if needed.")] = Path("demo-shop"),
-    seed: Annotated[int, typer.Option(min=0, help="Seed for everything random. Each seed gives another shop.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for everything random. Each seed gives a different shop.")] = 0,
     items: Annotated[int, typer.Option(min=1, help="Number of items in the catalog.")] = 5000,
     categories: Annotated[int, typer.Option(min=1, help="Number of categories of the items.")] = 40,
     rounds: Annotated[int, typer.Option(min=2, help="Number of rounds in the log.")] = 20_000,
-    force: Annotated[bool, typer.Option("--force", help="Replace files even if they are yours.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace files even if you have changed them.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of text.")] = False,
 ) -> None:
-    """Make up a shop, fit its log, and recommend which policy to ship.
+    """Simulate a shop, fit a model to its log, and recommend a policy.
 
     The demo writes the log (logs.parquet), the catalog (catalog.parquet) and
-    the decision on one page (report.html). Two more files are a start for your
-    own data: shop.toml, a commented spec for the other commands, and
-    decide.py, a script that does the same in Python.
+    the decision on one page (report.html). Two more files are templates for
+    your own data: shop.toml, a commented spec for the other commands, and
+    decide.py, a script that does the same as the demo in Python.
 
     A second run replaces these files if you have not changed them. If one of
     them is yours or was changed, the demo keeps it and stops, unless you pass

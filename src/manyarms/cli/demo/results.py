@@ -110,7 +110,8 @@ MIN_WIDTH = 80
 
 CAPTION = (
     "Never shown: the share of a policy's choices that fall on items without a row in the log; their values come from "
-    "their categories. The true values are known because the shop is made up. All values are for the logged customers."
+    "their categories. The true values are known because the shop is made up. Values are averages over the "
+    "customers in the log, which the model was fitted to; with your own data, evaluate on later rounds."
 )
 
 
@@ -129,8 +130,13 @@ def print_result(result: DemoResult, folder: Path) -> None:
     fit, report = commands(folder)
     script = f"{shlex.quote(_this_python())} {shlex.quote(str(folder / 'decide.py'))}"
     for text, *lines in (
-        (f"Put the names of your files and columns into {folder / 'shop.toml'}, then run", fit, report),
-        ("or, in Python, set the names at the top of this script and run it", script),
+        (
+            f"Put the names of your files and columns into {folder / 'shop.toml'}, then run the commands below. They "
+            "standardise the context columns, so on these files their figures differ slightly from those above.",
+            fit,
+            report,
+        ),
+        ("Or in Python: edit the names at the top of this script, then run it", script),
     ):
         console.print(Text(text), soft_wrap=True)
         console.print(Text("\n".join(f"  {line}" for line in lines), style="bold"), soft_wrap=True)
@@ -178,8 +184,8 @@ def _opening(result: DemoResult, folder: Path) -> Text:
     return Text(
         f"A made-up shop: {result.n_rounds:,} rounds, {result.n_items:,} items in {result.n_categories:,} categories.\n"
         f"{result.n_never_shown:,} items ({share(result.n_never_shown / result.n_items)}) were never shown.\n"
-        f"Its log was saved as Parquet in {folder}, read back and fitted.\n"
-        f"Standard deviations learned from the log: noise {learned['noise std']:.2g}, "
+        f"The log was saved to {folder}, and a model was fitted to it.\n"
+        f"Standard deviations learned from the log, in euros: noise {learned['noise std']:.2g}, "
         f"categories {learned['category std']:.2g},\nitems within a category {learned['actions std']:.2g}.\n"
     )
 
