@@ -46,7 +46,7 @@ def test_bad_input_to_the_others_is_one_line(shop, tmp_path, monkeypatch):
     score = ["score", "--model", model, "--out", "s.parquet", "--contexts"]
     pq.write_table(log_table(5, 0).drop_columns(["city"]), tmp_path / "other.parquet")
     before = sorted(os.listdir(tmp_path))
-    refused(*score, "other.parquet", words=["no column 'city'", "there are user, age"])
+    refused(*score, "other.parquet", words=["no column 'city'", "the columns are user, age"])
     refused(*score, new, "--keep", "email", words=["no column 'email'"])
     refused(*score, new, "--eligible", "age", words=["column age must hold lists"])
     refused(*score, new, "--top-k", 21, words=["--top-k must be at most the 20 actions"])

@@ -91,7 +91,7 @@ def test_the_prior_is_chosen_by_name_or_by_what_the_catalog_knows(own_errors):
     assert names({}) == []
     assert names(COLUMNS, "linear-embeddings") == ["embedding"]
     assert names(COLUMNS, "independent") == []
-    with pytest.raises(InputError, match="kind must be one of categories"):
+    with pytest.raises(InputError, match="kind must be one of 'categories'"):
         names({}, "clusters")
     with pytest.raises(InputError, match="the catalog has no tags"):
         names({}, "tags")
@@ -138,7 +138,7 @@ def test_new_actions_that_the_prior_cannot_place_are_refused_by_name():
     for words, kind, catalog in (
         ("action 'c' has the category 'z'.*Fit again", "categories", grown),
         ("new actions have a level 2", "taxonomy", grown),
-        ("'component' cannot be given", "embeddings", grown),
+        ("effects of the group 'component'", "embeddings", grown),
         ("earlier actions have other category effects", "categories", moved),
         ("has 2 actions; the prior has 2", "categories", old),
     ):

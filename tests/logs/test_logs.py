@@ -457,7 +457,7 @@ def test_what_cannot_be_read_is_refused_in_words(tmp_path):
         ma.read_logs(pa.table({**rows, "r": [1.0, float("inf")]}), ["x"], "item", "r", missing="drop")
     with pytest.raises(NonFiniteError, match="not finite in row 0"):
         ma.read_logs(pa.table({**rows, "x": [[1.0, float("nan")], [2.0, 3.0]]}), ["x"], "item", "r")
-    with pytest.raises(DataTypeError, match="holds no ids"):
+    with pytest.raises(DataTypeError, match="cannot hold ids"):
         ma.read_logs(pa.table({**rows, "item": [[0], [1]]}), ["x"], "item", "r")
     with pytest.raises(InputError, match="several columns 'x'"):
         twice = pa.table(

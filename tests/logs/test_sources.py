@@ -2,12 +2,11 @@
 
 import manyarms as ma
 from manyarms.logs.file_source import FileSource
-from manyarms.logs.sources import ProgressSource
 
 
 def test_progress_counts_the_rows_of_every_pass(shop):
     seen = []
-    source = ProgressSource(FileSource(shop / "old"), lambda done, total: seen.append((done, total)))
+    source = FileSource(shop / "old", lambda done, total: seen.append((done, total)))
     stream = ma.read_logs(source, ["age"], "item", "spend")
     stream.collect()
     assert source.n_rows == 600 and {total for _, total in seen} == {600}

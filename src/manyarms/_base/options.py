@@ -128,7 +128,7 @@ class CatalogFile(TypedDict, total=False):
     """The path of the catalog, and the column that identifies an action."""
 
     catalog: Annotated[
-        str | None, Option(None, "Catalog of all actions, including those never shown: Parquet, CSV or Arrow.", "path")
+        Any, Option(None, "Catalog of all actions, including those never shown: Parquet, CSV or Arrow.", "path")
     ]
     id: Annotated[str | None, Option(None, "Column of action ids; by default the same as in the logs.")]
 
@@ -215,6 +215,20 @@ class EvaluationOptions(TypedDict, total=False):
     sample: Annotated[int, Option(100_000, "Largest number of rounds to evaluate on, drawn at random.", minimum=2)]
 
 
+class UpdateOptions(LogOptions, CatalogFile, CatalogOptions, total=False):
+    """The options of `update_files`."""
+
+
+class FitOptions(UpdateOptions, PriorOptions, LikelihoodOptions, total=False):
+    """The options of `fit_files`."""
+
+
+class EvaluateOptions(LogOptions, CatalogFile, EvaluationOptions, total=False):
+    """The options of `evaluate_files`."""
+
+    context: Annotated[Names, Option((), "Context columns, where neither a model nor a policy has a feature map.")]
+
+
 TABLES: Mapping[str, tuple[type, ...]] = {
     "logs": (LogColumns, LogOptions),
     "catalog": (CatalogFile, CatalogOptions),
@@ -231,7 +245,9 @@ def options_of(*kinds: type) -> dict[str, tuple[Any, Option]]:
 
 
 def value_type(hint: Any) -> Any:
-    """The type of a value other than None: `int` for `int | None`."""
+    """The type of a value other than None, as a flag gives it: `int` for `int | None`, a text for anything."""
+    if hint is Any:
+        return str
     if hint == Names or not get_args(hint) or not any(part is type(None) for part in get_args(hint)):
         return hint
     return next(part for part in get_args(hint) if part is not type(None))

@@ -19,13 +19,6 @@ HARMLESS = re.compile(
 """Lines that every Spark prints when it starts."""
 
 
-def check_engine(name: str) -> None:
-    """Refuse an engine that does not exist or is not installed, before any rows are read."""
-    from manyarms.engines import as_engine  # noqa: PLC0415
-
-    as_engine(name)
-
-
 def open_engine(name: str) -> Engine:
     """The engine with a given name. Spark is started at once; what it prints later reaches the terminal."""
     from manyarms.engines import as_engine  # noqa: PLC0415

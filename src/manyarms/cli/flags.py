@@ -10,38 +10,15 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from manyarms._base.options import (
-    ESTIMATORS,
-    NEEDED,
-    POLICIES,
-    CatalogFile,
-    CatalogOptions,
-    EvaluationOptions,
-    LikelihoodOptions,
-    LogColumns,
-    LogOptions,
-    Names,
-    Option,
-    PriorOptions,
-    options_of,
-    value_type,
-)
+from manyarms._base.options import ESTIMATORS, NEEDED, POLICIES, TABLES, Names, Option, options_of, value_type
 from manyarms.cli.spec import read_spec
 from manyarms.cli.terminal import one_line_errors
 
 Completer = Callable[[str], list[tuple[str, str]]]
 """From an incomplete word to the words that it may become, each with a note."""
 
-PANELS = {
-    LogColumns: "Logs",
-    LogOptions: "Logs",
-    CatalogFile: "Catalog",
-    CatalogOptions: "Catalog",
-    PriorOptions: "Model",
-    LikelihoodOptions: "Model",
-    EvaluationOptions: None,
-}
-"""The heading in `--help` under which the options of a class are listed."""
+PANELS = {"logs": "Logs", "catalog": "Catalog", "prior": "Model", "likelihood": "Model"}
+"""The heading in `--help` under which the options of a table of a spec file are listed."""
 
 
 def one_of(names: Iterable[str]) -> Completer:
@@ -54,11 +31,7 @@ def one_of(names: Iterable[str]) -> Completer:
 
 
 def some_of(names: Mapping[str, str]) -> Completer:
-    """Complete names separated by commas: those that are there are kept, and offered once.
-
-    Args:
-        names: Names, each with the meaning of its number, or nothing where it takes none.
-    """
+    """Complete names separated by commas, each with the meaning of its number: those that are there are kept."""
 
     def complete(incomplete: str) -> list[tuple[str, str]]:
         before, comma, last = incomplete.rpartition(",")
@@ -107,19 +80,15 @@ def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callabl
     """Give a command the flags of some classes of options; it receives those that were given, as `**options`.
 
     The value of an option comes from its flag or else from the file that `--spec` names. Errors that a user can mend
-    end in one line.
-
-    Args:
-        kinds: Classes of options, in the order of `--help`.
-        without: Options that the command does not have.
+    end in one line. `without` names options of these classes that the command does not have.
     """
     known = {name: part for name, part in options_of(*kinds).items() if name not in without}
-    panels = {name: PANELS[kind] for kind in kinds for name in options_of(kind)}
+    panels = {name: PANELS[table] for table, parts in TABLES.items() for name in options_of(*parts)}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = [part for part in inspect.signature(command, eval_str=True).parameters.values() if part.name != "options"]
         spec = inspect.Parameter("spec", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=SpecFile)
-        flags = [_flag(name, *known[name], panels[name]) for name in known]
+        flags = [_flag(name, *known[name], panels.get(name)) for name in known]
         # Required ones first, as in any signature.
         shown = sorted([*own, *flags, spec], key=lambda part: part.default is not inspect.Parameter.empty)
 

@@ -7,15 +7,10 @@ from typing import Annotated, Any, no_type_check
 import typer
 
 from manyarms._version import __version__
+from manyarms.cli.commands import evaluate, fit, learn, report, score, update
 from manyarms.cli.demo.demo_command import demo
-from manyarms.cli.evaluate_command import evaluate
-from manyarms.cli.fit_command import fit
-from manyarms.cli.learn_command import learn
-from manyarms.cli.report_command import report
 from manyarms.cli.reproduce_command import reproduce
-from manyarms.cli.score_command import score
 from manyarms.cli.terminal import running_flags
-from manyarms.cli.update_command import update
 
 LOGS = "--logs logs/day=8 --action item --reward click"
 EXAMPLES = {

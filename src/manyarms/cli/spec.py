@@ -19,15 +19,9 @@ KINDS: dict[type, str] = {str: "a text", int: "a whole number", float: "a number
 
 
 def read_spec(path: Path | None, flags: Mapping[str, Any], known: Mapping[str, tuple[Any, Option]]) -> dict[str, Any]:
-    """The values of options that were given, by name.
+    """The values of options that were given, by name; None and empty lists are flags that were not given.
 
-    Args:
-        path: The TOML file, or None.
-        flags: The values of flags by name; None and empty lists are flags that were not given.
-        known: The options of the command. Others in the file are checked, and left out.
-
-    Raises:
-        InputError: Naming a key that is not known, a value that is not of its kind, or an option that is needed.
+    Options in the file that the command does not have are checked, and left out.
     """
     given = {} if path is None else _read_file(path)
     for name, (hint, _) in known.items():
@@ -58,20 +52,14 @@ def _read_file(path: Path) -> dict[str, Any]:
             raise InputError(f"{path} has a table or key {table!r}; known are {known}.")
         if not isinstance(keys, dict):
             raise InputError(f"{path}: {table} must be a table, [{table}].")
-        given |= _read_table(path, table, keys)
-    return given
-
-
-def _read_table(path: Path, table: str, keys: Mapping[str, Any]) -> dict[str, Any]:
-    known = {option.key or name: (name, hint) for name, (hint, option) in options_of(*TABLES[table]).items()}
-    given = dict[str, Any]()
-    for key, value in keys.items():
-        if key not in known:
-            raise InputError(f"{path}: [{table}] has no key {key!r}; known are {', '.join(known)}.")
-        name, hint = known[key]
-        given[name] = _as_value(f"{path}: {table}.{key}", value, hint)
-        if key == "path":
-            given[name] = str(path.parent / given[name])
+        options = {option.key or name: (name, hint) for name, (hint, option) in options_of(*TABLES[table]).items()}
+        for key, value in keys.items():
+            if key not in options:
+                raise InputError(f"{path}: [{table}] has no key {key!r}; known are {', '.join(options)}.")
+            name, hint = options[key]
+            given[name] = _as_value(f"{path}: {table}.{key}", value, hint)
+            if key == "path":
+                given[name] = str(path.parent / given[name])
     return given
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_count, as_scalar, frozen
 from manyarms._base.rng import split
 from manyarms.core import HierarchicalGaussian, LoggedData
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.errors import ActionError, ShapeError
 from manyarms.priors import from_categories, independent
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 CUSTOMER_COLUMNS = ("age", "evening", "mobile", "returning", "past_spend")
 """Age in decades from forty, three yes-or-no columns, and past spending on a log scale, all of about unit scale."""
@@ -160,15 +158,11 @@ class ShopLog:
     @property
     def catalog_table(self) -> pa.Table:
         """A table of every item and its category, shown or not."""
-        import pyarrow as pa  # noqa: PLC0415  slow to import, and only tables need it
-
         return pa.table({"item": pa.array(self.items.tolist()), "category": pa.array(self.categories.tolist())})
 
     @property
     def logs_table(self) -> pa.Table:
         """A table with one row per round: day, customer, item, margin and propensity."""
-        import pyarrow as pa  # noqa: PLC0415
-
         columns: dict[str, Any] = {"day": self.days}
         columns |= dict(zip(CUSTOMER_COLUMNS, self.logs.contexts[:, 1:].T, strict=True))
         columns |= {"item": self.items[self.logs.actions].tolist(), "margin": self.logs.rewards}

@@ -5,14 +5,13 @@ The options are the flags of the command, with the same defaults.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Unpack
 
-from manyarms._base.options import EvaluationOptions, LogOptions, takes
+from manyarms._base.options import EvaluateOptions, takes, with_defaults
 from manyarms._base.progress import Progress
-from manyarms.core.catalog import Catalog
 from manyarms.decision.decide import SURE, Decision, decide
-from manyarms.jobs.evaluate_files import EvaluateOptions, read_evaluation_inputs
+from manyarms.jobs.evaluate_files import read_evaluation_inputs
 from manyarms.jobs.fit_files import OnRows, open_catalog
 from manyarms.jobs.parse_names import PathLike
 from manyarms.posterior.posterior import Posterior
@@ -21,7 +20,7 @@ DEFAULT_ESTIMATORS = ("snips", "dr")
 """Estimators that check the model when the logs have propensities and none are named."""
 
 
-@takes(LogOptions, EvaluationOptions)
+@takes(EvaluateOptions)
 def decide_files(
     logs: PathLike,
     action: str,
@@ -29,9 +28,6 @@ def decide_files(
     propensity: str | None = None,
     *,
     model: PathLike | Posterior | None = None,
-    context: str | Sequence[str] = (),
-    catalog: PathLike | Catalog | None = None,
-    id: str | None = None,
     category: str | None = None,
     sure: float = SURE,
     seed: int = 0,
@@ -48,10 +44,7 @@ def decide_files(
     """
     if model is not None and propensity is not None and not options.get("estimators"):
         options["estimators"] = DEFAULT_ESTIMATORS
-    inputs = read_evaluation_inputs(
-        logs, action, reward, propensity,
-        model=model, context=context, catalog=catalog, id=id, seed=seed, on_rows=on_rows, **options,
-    )  # fmt: skip
+    inputs = read_evaluation_inputs(logs, action, reward, propensity, model, seed, on_rows, **options)
     rounds, total = inputs.sample.logs, inputs.sample.total
     lines = {**(notes or {}), "logs": str(logs)}
     if total > len(rounds):
@@ -61,7 +54,8 @@ def decide_files(
     categories: Any = None
     if category is not None and rounds.catalog is not None and rounds.catalog.categories is None:
         # The model was fitted without categories, but the catalog has some: the report shows results by them.
-        known = open_catalog(catalog, id, action, options.get("unknown", "refuse"), {"category": category})
+        given = with_defaults("decide_files", options, EvaluateOptions)
+        known = open_catalog(given, action, {"category": category}, required=False)
         if known is not None and known.categories is not None:
             place = known.find(rounds.catalog.ids.tolist())
             categories = known.categories[place].astype(object)

@@ -136,8 +136,13 @@ def probability_better(evaluation: Evaluation) -> alt.LayerChart:
         raise InputError("There are no probabilities to draw.", remedy)
     names = list(shown.values())
     base = _chart(rows).encode(
-        x=alt.X("column:N", sort=names, title="than this policy", axis=alt.Axis(orient="top", labelAngle=-45)),
-        y=alt.Y("row:N", sort=names, title="This policy is better"),
+        x=alt.X(
+            "column:N",
+            sort=names,
+            title="... than the policy of this column",
+            axis=alt.Axis(orient="top", labelAngle=-45),
+        ),
+        y=alt.Y("row:N", sort=names, title="The policy of this row is better ..."),
         tooltip=_tooltips({"row:N": "policy", "column:N": "compared with", "shown:N": "probability of being better"}),
     )
     ramp = alt.Scale(domain=[0, 0.5, 1], range="diverging", interpolate="rgb")
@@ -297,7 +302,7 @@ def traffic_changes(evidence: TrafficChanges) -> alt.LayerChart:
     ]  # fmt: skip
     base = _chart(rows).encode(
         y=alt.Y("action:N", sort=list(shown.values()), title=None),
-        x=alt.X("change:Q", title="change in share of choices", axis=alt.Axis(format="+%")),
+        x=alt.X("change:Q", title="change in share of choices, percentage points", axis=alt.Axis(format="+%")),
         color=alt.Color("side:N", scale=alt.Scale(domain=["gains", "loses"], range="category"), legend=None),
         tooltip=[
             *_tooltips({"action:N": "action", "category:N": "category", "rounds:Q": "logged rounds"}, ",.6~g"),

@@ -184,13 +184,13 @@ class Diagnostic:
 
 
 _MEANINGS = {
-    "unsupported_mass": "share of its choices on actions that were never logged; their rewards rest on the prior",
+    "unsupported_mass": "share of the policy's choices on actions never logged, where a model relies on its prior",
     "prior_share": "share of the prior variance that remains after the logs; at 100 % the logs have added nothing",
     "effective_sample_size": "number of equally weighted rounds that would be as informative",
     "max_weight_share": "share of the total importance weight on a single round",
-    "mean_weight": "mean importance weight; it is 1 when propensities and support are right",
-    "rounded_propensities": "the propensities look rounded, so small ones are inaccurate",
-    "evaluated_on_training_rounds": "policy or model was trained on these rounds, so the estimate is optimistic",
+    "mean_weight": "mean importance weight; should be close to 1",
+    "rounded_propensities": "whether propensities look rounded; small ones would be inaccurate",
+    "evaluated_on_training_rounds": "whether policy or model learned from these rounds, which makes it optimistic",
 }
 _LIMITS = {
     "unsupported_mass": THRESHOLDS.max_unsupported_mass,

@@ -136,9 +136,11 @@ def _policies(decision: Decision, charts: Charts) -> str:
     marks = f"The dashed line marks the mean logged reward.{' Diamonds mark the true values.' if truth else ''}"
     columns = {
         "Policy": lambda row: _policy_cell(decision, row.name),
-        "Value per round [95 %]": lambda row: estimate_cell(row.value),
-        "Gain per round [95 %]": lambda row: estimate_cell(row.difference, signed_number),
-        "Relative gain in % [95 %]": lambda row: estimate_cell(row.lift, lambda lift: signed_number(100 * lift)),
+        "Value per round [95 % interval]": lambda row: estimate_cell(row.value),
+        "Gain per round [95 % interval]": lambda row: estimate_cell(row.difference, signed_number),
+        "Relative gain in % [95 % interval]": lambda row: estimate_cell(
+            row.lift, lambda lift: signed_number(100 * lift)
+        ),
         "Probability of a gain": lambda row: number_cell(
             row.difference and row.difference.probability_positive, percent
         ),
@@ -146,7 +148,7 @@ def _policies(decision: Decision, charts: Charts) -> str:
         "Prior share": lambda row: number_cell(row.value.diagnostics.get("prior_share"), share),
     }
     return (
-        _figure("gains", charts, f"{lines} Right of zero, the policy is better.")
+        _figure("gains", charts, f"{lines} Right of zero, the policy is better than the current policy.")
         + _figure("values", charts, f"Value per round according to the model. {marks}")
         + table("Policies", [row for row in evaluation.rows if row.value is not None], columns)
         + "<p><strong>Never logged</strong>: the share of the policy's choices on actions without a logged round.</p>"
@@ -169,16 +171,17 @@ def _estimators(decision: Decision, charts: Charts) -> str:
     columns = {
         "Policy": lambda entry: TableCell(entry[0]),
         "Estimator": lambda entry: TableCell(entry[1]),
-        "Value per round [95 %]": lambda entry: estimate_cell(entry[2]),
+        "Value per round [95 % interval]": lambda entry: estimate_cell(entry[2]),
         "Effective sample size": lambda entry: number_cell(entry[2].diagnostics.get("effective_sample_size")),
     }
     return (
-        "<p>The estimators use logged rewards and propensities. They do not use the prior. If an estimator without "
-        "problems in its diagnostics excludes the model's value, find out why before you trust either.</p>"
+        "<p>These estimators use logged rewards and propensities. snIPS uses no model; DR corrects the model with "
+        "logged rewards. If an estimator without problems in its diagnostics excludes the model's value, find out "
+        "why before you trust either.</p>"
         + _figure("agreement", charts, "Value per round according to the model and each estimator. 95 % intervals.")
         + table("Estimates", estimates, columns)
-        + "<p><strong>Effective sample size</strong>: this many equally weighted rounds would be as informative. When "
-        "it is small, the estimate is unreliable.</p>" + _notes(failures)
+        + "<p><strong>Effective sample size</strong>: the number of equally weighted rounds that would be equally "
+        "informative. When it is small, the estimate is unreliable.</p>" + _notes(failures)
     )
 
 
@@ -208,7 +211,7 @@ def _trust(decision: Decision, charts: Charts) -> str:
 
 def _prior_check(check: PriorCheck) -> str:
     unchecked = check.unchecked and check.mean is None
-    passed = "This was not checked." if unchecked else "Yes. The rewards contradict neither."
+    passed = "This was not checked." if unchecked else "Yes. The rewards are consistent with both."
     return (
         "<h3>Do the rewards fit the prior and the noise of the model?</h3>"
         + (_notes(check.warnings) or f"<p>{passed}</p>")
@@ -257,18 +260,18 @@ def _traffic(decision: Decision, charts: Charts) -> str:
         }
         moved = f"{changes.policy} differs from the {CURRENT} in at least {share(changes.moved)} of rounds."
         html += f"<p>{escape(moved)}</p>"
-        html += _figure("traffic_changes", charts, "The actions whose share of choices would grow and shrink most.")
+        html += _figure("traffic_changes", charts, "The actions whose share of choices would grow or shrink the most.")
         html += table("Actions whose traffic changes most", changes.rows, columns)
     if support is None:
         return html
-    rest = f" The last row adds up {support.n_summed:,} smaller categories." if support.n_summed else ""
+    rest = f" The last row combines {support.n_summed:,} other categories." if support.n_summed else ""
     columns = {
         "Category": lambda row: TableCell(row.category),
         "Actions": lambda row: count_cell(row.n_actions),
         "Ever logged": lambda row: count_cell(row.n_logged),
         "Share in the log": lambda row: number_cell(row.logged, share),
         f"Share under {decision.policy}": lambda row: number_cell(row.chosen.get(decision.policy), share),
-        "Of that never logged": lambda row: number_cell(row.unsupported.get(decision.policy), share),
+        "Of which never logged": lambda row: number_cell(row.unsupported.get(decision.policy), share),
     }
     return (
         f"{html}<h3>By category</h3>"
@@ -300,12 +303,14 @@ def _calibration(decision: Decision, charts: Charts) -> str:
     inside = {name for name, (low, high) in intervals.items() if low <= truth[name] <= high}
     columns = {
         "Policy": lambda row: _policy_cell(decision, row.name),
-        "Value per round [95 %]": lambda row: estimate_cell(row.value),
+        "Value per round [95 % interval]": lambda row: estimate_cell(row.value),
         "True value": lambda row: number_cell(truth[row.name]),
         "Inside the interval": lambda row: TableCell("yes" if row.name in inside else "no"),
     }
     observed = "the true mean reward" if evidence.against_truth else "the mean reward of held-out rounds"
-    caption = f"Expected reward against {observed}, in groups of rounds. A calibrated model lies on the diagonal."
+    caption = (
+        f"Expected reward against {observed}, in groups of rounds. Points of a calibrated model lie on the diagonal."
+    )
     values = table("Estimated and true values", rows, columns) if truth else ""
     return values + _figure("calibration", charts, caption)
 
@@ -316,7 +321,7 @@ SECTIONS: tuple[tuple[str, str, Callable[[Decision, Charts], str]], ...] = (
     ("estimators", "Do the estimators agree with the model?", _estimators),
     ("trust", "Can the estimates be trusted?", _trust),
     ("traffic", "Where the traffic would go", _traffic),
-    ("actions", "Estimates for single actions", _actions),
+    ("actions", "Estimates for individual actions", _actions),
     ("calibration", "Is the model calibrated?", _calibration),
     ("omitted", "Not in this report", lambda decision, _: _notes(decision.omitted)),
 )

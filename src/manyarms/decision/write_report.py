@@ -120,5 +120,5 @@ def _cards(decision: Decision) -> str:
     if best is not None:
         problems = sum(entry.colour == "red" and entry.policy == best.name for entry in decision.diagnostics)
         link = f'<a class="light {"red" if problems else "green"}" href="#trust">{problems}</a>'
-        cells += f"<div><dt>Problems with {escape(best.name)}</dt><dd>{link}</dd></div>"
+        cells += f"<div><dt>Problems in the diagnostics of {escape(best.name)}</dt><dd>{link}</dd></div>"
     return cells

@@ -14,6 +14,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from manyarms import errors
+from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count
 from manyarms.core.logged_data import Logs
 from manyarms.engines.base import LOCAL, Answer, AnswerWork, Engine, Finding, PieceWork, Result, Shards, Task, Work
@@ -26,7 +27,6 @@ from manyarms.model_file.load import rebuild
 from manyarms.model_file.save import describe
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
@@ -282,8 +282,6 @@ def _broadcast(session: SparkSession, value: Any) -> Generator[Any]:
 
 
 def _row(shard: int, payload: Any) -> pa.RecordBatch:
-    import pyarrow as pa  # noqa: PLC0415
-
     columns = [pa.array([shard], pa.int32()), pa.array([payload], pa.binary())]
     return pa.RecordBatch.from_arrays(columns, names=["shard", "payload"])
 

@@ -34,7 +34,7 @@ class Size:
 
     @property
     def is_paper(self) -> bool:
-        """Whether it is the size of the published run."""
+        """True if it is the size of the published run."""
         return self.name == "paper" and not self.exact
 
     @property

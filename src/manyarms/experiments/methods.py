@@ -63,7 +63,7 @@ class Method:
         raise NotImplementedError(f"{self.name} has no learn.")
 
     def offers(self, kind: Kind) -> bool:
-        """Whether it evaluates ("ope"), or learns ("opl")."""
+        """The kind of task it does: evaluation ("ope") or learning ("opl")."""
         name = "estimate" if kind == "ope" else "learn"
         return getattr(type(self), name) is not getattr(Method, name)
 

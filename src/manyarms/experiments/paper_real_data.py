@@ -228,7 +228,7 @@ def digits() -> Figure:
 
 
 def is_partial(data: str | None) -> bool:
-    """Whether only the published part of KuaiRec is there, going by file names: nothing is opened yet."""
+    """True if only the published part of KuaiRec is there, judging by file names: nothing is opened yet."""
     folder = problems.data_path(data, "kuairec") or cache_folder()
     whole = any((folder / name).exists() for name in (SMALL, KUAIREC.archive))
     return not whole and (folder / PART).exists()

@@ -1,7 +1,7 @@
-"""What a nightly job does: fit, update and evaluate from files, learn a policy, score contexts."""
+"""Jobs for every night: fit, update and evaluate from files, learn a policy, score contexts."""
 
 from manyarms.jobs.evaluate import Evaluation, PolicyResult, evaluate
-from manyarms.jobs.evaluate_files import EvaluationInputs, EvaluationResult, evaluate_files, read_evaluation_inputs
+from manyarms.jobs.evaluate_files import EvaluationResult, evaluate_files
 from manyarms.jobs.fit_files import FitResult, UpdateResult, fit_files, update_files
 from manyarms.jobs.parse_names import estimator_named, learn_policy, likelihood_named, policy_named
 from manyarms.jobs.sample_rounds import RoundSample, StackedMap, sample_rounds
@@ -9,7 +9,6 @@ from manyarms.jobs.score import ScoreResult, score
 
 __all__ = [
     "Evaluation",
-    "EvaluationInputs",
     "EvaluationResult",
     "FitResult",
     "PolicyResult",
@@ -24,7 +23,6 @@ __all__ = [
     "learn_policy",
     "likelihood_named",
     "policy_named",
-    "read_evaluation_inputs",
     "sample_rounds",
     "score",
     "update_files",

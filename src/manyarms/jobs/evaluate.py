@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_instance
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, any_shared, html_table, with_own_features
-from manyarms.errors import DataTypeError, InputError, UndefinedLiftError
+from manyarms.errors import InputError, UndefinedLiftError
 from manyarms.estimators.estimator import Estimator
 from manyarms.policies import Logged
 from manyarms.posterior.policy_profile import POLICY_ALONE, POLICY_AND_BASELINE, PolicyProfiles
@@ -25,18 +25,13 @@ BASELINE = "logged"
 POSTERIOR = "posterior"
 """The name of the model among the estimators."""
 
-TRAINED = "learned from these rounds: an estimate on them flatters it"
+TRAINED = "learned from these rounds, so its estimates on them are too high"
 """The warning about a policy that is evaluated on its own training rounds."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChoiceShares:
-    """The share of contexts in which a policy chooses each action.
-
-    Attributes:
-        actions: The actions that are ever chosen, ascending.
-        shares: The share of contexts in which each of them is chosen.
-    """
+    """The actions that a policy ever chooses, ascending, and the share of contexts in which it chooses each."""
 
     actions: Int[Array, " m"]
     shares: Float[Array, " m"]
@@ -123,8 +118,12 @@ class Evaluation(Tabular):
         records = list[dict[str, Any]]()
         for row in self.rows:
             if row.value is not None:
-                gain = _gain_record(row, level)
-                records.append({"policy": row.name, "estimator": POSTERIOR, **gain, **row.value.record(level)})
+                record: dict[str, Any] = {"policy": row.name, "estimator": POSTERIOR}
+                if row.difference is not None:
+                    low, high = row.difference.interval(level)
+                    record |= {"difference": row.difference.value, "difference_low": low, "difference_high": high}
+                    record["probability_better"] = row.difference.probability_positive
+                records.append(record | row.value.record(level))
             for name, estimate in row.estimates.items():
                 records.append({"policy": row.name, "estimator": name, **estimate.record(level)})
         return records
@@ -177,14 +176,9 @@ def evaluate(
         progress: True shows how many policies are done; a function is called as progress(done, total).
     """
     logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
-    given: Any = posterior
-    if not isinstance(given, Posterior | None):
-        raise DataTypeError(
-            f"must be a fitted posterior; got {type(given).__name__}.",
-            "Pass the result of fit(), or the .posterior of the result of learn_prior().",
-            argument="posterior",
-        )
-    if posterior is None and not estimators:
+    if posterior is not None:
+        as_instance("posterior", posterior, Posterior, "a fitted posterior, as fit() returns")
+    elif not estimators:
         raise InputError(
             "there is nothing to evaluate with.",
             "Pass a posterior, or estimators.",
@@ -201,7 +195,10 @@ def evaluate(
     if BASELINE in policies:
         raise InputError(f"{BASELINE!r} is the name of the current policy.", "Give the candidate another name.")
     for name, policy in policies.items():
-        _check_catalogs(name, policy, logs)
+        mine, theirs = as_instance(name, policy, Policy, "a policy").catalog, logs.catalog
+        # Other actions than the logs have, even if there are as many.
+        if mine is not None and theirs is not None and not (len(mine) == len(theirs) and mine.begins_with(theirs)):
+            raise InputError(f"{name} was learned with another catalog than that of the logs, so its actions differ.")
     own = {name: with_own_features(policy, raw, logs.features, name) for name, policy in policies.items()}
     candidates: dict[str, Policy] = {BASELINE: Logged(logs), **own}
     rows = list[PolicyResult]()
@@ -227,38 +224,14 @@ def effective_size(weights: Float[Array, " n"] | None, n: int) -> float:
     return float(n) if weights is None else float(weights.sum() ** 2 / max((weights**2).sum(), np.finfo(float).tiny))
 
 
-def _pairs(
-    profiles: Mapping[str, Any], logs: LoggedData, posterior: Posterior | None
-) -> dict[tuple[str, str], Estimate]:
-    """The differences between candidates."""
-    if posterior is None:
-        return {}
-    differences = dict[tuple[str, str], Estimate]()
-    for (first, own), (second, other) in combinations(profiles.items(), 2):
-        both = PolicyProfiles.of([own, other], POLICY_AND_BASELINE, logs.weights, logs.groups)
-        differences[first, second] = posterior.estimate(both)
-    return differences
-
-
-def _gain_record(row: PolicyResult, level: float) -> dict[str, Any]:
-    """The gain of a policy over the baseline; empty for the baseline itself."""
-    if row.difference is None:
-        return {}
-    low, high = row.difference.interval(level)
+def _pairs(profiles: Mapping[str, Any], logs: LoggedData, posterior: Any) -> dict[tuple[str, str], Estimate]:
+    """The differences between candidates; without a posterior, there are no profiles."""
     return {
-        "difference": row.difference.value,
-        "difference_low": low,
-        "difference_high": high,
-        "probability_better": row.difference.probability_positive,
+        (first, second): posterior.estimate(
+            PolicyProfiles.of([own, other], POLICY_AND_BASELINE, logs.weights, logs.groups)
+        )
+        for (first, own), (second, other) in combinations(profiles.items(), 2)
     }
-
-
-def _check_catalogs(name: str, policy: Policy, logs: LoggedData) -> None:
-    """Refuse a policy with other actions than the logs, even if it has as many."""
-    as_instance(name, policy, Policy, "a policy")
-    mine, theirs = policy.catalog, logs.catalog
-    if mine is not None and theirs is not None and not (len(mine) == len(theirs) and mine.begins_with(theirs)):
-        raise InputError(f"{name} was learned with another catalog than that of the logs, so its actions differ.")
 
 
 def _evaluate_by_posterior(

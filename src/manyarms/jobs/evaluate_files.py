@@ -12,22 +12,17 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 
-from manyarms._base.options import EvaluationOptions, LogOptions, only, takes, with_defaults
+from manyarms._base.options import EvaluateOptions, LogOptions, only, takes, with_defaults
 from manyarms._base.progress import Progress
 from manyarms._base.rng import split
 from manyarms.core import Catalog, Estimate, Fingerprint, Policy, any_shared
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs.evaluate import Evaluation, PolicyResult, evaluate
-from manyarms.jobs.fit_files import (
-    OnRows,
-    check_catalog_columns,
-    file_source,
-    open_catalog,
-    row_warnings,
-)
+from manyarms.jobs.fit_files import OnRows, open_catalog, row_warnings
 from manyarms.jobs.parse_names import PathLike, estimator_named, open_model, policy_named
 from manyarms.jobs.sample_rounds import RoundSample, StackedMap, sample_rounds
+from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_logs import read_logs
 from manyarms.logs.row_reader import DroppedRows
@@ -45,17 +40,7 @@ SAME_ROWS = (
 
 @dataclass(frozen=True)
 class EvaluationInputs:
-    """Everything that an evaluation needs, read from files.
-
-    Attributes:
-        policies: The candidates by name, on the sampled rounds.
-        sample: The rounds to evaluate on.
-        posterior: The model, if there is one.
-        estimators: The estimators.
-        fingerprints: The files that the rounds are from.
-        dropped: The rows that were left out, by reason.
-        warnings: Warnings about the logs and how they were read.
-    """
+    """Everything that an evaluation needs, read from files; `fingerprints` are those of the files."""
 
     policies: dict[str, Policy]
     sample: RoundSample
@@ -95,11 +80,7 @@ class EvaluationResult:
         }
 
 
-class EvaluateOptions(LogOptions, EvaluationOptions, total=False):
-    """The options of `evaluate_files`."""
-
-
-@takes(LogOptions, EvaluationOptions)
+@takes(EvaluateOptions)
 def evaluate_files(
     logs: PathLike,
     action: str,
@@ -107,9 +88,6 @@ def evaluate_files(
     propensity: str | None = None,
     *,
     model: PathLike | Posterior | None = None,
-    context: str | Sequence[str] = (),
-    catalog: PathLike | Catalog | None = None,
-    id: str | None = None,
     seed: int = 0,
     progress: Progress = False,
     on_rows: OnRows | None = None,
@@ -123,19 +101,14 @@ def evaluate_files(
         reward: The column of rewards.
         propensity: The column of the logging policy's probabilities; estimators need it.
         model: The model, or its file; None to use estimators alone. Context columns and catalog come from it.
-        context: The context columns, where neither a model nor a policy file has a feature map.
-        catalog: The file of all actions, or a `Catalog`, where neither a model nor a policy file has one.
-        id: The column of action ids in the catalog; by default that of the logs.
         seed: Seed for everything random.
         progress: True shows how many policies are done; a function is called as progress(done, policies in all).
         on_rows: Called as on_rows(rows read, rows in all or None) while files are read.
         options: The options of `read_logs`; `policies` by name, as in `policy_named`, or by file; `estimators` by name,
-            as in `estimator_named`; and `sample`, the most rounds to evaluate on.
+            as in `estimator_named`; and `sample`, the most rounds to evaluate on. Also `context`, `catalog` and `id` as
+            in `fit_files`, where neither a model nor a policy file has them.
     """
-    inputs = read_evaluation_inputs(
-        logs, action, reward, propensity,
-        model=model, context=context, catalog=catalog, id=id, seed=seed, on_rows=on_rows, **options,
-    )  # fmt: skip
+    inputs = read_evaluation_inputs(logs, action, reward, propensity, model, seed, on_rows, **options)
     evaluation = evaluate(
         inputs.policies, inputs.sample.logs, inputs.posterior,
         estimators=inputs.estimators, fingerprints=inputs.fingerprints, progress=progress,
@@ -146,19 +119,14 @@ def evaluate_files(
     return EvaluationResult(evaluation, inputs.sample.total, inputs.dropped, warnings)
 
 
-@takes(LogOptions, EvaluationOptions)
 def read_evaluation_inputs(
     logs: PathLike,
     action: str,
     reward: str,
-    propensity: str | None = None,
-    *,
-    model: PathLike | Posterior | None = None,
-    context: str | Sequence[str] = (),
-    catalog: PathLike | Catalog | None = None,
-    id: str | None = None,
-    seed: int = 0,
-    on_rows: OnRows | None = None,
+    propensity: str | None,
+    model: PathLike | Posterior | None,
+    seed: int,
+    on_rows: OnRows | None,
     **options: Unpack[EvaluateOptions],
 ) -> EvaluationInputs:
     """Read what `evaluate` and `decide` need from files; the arguments are those of `evaluate_files`."""
@@ -175,10 +143,10 @@ def read_evaluation_inputs(
     sample_rng, policy_rng = split(np.random.default_rng(seed), "sample", "policies")
     files = {name: _open_policy(Path(name)) for name in policies if _is_file(name)}
     owners = [owner for owner in (posterior, *files.values()) if owner is not None]
-    columns, features, warnings = _features(owners, context)
-    actions = _catalog(owners, catalog, id, action, given.unknown)
+    columns, features, warnings = _features(owners, given.context)
+    actions = _catalog(owners, given, action)
     read = read_logs(
-        file_source(logs, on_rows), columns, action, reward, propensity, actions, features=features,
+        FileSource(logs, on_rows), columns, action, reward, propensity, actions, features=features,
         n_actions=owners[0].n_actions if owners and actions is None else None, **only(options, LogOptions),
     )  # fmt: skip
     stream = cast(LogStream, read)
@@ -232,21 +200,19 @@ def _features(owners: list[Any], context: str | Sequence[str]) -> tuple[tuple[st
     return features.columns, features, warnings
 
 
-def _catalog(owners: list[Any], catalog: Any, id: str | None, action: str, unknown: str) -> Catalog | None:
+def _catalog(owners: list[Any], given: Any, action: str) -> Catalog | None:
     """The catalog of the model or of a policy file, or else the one that was given."""
     known: list[Catalog] = [owner.catalog for owner in owners if owner.catalog is not None]
     if known:
         return known[0]
-    if owners and catalog is not None:
+    if owners and given.catalog is not None:
         # The ids in the file have other numbers there than in the model.
         raise InputError(
             "the model numbers actions without a catalog, so a catalog cannot be used with it.",
             "Leave the catalog out, or fit with a catalog.",
             flag_remedy="Leave --catalog out, or fit with --catalog.",
         )
-    if catalog is None:
-        check_catalog_columns({"id": id})
-    return open_catalog(catalog, id, action, unknown, {})
+    return open_catalog(given, action, {})
 
 
 def _merged_warnings(evaluation: Evaluation) -> list[str]:

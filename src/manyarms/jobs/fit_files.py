@@ -12,26 +12,18 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 
-from manyarms._base.options import (
-    CatalogOptions,
-    LikelihoodOptions,
-    LogOptions,
-    PriorOptions,
-    only,
-    takes,
-    with_defaults,
-)
+from manyarms._base.options import CatalogOptions, FitOptions, LogOptions, UpdateOptions, only, takes, with_defaults
 from manyarms._base.progress import Progress
 from manyarms.core.catalog import Catalog
 from manyarms.engines import Engine
 from manyarms.errors import InputError
-from manyarms.jobs.parse_names import PathLike, likelihood_named, name_of_likelihood, open_model
+from manyarms.jobs.parse_names import LIKELIHOODS, PathLike, likelihood_named, open_model
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import read_catalog
 from manyarms.logs.read_logs import read_logs
 from manyarms.logs.row_reader import DroppedRows
-from manyarms.logs.sources import ProgressSource, Source
+from manyarms.logs.sources import Source
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.posterior import Posterior
 from manyarms.prior_learning import LearnedPrior, learn_prior
@@ -42,14 +34,6 @@ OnRows = Callable[[int, int | None], None]
 
 MOST_UNKNOWN = 0.03
 """The share of rounds with an unknown action beyond which the catalog is doubted."""
-
-
-class UpdateOptions(LogOptions, CatalogOptions, total=False):
-    """The options of `update_files`."""
-
-
-class FitOptions(UpdateOptions, PriorOptions, LikelihoodOptions, total=False):
-    """The options of `fit_files`."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +58,7 @@ class FitResult:
         """The result as plain values, for JSON."""
         posterior, learned = self.posterior, self.learned
         assert posterior.features is not None
+        kind = type(posterior.likelihood)
         return {
             "rounds": posterior.statistics.n_rounds,
             **self.dropped.record(),
@@ -81,7 +66,7 @@ class FitResult:
             "actions_seen": len(posterior.weights.observed.actions),
             "features": list(posterior.features.names),
             "prior": [str(group) for group in posterior.prior.effects] or ["independent"],
-            "likelihood": name_of_likelihood(posterior.likelihood),
+            "likelihood": next((name for name, known in LIKELIHOODS.items() if known is kind), kind.__name__),
             "learned": None if learned is None else {part.name: part.value for part in learned.parameters},
             "notes": [] if learned is None else list(learned.notes),
             "log_evidence": posterior.log_evidence,
@@ -124,7 +109,7 @@ class UpdateResult:
         }
 
 
-@takes(LogOptions, CatalogOptions, PriorOptions, LikelihoodOptions)
+@takes(FitOptions)
 def fit_files(
     logs: PathLike,
     context: str | Sequence[str],
@@ -132,8 +117,6 @@ def fit_files(
     reward: str,
     propensity: str | None = None,
     *,
-    catalog: PathLike | Catalog | None = None,
-    id: str | None = None,
     out: PathLike | None = None,
     seed: int = 0,
     engine: Engine | str | None = None,
@@ -149,22 +132,18 @@ def fit_files(
         action: The column of action ids.
         reward: The column of rewards.
         propensity: The column of the logging policy's probabilities, if there is one.
-        catalog: The file of all actions, or a `Catalog`; None to number actions as the logs have them.
-        id: The column of action ids in the catalog; by default that of the logs.
         out: The model file to write; None for none.
         seed: Seed for everything random.
         engine: Where the logs are read, as in `fit`.
         progress: True shows the steps of the fit; a function is called as progress(step, steps at most).
         on_rows: Called as on_rows(rows read, rows in all or None) while files are read.
-        options: The options of `read_logs` and `read_catalog`, and those of the prior and the likelihood by name.
+        options: `catalog`, the file of all actions or a `Catalog`, and `id`, its column of action ids; the options of
+            `read_logs` and `read_catalog`; those of the prior and the likelihood by name.
     """
     given = with_defaults("fit_files", options, FitOptions)
     likelihood = likelihood_named(given.likelihood, given.noise_std)
-    columns = only(options, CatalogOptions)
-    actions = open_catalog(catalog, id, action, given.unknown, columns)
-    if actions is None:
-        check_catalog_columns({"id": id, **columns})
-    source = file_source(logs, on_rows)
+    actions = open_catalog(given, action, only(options, CatalogOptions))
+    source = FileSource(logs, on_rows)
     read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
     stream = cast(LogStream, read)
     prior = from_catalog(
@@ -185,7 +164,7 @@ def fit_files(
     return FitResult(posterior, learned, stream.dropped, tuple(warnings), _saved(posterior, out))
 
 
-@takes(LogOptions, CatalogOptions)
+@takes(UpdateOptions)
 def update_files(
     model: PathLike | RewardPosterior,
     logs: PathLike,
@@ -193,8 +172,6 @@ def update_files(
     reward: str,
     propensity: str | None = None,
     *,
-    catalog: PathLike | Catalog | None = None,
-    id: str | None = None,
     allow_repeats: bool = False,
     out: PathLike | None = None,
     engine: Engine | str | None = None,
@@ -203,26 +180,16 @@ def update_files(
 ) -> UpdateResult:
     """Add new log files, and new actions, to a model; see `RewardPosterior.update`.
 
-    Args:
-        model: The model, or its file. The context columns come from it.
-        logs: A Parquet, CSV or Arrow file, a folder or a glob.
-        action: The column of action ids.
-        reward: The column of rewards.
-        propensity: The column of the logging policy's probabilities, if there is one.
-        catalog: Today's catalog, or its file. Actions that the model does not know are added where the prior has their
-            category, tags or node.
-        id: The column of action ids in the catalog; by default that of the logs.
-        allow_repeats: Count files again that the model has seen already.
-        out: The model file to write; the file of the model to update it in place; None for none.
-        engine: Where the logs are read, as in `fit`.
-        on_rows: Called as on_rows(rows read, rows in all or None) while files are read.
-        options: The options of `read_logs` and `read_catalog`.
+    The model, or its file, comes first, and the context columns come from it. Actions of today's `catalog` that it does
+    not know are added where the prior has their category, tags or node. Files that it has seen are refused, unless
+    `allow_repeats` has them counted again. To update a model in place, name its file as `out`. The other arguments are
+    those of `fit_files`.
     """
     given = with_defaults("update_files", options, UpdateOptions)
     before = _as_updatable(model)
     assert before.features is not None
-    grown = _grown(before, open_catalog(catalog, id, action, given.unknown, only(options, CatalogOptions)))
-    source = file_source(logs, on_rows)
+    grown = _grown(before, open_catalog(given, action, only(options, CatalogOptions), required=False))
+    source = FileSource(logs, on_rows)
     stream = read_logs(
         source, before.features.columns, action, reward, propensity, grown.catalog, features=before.features,
         n_actions=grown.n_actions if grown.catalog is None else None, **only(options, LogOptions),
@@ -231,40 +198,32 @@ def update_files(
     dropped, new_rounds = cast(LogStream, stream).dropped, posterior.statistics.n_rounds - before.statistics.n_rounds
     warnings = (
         *posterior.warnings,
-        *_age_warnings(given.half_life is not None, before.as_of),
-        *row_warnings(dropped),
-        *_catalog_warnings(dropped, new_rounds),
+        *_update_warnings(given.half_life is not None, before.as_of, dropped, new_rounds),
         *_copy_warnings(source),
     )
     new_actions = posterior.n_actions - before.n_actions
     return UpdateResult(posterior, new_rounds, new_actions, dropped, warnings, _saved(posterior, out))
 
 
-def file_source(logs: PathLike, on_rows: OnRows | None) -> Source:
-    """Log files, whose reading is reported where that is asked for."""
-    source = FileSource(logs)
-    return source if on_rows is None else ProgressSource(source, on_rows)
+def open_catalog(given: Any, action: str, columns: CatalogOptions, *, required: bool = True) -> Catalog | None:
+    """The catalog that was given, read where it is a file; None where none was given.
 
-
-def open_catalog(
-    catalog: PathLike | Catalog | None, id: str | None, action: str, unknown: str, columns: CatalogOptions
-) -> Catalog | None:
-    """The catalog that was given, read where it is a file; None where none was given."""
-    if catalog is None or isinstance(catalog, Catalog):
-        return catalog
-    return read_catalog(catalog, id or action, other=unknown == "other", **columns)
-
-
-def check_catalog_columns(columns: dict[str, Any]) -> None:
-    """Refuse columns of a catalog whose file was forgotten: without it, actions would have nothing in common."""
-    named = [name for name, column in columns.items() if column and name != "separator"]
-    if named:
+    Columns of a catalog whose file was forgotten are refused, unless it is not required: without it, actions would have
+    nothing in common.
+    """
+    if isinstance(given.catalog, Catalog):
+        return given.catalog
+    if given.catalog is not None:
+        return read_catalog(given.catalog, given.id or action, other=given.unknown == "other", **columns)
+    named = [name for name, column in {"id": given.id, **columns}.items() if column and name != "separator"]
+    if required and named:
         raise InputError(
             f"the {named[0]} of a catalog is named, but not its file.",
             "Pass the catalog too. To do without a catalog, name none of its columns.",
             flag_remedy="Pass --catalog, or path under [catalog] in the --spec file. To do without a catalog, name "
             "none of its columns.",
         )
+    return None
 
 
 def rewards_are_binary(posterior: RewardPosterior) -> bool:
@@ -321,19 +280,27 @@ def _grown(posterior: RewardPosterior, catalog: Catalog | None) -> RewardPosteri
     return posterior.with_actions(new_actions(posterior.prior, whole), catalog=whole)
 
 
-def _age_warnings(has_half_life: bool, as_of: str | None) -> list[str]:
-    """Warnings about rounds in a model whose age is not known, or no longer counts."""
+def _update_warnings(has_half_life: bool, as_of: str | None, dropped: DroppedRows, new_rounds: int) -> list[str]:
+    """Warnings about ages that are not known or no longer count, about rows, and about a catalog out of date."""
+    warnings = list[str]()
     if has_half_life and as_of is None:
-        return [
+        warnings.append(
             "the model was fitted without a half-life, so the ages of its rounds are not known: they keep their "
             "weight, and only new rounds are weighted by age"
-        ]
+        )
     if not has_half_life and as_of is not None:
-        return [
-            f"rounds in the model were weighted by their age on {as_of} and keep that weight, and new ones count in "
-            "full: use the same half-life as before"
-        ]
-    return []
+        warnings.append(
+            f"rounds in the model were weighted by their age on {as_of} and keep that weight, and new ones "
+            "count in full: use the same half-life as before"
+        )
+    warnings += row_warnings(dropped)
+    unknown, whole = dropped.unknown + dropped.mapped, new_rounds + dropped.unknown
+    if unknown > MOST_UNKNOWN * whole:
+        warnings.append(
+            f"{unknown / whole:.0%} of the rounds have an action that the model's catalog does not list. It may be out "
+            "of date: pass today's catalog"
+        )
+    return warnings
 
 
 def row_warnings(dropped: DroppedRows) -> list[str]:
@@ -352,14 +319,3 @@ def _copy_warnings(source: Source) -> list[str]:
         return []
     files = "1 file is a copy" if copies == 1 else f"{copies:,} files are copies"
     return [f"{files} of others among the logs, and rounds count twice: leave copies out"]
-
-
-def _catalog_warnings(dropped: DroppedRows, n_rounds: int) -> list[str]:
-    """A warning where so many rounds have an unknown action that the catalog is probably out of date."""
-    unknown, whole = dropped.unknown + dropped.mapped, n_rounds + dropped.unknown
-    if unknown <= MOST_UNKNOWN * whole:
-        return []
-    return [
-        f"{unknown / whole:.0%} of the rounds have an action that the model's catalog does not list. It may be out of "
-        "date: pass today's catalog"
-    ]

@@ -11,20 +11,8 @@ import numpy as np
 from manyarms._base.options import ESTIMATORS, FLOOR, POLICIES, LikelihoodKind
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, RangeError
-from manyarms.estimators.estimator import Estimator
-from manyarms.estimators.importance_weighted import (
-    DR,
-    IPS,
-    SNDR,
-    SNIPS,
-    DRos,
-    ExponentialSmoothing,
-    LogarithmicSmoothing,
-    Replay,
-    SubGaussianDR,
-    SubGaussianIPS,
-    SwitchDR,
-)
+from manyarms.estimators import Estimator
+from manyarms.estimators import importance_weighted as iw
 from manyarms.likelihoods import Bernoulli, Gaussian, Likelihood, LogNormal, Poisson, StudentT
 from manyarms.model_file.load import load
 from manyarms.policies import EpsilonGreedy, Greedy, Pessimistic, Softmax, Thompson, Uniform
@@ -95,7 +83,9 @@ def policy_named(
         problem = f"policy {name!r} is made from a model."
         raise InputError(problem, "Pass a model.", flag_remedy="Pass --model.")
     if name == "thompson":
-        draws = n_draws if number is None else _as_whole(text, number)
+        if number is not None and (not number.is_integer() or number < 1):
+            raise InputError(f"{text!r} must have a whole number of at least 1 after its colon.")
+        draws = n_draws if number is None else int(number)
         return Thompson(posterior, draws, rng=np.random.default_rng(0) if rng is None else rng)
     makers: dict[str, Callable[[], Policy]] = {
         "greedy": lambda: Greedy(posterior),
@@ -120,31 +110,33 @@ def estimator_named(text: str, posterior: Posterior | None = None) -> Estimator:
         problem = f"the number of {text.strip()!r} is a floor on the propensity, from 0 to 1."
         remedy = f"For weights of at most {number:g} write {kind}:{1 / number:.3g}." if number > 1 else ""
         raise RangeError(problem, remedy)
-    # With its number, so that two estimators with different numbers have different names.
-    name = text.strip()
-    plain: dict[str, Callable[[], Estimator]] = {
-        "ips": lambda: IPS(number, name=name),
-        "snips": lambda: SNIPS(number, name=name),
-        "replay": lambda: Replay(name=name),
-        "sub-gaussian-ips": lambda: SubGaussianIPS(_required(text, number), name=name),
-        "exponential-smoothing": lambda: ExponentialSmoothing(_required(text, number), name=name),
-        "logarithmic-smoothing": lambda: LogarithmicSmoothing(_required(text, number), name=name),
-    }
-    if kind in plain:
-        return plain[kind]()
-    if posterior is None:
+    with_model = kind in WITH_REWARD_MODEL
+    if with_model and posterior is None:
         problem = f"estimator {kind!r} uses a reward model."
         raise InputError(problem, "Pass a model.", flag_remedy="Pass --model.")
-    model: Any = posterior
-    with_model: dict[str, Callable[[], Estimator]] = {
-        "dr": lambda: DR(model, number, name=name),
-        "sndr": lambda: SNDR(model, number, name=name),
-        "switch-dr": lambda: SwitchDR(model, _required(text, number), name=name),
-        "dros": lambda: DRos(model, _required(text, number), name=name),
-        "sub-gaussian-dr": lambda: SubGaussianDR(model, _required(text, number), name=name),
-    }
-    return with_model[kind]()
+    arguments: list[Any] = [posterior] if with_model else []
+    if ESTIMATORS[kind]:
+        arguments.append(number if ESTIMATORS[kind] == FLOOR else _required(text, number))
+    make = WITH_REWARD_MODEL[kind] if with_model else WITHOUT_MODEL[kind]
+    # Named with its number, so that two estimators with different numbers have different names.
+    return make(*arguments, name=text.strip())
 
+
+WITHOUT_MODEL: dict[str, Callable[..., Estimator]] = {
+    "ips": iw.IPS,
+    "snips": iw.SNIPS,
+    "replay": iw.Replay,
+    "sub-gaussian-ips": iw.SubGaussianIPS,
+    "exponential-smoothing": iw.ExponentialSmoothing,
+    "logarithmic-smoothing": iw.LogarithmicSmoothing,
+}
+WITH_REWARD_MODEL: dict[str, Callable[..., Estimator]] = {
+    "dr": iw.DR,
+    "sndr": iw.SNDR,
+    "switch-dr": iw.SwitchDR,
+    "dros": iw.DRos,
+    "sub-gaussian-dr": iw.SubGaussianDR,
+}
 
 LIKELIHOODS: dict[str, type[Likelihood]] = {
     "gaussian": Gaussian,
@@ -168,12 +160,6 @@ def likelihood_named(kind: LikelihoodKind, noise_std: float = 1.0) -> Likelihood
     return make(noise_std) if kind in ("gaussian", "student-t", "log-normal") else make()
 
 
-def name_of_likelihood(likelihood: Likelihood) -> str:
-    """The name under which `likelihood_named` makes such a likelihood; that of its class where it does not."""
-    names = {make: name for name, make in LIKELIHOODS.items()}
-    return names.get(type(likelihood), type(likelihood).__name__)
-
-
 def _parse(text: str, known: dict[str, str], role: str) -> tuple[str, float | None]:
     name, colon, rest = text.strip().partition(":")
     if name not in known:
@@ -193,9 +179,3 @@ def _required(text: str, number: float | None) -> float:
         name = text.strip()
         raise InputError(f"{name!r} needs a number, its {({**POLICIES, **ESTIMATORS})[name]}, as in {name}:0.1.")
     return number
-
-
-def _as_whole(text: str, number: float) -> int:
-    if not number.is_integer() or number < 1:
-        raise InputError(f"{text!r} must have a whole number of at least 1 after its colon.")
-    return int(number)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_count
 from manyarms._base.rng import as_generator
 from manyarms.core import FeatureMap, LoggedData, Policy, PolicyWithOwnFeatures
 from manyarms.errors import InputError
 from manyarms.logs.log_stream import LogStream, joined
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -68,18 +65,14 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Rou
             part, key = _smallest(parts, keys, n, stream)
             parts, keys, held, worst = [part], [key], n, float(key.max())
     logs = _smallest(parts, keys, n, stream)[0] if parts else joined([], stream)
-    return RoundSample(_with_first_map(logs), total, logs.contexts, logs.features)
-
-
-def _with_first_map(logs: LoggedData) -> LoggedData:
-    features = logs.features
-    if not isinstance(features, StackedMap):
-        return logs
-    first = features.maps[0]
-    return LoggedData(
-        features.part(logs.contexts, first), logs.actions, logs.rewards, logs.propensities, logs.n_actions,
-        weights=logs.weights, groups=logs.groups, features=first, catalog=logs.catalog,
-    )  # fmt: skip
+    contexts, features = logs.contexts, logs.features
+    if isinstance(features, StackedMap):
+        first = features.maps[0]
+        logs = LoggedData(
+            features.part(contexts, first), logs.actions, logs.rewards, logs.propensities, logs.n_actions,
+            weights=logs.weights, groups=logs.groups, features=first, catalog=logs.catalog,
+        )  # fmt: skip
+    return RoundSample(logs, total, contexts, features)
 
 
 def _smallest(

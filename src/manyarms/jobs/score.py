@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from scipy import sparse
 
+from manyarms._base.arrow import compute, pa, pq
 from manyarms._base.checks import Array, as_count, as_instance, numbered_row, rows_from
 from manyarms._base.files import replacing, write_failure
 from manyarms._base.options import Missing
 from manyarms._base.progress import Progress, reporter
-from manyarms.core import Catalog, FeatureMap, Policy, Tabular, as_arrow, codes_of, html_facts
+from manyarms.core import FeatureMap, Policy, Tabular, as_arrow, codes_of, html_facts
 from manyarms.engines import Engine, Local, as_engine
 from manyarms.errors import ActionError, DataFileError, DataTypeError, EligibilityError, InputError
 from manyarms.logs.row_reader import complete
@@ -27,14 +29,15 @@ from manyarms.model_file.load import load
 from manyarms.policies import Greedy
 from manyarms.posterior.posterior import Posterior
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 COLUMNS = ("row", "rank", "action", "expected_reward", "reward_std")
 """What the output has beside the columns that are passed through."""
 
 ROWS = 1 << 15
 """Contexts that are scored at a time."""
+
+_NUMBER = "__row__"
+_Batch = tuple[int, int, "pa.Table | None"]
+"""Some contexts, scored: how many were read, how many of them were left out, and the actions of the others."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,6 @@ class ScoreResult(Tabular):
 
     def to_arrow(self, **options: Any) -> pa.Table:
         """All that was written, read back into memory."""
-        import pyarrow.parquet as pq  # noqa: PLC0415
-
         return pq.read_table(self.path)
 
 
@@ -121,7 +122,13 @@ def score(
     if taken:
         problem = f"names {taken[0]!r}, which is a column of the output itself."
         raise InputError(problem, "Rename it first.", argument="keep")
-    work = _Scoring(policy, features, _posterior_of(policy), as_count("top_k", top_k), tuple(keep), eligible, missing)
+    ids = pa.array(np.arange(policy.n_actions)) if policy.catalog is None else as_arrow(policy.catalog.ids.tolist())
+    # Of a policy that follows another one, the posterior is that of the other.
+    posterior = getattr(getattr(policy, "policy", policy), "posterior", None)
+    work = _Scoring(
+        policy, features, posterior if isinstance(posterior, Posterior) else None, ids, as_count("top_k", top_k),
+        tuple(keep), eligible, missing,
+    )  # fmt: skip
     if work.top_k > policy.n_actions:
         raise InputError(f"must be at most the {policy.n_actions} actions there are; got {top_k}.", argument="top_k")
     if path.exists():
@@ -152,161 +159,105 @@ def _in_parts(work: _Scoring, source: Source, folder: Path, engine: Engine) -> S
         raise InputError(
             f"{folder} is a file, and several processes write a folder of files.", "Pass another path, or remove it."
         )
-    with _folder_for(folder):
-        # Other processes may be in other folders.
-        results = engine.each(source, _ScorePiece(work, folder.absolute()))
-        sums = (sum(getattr(part, name) for part in results) for name in ("n_contexts", "n_rows", "n_dropped"))
-        total = _not_empty(ScoreResult(folder, *sums))
-    written = {part.path.name for part in results if part.n_contexts}
-    for old in folder.glob("part-*.parquet"):
-        if old.name not in written and _PART.fullmatch(old.name):
-            old.unlink()
-    return total
-
-
-@contextmanager
-def _folder_for(folder: Path) -> Generator[None]:
-    """A folder that is there inside the block; those made for it go again when nothing has come into them."""
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        yield
+        # Other processes may be in other folders.
+        results = engine.each(source, partial(_write_part, work, folder.absolute()))
+        sums = (sum(getattr(part, name) for part in results) for name in ("n_contexts", "n_rows", "n_dropped"))
+        total = _not_empty(ScoreResult(folder, *sums))
     except BaseException:
+        # Folders that were made for this go again when nothing has come into them.
         with suppress(OSError):
             for place in made:
                 place.rmdir()
         raise
+    written = {part.path.name for part in results if part.n_contexts}
+    for old in folder.glob("part-*.parquet"):
+        if old.name not in written and re.fullmatch(r"part-\d{15}\.parquet", old.name):
+            old.unlink()
+    return total
 
 
-@dataclass(frozen=True)
-class _ScorePiece:
-    """What is done with a piece of the contexts; it travels to other processes.
-
-    Attributes:
-        work: How contexts are scored.
-        folder: Where the file goes.
-    """
-
-    work: _Scoring
-    folder: Path
-
-    def __call__(self, piece: Source) -> ScoreResult:
-        return _write(self.folder / f"part-{piece.first_row:015d}.parquet", self.work.batches(piece))
-
-
-_PART = re.compile(r"part-\d{15}\.parquet")
-"""By the number of its first row, so that names are in the order of rows."""
-
-
-class _Batch(NamedTuple):
-    """Some contexts, scored: how many were read, how many of them were left out, and the actions of the others."""
-
-    n_read: int
-    n_dropped: int
-    table: pa.Table | None
+def _write_part(work: _Scoring, folder: Path, piece: Source) -> ScoreResult:
+    """Score a piece into a file that is named by its first row, so that names are in the order of rows."""
+    return _write(folder / f"part-{piece.first_row:015d}.parquet", work.batches(piece))
 
 
 def _write(path: Path, batches: Iterator[_Batch], report: Callable[[int], None] = lambda done: None) -> ScoreResult:
     """Write all batches into one file, which appears when it is complete; no file where no context is left."""
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
     n_read = n_rows = n_dropped = 0
-    with _naming(path), ExitStack() as open_files:
-        writer = None
-        for batch in batches:
-            if batch.table is not None:
-                if writer is None:
-                    file = open_files.enter_context(replacing(path))
-                    writer = open_files.enter_context(pq.ParquetWriter(file, batch.table.schema))
-                writer.write_table(batch.table)
-                n_rows += batch.table.num_rows
-            n_read, n_dropped = n_read + batch.n_read, n_dropped + batch.n_dropped
-            report(n_read)
+    try:
+        with ExitStack() as open_files:
+            writer = None
+            for rows, dropped, table in batches:
+                if table is not None:
+                    if writer is None:
+                        file = open_files.enter_context(replacing(path))
+                        writer = open_files.enter_context(pq.ParquetWriter(file, table.schema))
+                    writer.write_table(table)
+                    n_rows += table.num_rows
+                n_read, n_dropped = n_read + rows, n_dropped + dropped
+                report(n_read)
+    except OSError as problem:
+        # Sources name the files that cannot be read themselves.
+        raise DataFileError(*write_failure(path, problem)) from problem
     return ScoreResult(path, n_read - n_dropped, n_rows, n_dropped)
 
 
-@contextmanager
-def _naming(path: Path) -> Generator[None]:
-    """What a disk says against a file, with its name; sources name the files that cannot be read themselves."""
-    try:
-        yield
-    except OSError as problem:
-        raise DataFileError(*write_failure(path, problem)) from problem
-
-
+@dataclass(frozen=True)
 class _Scoring:
     """From batches of contexts to tables of actions; plain data, so that it travels to other processes."""
 
-    def __init__(
-        self,
-        policy: Policy,
-        features: FeatureMap,
-        posterior: Posterior | None,
-        top_k: int,
-        keep: tuple[str, ...],
-        eligible: str | None,
-        missing: Missing,
-    ):
-        self._policy, self._features, self._posterior = policy, features, posterior
-        self.top_k, self._keep, self._eligible = top_k, keep, eligible
-        self._missing: Missing = missing
-        self._ids = _id_column(policy.catalog, policy.n_actions)
+    policy: Policy
+    features: FeatureMap
+    posterior: Posterior | None
+    ids: pa.Array
+    top_k: int
+    keep: tuple[str, ...]
+    eligible: str | None
+    missing: Missing
 
     def batches(self, source: Source) -> Iterator[_Batch]:
         """The contexts of a source, or of a piece of one, and their actions."""
-        more = [] if self._eligible is None else [self._eligible]
-        names = list(dict.fromkeys((*self._features.columns, *self._keep, *more)))
+        more = [] if self.eligible is None else [self.eligible]
+        names = list(dict.fromkeys((*self.features.columns, *self.keep, *more)))
         first = source.first_row
         for batch in source.batches(names, ROWS):
+            numbered = batch.append_column(_NUMBER, pa.array(np.arange(first, first + batch.num_rows)))
+            table = pa.Table.from_batches([batch])
             with rows_from(first, source.place_of):
-                table, dropped, rows = self._complete(batch, first)
-                yield _Batch(batch.num_rows, dropped, self._scored(table, rows) if table.num_rows else None)
+                # Other columns than features may lack a value.
+                kept, dropped = complete(numbered, [*self.features.columns, _NUMBER], self.missing)
+                rows = kept[_NUMBER].to_numpy()
+                table = table.take(rows - first) if dropped else table
+                yield batch.num_rows, dropped, self._scored(table, rows) if table.num_rows else None
             first += batch.num_rows
 
-    def _complete(self, batch: pa.RecordBatch, first: int) -> tuple[pa.Table, int, Int[Array, " n"]]:
-        """Rows that lack no feature, how many do, and the numbers of those that stay."""
-        import pyarrow as pa  # noqa: PLC0415
-
-        numbered = batch.append_column(_NUMBER, pa.array(np.arange(first, first + batch.num_rows)))
-        table = pa.Table.from_batches([numbered])
-        kept, dropped = complete(numbered, [*self._features.columns, _NUMBER], self._missing)
-        rows = kept[_NUMBER].to_numpy()
-        return (table if not dropped else table.take(rows - first)).drop_columns([_NUMBER]), dropped, rows
-
     def _scored(self, table: pa.Table, rows: Int[Array, " n"]) -> pa.Table:
-        import pyarrow as pa  # noqa: PLC0415
-
-        x = self._features(table)
-        allowed = None if self._eligible is None else self._sets(table[self._eligible], rows)
-        best = self._policy.top_k(x, self.top_k, eligible=allowed)
+        x = self.features(table)
+        allowed = None if self.eligible is None else self._sets(table[self.eligible], rows)
+        best = self.policy.top_k(x, self.top_k, eligible=allowed)
         which, rank = np.nonzero(best >= 0)
         actions = best[which, rank]
-        reward, std = self._rewards(x[which], actions)
+        reward = std = pa.nulls(len(actions), pa.float64())
+        if self.posterior is not None:
+            reward = self.posterior.expected_reward(x[which], actions)
+            std = self.posterior.reward_std(x[which], actions)
         return pa.table(
             {
-                **{name: table[name].take(which) for name in self._keep},
+                **{name: table[name].take(which) for name in self.keep},
                 "row": rows[which],
                 "rank": (rank + 1).astype(np.int32),
-                "action": self._ids.take(actions),
+                "action": self.ids.take(actions),
                 "expected_reward": reward,
                 "reward_std": std,
             }
         )
 
-    def _rewards(self, x: Float[Array, "m d"], actions: Int[Array, " m"]) -> tuple[pa.Array, pa.Array]:
-        import pyarrow as pa  # noqa: PLC0415
-
-        if self._posterior is None:
-            return pa.nulls(len(actions), pa.float64()), pa.nulls(len(actions), pa.float64())
-        mean, std = self._posterior.expected_reward(x, actions), self._posterior.reward_std(x, actions)
-        return pa.array(mean), pa.array(std)
-
     def _sets(self, column: pa.ChunkedArray, rows: Int[Array, " n"]) -> sparse.csr_array:
         """Lists of ids as the eligible sets of every row."""
-        import pyarrow as pa  # noqa: PLC0415
-        from pyarrow import compute  # noqa: PLC0415
-
-        name, kind = self._eligible, column.type
+        name, kind = self.eligible, column.type
         if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
             raise DataTypeError(f"column {name} must hold lists of actions; its type is {kind}.")
         sizes = compute.call_function("list_value_length", [column]).fill_null(0).to_numpy()
@@ -321,20 +272,19 @@ class _Scoring:
                 f"column {name} has a missing action in {numbered_row(rows[owner[place]])}.", "Leave it out."
             )
         codes, ids = codes_of(flat if isinstance(flat, pa.ChunkedArray) else pa.chunked_array([flat]))
-        actions = self._numbers(ids)[codes]
+        if self.policy.catalog is not None:
+            numbers = self.policy.catalog.find(ids)
+        else:
+            fine = [isinstance(id, int) and 0 <= id < self.policy.n_actions for id in ids]
+            numbers = np.array([id if ok else -1 for id, ok in zip(ids, fine, strict=True)], dtype=np.int64)
+        actions = numbers[codes]
         if (actions < 0).any():
             place = int(np.argmax(actions < 0))
             raise ActionError(
                 f"column {name} has {ids[codes[place]]!r} in {numbered_row(rows[owner[place]])}, which is not among "
-                f"the {self._policy.n_actions:,} actions."
+                f"the {self.policy.n_actions:,} actions."
             )
-        return sparse.csr_array((np.ones(len(actions)), (owner, actions)), shape=(len(sizes), self._policy.n_actions))
-
-    def _numbers(self, ids: list[Any]) -> Int[Array, " m"]:
-        if self._policy.catalog is not None:
-            return self._policy.catalog.find(ids)
-        fine = [isinstance(id, int) and 0 <= id < self._policy.n_actions for id in ids]
-        return np.array([id if ok else -1 for id, ok in zip(ids, fine, strict=True)], dtype=np.int64)
+        return sparse.csr_array((np.ones(len(actions)), (owner, actions)), shape=(len(sizes), self.policy.n_actions))
 
 
 def _map_of(policy: Policy) -> FeatureMap:
@@ -347,22 +297,3 @@ def _map_of(policy: Policy) -> FeatureMap:
     if policy.n_rows is not None:
         raise InputError(f"{policy!r} has no choices for other rows.")
     return as_instance("features", policy.features, FeatureMap, "a FeatureMap")
-
-
-def _posterior_of(policy: Policy) -> Posterior | None:
-    """The posterior that a policy, or the one it follows, was made from."""
-    inner = getattr(policy, "policy", policy)
-    posterior = getattr(inner, "posterior", None)
-    return posterior if isinstance(posterior, Posterior) else None
-
-
-def _id_column(catalog: Catalog | None, n_actions: int) -> pa.Array:
-    """Ids by action number; as texts where they are of several types."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    if catalog is None:
-        return pa.array(np.arange(n_actions))
-    return as_arrow(catalog.ids.tolist())
-
-
-_NUMBER = "__row__"

@@ -5,21 +5,18 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from hashlib import blake2b
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from manyarms._base.arrow import csv, ds, pa
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import DataFileError, without_full_stop
 from manyarms.logs.sources import Source
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.dataset as ds
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".arrow": "ipc", ".feather": "ipc"}
 """Formats by the ending of a file's name; a folder holds files of one format."""
@@ -38,47 +35,75 @@ class FileSource(Source):
 
     Args:
         path: A file, a folder (searched through, with columns from names such as day=3), a glob, or a list of files.
+        report: Called as report(rows so far, rows in all) at the start of every pass and after each batch; the second
+            number is None when it is not known.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]):
-        import pyarrow as pa  # noqa: PLC0415
-        import pyarrow.dataset as ds  # noqa: PLC0415
-
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        report: Callable[[int, int | None], None] | None = None,
+    ):
         self.files, base = _files(path)
-        kind = _format(self.files)
+        self._format = _format(self.files)
         try:
             # Whole paths: workers elsewhere are in another folder.
-            self._dataset = ds.dataset(
+            dataset = ds.dataset(
                 [str(file.absolute()) for file in self.files],
-                format=_reader(kind, self.files),
+                format=_reader(self._format, self.files),
                 partitioning=ds.partitioning(flavor="hive") if base else None,
-                partition_base_dir=str(Path(base).absolute()) if base else None,
+                partition_base_dir=str(base.absolute()) if base else None,
             )
         except (OSError, pa.ArrowException) as damage:
-            culprit, reason = _culprit(self.files, kind), without_full_stop(damage)
-            raise DataFileError(f"{culprit} cannot be read as {kind}: {reason}.") from damage
-
-    @property
-    def columns(self) -> list[str]:
-        return self._dataset.schema.names
+            culprit, reason = _culprit(self.files, self._format), without_full_stop(damage)
+            raise DataFileError(f"{culprit} cannot be read as {self._format}: {reason}.") from damage
+        fragments = {fragment.path: fragment for fragment in dataset.get_fragments()}
+        self._fragments = [fragments[str(file.absolute())] for file in self.files]
+        self.columns, self._schema = dataset.schema.names, dataset.schema
+        self._report = report
+        # Files by the number of their first row among all, where that is known.
+        self._begins: dict[int, str] | None = None
 
     @property
     def identity(self) -> str:
         stats = ((file, file.stat()) for file in self.files)
-        return repr([(str(file.resolve()), stat.st_size, stat.st_mtime_ns) for file, stat in stats])
+        whole = repr([(str(file.resolve()), stat.st_size, stat.st_mtime_ns) for file, stat in stats])
+        return f"{whole} from row {self.first_row}" if self.first_row else whole
 
     def only(self, files: Sequence[Path]) -> FileSource:
-        part = copy(self)
+        part, fragments = copy(self), dict(zip(self.files, self._fragments, strict=True))
         part.files = [file for file in self.files if file in set(files)]
+        part._fragments = [fragments[file] for file in part.files]
         return part
 
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
-        return _read(self._fragments(), self._dataset.schema, columns, size)
+        names = list(dict.fromkeys(columns))
+        if self._report is None:
+            yield from self._scanned(names, size)
+            return
+        done, n_rows = 0, self.n_rows
+        self._report(done, n_rows)
+        for batch in self._scanned(names, size):
+            yield batch
+            done += batch.num_rows
+            self._report(done, n_rows)
+
+    def _scanned(self, names: list[str], size: int) -> Iterator[pa.RecordBatch]:
+        for fragment in self._fragments:
+            try:
+                scanner = fragment.scanner(schema=self._schema, columns=names, batch_size=size, **READ_AHEAD)
+                yield from scanner.to_batches()
+            except (OSError, pa.ArrowException) as damage:
+                # File by file, so that the one at fault can be named.
+                raise DataFileError(
+                    f"{fragment.path} cannot be read: {without_full_stop(damage)}.",
+                    "All files must have the same columns of the same types.",
+                ) from damage
 
     def pieces(self, count: int) -> list[Source]:
         """Row groups of Parquet files, whole files of other formats; neighbours together where there are many."""
-        parts = cast(list[Any], self._fragments())
-        if _format(self.files) == "parquet":
+        parts = cast(list[Any], self._fragments)
+        if self._format == "parquet":
             parts = [part for fragment in parts for part in fragment.split_by_row_group()]
             # A row group by itself still counts the rows of its whole file.
             sizes = [sum(group.num_rows for group in part.row_groups) for part in parts]
@@ -91,103 +116,52 @@ class FileSource(Source):
         places = [int(count * (end - size / 2) / max(ends[-1], 1)) for end, size in zip(ends, sizes, strict=True)]
         # The first row of every file.
         begins = {part.path: end - size for part, end, size in reversed(list(zip(parts, ends, sizes, strict=True)))}
-        names = {str(file.absolute()): str(file) for file in self.files}
+        files = {str(file.absolute()): file for file in self.files}
         pieces = list[Source]()
         for _, numbers in groupby(range(len(parts)), key=places.__getitem__):
             mine = list(numbers)
-            first = ends[mine[0]] - sizes[mine[0]]
-            files = {begins[parts[i].path]: names[parts[i].path] for i in mine} if len(self.files) > 1 else {}
-            pieces.append(FilePiece([parts[i] for i in mine], self._dataset.schema, first, self.identity, files))
+            piece = copy(self)
+            piece._fragments = [parts[i] for i in mine]
+            piece.first_row = ends[mine[0]] - sizes[mine[0]]
+            piece.files = [files[path] for path in dict.fromkeys(parts[i].path for i in mine)]
+            # The name of the file helps where there are others.
+            named = piece.files if len(self.files) > 1 else ()
+            piece._begins = {begins[str(file.absolute())]: str(file) for file in named}
+            # Other processes do not report here.
+            piece._report = None
+            pieces.append(piece)
         return pieces
 
     def place_of(self, row: int) -> str:
-        import pyarrow as pa  # noqa: PLC0415
-
-        if len(self.files) == 1:
+        begins, first = self._begins, 0
+        if begins is None and len(self.files) == 1:
             return ""
-        begins, first = dict[int, str](), 0
-        # Counted when it is asked for, up to the file at hand: Parquet files say it, others are read once more.
-        with suppress(OSError, pa.ArrowException):
-            for file, fragment in zip(self.files, self._fragments(), strict=True):
-                if first > row:
-                    break
-                begins[first] = str(file)
-                first += fragment.count_rows()
-        return _place(row, begins)
+        if begins is None:
+            begins = dict[int, str]()
+            # Counted when it is asked for, up to the file at hand: Parquet files say it, others are read once more.
+            with suppress(OSError, pa.ArrowException):
+                for file, fragment in zip(self.files, self._fragments, strict=True):
+                    if first > row:
+                        break
+                    begins[first] = str(file)
+                    first += fragment.count_rows()
+        earlier = [first for first in begins if first <= row]
+        return f"row {row - max(earlier)} of {begins[max(earlier)]}" if earlier else ""
 
     @property
     def n_rows(self) -> int | None:
         # Other formats would have to be read for it.
-        if _format(self.files) != "parquet":
+        if self._format != "parquet":
             return None
-        return sum(cast(Any, fragment).count_rows() for fragment in self._fragments())
+        return sum(cast(Any, fragment).count_rows() for fragment in self._fragments)
 
     @property
     def fingerprints(self) -> tuple[Fingerprint, ...]:
         """One fingerprint for each file, by its size and by its first and last bytes: a copy is the same file."""
         return tuple(Fingerprint(_content_digest(file), 1, path=str(file.resolve())) for file in self.files)
 
-    def _fragments(self) -> list[ds.Fragment]:
-        fragments = {fragment.path: fragment for fragment in self._dataset.get_fragments()}
-        return [fragments[str(file.absolute())] for file in self.files]
 
-
-class FilePiece(Source):
-    """Some row groups, or files, of a source of files.
-
-    Args:
-        fragments: What to read, in order.
-        schema: The schema of all files.
-        first_row: The number of the first row among all.
-        identity: The identity of the whole source.
-        begins: Files by the number of their first row among all, for messages; none where there is one file only.
-    """
-
-    def __init__(
-        self, fragments: list[ds.Fragment], schema: pa.Schema, first_row: int, identity: str, begins: dict[int, str]
-    ):
-        self._fragments, self._schema, self.first_row, self._identity = fragments, schema, first_row, identity
-        self._begins = begins
-
-    @property
-    def columns(self) -> list[str]:
-        return self._schema.names
-
-    @property
-    def identity(self) -> str:
-        return f"{self._identity} from row {self.first_row}"
-
-    def place_of(self, row: int) -> str:
-        return _place(row, self._begins)
-
-    def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
-        return _read(self._fragments, self._schema, columns, size)
-
-
-def _place(row: int, begins: dict[int, str]) -> str:
-    """A row by its file, from files by the number of their first row."""
-    earlier = [first for first in begins if first <= row]
-    return f"row {row - max(earlier)} of {begins[max(earlier)]}" if earlier else ""
-
-
-def _read(
-    fragments: Sequence[ds.Fragment], schema: pa.Schema, columns: Sequence[str], size: int
-) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa  # noqa: PLC0415
-
-    names = list(dict.fromkeys(columns))
-    for fragment in fragments:
-        try:
-            yield from fragment.scanner(schema=schema, columns=names, batch_size=size, **READ_AHEAD).to_batches()
-        except (OSError, pa.ArrowException) as damage:
-            # File by file, so that the one at fault can be named.
-            raise DataFileError(
-                f"{fragment.path} cannot be read: {without_full_stop(damage)}.",
-                "All files must have the same columns of the same types.",
-            ) from damage
-
-
-def _files(path: Any) -> tuple[list[Path], str | None]:
+def _files(path: Any) -> tuple[list[Path], Path | None]:
     """The files in order, and the folder that names such as day=3 are read from."""
     if isinstance(path, list | tuple):
         files = [Path(file) for file in path]
@@ -202,21 +176,17 @@ def _files(path: Any) -> tuple[list[Path], str | None]:
     if place.is_file():
         return [place], None
     if place.is_dir():
-        files = sorted(file for file in place.rglob("*") if file.is_file() and not _hidden(file.relative_to(place)))
-        files = [file for file in files if _ending(file) in FORMATS]
+        files = sorted(file for file in place.rglob("*") if file.is_file() and _ending(file) in FORMATS)
+        # Other engines, too, skip drafts and markers such as _SUCCESS.
+        files = [file for file in files if not re.search(r"(^|/)[._]", file.relative_to(place).as_posix())]
         if not files:
             raise DataFileError(f"{place} holds no file that ends in {', '.join(FORMATS)}.")
-        return files, str(place)
+        return files, place
     files = sorted(Path(match) for match in glob.glob(text, recursive=True) if Path(match).is_file())
     if not files:
         problem = "nothing matches" if glob.has_magic(text) else "there is no file or folder"
         raise DataFileError(f"{problem} {text}.")
     return files, None
-
-
-def _hidden(path: Path) -> bool:
-    """True for drafts and markers such as _SUCCESS, which other engines skip too."""
-    return any(part.startswith((".", "_")) for part in path.parts)
 
 
 def _ending(path: Path) -> str:
@@ -233,11 +203,7 @@ def _format(files: Sequence[Path]) -> str:
 
 
 def _reader(kind: str, files: Sequence[Path]) -> Any:
-    import pyarrow.dataset as ds  # noqa: PLC0415
-
     if kind == "csv":
-        from pyarrow import csv  # noqa: PLC0415
-
         separator, decimal = _punctuation(files[0]) if files else (",", ".")
         # An empty cell is a missing value, as it is in a table.
         return ds.CsvFileFormat(
@@ -253,8 +219,6 @@ def _reader(kind: str, files: Sequence[Path]) -> Any:
 
 def _punctuation(file: Path) -> tuple[str, str]:
     """The separator of the cells of a CSV file, by its header, and the decimal point of its numbers."""
-    import pyarrow as pa  # noqa: PLC0415
-
     with pa.input_stream(str(file)) as content:
         header, *rows = content.read(LOOK).decode(errors="replace").splitlines() or [""]
     bare = re.sub('"[^"]*"', "", header)
@@ -276,9 +240,6 @@ def _content_digest(file: Path) -> str:
 
 def _culprit(files: Sequence[Path], kind: str) -> Path:
     """The first file that cannot be opened by itself."""
-    import pyarrow as pa  # noqa: PLC0415
-    import pyarrow.dataset as ds  # noqa: PLC0415
-
     for file in files:
         try:
             ds.dataset(str(file), format=kind)

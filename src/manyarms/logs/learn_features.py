@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count
 from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of
 from manyarms.core.feature_map import Categorical, Embedding, Feature, FeatureMap, Numeric
 from manyarms.errors import DataTypeError, InputError, ShapeError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MAX_DISTINCT = 1_000_000
 """A column with more distinct values than this is an id, not a category."""
@@ -27,50 +23,36 @@ def learn_features(
     *,
     categorical: Sequence[str] = (),
     max_levels: int,
-    standardise: bool = True,
     intercept: bool = True,
 ) -> FeatureMap:
     """The feature map of some columns: their kinds, means, standard deviations and commonest levels, in one pass.
 
     Texts and booleans are categories, numbers are numbers unless they are named as categories, lists are embeddings.
 
-    Args:
-        batches: Tables with these columns, without missing values.
-        columns: The context, in order.
-        categorical: Columns of whole numbers that are categories, such as ids of cities.
-        max_levels: Most levels with a feature of their own; rarer ones share "(other)".
-        standardise: Whether numbers get mean 0 and standard deviation 1.
-        intercept: Whether a column of ones comes first.
+    Rows must lack no value. Of the levels of a category, the commonest `max_levels` get a feature of their own; rarer
+    ones share "(other)". Numbers get mean 0 and standard deviation 1, and a column of ones comes first as the
+    `intercept`.
     """
     strangers = [name for name in categorical if name not in columns]
     if strangers:
         problem = f"names {strangers[0]!r}, which is not among the columns {list(columns)}."
         raise InputError(problem, argument="categorical")
-    limit, seen = as_count("max_levels", max_levels), dict[str, _Column]()
+    limit, seen = as_count("max_levels", max_levels), dict[str, _NumberColumn | _LevelColumn | _ListColumn]()
     for batch in batches:
         for name in columns:
             column = column_of(batch, name)
             if name not in seen:
-                seen[name] = _begin(name, column, name in categorical, limit, standardise)
+                seen[name] = _begin(name, column, name in categorical, limit)
             seen[name].take(column)
     if columns and not seen:
         raise InputError("there are no rows to learn features from.")
     return FeatureMap([seen[name].feature() for name in columns], intercept=intercept)
 
 
-class _Column(ABC):
-    """One column, as far as it has been read."""
-
-    @abstractmethod
-    def take(self, column: pa.ChunkedArray) -> None: ...
-
-    @abstractmethod
-    def feature(self) -> Feature: ...
-
-
-def _begin(name: str, column: pa.ChunkedArray, categorical: bool, max_levels: int, standardise: bool) -> _Column:
-    import pyarrow as pa  # noqa: PLC0415
-
+def _begin(
+    name: str, column: pa.ChunkedArray, categorical: bool, max_levels: int
+) -> _NumberColumn | _LevelColumn | _ListColumn:
+    """One column, before any of it has been read."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -81,7 +63,7 @@ def _begin(name: str, column: pa.ChunkedArray, categorical: bool, max_levels: in
     if lists:
         return _ListColumn(name)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _NumberColumn(name, standardise)
+        return _NumberColumn(name)
     if pa.types.is_null(kind):
         raise InputError(
             f"column {name} has no values: there are no rows to learn features from, or it is always empty."
@@ -92,12 +74,11 @@ def _begin(name: str, column: pa.ChunkedArray, categorical: bool, max_levels: in
     )
 
 
-class _NumberColumn(_Column):
+class _NumberColumn:
     """Mean and variance, merged batch by batch (Chan et al.): no cancellation when numbers are far from zero."""
 
-    def __init__(self, name: str, standardise: bool):
-        self._name, self._standardise = name, standardise
-        self._count, self._mean, self._square = 0, 0.0, 0.0
+    def __init__(self, name: str):
+        self._name, self._count, self._mean, self._square = name, 0, 0.0, 0.0
 
     def take(self, column: pa.ChunkedArray) -> None:
         x = numbers_of(self._name, column)
@@ -110,7 +91,7 @@ class _NumberColumn(_Column):
         self._count = total
 
     def feature(self) -> Feature:
-        if not self._standardise or self._count == 0:
+        if self._count == 0:
             return Numeric(self._name)
         spread = float(np.sqrt(self._square / self._count))
         # A constant column says nothing: it becomes zero, rather than rounding errors divided by one another.
@@ -118,7 +99,7 @@ class _NumberColumn(_Column):
         return Numeric(self._name, self._mean, spread if spread > tiny else 1.0)
 
 
-class _LevelColumn(_Column):
+class _LevelColumn:
     def __init__(self, name: str, max_levels: int):
         self._name, self._max_levels = name, max_levels
         self._counts = Counter[Level]()
@@ -139,7 +120,7 @@ class _LevelColumn(_Column):
         return Categorical(self._name, tuple(sorted(common, key=lambda level: (str(type(level)), level))))
 
 
-class _ListColumn(_Column):
+class _ListColumn:
     def __init__(self, name: str):
         self._name = name
         self._size: int | None = None

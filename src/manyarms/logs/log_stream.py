@@ -7,12 +7,16 @@ from dataclasses import replace
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count, rows_from
-from manyarms.core import Catalog, FeatureMap, Fingerprint, LoggedData
+from manyarms.core import Fingerprint, LoggedData
 from manyarms.errors import InputError
 from manyarms.logs.row_reader import AgeRule, DroppedRows, RowReader
-from manyarms.logs.sources import Source, give_back_memory
+from manyarms.logs.sources import Source
 
 BATCH = 1 << 15
 """Rows that are read at a time by default: a few megabytes, which are soon used again."""
@@ -21,14 +25,19 @@ BATCH = 1 << 15
 class LogStream:
     """Rounds that are read when they are needed; it can take the place of `LoggedData` wherever batches are consumed.
 
-    Args:
+    Attributes:
         source: The rows.
         reader: Makes rounds of them.
+        n_actions: K.
+        features: The map from context columns to φ(x).
+        dim: d.
+        catalog: The map from ids to action numbers.
     """
 
     def __init__(self, source: Source, reader: RowReader):
         self.source, self.reader = source, reader
-        self.n_actions = reader.n_actions
+        self.n_actions, self.catalog = reader.n_actions, reader.catalog
+        self.features, self.dim = reader.features, reader.features.dim
         self._dropped: DroppedRows | None = None
 
     @property
@@ -37,21 +46,6 @@ class LogStream:
         after = None if self.reader.age is None else self.reader.age.after
         known = self.source.identity if after is None else f"{self.source.identity} after {after.isoformat()}"
         return Fingerprint(blake2b(known.encode(), digest_size=16).hexdigest(), 1)
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.reader.features.dim
-
-    @property
-    def features(self) -> FeatureMap:
-        """The map from context columns to φ(x)."""
-        return self.reader.features
-
-    @property
-    def catalog(self) -> Catalog | None:
-        """The map from ids to action numbers."""
-        return self.reader.catalog
 
     @property
     def dropped(self) -> DroppedRows:
@@ -74,7 +68,8 @@ class LogStream:
                     yield rounds
             first += batch.num_rows
         self.note_dropped(dropped)
-        give_back_memory()
+        # Arrow keeps memory for the next batch: after the last one, others need it more.
+        pa.default_memory_pool().release_unused()
 
     def part(self, files: Sequence[Path], after: datetime | None) -> LogStream:
         """The rounds of some of the files, those later than a time where one is given."""
@@ -91,7 +86,7 @@ class LogStream:
         return LogStream(source, replace(reader, age=replace(age, after=after)))
 
     def ageless(self) -> LogStream:
-        """The same rounds, all at full weight whatever their age."""
+        """These rounds, all at full weight whatever their age."""
         age = self.reader.age
         if age is None or age.half_life is None:
             return self
@@ -108,18 +103,13 @@ class LogStream:
 
 def joined(parts: list[LoggedData], stream: LogStream) -> LoggedData:
     """The batches of a stream as one log."""
-    import numpy as np  # noqa: PLC0415
-
     if not parts:
         return LoggedData(
             np.empty((0, stream.dim)), np.empty(0, dtype=np.int64), np.empty(0), n_actions=stream.n_actions,
             features=stream.features, catalog=stream.catalog,
         )  # fmt: skip
-    columns = {
+    columns: dict[str, Any] = {
         name: None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
         for name in ("contexts", "actions", "rewards", "propensities", "weights", "groups")
     }
-    return LoggedData(
-        columns["contexts"], columns["actions"], columns["rewards"], columns["propensities"], stream.n_actions,
-        weights=columns["weights"], groups=columns["groups"], features=stream.features, catalog=stream.catalog,
-    )  # fmt: skip
+    return LoggedData(**columns, n_actions=stream.n_actions, features=stream.features, catalog=stream.catalog)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
+from manyarms._base.arrow import pa
 from manyarms._base.options import CatalogOptions, takes, with_defaults
 from manyarms.core import OTHER, Catalog
 from manyarms.errors import DataTypeError
 from manyarms.logs.log_stream import BATCH
 from manyarms.logs.sources import as_source
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @takes(CatalogOptions)
@@ -31,8 +29,6 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
     Raises:
         InputError: Naming the column, the first bad row and a way out.
     """
-    import pyarrow as pa  # noqa: PLC0415
-
     given = with_defaults("read_catalog", options, CatalogOptions)
     levels, numbers = (_as_list(columns) for columns in (given.taxonomy, given.embedding))
     names = [id, *(name for name in (given.category, given.tags) if name is not None), *levels, *numbers]
@@ -59,8 +55,6 @@ def _as_list(columns: Any) -> list[str]:
 
 def _labels(name: str, column: pa.ChunkedArray, separator: str) -> list[Any]:
     """Several labels per row: lists as they are, texts split; None where there is none."""
-    import pyarrow as pa  # noqa: PLC0415
-
     if _is_list(column.type):
         return column.to_pylist()
     if pa.types.is_null(column.type) or pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
@@ -78,8 +72,6 @@ def _paths(table: pa.Table, levels: list[str], separator: str) -> list[Any]:
 
 def _embeddings(table: pa.Table, columns: list[str]) -> list[Any]:
     """A list of numbers per row, None where it is missing."""
-    import pyarrow as pa  # noqa: PLC0415
-
     if len(columns) == 1 and _is_list(table[columns[0]].type):
         return table[columns[0]].to_pylist()
     try:
@@ -91,6 +83,4 @@ def _embeddings(table: pa.Table, columns: list[str]) -> list[Any]:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    import pyarrow as pa  # noqa: PLC0415
-
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)

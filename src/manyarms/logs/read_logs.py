@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Unpack, get_args
+from typing import Any, Unpack, get_args
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count, as_instance, rows_from
 from manyarms._base.options import LogOptions, Missing, Unknown, takes, with_defaults
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, codes_of, column_of, whole_numbers_of
-from manyarms.errors import ActionError, DataTypeError, InputError
+from manyarms.errors import ActionError, InputError
 from manyarms.logs.learn_features import learn_features
 from manyarms.logs.log_stream import BATCH, LogStream
 from manyarms.logs.row_reader import AgeRule, ColumnRoles, RowReader, complete
 from manyarms.logs.sources import Source, TableSource, as_source
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MOST_NUMBERED, MOST_NUMBERED_PER_ROW = 10_000_000, 100
 """Beyond both of these, the largest number is somebody's id and does not count actions."""
@@ -110,8 +108,6 @@ def _numbered(
     source: Source, roles: ColumnRoles, missing: Missing, n_actions: int | None
 ) -> tuple[Catalog | None, int]:
     """Actions without a catalog: numbers count themselves, texts are numbered in their order."""
-    import pyarrow as pa  # noqa: PLC0415
-
     if n_actions is not None:
         return None, as_count("n_actions", n_actions)
     largest, n_rows, texts = -1, 0, set[Any]()
@@ -147,14 +143,12 @@ def _age_rule(given: Any, after: datetime | None) -> AgeRule | None:
             flag_remedy="Name the column of times with --time.",
         )
     for name, moment in (("now", given.now), ("after", after)):
-        if moment is not None and not isinstance(moment, datetime):
-            problem = f"must be a datetime, as in datetime(2024, 5, 1); got {moment!r}."
-            raise DataTypeError(problem, argument=name)
+        if moment is not None:
+            as_instance(name, moment, datetime, "a datetime, as in datetime(2024, 5, 1)")
     for name, span in (("half_life", given.half_life), ("maturity", given.maturity)):
-        if span is not None and not isinstance(span, timedelta):
-            problem = f"must be a timedelta, as in timedelta(days=14); got {span!r}."
-            raise DataTypeError(problem, argument=name)
-        if span is not None and span.total_seconds() <= 0:
+        if span is None:
+            continue
+        if as_instance(name, span, timedelta, "a timedelta, as in timedelta(days=14)") <= timedelta(0):
             raise InputError(f"must be a positive timedelta; got {span!r}.", argument=name)
     now = given.now or datetime.now().astimezone()
     return AgeRule(now, given.half_life, given.maturity, after, by_clock=given.now is None)

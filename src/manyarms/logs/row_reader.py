@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_actions, as_weights, keep_rows, row_name
 from manyarms._base.options import Missing, Unknown
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, as_propensities
@@ -17,23 +19,10 @@ from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_n
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
 from manyarms.model_file.save import Saved
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The column that each part of a round comes from.
-
-    Attributes:
-        context: The columns that are known before an action is chosen.
-        action: The column of action ids.
-        reward: The column of rewards.
-        propensity: The column of the logging policy's probability of the action, if it was logged.
-        weight: The column that says how often a row counts.
-        group: The column of users or sessions.
-        time: The column of times.
-    """
+    """The column that each part of a round comes from, by the names that `read_logs` has for them."""
 
     context: tuple[str, ...]
     action: str
@@ -99,7 +88,7 @@ class DroppedRows(Saved):
     counted: int = 0
 
     def __add__(self, other: DroppedRows) -> DroppedRows:
-        return DroppedRows(*(getattr(self, name) + getattr(other, name) for name in _REASONS))
+        return DroppedRows(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
     @property
     def total(self) -> int:
@@ -114,17 +103,7 @@ class DroppedRows(Saved):
 
 @dataclass(frozen=True)
 class RowReader:
-    """Makes rounds of the rows of a table; plain data, so that it can be sent to other processes.
-
-    Attributes:
-        roles: The column that each part of a round comes from.
-        features: The map from context columns to φ(x).
-        n_actions: K.
-        catalog: The map from ids to action numbers; None when the column holds action numbers.
-        missing: What to do with a row that lacks a value.
-        unknown: What to do with an action that is not in the catalog.
-        age: The effect that the age of a round has on it; None for none.
-    """
+    """Makes rounds of the rows of a table, as `read_logs` was asked to; plain data, to be sent to other processes."""
 
     roles: ColumnRoles
     features: FeatureMap
@@ -137,41 +116,38 @@ class RowReader:
     def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, DroppedRows]:
         """The rounds of a batch, and the rows that were left out."""
         table, missing = complete(batch, self.roles.columns, self.missing)
-        aged = self._aged(table)
-        wanted = aged.mature & aged.fresh
+        decay, mature, fresh, ahead = self._aged(table)
         actions, known = self._actions(table)
+        wanted = mature & fresh
         mapped = 0
         if self.unknown == "other" and self.catalog is not None:
             mapped = int((~known & wanted).sum())
             actions, known = np.where(known, actions, self.catalog.find([OTHER])[0]), np.ones_like(known)
         kept = known & wanted
-        some = (~known & wanted, ~aged.mature & aged.fresh, kept & aged.ahead, ~aged.fresh)
-        unknown, immature, ahead, counted = (int(rows.sum()) for rows in some)
-        dropped = DroppedRows(missing, unknown, immature, mapped, ahead, counted)
-        decay = aged.decay
+        counts = (int(rows.sum()) for rows in (~known & wanted, ~mature & fresh, kept & ahead, ~fresh))
+        unknown, immature, n_ahead, counted = counts
+        dropped = DroppedRows(missing, unknown, immature, mapped, n_ahead, counted)
         if not kept.all():
             table, actions, decay = table.filter(kept), actions[kept], None if decay is None else decay[kept]
             keep_rows(kept)
         return self._logged(table, actions, decay), dropped
 
     def _logged(self, table: pa.Table, actions: Int[Array, " n"], decay: Float[Array, " n"] | None) -> LoggedData:
-        roles = self.roles
-        weights = self._numbers(table, roles.weight)
+        def numbers(name: str | None) -> Float[Array, " n"] | None:
+            return None if name is None else numbers_of(name, column_of(table, name))
+
+        weights = numbers(self.roles.weight)
         if decay is not None:
             weights = decay if weights is None else weights * decay
         columns = dict(
             contexts=self.features(table),
             actions=actions,
-            rewards=numbers_of(roles.reward, column_of(table, roles.reward)),
-            propensities=as_propensities(self._numbers(table, roles.propensity), len(actions)),
+            rewards=numbers_of(self.roles.reward, column_of(table, self.roles.reward)),
+            propensities=as_propensities(numbers(self.roles.propensity), len(actions)),
             weights=None if weights is None else as_weights(weights, len(actions)),
-            groups=None if roles.group is None else _groups(roles.group, column_of(table, roles.group)),
+            groups=None if self.roles.group is None else _groups(column_of(table, self.roles.group)),
         )
         return LoggedData.checked(columns, self.n_actions, self.features, self.catalog)
-
-    @staticmethod
-    def _numbers(table: pa.Table, name: str | None) -> Float[Array, " n"] | None:
-        return None if name is None else numbers_of(name, column_of(table, name))
 
     def _actions(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"]]:
         """Action numbers, and a mask of the rows that have one."""
@@ -195,36 +171,22 @@ class RowReader:
             )
         return actions, known
 
-    def _aged(self, table: pa.Table) -> _RowAges:
-        """The effect of age on each row."""
+    def _aged(self, table: pa.Table) -> tuple[Any, Bool[Array, " n"], Bool[Array, " n"], Bool[Array, " n"]]:
+        """The weight of each row, or None; masks of rows that are old enough, not counted before, later than now."""
         everyone = np.ones(table.num_rows, dtype=bool)
         if self.age is None or self.roles.time is None:
-            return _RowAges(None, everyone, everyone, ~everyone)
+            return None, everyone, everyone, ~everyone
         age = _ages(self.roles.time, column_of(table, self.roles.time), self.age)
         mature = everyone if self.age.maturity is None else age >= self.age.maturity.total_seconds()
         fresh = everyone if self.age.after is None else age < seconds_between(self.age.after, self.age.now)
         decay = None
         if self.age.half_life is not None:
             decay = np.exp2(-np.maximum(age, 0.0) / self.age.half_life.total_seconds())
-        return _RowAges(decay, mature, fresh, age < 0)
-
-
-class _RowAges(NamedTuple):
-    """The weight of each row, and masks of rows that are old enough, not counted before, and later than now."""
-
-    decay: Float[Array, " n"] | None
-    mature: Bool[Array, " n"]
-    fresh: Bool[Array, " n"]
-    ahead: Bool[Array, " n"]
-
-
-_REASONS = tuple(field.name for field in fields(DroppedRows))
+        return decay, mature, fresh, age < 0
 
 
 def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) -> tuple[pa.Table, int]:
     """The rows that lack no value, and the number of those that do; NaN counts as missing."""
-    import pyarrow as pa  # noqa: PLC0415
-
     table = pa.Table.from_batches([batch]).select(list(columns))
     for place, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type) and any(chunk.dictionary.null_count for chunk in column.chunks):
@@ -251,8 +213,6 @@ def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) ->
 
 
 def _present(column: pa.ChunkedArray) -> Bool[Array, " n"]:
-    import pyarrow as pa  # noqa: PLC0415
-
     if pa.types.is_floating(column.type):
         return ~np.isnan(column.to_numpy())
     return np.ones(len(column), dtype=bool) if column.null_count == 0 else column.is_valid().to_numpy()
@@ -270,14 +230,10 @@ def _local(moment: datetime) -> datetime:
     return moment if moment.tzinfo is None else moment.astimezone().replace(tzinfo=None)
 
 
-def _groups(name: str, column: pa.ChunkedArray) -> Int[Array, " n"]:
+def _groups(column: pa.ChunkedArray) -> Int[Array, " n"]:
     """Ids of users or sessions as integers: texts by a digest, so that batches and machines agree without a list."""
-    import pyarrow as pa  # noqa: PLC0415
-
     if pa.types.is_integer(column.type):
         return column.to_numpy()
-    from hashlib import blake2b  # noqa: PLC0415
-
     codes, distinct = codes_of(column)
     digests = [int.from_bytes(blake2b(str(text).encode(), digest_size=7).digest(), "big") for text in distinct]
     return np.array(digests, dtype=np.int64)[codes] if digests else np.empty(0, dtype=np.int64)
@@ -285,10 +241,8 @@ def _groups(name: str, column: pa.ChunkedArray) -> Int[Array, " n"]:
 
 def _ages(name: str, column: pa.ChunkedArray, age: AgeRule) -> Float[Array, " n"]:
     """Ages in seconds, counted back from `age.now`."""
-    import pyarrow as pa  # noqa: PLC0415
-
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        column = _parsed(name, column)
+        column = _as_times(name, column)
     if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
         raise DataTypeError(f"column {name} must hold times; its type is {column.type}.")
     zone, now = getattr(column.type, "tz", None), age.now
@@ -311,10 +265,8 @@ def _ages(name: str, column: pa.ChunkedArray, age: AgeRule) -> Float[Array, " n"
     return (np.datetime64(plain, "us") - moments) / np.timedelta64(1, "s")
 
 
-def _parsed(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _as_times(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Times written as texts, as in 2024-05-01 09:30:00+02:00, all with an offset or all without."""
-    import pyarrow as pa  # noqa: PLC0415
-
     for zone in ("UTC", None):
         try:
             return column.cast(pa.timestamp("us", tz=zone))

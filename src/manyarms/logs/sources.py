@@ -6,31 +6,27 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from manyarms._base.arrow import pa
 from manyarms.core import Fingerprint, table_of
 from manyarms.errors import DataTypeError, InputError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class Source(ABC):
     """Rows that can be read again and again, in the same order.
 
     Attributes:
+        columns: The names of its columns.
         first_row: The number of its first row, when it is a piece of something longer.
         files: The files that hold the rows, in order; none where the rows are in memory.
     """
 
+    columns: list[str]
     first_row: int = 0
     files: Sequence[Path] = ()
-
-    @property
-    @abstractmethod
-    def columns(self) -> list[str]:
-        """The names of its columns."""
 
     @abstractmethod
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
@@ -56,7 +52,7 @@ class Source(ABC):
         return ""
 
     def pieces(self, count: int) -> list[Source]:
-        """The same rows in order, as about `count` sources that can be sent to other processes."""
+        """The rows in order, as about `count` sources that can be sent to other processes."""
         raise InputError(
             "these rows are in this process alone, and cannot be spread over others.",
             'Write them to Parquet files and pass their folder, or leave engine="local".',
@@ -75,22 +71,14 @@ class Source(ABC):
             raise InputError(f"there are several columns {twice[0]!r}.", "Rename or drop all but one.")
         missing = [name for name in names if name not in self.columns]
         if missing:
-            raise InputError(f"there is no column {missing[0]!r}; there are {', '.join(self.columns)}.")
+            raise InputError(f"there is no column {missing[0]!r}; the columns are {', '.join(self.columns)}.")
 
 
 class TableSource(Source):
-    """A table in memory.
-
-    Args:
-        table: An Arrow table.
-    """
+    """An Arrow table in memory."""
 
     def __init__(self, table: pa.Table):
-        self.table = table
-
-    @property
-    def columns(self) -> list[str]:
-        return self.table.column_names
+        self.table, self.columns = table, table.column_names
 
     @property
     def identity(self) -> str:
@@ -109,34 +97,29 @@ class BatchSource(Source):
     """
 
     def __init__(self, batches: Iterable[Any] | Callable[[], Iterable[Any]]):
-        self._once = isinstance(batches, Iterator)
         self._make: Callable[[], Iterable[Any]] = batches if callable(batches) else lambda: batches
-        self._held: list[pa.Table] = []
-        self._rest = self._tables()
-        first = next(self._rest, None)
+        tables = self._tables()
+        first = next(tables, None)
         if first is None:
             raise InputError("there are no batches, so there are no rows.")
-        self._held, self._columns = [first], first.column_names
-
-    @property
-    def columns(self) -> list[str]:
-        return self._columns
+        self.columns = first.column_names
+        # The first one was taken to see the columns; an iterator goes on after it, anything else starts again.
+        self._once = chain([first], tables) if isinstance(batches, Iterator) else None
+        self._is_read = False
 
     @property
     def identity(self) -> str:
         return f"batches {id(self)}"
 
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
-        if self._once and not self._held:
+        if self._once is not None and self._is_read:
             raise InputError(
                 "these batches can be read only once, and they have to be read again.",
                 "Pass a list of them, or a function that returns a new iterator.",
             )
-        # The first one was taken to see the columns; an iterator goes on after it, anything else starts again.
-        held, self._held = self._held, [] if self._once else self._held
-        tables = (table for part in (held, self._rest) for table in part) if self._once else self._tables()
+        self._is_read = True
         names = list(dict.fromkeys(columns))
-        for number, table in enumerate(tables):
+        for number, table in enumerate(self._once or self._tables()):
             missing = [name for name in names if name not in table.column_names]
             if missing:
                 raise InputError(
@@ -145,68 +128,14 @@ class BatchSource(Source):
             yield from table.select(names).to_batches(max_chunksize=size)
 
     def _tables(self) -> Iterator[pa.Table]:
-        import pyarrow as pa  # noqa: PLC0415
-
         for number, batch in enumerate(self._make()):
-            if isinstance(batch, pa.Table):
-                yield batch
-            elif isinstance(batch, pa.RecordBatch):
-                yield pa.Table.from_batches([batch])
-            else:
+            if not isinstance(batch, pa.Table | pa.RecordBatch):
                 raise DataTypeError(f"batch {number} must be an Arrow batch or table; got {type(batch).__name__}.")
-
-
-class ProgressSource(Source):
-    """The rows of another source; after each batch of a pass `report(rows so far, rows in all)` is called.
-
-    Args:
-        source: Where rows come from.
-        report: Called with 0 rows at the start of every pass; the second number is None when it is not known.
-    """
-
-    def __init__(self, source: Source, report: Callable[[int, int | None], None]):
-        self.source, self._report = source, report
-        self.files, self._n_rows = source.files, source.n_rows
-
-    @property
-    def columns(self) -> list[str]:
-        return self.source.columns
-
-    @property
-    def identity(self) -> str:
-        return self.source.identity
-
-    @property
-    def n_rows(self) -> int | None:
-        return self._n_rows
-
-    @property
-    def fingerprints(self) -> tuple[Fingerprint, ...]:
-        return self.source.fingerprints
-
-    def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
-        done = 0
-        self._report(done, self._n_rows)
-        for batch in self.source.batches(columns, size):
-            yield batch
-            done += batch.num_rows
-            self._report(done, self._n_rows)
-
-    def only(self, files: Sequence[Path]) -> Source:
-        return ProgressSource(self.source.only(files), self._report)
-
-    def place_of(self, row: int) -> str:
-        return self.source.place_of(row)
-
-    def pieces(self, count: int) -> list[Source]:
-        # Other processes do not report here.
-        return self.source.pieces(count)
+            yield batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
 
 
 def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of thing that holds rows
     """Anything that holds rows: a path, a table of pandas, Polars or Arrow, or batches."""
-    import pyarrow as pa  # noqa: PLC0415
-
     from manyarms.logs.file_source import FileSource  # noqa: PLC0415  it derives from Source
 
     if isinstance(value, Source):
@@ -215,7 +144,8 @@ def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of
         return TableSource(value)
     if isinstance(value, pa.RecordBatch):
         return TableSource(pa.Table.from_batches([value]))
-    if _is_path(value):
+    paths = value if isinstance(value, list | tuple) and value else [value]
+    if all(isinstance(path, str | os.PathLike) for path in paths):
         return FileSource(value)
     if isinstance(value, pa.RecordBatchReader):
         return BatchSource(iter(value))
@@ -231,16 +161,3 @@ def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of
         "Make a table of it: pyarrow.table(columns)." if isinstance(value, Mapping) else "",
         argument="logs",
     )
-
-
-def _is_path(value: Any) -> bool:
-    if isinstance(value, str | os.PathLike):
-        return True
-    return isinstance(value, list | tuple) and bool(value) and all(isinstance(p, str | os.PathLike) for p in value)
-
-
-def give_back_memory() -> None:
-    """Give back what Arrow keeps for the next batch: after the last one, others need it more."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    pa.default_memory_pool().release_unused()

@@ -33,30 +33,23 @@ def new_rounds(stream: LogStream, learned_from: Sequence[Fingerprint]) -> Iterat
     """
     known = _by_origin_and_path(learned_from)
     fingerprints = stream.source.fingerprints if stream.source.files else ()
-    bounds = {
-        file: _seen_until(file, fingerprint, known)
-        for file, fingerprint in zip(stream.source.files, fingerprints, strict=True)
-    }
+    bounds = dict[Path, str | None]()
+    for file, fingerprint in zip(stream.source.files, fingerprints, strict=True):
+        earlier = known.get(fingerprint.origin) or known.get(fingerprint.path or "")
+        if earlier is not None and earlier.until is None:
+            raise InputError(
+                f"the model has seen {file} already: its rounds would count twice.",
+                "Name new files only, or count them again with allow_repeats=True.",
+                flag_remedy="Name new files only, or count them again with --allow-repeats.",
+            )
+        # The time up to which the model has the rounds of the file; None where it has none of them.
+        bounds[file] = None if earlier is None else earlier.until
     if not any(bounds.values()):
         yield stream
         return
     ordered = sorted(bounds, key=lambda file: bounds[file] or "")
     for moment, files in groupby(ordered, key=bounds.__getitem__):
         yield stream.part(list(files), None if moment is None else datetime.fromisoformat(moment))
-
-
-def _seen_until(file: Path, fingerprint: Fingerprint, known: dict[str, Fingerprint]) -> str | None:
-    """The time up to which the model has the rounds of a file; None where it has none of them."""
-    earlier = known.get(fingerprint.origin) or known.get(fingerprint.path or "")
-    if earlier is None:
-        return None
-    if earlier.until is None:
-        raise InputError(
-            f"the model has seen {file} already: its rounds would count twice.",
-            "Name new files only, or count them again with allow_repeats=True.",
-            flag_remedy="Name new files only, or count them again with --allow-repeats.",
-        )
-    return earlier.until
 
 
 def _by_origin_and_path(learned_from: Sequence[Fingerprint]) -> dict[str, Fingerprint]:

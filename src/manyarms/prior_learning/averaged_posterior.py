@@ -1,5 +1,6 @@
 """A posterior averaged over what a learned prior might have been."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,49 +10,16 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import ndtr
 
-from manyarms._base.checks import Array, as_scalar
+from manyarms._base.checks import Array
 from manyarms._base.rng import split
-from manyarms.core import Catalog, Estimate, FeatureMap, Fingerprint, HierarchicalGaussian, Policy
+from manyarms.core import Estimate, HierarchicalGaussian, Policy
 from manyarms.linalg.top_k import row_norms
 from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
-from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_draws import FactorDraws, chunk_rng, draw_key
-from manyarms.posterior.reward_function import LinearScores, Predictor, Scores, best_of_all
+from manyarms.posterior.posterior import Posterior, same_as
+from manyarms.posterior.reward_draws import FactorDraws, NormalMixture, chunk_rng, draw_key
+from manyarms.posterior.reward_function import LinearScores, Predictor, Scores
 from manyarms.posterior.reward_posterior import RewardPosterior
-
-
-@dataclass(frozen=True)
-class NormalMixture:
-    """Several normal distributions, each with its share."""
-
-    means: Float[Array, " k"]
-    stds: Float[Array, " k"]
-    shares: Float[Array, " k"]
-
-    def below(self, x: float) -> float:
-        """The probability of a value below x."""
-        z = np.divide(x - self.means, self.stds, out=np.sign(x - self.means) * 40.0, where=self.stds > 0)
-        return float(self.shares @ ndtr(z))
-
-    def interval(self, level: float) -> tuple[float, float]:
-        """The central interval that holds the value with probability `level`."""
-        level = as_scalar("level", level, above=0.0, below=1.0)
-        low, high = float((self.means - 40 * self.stds).min()), float((self.means + 40 * self.stds).max())
-        if not high > low:
-            return low, high
-        from scipy.optimize import brentq  # noqa: PLC0415  slow to import
-
-        def quantile(probability: float) -> Any:
-            return brentq(lambda x: self.below(x) - probability, low, high, xtol=1e-12 * (high - low))
-
-        return quantile(0.5 - level / 2), quantile(0.5 + level / 2)
-
-    @property
-    def probability_positive(self) -> float:
-        """The probability that the quantity is above zero."""
-        return 1.0 - self.below(0.0)
 
 
 class PosteriorsByPrior:
@@ -87,6 +55,12 @@ class AveragedPosterior(Posterior):
     draws: PosteriorsByPrior
     shares: Float[Array, " k"]
     average_warnings: tuple[str, ...] = ()
+    n_actions = same_as("posterior.n_actions")
+    dim = same_as("posterior.dim")
+    features = same_as("posterior.features")
+    catalog = same_as("posterior.catalog")
+    learned_from = same_as("posterior.learned_from")
+    seen_actions = same_as("posterior.seen_actions")
 
     def __repr__(self) -> str:
         return (
@@ -94,41 +68,14 @@ class AveragedPosterior(Posterior):
         )
 
     @property
-    def n_actions(self) -> int:
-        return self.posterior.n_actions
-
-    @property
-    def dim(self) -> int:
-        return self.posterior.dim
-
-    @property
-    def features(self) -> FeatureMap | None:
-        return self.posterior.features
-
-    @property
-    def catalog(self) -> Catalog | None:
-        return self.posterior.catalog
-
-    @property
-    def learned_from(self) -> tuple[Fingerprint, ...]:
-        return self.posterior.learned_from
-
-    @property
-    def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
-        return self.posterior.seen_actions
-
-    @property
     def warnings(self) -> tuple[str, ...]:
+        """Everything that is wrong with the posterior or with the average, in plain words."""
         return (*self.posterior.warnings, *self.average_warnings)
 
     @property
     def effective_draws(self) -> float:
         """The number of equally weighted draws that these are worth."""
         return float(1.0 / np.sum(self.shares**2))
-
-    @property
-    def predictor_weights(self) -> None:
-        return None
 
     @cached_property
     def mean_weights(self) -> Float[Array, "K d"]:
@@ -193,7 +140,7 @@ class AveragedPosterior(Posterior):
 
 
 class TangentScores(Scores):
-    """Expected rewards that are not linear, moved along their derivative from one mean of the weights to another."""
+    """Expected rewards that are not linear, moved along their derivative to another mean of the weights."""
 
     def __init__(self, rewards: Predictor, means: Callable[[], Array]):
         self._rewards, self._means, self.n_actions = rewards, means, rewards.n_actions
@@ -209,9 +156,6 @@ class TangentScores(Scores):
     def score_all(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
         rewards = self._rewards.of_tile(contexts, slice(None))
         return rewards.expected + rewards.slopes[0] * (contexts @ self._shift.T)
-
-    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        return best_of_all(self, contexts, k, among)
 
 
 class MixtureDraws(FactorDraws):

@@ -1,0 +1,30 @@
+"""The modules of pyarrow, loaded when they are first used: `import manyarms` and `manyarms --help` do without them."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+
+class LazyModule:
+    """A module that is imported when one of its names is first used."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(importlib.import_module(self._name), name)
+        setattr(self, name, value)
+        return value
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
+    from pyarrow import compute, csv
+else:
+    pa, compute, csv = LazyModule("pyarrow"), LazyModule("pyarrow.compute"), LazyModule("pyarrow.csv")
+    ds, pq = LazyModule("pyarrow.dataset"), LazyModule("pyarrow.parquet")
+
+__all__ = ["compute", "csv", "ds", "pa", "pq"]

@@ -1,0 +1,248 @@
+"""The commands that work on files: each gets its flags, calls one function of Python and prints the result."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from manyarms._base import options as o
+from manyarms.cli import flags as f
+from manyarms.cli import terminal
+from manyarms.cli.engine import open_engine
+from manyarms.cli.spec import split_names
+from manyarms.errors import InputError
+
+# What the commands call is imported in them, so that `--help` loads no numerical library.
+# ruff: noqa: PLC0415
+
+
+@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.PriorOptions, o.LikelihoodOptions)
+def fit(out: f.NewModel, seed: f.Seed = 0, engine: f.Engine = "local", as_json: f.Json = False, **options: Any) -> None:
+    """Fit a model of the rewards of every action, including those never shown.
+
+    The model file holds the posterior, the feature map of the context columns
+    and the catalog. All other commands start from it.
+    """
+    terminal.check_output(out)
+    where = open_engine(engine)
+    from manyarms.cli.print_results import print_fit
+    from manyarms.jobs import fit_files
+
+    options.setdefault("context", ())
+    with terminal.row_bar("Reading") as bar:
+        result = fit_files(**options, out=out, seed=seed, engine=where, progress=bar.step, on_rows=bar)
+    _show(result, as_json, print_fit)
+
+
+@f.with_options(
+    o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, without=("context", "categorical", "max_levels")
+)
+def update(
+    model: f.Model,
+    out: f.NewModel,
+    allow_repeats: Annotated[
+        bool,
+        typer.Option("--allow-repeats", help="Accept files that the model has already seen, and count them again."),
+    ] = False,
+    engine: f.Engine = "local",
+    as_json: f.Json = False,
+    **options: Any,
+) -> None:
+    """Update a model with new logs and new actions; old logs are not needed.
+
+    With Gaussian rewards this equals a fit on everything. A file that the model
+    has seen is refused, so a job can safely run twice. Where --maturity left
+    out the young rounds of a file, those that are old enough by now are added.
+    With --half-life, rounds in the model are down-weighted too. With --catalog,
+    actions that the model does not know are added if the prior knows their
+    category (or tags, or node); an action with a new category needs a new fit.
+    Name the same file as --model and --out to update a model in place.
+    """
+    terminal.check_output(out)
+    where = open_engine(engine)
+    from manyarms.cli.print_results import print_update
+    from manyarms.jobs import update_files
+
+    with terminal.row_bar("Reading") as bar:
+        result = update_files(model, **options, allow_repeats=allow_repeats, out=out, engine=where, on_rows=bar)
+    _show(result, as_json, print_update)
+
+
+@f.with_options(o.EvaluationOptions, o.LogColumns, o.LogOptions, o.CatalogFile)
+def evaluate(model: f.EvaluatedModel = None, seed: f.Seed = 0, as_json: f.Json = False, **options: Any) -> None:
+    """Compare policies with the current one: gains, intervals, probabilities.
+
+    Each policy is evaluated by the model's posterior on the contexts of the
+    logs, and compared with `logged`, the current policy. Context columns and
+    catalog come from the model; name them only without --model. Use logs that
+    the model was not fitted on.
+    """
+    from manyarms.cli.print_results import print_evaluation
+    from manyarms.jobs import evaluate_files
+
+    with terminal.row_bar("Reading") as bar:
+        progress = partial(bar.step, activity="Evaluating, policy")
+        result = evaluate_files(**options, model=model, seed=seed, progress=progress, on_rows=bar)
+    _show(result, as_json, partial(print_evaluation, evaluation=result.evaluation))
+
+
+def learn(
+    model: f.Model,
+    out: Annotated[Path, typer.Option("--out", help="Policy file to write; an existing file is replaced.")],
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policy",
+            metavar="NAME[:NUMBER]",
+            autocompletion=f.policy_names,
+            help="greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] (by default 1000), "
+            "epsilon-greedy:epsilon or uniform.",
+        ),
+    ] = "greedy",
+    seed: f.Seed = 0,
+    as_json: f.Json = False,
+) -> None:
+    """Make a policy from a model, and save it.
+
+    A policy file contains its model: `score` and `evaluate` need nothing else.
+    """
+    with terminal.one_line_errors():
+        terminal.check_output(out)
+        from manyarms.jobs import learn_policy
+
+        with terminal.spinner("Learning"):
+            made = learn_policy(model, policy, seed=seed, out=out)
+        if as_json:
+            terminal.print_json({"policy": policy, "actions": made.n_actions, "model": str(model), "out": str(out)})
+        else:
+            typer.echo(f"{policy} on {made.n_actions:,} actions: {out}")
+
+
+@f.with_options(o.LogOptions, without=[name for name in o.options_of(o.LogOptions) if name != "missing"])
+def score(
+    model: Annotated[Path, typer.Option("--model", "--policy", help="Model file or policy file.")],
+    contexts: Annotated[
+        str, typer.Option("--contexts", help="Contexts in Parquet, CSV or Arrow: a file, a folder or a glob.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            help="Parquet file to write, replaced if it exists; with --engine dask or spark, a folder of them.",
+        ),
+    ],
+    top_k: Annotated[int, typer.Option("--top-k", min=1, help="Number of actions for each context.")] = 1,
+    keep: Annotated[
+        list[str] | None, typer.Option("--keep", help="Columns to copy to the output, such as the id of a user.")
+    ] = None,
+    eligible: Annotated[
+        str | None, typer.Option("--eligible", help="Column with lists of the actions that may be chosen.")
+    ] = None,
+    engine: f.Engine = "local",
+    as_json: f.Json = False,
+    **options: Any,
+) -> None:
+    """Write the best actions for every context, with expected rewards.
+
+    Works in batches, so memory use does not grow with the file. The output has
+    a row for each context and rank: the --keep columns, `row`, `rank`, `action`,
+    `expected_reward`, and its standard deviation `reward_std`.
+    """
+    where = open_engine(engine)
+    if engine == "local":
+        terminal.check_output(out)
+    else:
+        terminal.check_output_folder(
+            out, "several processes write, each a file", "leave --engine out to write one file"
+        )
+    from manyarms.jobs import score as score_files
+
+    names = split_names("--keep", keep or [])
+    with terminal.row_bar("Scoring") as bar:
+        result = score_files(
+            model, contexts, out, top_k=top_k, keep=names, eligible=eligible, progress=bar, engine=where, **options
+        )
+    if as_json:
+        terminal.print_json(result.record())
+        return
+    left_out = f"; {result.n_dropped:,} with a missing value were left out" if result.n_dropped else ""
+    typer.echo(f"{result.n_contexts:,} contexts, {result.n_rows:,} rows{left_out}: {result.path}")
+
+
+@f.with_options(
+    o.EvaluationOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions,
+    without=("tags", "taxonomy", "embedding", "separator"),
+)  # fmt: skip
+def report(
+    out: Annotated[
+        Path, typer.Option("--out", help="The page to write, or a folder for the charts as SVG or PNG files.")
+    ] = Path("report.html"),
+    model: f.EvaluatedModel = None,
+    sure: Annotated[
+        float,
+        typer.Option("--sure", min=0.5, max=1.0, help="Smallest probability of a gain for recommending a policy."),
+    ] = 0.975,
+    title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "Policy report",
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="|".join(o.REPORT_FORMATS),
+            help="File format (default: taken from the extension of --out).",
+        ),
+    ] = None,
+    seed: f.Seed = 0,
+    as_json: f.Json = False,
+    **options: Any,
+) -> None:
+    """Recommend which policy to ship, on one page with the evidence.
+
+    The page is one HTML file with interactive charts and needs no network. It
+    has the recommendation in one sentence, values with intervals, the
+    probability that one policy beats another, other estimators, diagnostics,
+    changes in traffic, and checks of the model. Name policies, logs and
+    estimators as for `manyarms evaluate`.
+    """
+    kind = format or out.suffix.removeprefix(".").lower() or "html"
+    if kind not in o.REPORT_FORMATS:
+        problem = f"must be one of {', '.join(o.REPORT_FORMATS)}; got {kind!r}."
+        raise InputError(problem, "Pass one of these, or end --out in it.", argument="format")
+    if kind in ("svg", "png"):
+        terminal.check_output_folder(out, "each chart is a file", "pass --format html for one page")
+    else:
+        terminal.check_output(out)
+    from manyarms.decision.decide_files import decide_files
+    from manyarms.decision.write_report import write_report
+
+    with terminal.row_bar("Reading") as bar:
+        decision = decide_files(
+            **options, model=model, sure=sure, seed=seed,
+            notes={"command": f"manyarms {shlex.join(sys.argv[1:])}"},
+            progress=partial(bar.step, activity="Evaluating, policy"), on_rows=bar,
+        )  # fmt: skip
+    with terminal.spinner("Writing"):
+        written = [str(path) for path in write_report(decision, out, format=kind, title=title)]
+    for reason in decision.omitted:
+        terminal.warn(reason)
+    if as_json:
+        figures = {name: getattr(decision, name) for name in ("verdict", "policy", "sentence", "reason", "probability")}
+        terminal.print_json(figures | {"written": written, "warnings": list(decision.warnings)})
+        return
+    typer.echo(str(decision))
+    typer.echo(f"Report: {out}" if len(written) == 1 else f"Charts: {len(written)} in {out}")
+
+
+def _show(result: Any, as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
+    """Print the warnings of a job, and its result as JSON or as a table."""
+    for warning in result.warnings:
+        terminal.warn(warning)
+    if as_json:
+        terminal.print_json(result.record())
+    else:
+        show(result.record())
