@@ -1,5 +1,6 @@
 """Values under Gaussian weights: one formula, given how a value moves with the weights."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 from abc import abstractmethod
@@ -38,17 +39,9 @@ class GaussianPosterior(Posterior):
         n_rounds: How many rounds it has seen.
     """
 
-    @property
-    @abstractmethod
-    def method(self) -> Method: ...
-
-    @property
-    @abstractmethod
-    def log_evidence(self) -> float: ...
-
-    @property
-    @abstractmethod
-    def n_rounds(self) -> int: ...
+    method: Method
+    log_evidence: float
+    n_rounds: int
 
     @abstractmethod
     def factors_for(self, actions: Int[Array, " m"]) -> tuple[RewardFactor, ...]:
@@ -91,10 +84,7 @@ class SingleFactorPosterior(GaussianPosterior):
     """
 
     likelihood: Likelihood
-
-    @property
-    @abstractmethod
-    def predictor_weights(self) -> ActionWeights: ...
+    predictor_weights: ActionWeights
 
     @property
     def method(self) -> Method:
