@@ -65,9 +65,9 @@ from manyarms.learners.learner import PolicyConvolutionLearner as PolicyConvolut
 from manyarms.learners.learner import SNIPSLearner as SNIPSLearner
 from manyarms.learners.training import Training as Training
 from manyarms.likelihoods.bernoulli import Bernoulli as Bernoulli
+from manyarms.likelihoods.bernoulli import Hurdle as Hurdle
 from manyarms.likelihoods.gaussian import Gaussian as Gaussian
 from manyarms.likelihoods.gaussian import LogNormal as LogNormal
-from manyarms.likelihoods.hurdle import Hurdle as Hurdle
 from manyarms.likelihoods.likelihood import Likelihood as Likelihood
 from manyarms.likelihoods.poisson import Poisson as Poisson
 from manyarms.likelihoods.student_t import StudentT as StudentT

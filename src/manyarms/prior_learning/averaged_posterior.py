@@ -10,20 +10,16 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import gammaincinv, ndtri
 
 from manyarms._base.checks import Array
 from manyarms._base.rng import split
 from manyarms.core import Estimate, HierarchicalGaussian, Policy
-from manyarms.errors import ManyarmsError
 from manyarms.linalg.top_k import row_norms
 from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
 from manyarms.posterior.posterior import Posterior, same_as
 from manyarms.posterior.reward_draws import FactorDraws, NormalMixture, chunk_rng, draw_key
 from manyarms.posterior.reward_function import LinearScores, Predictor, Scores
 from manyarms.posterior.reward_posterior import RewardPosterior
-from manyarms.prior_learning.evidence import Evidence
-from manyarms.prior_learning.hyperparameters import Hyperparameters
 
 
 class PosteriorsByPrior:
@@ -184,73 +180,4 @@ class MixtureDraws(FactorDraws):
         return out
 
 
-def average(
-    posterior: RewardPosterior,
-    evidence: Evidence,
-    hyper: Hyperparameters,
-    eta: Float[Array, " s"],
-    precision: Float[Array, "s s"],
-    root: Float[Array, "s s"],
-    *,
-    n_draws: int,
-    rng: np.random.Generator,
-    avoid_boundary: bool,
-    aged: Evidence | None = None,
-) -> AveragedPosterior:
-    """Draw η ~ t(best, B Bᵀ), condition under each, and weigh each by evidence over the density drawn from."""
-
-    def solve(x: Float[Array, " s"]) -> tuple[float, HierarchicalGaussian]:
-        value, weights = evidence.posterior(hyper, x, avoid_boundary=avoid_boundary)
-        # The logs at full weight say how likely a prior is; the posterior under it is of the rounds as they count.
-        return value, weights if aged is None else aged.posterior(hyper, x, avoid_boundary=avoid_boundary)[1]
-
-    kept, log_weights, weights = list[Array](), list[float](), list[HierarchicalGaussian]()
-    # The number of numbers that a posterior holds beyond its prior.
-    size = 3 * sum(group.root.size for group in posterior.weights.observed.groups)
-    few = n_draws * (size + posterior.weights.latent_dim * posterior.weights.dim) <= MAX_KEPT
-    for row in _spread_out(len(eta), n_draws, rng):
-        try:
-            log_evidence, solved = solve(eta + root @ row)
-        except ManyarmsError:
-            # So far out that the arithmetic fails; its weight would be nil.
-            continue
-        kept.append(eta + root @ row)
-        log_weights.append(log_evidence + 0.5 * (TAILS + len(row)) * float(np.log1p(row @ row / TAILS)))
-        if few:
-            weights.append(solved)
-    if not kept:
-        return AveragedPosterior(posterior, PosteriorsByPrior([posterior.weights]), np.ones(1), (_UNSTABLE,))
-    draws = PosteriorsByPrior(weights) if few else PosteriorsByPrior(kept, lambda x: solve(x)[1])
-    out = AveragedPosterior(posterior, draws, _capped_shares(np.array(log_weights)))
-    return out if out.effective_draws > 0.2 * n_draws else replace(out, average_warnings=(_UNSTABLE,))
-
-
-def _capped_shares(log_weights: Float[Array, " k"]) -> Float[Array, " k"]:
-    """Importance weights, the largest of them cut at √k times their mean so that none decides alone (Ionides, 2008)."""
-    weights = np.exp(log_weights - log_weights.max())
-    weights = np.minimum(weights, np.sqrt(len(weights)) * weights.mean())
-    return weights / weights.sum()
-
-
-def _spread_out(size: int, n_draws: int, rng: np.random.Generator) -> Float[Array, "k s"]:
-    """Draws from a t-distribution that fill the space evenly: fewer are needed than of independent ones.
-
-    Its tails are heavier than a normal's, as those of a standard deviation that few effects determine are.
-    """
-    if size == 0:
-        return np.zeros((n_draws, 0))
-    from scipy.stats import qmc  # noqa: PLC0415
-
-    # Sobol's points, all shifted by one random vector; the first would lie in a corner.
-    points = qmc.Sobol(size + 1, scramble=False).random_base2((n_draws - 1).bit_length())[:n_draws]
-    points = np.clip((points + rng.random(size + 1)) % 1.0, 1e-9, 1 - 1e-9)
-    chi_square = 2 * gammaincinv(TAILS / 2, points[:, 0])
-    return ndtri(points[:, 1:]) * np.sqrt(TAILS / chi_square)[:, None]
-
-
-TAILS = 5.0
-"""Degrees of freedom of the t-distribution that hyper-parameters are drawn from."""
 _TINY = np.finfo(float).tiny
-_UNSTABLE = "the uncertainty of the learned prior is far from normal: few draws decide; take intervals with caution"
-MAX_KEPT = 1 << 27
-"""The largest number of numbers, over the posteriors of all draws, that is kept in memory (a gigabyte)."""
