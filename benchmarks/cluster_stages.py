@@ -23,7 +23,7 @@ from manyarms.logs.row_reader import DroppedRows
 from manyarms.model_file.arrow_file import from_bytes, to_bytes
 from manyarms.model_file.load import rebuild
 from manyarms.model_file.save import describe
-from manyarms.posterior.sharded_posterior import _Latent
+from manyarms.posterior.sharded_posterior import latent_evidence
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -59,7 +59,7 @@ def main() -> None:
             f"  to unpack, {1e3 * merge / size:.2f} to merge; merged {len(to_bytes(*describe(together))) / 1e6:,.0f} MB"
         )
     prior = ma.priors.from_categories(np.arange(args.actions) % CATEGORIES, dim=stream.dim)
-    message, latent = timed(lambda: _Latent(prior, 1.0)(together.found))
+    message, latent = timed(lambda: latent_evidence(prior, 1.0, together.found))
     print(f"per-action stage: {1e6 * latent / args.actions:.1f} µs per action; the driver gets")
     print(f"  {(message.gram.nbytes + message.score.nbytes) / 1e3:,.0f} kB per shard")
 

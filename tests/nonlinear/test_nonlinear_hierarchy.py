@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from nonlinear_examples import SHAPES, Example, assert_same, linear_problem
+from nonlinear_examples import FORMS, SHAPES, Example, assert_same, linear_problem
 from numpy.testing import assert_allclose
 from oracles import DenseJoint, DenseProblem
 

@@ -11,9 +11,9 @@ from scipy.stats import t as student
 import manyarms as ma
 from manyarms.likelihoods import Bernoulli, Poisson, StudentT
 from manyarms.nonlinear import NonlinearHierarchy, fit_nonlinear, sample_posterior
-from manyarms.nonlinear import sampler_kernels as kernels
-from manyarms.nonlinear.convergence import effective_draws, r_hat
+from manyarms.nonlinear import posterior_sampler as kernels
 from manyarms.nonlinear.nonlinear_hierarchy import as_hierarchy
+from manyarms.nonlinear.posterior_draws import effective_draws, r_hat
 from manyarms.nonlinear.seen_actions import SeenActions
 
 

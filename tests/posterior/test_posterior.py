@@ -47,7 +47,7 @@ def errors(problem):
         found[name] = abs(got.value - mean) / scale
         found[name + "_std"] = abs(got.posterior_std - np.sqrt(max(variance, 0.0))) / np.sqrt(_size(joint, contexts))
         found[name + "_contexts"] = abs(got.context_std - rows.std(ddof=1) / np.sqrt(len(rows))) / scale
-    scale = np.abs(joint.action_mean @ contexts.T).max()
+    scale = np.abs(joint.action_mean @ contexts.T).max() or 1.0
     mean, variance, _ = joint.value(table - baseline, contexts)
     got = posterior.difference(ma.TablePolicy(table), ma.TablePolicy(baseline), contexts)
     found["difference"] = abs(got.value - mean) / scale

@@ -14,7 +14,7 @@ from manyarms import priors
 from manyarms.core.labels import MISSING
 
 
-@pytest.mark.parametrize("name", ["categories", "from_matrices", "taxonomy"])
+@pytest.mark.parametrize("name", ["categories", "from_matrices"])
 def test_docstring_examples_run(name):
     result = doctest.testmod(importlib.import_module(f"manyarms.priors.{name}"))
     assert result.attempted > 0

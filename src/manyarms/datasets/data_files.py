@@ -142,7 +142,16 @@ class Archive:
                 return
             member = self._packed(name)
             if member is None:
-                raise self._missing(name)
+                if self._zip.is_file():
+                    problem = f"{self._zip} does not hold {name}."
+                elif self.path.exists():
+                    places = ", ".join(f"{folder}/" for folder in self.source.folders)
+                    problem = (
+                        f"{name} is not in {self.path}; it was expected there, in {places} or in {self._zip.name}."
+                    )
+                else:
+                    problem = f"{self.path} does not exist; {name} was expected there."
+                raise DataFileError(problem, self.source.remedy)
             with zipfile.ZipFile(self._zip) as packed, packed.open(member) as file:
                 yield file
 
@@ -182,17 +191,6 @@ class Archive:
         with contextlib.suppress(OSError):
             return self._unpacked(name) or self._zip
         return self.path
-
-    def _missing(self, name: str) -> DataFileError:
-        source, path = self.source, self.path
-        if self._zip.is_file():
-            problem = f"{self._zip} does not hold {name}."
-        elif path.exists():
-            places = ", ".join(f"{folder}/" for folder in source.folders)
-            problem = f"{name} is not in {path}; it was expected there, in {places} or in {source.archive}."
-        else:
-            problem = f"{path} does not exist; {name} was expected there."
-        return DataFileError(problem, source.remedy)
 
 
 def locate(source: DataSource, path: str | os.PathLike[str] | None, needs: str, *, fetch: bool) -> Archive:

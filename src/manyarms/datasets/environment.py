@@ -32,6 +32,7 @@ class ScoredEnvironment(ABC):
 
     def __init__(self, weights: Any, draw_contexts: DrawContexts):
         self.weights: Float[Array, "K d"] = as_floats("weights", weights, ndim=2)
+        self.n_actions, self.dim = self.weights.shape
         self._draw_contexts = draw_contexts
 
     @abstractmethod
@@ -50,16 +51,6 @@ class ScoredEnvironment(ABC):
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
         """Random rewards with these means."""
 
-    @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.weights.shape[0]
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.weights.shape[1]
-
     def contexts(self, n: int, rng: np.random.Generator) -> Float[Array, "n d"]:
         """n contexts drawn at random."""
         return as_matrix("contexts", self._draw_contexts(rng, n), columns=self.dim, rows=n)
@@ -72,7 +63,9 @@ class ScoredEnvironment(ABC):
         rewards = self._draw_rewards(self.expected_reward(x, actions), noise_rng)
         # Thompson samples afresh, so its frozen probabilities are not those of its samples.
         propensities = policy.probability_of(x, actions) if policy.samples_have_probabilities else None
-        return LoggedData(x, actions, rewards, propensities, self.n_actions, logging_policy=unless_tied(policy))
+        # A policy tied to rows says nothing about other contexts.
+        logging = policy if policy.n_rows is None else None
+        return LoggedData(x, actions, rewards, propensities, self.n_actions, logging_policy=logging)
 
     def optimal_policy(self) -> Policy:
         """The policy that always chooses the truly best action."""
@@ -86,12 +79,6 @@ class ScoredEnvironment(ABC):
         contexts = as_matrix("contexts", contexts, columns=self.dim)
         actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(contexts))
         return np.einsum("nd,nd->n", contexts, self.weights[actions])
-
-    def _check_policy(self, policy: Policy) -> None:
-        if policy.n_actions != self.n_actions:
-            raise ShapeError(
-                f"has {policy.n_actions} actions; the environment has {self.n_actions}.", argument="policy"
-            )
 
 
 class LinearEnvironment(ScoredEnvironment):
@@ -111,7 +98,7 @@ class LinearEnvironment(ScoredEnvironment):
         return self._scores(contexts, actions)
 
     def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
-        self._check_policy(policy)
+        check_n_actions(policy, self.n_actions)
         return policy.profile(contexts, self.weights, eligible=eligible)[1]
 
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
@@ -125,7 +112,7 @@ class LogisticEnvironment(ScoredEnvironment):
         return expit(self._scores(contexts, actions))
 
     def value(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> float:
-        self._check_policy(policy)
+        check_n_actions(policy, self.n_actions)
         contexts = as_matrix("contexts", contexts, columns=self.dim)
         total = 0.0
         for rows, probabilities in policy.probability_chunks(contexts, eligible=eligible):
@@ -133,7 +120,7 @@ class LogisticEnvironment(ScoredEnvironment):
         return total / len(contexts)
 
     def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
-        self._check_policy(policy)
+        check_n_actions(policy, self.n_actions)
         contexts, values = as_matrix("contexts", contexts, columns=self.dim), np.empty(len(contexts))
         for rows, probabilities in policy.probability_chunks(contexts, eligible=eligible):
             values[rows] = (probabilities * expit(contexts[rows] @ self.weights.T)).sum(axis=1)
@@ -239,9 +226,10 @@ class SyntheticProblem:
         return HierarchicalGaussian(mean, latent_cov, mixing, action_cov)
 
 
-def unless_tied(policy: Policy) -> Policy | None:
-    """The policy; None when it is tied to rows, since it then says nothing about other contexts."""
-    return policy if policy.n_rows is None else None
+def check_n_actions(policy: Policy, n_actions: int) -> None:
+    """Refuse a policy on other actions than those of the environment."""
+    if policy.n_actions != n_actions:
+        raise ShapeError(f"has {policy.n_actions} actions; the environment has {n_actions}.", argument="policy")
 
 
 def _noisy(variance: float, v: float, count: int, size: int, rng: np.random.Generator) -> Float[Array, "k s s"]:

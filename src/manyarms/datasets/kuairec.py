@@ -43,12 +43,8 @@ LIST = re.compile(r"\[\s*(?:\d{1,18}(?:\s*,\s*\d{1,18})*)?\s*\]")
 class WatchRatios:
     """User `users[user_rows[i]]` watched video `videos[video_rows[i]]` for `watch_ratio[i]` times its length.
 
-    Each pair of user and video occurs once. Cells are sorted by user, then by video.
-
-    Attributes:
-        user_rows: (n,) The user of each cell, as a row of `KuaiRec.users`.
-        video_rows: (n,) The video of each cell, as a row of `KuaiRec.videos`.
-        watch_ratio: (n,) Time watched over length; above 1 when a video ran more than once.
+    `users` and `videos` are those of `KuaiRec`. A ratio is above 1 when a video ran more than once. Each pair of user
+    and video occurs once. Cells are sorted by user, then by video.
     """
 
     user_rows: Int[Array, " n"]

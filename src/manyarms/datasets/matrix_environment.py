@@ -15,7 +15,7 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_matrix, as_numbers, as_scalar, frozen
 from manyarms._base.rng import as_generator, split
 from manyarms.core import PAIRS_PER_BLOCK, Choices, Eligibility, LoggedData, Policy, RowError
-from manyarms.datasets.environment import unless_tied
+from manyarms.datasets.environment import check_n_actions
 from manyarms.datasets.rating_matrix import as_ratings, as_sparse, check_cells
 from manyarms.errors import InputError, RangeError, ShapeError
 from manyarms.linalg.indexing import pair_rows, shape_of
@@ -43,10 +43,11 @@ class MatrixEnvironment:
 
     def __init__(self, matrix: Any, features: Any, test_users: Any, *, observed: Any = None, noise_std: float = 0.0):
         self.matrix, self._observed = as_ratings(matrix, observed)
-        n_users, n_actions = shape_of(self.matrix)
+        n_users, self.n_actions = shape_of(self.matrix)
         self.features: Float[Array, "users d"] = as_matrix("features", features, rows=n_users)
+        self.dim = self.features.shape[1]
         self.noise_std = as_scalar("noise_std", noise_std, at_least=0.0)
-        if n_actions == 0 or self.dim == 0:
+        if self.n_actions == 0 or self.dim == 0:
             raise ShapeError("matrix and features must have at least one column each.")
         test = as_actions("test_users", test_users, n_actions=n_users)
         self.test_users: Int[Array, " m"] = frozen(np.unique(test))
@@ -59,16 +60,6 @@ class MatrixEnvironment:
                 "Draw about half of them.",
                 argument="test_users",
             )
-
-    @property
-    def n_actions(self) -> int:
-        """K."""
-        return shape_of(self.matrix)[1]
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.features.shape[1]
 
     @property
     def test_contexts(self) -> Float[Array, "m d"]:
@@ -102,7 +93,8 @@ class MatrixEnvironment:
         # Thompson samples afresh, so its frozen probabilities are not those of its samples.
         known = policy.samples_have_probabilities
         propensities = policy.probability_of(x, actions, eligible=sets) if known else None
-        logging = unless_tied(policy)
+        # A policy tied to rows says nothing about other contexts.
+        logging = policy if policy.n_rows is None else None
         # Estimators do not restrict the logging policy, so it must know by itself what could not be chosen.
         if logging is not None and sets is not None:
             logging = WithinObserved(logging, sets)
@@ -116,10 +108,7 @@ class MatrixEnvironment:
             contexts: (n, d) Rows of `features`, each of which must belong to one user alone; None for `test_contexts`.
             eligible: The observed actions that may be chosen in each row; None for all.
         """
-        if policy.n_actions != self.n_actions:
-            raise ShapeError(
-                f"has {policy.n_actions} actions; the environment has {self.n_actions}.", argument="policy"
-            )
+        check_n_actions(policy, self.n_actions)
         users = self._users(contexts)
         sets = self.eligible(users)
         restricted = policy if sets is None else WithinObserved(policy, sets)
@@ -140,11 +129,7 @@ class MatrixEnvironment:
         return BestObserved(self)
 
     def optimal_value(self, contexts: Any = None) -> float:
-        """The mean rating of a policy that knows every rating of these users. Contexts that say less do not allow it.
-
-        Args:
-            contexts: As for `value`; None for `test_contexts`.
-        """
+        """The mean rating of a policy that knows every rating of these users, which contexts may not tell."""
         users = self._users(contexts)
         return float(self._ratings(users, self._best[users]).mean())
 
@@ -219,10 +204,7 @@ class ObservedActions(Eligibility):
     """Row i may choose the observed actions of user users[i]. Rows are read in blocks, since all of them are n x K.
 
     Pass it as `eligible`. `sets[rows]` are the sets of some rows, and `sets.tocsr()` is the whole matrix.
-
-    Args:
-        pattern: (users, K) Matrix with ones where observed: columns sorted, none twice, no row empty.
-        users: (n,) The user of each row.
+    `pattern` is a (users, K) matrix with ones where observed: columns sorted, none twice, no row empty.
     """
 
     def __init__(self, pattern: sparse.csr_array, users: Int[Array, " n"]):

@@ -188,7 +188,6 @@ def load_movielens(path: str | os.PathLike[str] | None = None, *, download: bool
     _check_ratings(ratings_name, movies_name, numbers, np.fromiter(catalog, dtype=np.int64, count=len(catalog)))
     users, user_rows = np.unique(numbers["user"], return_inverse=True)
     movies, movie_rows = np.unique(numbers["movie"], return_inverse=True)
-    _check_pairs(ratings_name, user_rows * len(movies) + movie_rows, numbers)
     titles, genres = zip(*(catalog[movie] for movie in movies.tolist()), strict=True)
     stars = numbers["rating"].astype(np.float64)
     users, movies, user_rows, movie_rows, stars = map(frozen, (users, movies, user_rows, movie_rows, stars))
@@ -248,10 +247,9 @@ def _parse_movies(data: bytes, name: str) -> dict[int, tuple[str, tuple[str, ...
     return catalog
 
 
-def _check_ratings(
-    ratings_name: str, movies_name: str, numbers: dict[str, Int[Array, " n"]], known: Int[Array, " m"]
-) -> None:
-    stars, movie = numbers["rating"], numbers["movie"]
+def _check_ratings(ratings_name: str, movies_name: str, numbers: dict[str, Array], known: Int[Array, " m"]) -> None:
+    """Refuse a wrong rating, and a second one of a movie by a user, which the matrix would add to the first."""
+    user, movie, stars = numbers["user"], numbers["movie"], numbers["rating"]
     wrong = np.flatnonzero((stars < 1) | (stars > 5))
     if len(wrong):
         raise RangeError(f"{ratings_name} must have ratings 1 to 5; line {wrong[0] + 1} has {stars[wrong[0]]}.", WHERE)
@@ -262,16 +260,12 @@ def _check_ratings(
             f"{movie[unknown[0]]}.",
             f"Take both files from one download. {WHERE}",
         )
-
-
-def _check_pairs(ratings_name: str, pairs: Int[Array, " n"], numbers: dict[str, Int[Array, " n"]]) -> None:
-    """Refuse a second rating of one movie by one user, which the matrix would add to the first."""
-    order = np.argsort(pairs, kind="stable")
-    again = order[1:][np.diff(pairs[order]) == 0]
+    order = np.lexsort((movie, user))
+    again = order[1:][(np.diff(user[order]) == 0) & (np.diff(movie[order]) == 0)]
     if len(again):
         row = int(again.min())
         raise InputError(
             f"{ratings_name} must have one rating per user and movie; line {row + 1} is another one of user "
-            f"{numbers['user'][row]} for movie {numbers['movie'][row]}.",
+            f"{user[row]} for movie {movie[row]}.",
             "Keep one of them.",
         )

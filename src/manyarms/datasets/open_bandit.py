@@ -91,8 +91,13 @@ class OpenBanditLog:
             if len(wanted) != len(USER_FEATURES):
                 raise ShapeError(f"must be {len(USER_FEATURES)} lists of texts; got {len(wanted)}.", argument="levels")
             for k, known in enumerate(wanted):
-                column = _column_of(USER_FEATURES[k], self.user_levels[k], known)
-                blocks.append(np.eye(len(known))[column[self.user_rows[:, k]]])
+                column = {text: place for place, text in enumerate(known)}
+                unknown = [text for text in self.user_levels[k] if text not in column]
+                if unknown:
+                    problem = f"of {USER_FEATURES[k]} must have {unknown[0]!r} too."
+                    raise InputError(problem, "Pass merge_levels of all logs.", argument="levels")
+                columns = np.array([column[text] for text in self.user_levels[k]])
+                blocks.append(np.eye(len(known))[columns[self.user_rows[:, k]]])
         return LoggedData(np.hstack(blocks), self.actions, self.clicks, self.propensities, len(self.items))
 
 
@@ -162,14 +167,3 @@ def _as_log(log: Columns, items: Int[Array, " K"], item_features: dict[str, Arra
         user_rows=frozen(np.column_stack(rows)[order]),
         timestamps=frozen(columns["timestamp"][order]),
     )
-
-
-def _column_of(feature: str, levels: Sequence[str], known: Sequence[str]) -> Int[Array, " l"]:
-    """The column of each level of a log."""
-    column = {text: k for k, text in enumerate(known)}
-    unknown = [text for text in levels if text not in column]
-    if unknown:
-        raise InputError(
-            f"of {feature} must have {unknown[0]!r} too.", "Pass merge_levels of all logs.", argument="levels"
-        )
-    return np.array([column[text] for text in levels])

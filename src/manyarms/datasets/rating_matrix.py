@@ -37,12 +37,11 @@ def factorise(matrix: Any, rank: int, rng: np.random.Generator) -> tuple[Float[A
     table = as_sparse("matrix", matrix) if given else sparse.csr_array(as_floats("matrix", matrix, ndim=2))
     if not table.data.any():
         raise InputError("must have a rating that is not zero.", argument="matrix")
-    smaller = min(shape_of(table))
+    n, m = shape_of(table)
+    smaller = min(n, m)
     if as_count("rank", rank) > smaller:
-        raise RangeError(
-            f"must be at most {smaller} for a matrix of shape {shape_of(table)}; got {rank}.", argument="rank"
-        )
-    if rank == smaller or table.shape[0] * table.shape[1] <= DENSE_CELLS:
+        raise RangeError(f"must be at most {smaller} for a matrix of shape {(n, m)}; got {rank}.", argument="rank")
+    if rank == smaller or n * m <= DENSE_CELLS:
         left, s, right = np.linalg.svd(table.toarray(), full_matrices=False)
     else:
         left, s, right = cast(tuple[Array, Array, Array], svds(table, rank, v0=start_rng.standard_normal(smaller)))

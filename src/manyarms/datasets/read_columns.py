@@ -156,7 +156,7 @@ def _check_names(name: str, names: list[str], kinds: Mapping[str, Kind], where: 
         raise ShapeError(f"{name} must have columns {', '.join(missing)} too; it has {', '.join(names)}.", where)
 
 
-def _refuse_line(archive: Archive, name: str, kinds: Mapping[str, Kind], problem: Exception) -> NoReturn:
+def _refuse_line(archive: Archive, name: str, kinds: Mapping[str, Kind], cause: Exception) -> NoReturn:
     """Raise the error of the first bad line. The fast reader does not name it, so it is searched for."""
     where, full = archive.source.where, archive.full_name(name)
     with archive.open(name) as file, io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as text:
@@ -169,22 +169,15 @@ def _refuse_line(archive: Archive, name: str, kinds: Mapping[str, Kind], problem
                 )
             for column, kind in kinds.items():
                 value = fields[header.index(column)]
-                if not _reads_as(kind, value):
-                    raise DataTypeError(
-                        f"column {column} of {full} must be {kind}; line {line} has {value[:60]!r}.", where
-                    )
-    raise DataFileError(f"{full} cannot be read: {without_full_stop(problem)}.", where) from problem
+                try:
+                    READS[kind](value)
+                except ValueError:
+                    problem = f"column {column} of {full} must be {kind}; line {line} has {value[:60]!r}."
+                    raise DataTypeError(problem, where) from None
+    raise DataFileError(f"{full} cannot be read: {without_full_stop(cause)}.", where) from cause
 
 
 def _readable(lines: Iterator[list[str]]) -> Iterator[list[str]]:
     """Lines up to the first that cannot be parsed: a quote that is never closed, line ends of an old Macintosh."""
     with contextlib.suppress(plain_csv.Error):
         yield from lines
-
-
-def _reads_as(kind: Kind, value: str) -> bool:
-    try:
-        READS[kind](value)
-    except ValueError:
-        return False
-    return True

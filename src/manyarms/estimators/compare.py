@@ -37,11 +37,7 @@ class Comparison(Tabular):
     left_out: tuple[tuple[str, str, str], ...] = ()
 
     def records(self, level: float = 0.95) -> list[dict[str, Any]]:
-        """One plain record per policy and estimator.
-
-        Args:
-            level: Level of the intervals.
-        """
+        """One plain record per policy and estimator, with intervals of this level."""
         return [{"policy": row.policy, "estimator": row.estimator, **row.estimate.record(level)} for row in self.rows]
 
     def __iter__(self) -> Iterator[ComparisonRow]:
@@ -136,18 +132,13 @@ def slope(
         raise InputError("slope needs at least one estimator to choose from.")
     level = as_scalar("level", level, above=0.0, below=1.0)
     candidates = [SlopeChoice(e, e.estimate(policy, logs, eligible=eligible)) for e in estimators]
-    candidates.sort(key=lambda c: -_half_width(c.estimate, level))
-    widths = np.array([_half_width(c.estimate, level) for c in candidates])
-    values = np.array([c.estimate.value for c in candidates])
+    low, high = np.array([c.estimate.interval(level) for c in candidates]).T
+    order = np.argsort(low - high, kind="stable")
+    widths, values = ((high - low) / 2)[order], np.array([c.estimate.value for c in candidates])[order]
     chosen = 0
     for i in range(1, len(candidates)):
         gap = np.abs(values[i] - values[:i])
         if (gap > widths[i] + (np.sqrt(6.0) - 1.0) * widths[:i]).any():
             break
         chosen = i
-    return candidates[chosen]
-
-
-def _half_width(estimate: Estimate, level: float) -> float:
-    low, high = estimate.interval(level)
-    return (high - low) / 2
+    return candidates[order[chosen]]

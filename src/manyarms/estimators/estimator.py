@@ -178,10 +178,20 @@ class SamplingEstimator(Estimator):
         if logs.groups is not None:
             diagnostics["n_groups"] = float(len(np.unique(logs.groups)))
         if rounds.weights is not None:
+            counts = row_weights(logs.weights, len(logs))
             used = rounds.weights if rounds.used is None else rounds.used
-            diagnostics |= weight_diagnostics(rounds.weights, used, row_weights(logs.weights, len(logs)))
+            # Before any change, the mean weight is near 1 when propensities are right.
+            diagnostics["mean_weight"] = float(counts @ rounds.weights / counts.sum())
+            total, square = float(counts @ used), float(counts @ used**2)
+            if square > 0:
+                diagnostics["effective_sample_size"] = total**2 / square
+                diagnostics["max_weight_share"] = float(used[counts > 0].max()) / total
         if rounds.propensities is not None:
-            diagnostics |= propensity_diagnostics(rounds.propensities)
+            smallest = float(rounds.propensities.min(initial=1.0))
+            # A few values may well be round (a uniform policy has one); many that all are have been cut.
+            several = len(np.unique(rounds.propensities[:1000])) > 5
+            rounded = several and smallest < 0.01 and np.all(rounds.propensities == np.round(rounds.propensities, 3))
+            diagnostics |= {"min_propensity": smallest, "rounded_propensities": float(rounded)}
         mass = policy.feature_mass(logs.contexts, eligible=eligible, weights=logs.weights)
         diagnostics["unsupported_mass"] = float(mass.probability[~np.isin(mass.actions, logs.actions)].sum())
         reused = any_shared((*policy.learned_from, *self.learned_from), (logs.fingerprint,))
@@ -207,28 +217,6 @@ def check_target(policy: Policy, logs: LoggedData) -> None:
         )
     if logs.groups is not None and len(np.unique(logs.groups)) < 2:
         raise InputError("all rounds are in one group, so differences between groups are unknown.", "Leave groups out.")
-
-
-def weight_diagnostics(
-    weights: Float[Array, " n"], used: Float[Array, " n"], counts: Float[Array, " n"]
-) -> dict[str, float]:
-    """Mean weight before any change; effective sample size and largest share of a round of the weights really used."""
-    # Near 1 when propensities are right.
-    diagnostics = {"mean_weight": float(counts @ weights / counts.sum())}
-    total, square = float(counts @ used), float(counts @ used**2)
-    if square > 0:
-        diagnostics["effective_sample_size"] = total**2 / square
-        diagnostics["max_weight_share"] = float(used[counts > 0].max()) / total
-    return diagnostics
-
-
-def propensity_diagnostics(propensities: Float[Array, " n"]) -> dict[str, float]:
-    """The smallest propensity, and a sign that propensities were rounded."""
-    smallest = float(propensities.min(initial=1.0))
-    # A few values may well be round (a uniform policy has one); many that all are have been cut.
-    several = len(np.unique(propensities[:1000])) > 5
-    rounded = several and smallest < 0.01 and bool(np.all(propensities == np.round(propensities, 3)))
-    return {"min_propensity": smallest, "rounded_propensities": float(rounded)}
 
 
 def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, eligible: Any = None) -> Records:

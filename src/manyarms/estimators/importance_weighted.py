@@ -327,7 +327,18 @@ class WeightedIPS(_StratifiedEstimator):
         propensities, estimated = propensities_of(logs)
         weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / propensities
         contributions = weights * residual + direct
-        scale, mean = _precision_scale(contributions, self.strata, row_weights(logs.weights, len(logs)))
+        counts, stratum = row_weights(logs.weights, len(logs)), np.unique(self.strata, return_inverse=True)[1]
+        size = np.bincount(stratum, weights=counts)
+        if size.min() <= 1:
+            raise InputError("every stratum needs at least 2 rounds, or its precision is unknown.", "Use balanced IPS.")
+        mean = (np.bincount(stratum, weights=counts * contributions) / size)[stratum]
+        variance = np.bincount(stratum, weights=counts * (contributions - mean) ** 2) / (size - 1)
+        # A stratum without any variance would take all weight; it is given the smallest that others have.
+        positive = variance[variance > 0]
+        variance = np.maximum(variance, positive.min() if len(positive) else 1.0)
+        precision = size / variance
+        # Turns the mean over rounds into the precision-weighted mean over strata.
+        scale = (precision / precision.sum() / size * counts.sum())[stratum]
         zeros = np.zeros(len(logs))
         return Rounds(zeros, scale * contributions, None, weights, propensities, estimated, centre=scale * mean)
 
@@ -338,24 +349,6 @@ def check_log_smoothing(logs: LoggedData) -> None:
         "rewards", logs.rewards, lambda r: r >= 0, InputError, "must not be negative for logarithmic smoothing",
         "Shift the rewards, or use IPS.",
     )  # fmt: skip
-
-
-def _precision_scale(
-    contributions: Float[Array, " n"], strata: Int[Array, " n"], counts: Float[Array, " n"]
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-    """Factors that turn the mean over rounds into the precision-weighted mean over strata, and the means of strata."""
-    stratum = np.unique(strata, return_inverse=True)[1]
-    size = np.bincount(stratum, weights=counts)
-    if size.min() <= 1:
-        raise InputError("every stratum needs at least 2 rounds, or its precision is unknown.", "Use balanced IPS.")
-    mean = np.bincount(stratum, weights=counts * contributions) / size
-    variance = np.bincount(stratum, weights=counts * (contributions - mean[stratum]) ** 2) / (size - 1)
-    # A stratum without any variance would take all weight; it is given the smallest that others have.
-    positive = variance[variance > 0]
-    variance = np.maximum(variance, positive.min() if len(positive) else 1.0)
-    precision = size / variance
-    scale = precision / precision.sum() / size * counts.sum()
-    return scale[stratum], mean[stratum]
 
 
 def _non_negative(name: str, value: float) -> float:

@@ -92,10 +92,9 @@ def _label_model(
     from sklearn.pipeline import make_pipeline  # noqa: PLC0415
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
 
-    weights = None if logs.weights is None else np.asarray(logs.weights)
     # Scaled, so that the ridge treats all columns alike whatever their units.
     model = make_pipeline(StandardScaler(), LogisticRegression(C=1.0 / penalty, max_iter=1000))
-    model.fit(np.asarray(logs.contexts), logged, logisticregression__sample_weight=weights)
+    model.fit(np.asarray(logs.contexts), logged, logisticregression__sample_weight=logs.weights)
     kept = np.full(n_labels, smoothing / (len(logs) + smoothing * n_labels) if n_seen < n_labels else 0.0)
     return model, kept
 

@@ -125,13 +125,10 @@ class CrossFit(RewardModel):
         self.likelihood = likelihood if isinstance(likelihood, Hurdle) else as_likelihood(likelihood)
         priors = prior if isinstance(self.likelihood, Hurdle) and isinstance(prior, tuple) else (prior,)
         self._priors = tuple(as_instance("prior", p, HierarchicalGaussian, "a HierarchicalGaussian") for p in priors)
+        # Of a pair, that of whether there is a reward.
+        self.prior = self._priors[0]
         self.n_folds = as_count("n_folds", n_folds, minimum=2)
         self._seed = int(as_generator(rng).integers(0, 1 << 63))
-
-    @property
-    def prior(self) -> HierarchicalGaussian:
-        """The prior; of a pair, that of whether there is a reward."""
-        return self._priors[0]
 
     def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         if callable(eligible):

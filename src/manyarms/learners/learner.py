@@ -32,7 +32,7 @@ from manyarms.learners.objective import (
 from manyarms.learners.training import Training
 from manyarms.likelihoods import Gaussian
 from manyarms.policies import Greedy
-from manyarms.policies.softmax import LinearSoftmax
+from manyarms.policies.scored_policy import LinearSoftmax
 from manyarms.posterior import RewardPosterior, fit
 
 
@@ -90,13 +90,7 @@ class SoftmaxLearner(Learner):
         return LinearSoftmax(weights, learned_from=sources, features=logs.features, catalog=logs.catalog)
 
     def objective(self, policy: LinearSoftmax, logs: LoggedData, *, eligible: Any = None) -> float:
-        """The estimate that is maximised, without penalties, for any policy of the family.
-
-        Args:
-            policy: The policy to evaluate.
-            logs: Logged rounds.
-            eligible: The actions that could be chosen in each round; None for all.
-        """
+        """The estimate that `learn` maximises, without penalties, for any policy of the family."""
         if (policy.n_actions, policy.dim) != (logs.n_actions, logs.dim):
             raise ShapeError(
                 f"has {policy.n_actions} actions in {policy.dim} dimensions; "
@@ -173,13 +167,8 @@ class IPSLearner(WeightedLearner):
     name = "IPS"
 
 
-class SNIPSLearner(WeightedLearner):
-    """argmax Σ w r / Σ w: adding a constant to all rewards changes nothing, but makes IPS avoid or seek logged actions.
-
-    Args:
-        clip: Floor on the propensity.
-        training: Optimiser, penalties, early stopping.
-    """
+class SNIPSLearner(IPSLearner):
+    """argmax Σ w r / Σ w: a constant on all rewards changes nothing, but makes IPS avoid or seek logged actions."""
 
     name = "snIPS"
     criterion = Ratio()

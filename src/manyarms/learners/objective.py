@@ -77,8 +77,7 @@ def counted_rows(logs: LoggedData) -> Int[Array, " m"]:
 
 
 def eligible_sets(eligible: Eligibility) -> ActionSets:
-    """The actions that may be chosen in each round, held for all rounds at once."""
-    # All rounds are held together, since training takes them in any order; a shared set is held once.
+    """The sets of all rounds, held together, since training takes rounds in any order; a shared set is held once."""
     if isinstance(eligible, SharedSet):
         return ActionSets(eligible.block(slice(0, 1)), np.zeros(eligible.n_rows, dtype=np.int64))
     blocks = [block for _, block in eligible_blocks(eligible, eligible.n_rows, 1 << 12)]

@@ -75,17 +75,28 @@ class Training:
         """The objective on these rounds, penalties included."""
         return Objective(rounds, criterion, imitation=self.imitation, ridge=self.ridge)
 
-    def weights_for(
-        self, rounds: TrainingRounds, criterion: Criterion, units: Array | None = None
-    ) -> Float[Array, "K d"]:
+    def weights_for(self, rounds: TrainingRounds, criterion: Criterion, units: Array | None) -> Float[Array, "K d"]:
         """The weights that training on these rounds ends with, some held out by `units`, the group of each round."""
         holdout_rng, order_rng = split(np.random.default_rng(self._seed), "holdout", "order")
         held = self._held_out(np.arange(len(rounds)) if units is None else units, holdout_rng)
         held_objective = Objective(rounds.take(np.flatnonzero(held)), criterion) if held.any() else None
         objective = self.objective(rounds.take(np.flatnonzero(~held)) if held.any() else rounds, criterion)
-        stopping = _EarlyStopping(held_objective, self, np.zeros(objective.shape))
-        self.optimiser.maximise(objective, stopping.report, order_rng)
-        return stopping.best
+        best, best_step = np.zeros(objective.shape), 0
+        best_value = -np.inf if held_objective is None else held_objective.value(best)
+
+        def report(step: int, value: float, weights: Float[Array, "K d"]) -> bool:
+            # The best weights on the held-out rounds are kept; without any, the last ones.
+            nonlocal best, best_step, best_value
+            held_value = None if held_objective is None else held_objective.value(weights)
+            if self.progress is not None:
+                self.progress(TrainingStep(step, value, held_value))
+            if held_value is None or held_value > best_value:
+                best, best_step = weights, step
+                best_value = best_value if held_value is None else held_value
+            return step - best_step < self.patience
+
+        self.optimiser.maximise(objective, report, order_rng)
+        return best
 
     def _held_out(self, units: Array, rng: np.random.Generator) -> Bool[Array, " n"]:
         names, unit = np.unique(units, return_inverse=True)
@@ -99,24 +110,6 @@ class Training:
                 argument="holdout",
             )
         return rng.permutation(len(names))[unit] < n_held
-
-
-class _EarlyStopping:
-    """Keeps the best weights on the held-out rounds; without any, the last weights."""
-
-    def __init__(self, held: Objective | None, training: Training, start: Float[Array, "K d"]):
-        self._held, self._patience, self._progress = held, training.patience, training.progress
-        self.best: Float[Array, "K d"] = start
-        self._best_value, self._best_step = -np.inf if held is None else held.value(start), 0
-
-    def report(self, step: int, value: float, weights: Float[Array, "K d"]) -> bool:
-        held = None if self._held is None else self._held.value(weights)
-        if self._progress is not None:
-            self._progress(TrainingStep(step, value, held))
-        if held is None or held > self._best_value:
-            self.best, self._best_step = weights, step
-            self._best_value = self._best_value if held is None else held
-        return step - self._best_step < self._patience
 
 
 Report = Callable[[int, float, Float[Array, "K d"]], bool]

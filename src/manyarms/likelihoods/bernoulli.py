@@ -1,4 +1,4 @@
-"""Clicks and purchases: rewards that are 0 or 1.
+"""Clicks and purchases: rewards that are 0 or 1, or 0 and else an amount (`Hurdle`).
 
 The rest of the file computes expectations of the logistic function g(η) = 1 / (1 + e⁻η) for η ~ N(m, s²), however
 wide: up to s = NARROW by Gauss-Hermite quadrature. Beyond, the nodes lie farther apart than g takes to rise, and a
@@ -13,15 +13,16 @@ with Σ_k c_k u^(k-1) the polynomial through 1 / (1 + u) at Chebyshev's points o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from scipy.special import erfcx, expit, log_expit, log_ndtr, ndtr
 
-from manyarms._base.checks import Array, check_choice
-from manyarms.likelihoods.likelihood import NARROW, Likelihood, Numbers, PerRound, Treatment, hermite
+from manyarms._base.checks import Array, as_instance, check_choice
+from manyarms.likelihoods.gaussian import LogNormal
+from manyarms.likelihoods.likelihood import HERMITE, NARROW, Likelihood, Numbers, PerRound, Treatment
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,23 @@ class Bernoulli(Likelihood):
         return mean / np.sqrt(1.0 + np.pi / 8.0 * variance)
 
 
+@dataclass(frozen=True)
+class Hurdle:
+    """r = 0 with probability 1 - p(x, a), else r ~ amount: spending, where most visitors buy nothing.
+
+    Args:
+        occurs: Likelihood of whether there is a reward.
+        amount: Likelihood of a reward that is not zero.
+    """
+
+    occurs: Likelihood = field(default_factory=Bernoulli)
+    amount: Likelihood = field(default_factory=LogNormal)
+
+    def __post_init__(self) -> None:
+        as_instance("occurs", self.occurs, Bernoulli, "a Bernoulli")
+        as_instance("amount", self.amount, Likelihood, "a likelihood, as in ma.LogNormal(1.0)")
+
+
 def _towards(rewards: PerRound, predictor: PerRound) -> PerRound:
     """η where the reward is 1, -η where it is 0; log p(r | η) is log g of this number."""
     return np.where(rewards > 0.5, predictor, -predictor)
@@ -102,7 +120,7 @@ Formula = Callable[[Array, Array], tuple[Array, ...]]
 
 def expected_logistic(mean: Numbers, spread: Numbers) -> Numbers:
     """E g(η)."""
-    return _by_width(mean, spread, _narrow_logistic, lambda m, s: _wide_moments(m, s)[:1])[0]
+    return _by_width(mean, spread, _quadrature(expit), lambda m, s: _wide_moments(m, s)[:1])[0]
 
 
 def expected_logistic_and_slope(mean: Numbers, spread: Numbers) -> tuple[Numbers, Numbers]:
@@ -113,7 +131,7 @@ def expected_logistic_and_slope(mean: Numbers, spread: Numbers) -> tuple[Numbers
 
 def expected_log_logistic(mean: Numbers, spread: Numbers) -> Numbers:
     """E log g(η)."""
-    return _by_width(mean, spread, _narrow_log, _wide_log)[0]
+    return _by_width(mean, spread, _quadrature(log_expit), _wide_log)[0]
 
 
 def log_expected_logistic(mean: Numbers, spread: Numbers) -> Numbers:
@@ -133,16 +151,19 @@ def _by_width(mean: Numbers, spread: Numbers, narrow: Formula, wide: Formula) ->
     return out
 
 
-def _narrow_logistic(mean: Numbers, spread: Numbers) -> tuple[Numbers, ...]:
-    out = np.zeros_like(mean)
-    for node, share in zip(*hermite(), strict=True):
-        out += share * expit(mean + node * spread)
-    return (out,)
+def _quadrature(function: Callable[[Array], Array]) -> Formula:
+    def expected(mean: Numbers, spread: Numbers) -> tuple[Numbers, ...]:
+        out = np.zeros_like(mean)
+        for node, share in HERMITE:
+            out += share * function(mean + node * spread)
+        return (out,)
+
+    return expected
 
 
 def _narrow_moments(mean: Numbers, spread: Numbers) -> tuple[Numbers, ...]:
     expected, tilt = np.zeros_like(mean), np.zeros_like(mean)
-    for node, share in zip(*hermite(), strict=True):
+    for node, share in HERMITE:
         p = expit(mean + node * spread)
         expected += share * p
         tilt += share * node * p
@@ -151,27 +172,16 @@ def _narrow_moments(mean: Numbers, spread: Numbers) -> tuple[Numbers, ...]:
     sharp = spread <= 1e-3
     slope = tilt / np.where(sharp, 1.0, spread)
     if sharp.any():
-        slope = np.where(sharp, _quadrature_slope(mean, spread), slope)
+        bend = np.zeros_like(mean)
+        for node, share in HERMITE:
+            eta = mean + node * spread
+            bend += share * expit(eta) * expit(-eta)
+        slope = np.where(sharp, bend, slope)
     return expected, slope
 
 
-def _quadrature_slope(mean: Numbers, spread: Numbers) -> Numbers:
-    out = np.zeros_like(mean)
-    for node, share in zip(*hermite(), strict=True):
-        eta = mean + node * spread
-        out += share * expit(eta) * expit(-eta)
-    return out
-
-
-def _narrow_log(mean: Numbers, spread: Numbers) -> tuple[Numbers, ...]:
-    out = np.zeros_like(mean)
-    for node, share in zip(*hermite(), strict=True):
-        out += share * log_expit(mean + node * spread)
-    return (out,)
-
-
 def _narrow_log_expected(mean: Numbers, spread: Numbers) -> tuple[Numbers, ...]:
-    terms = [np.log(share) + log_expit(mean + node * spread) for node, share in zip(*hermite(), strict=True)]
+    terms = [np.log(share) + log_expit(mean + node * spread) for node, share in HERMITE]
     return (np.logaddexp.reduce(terms, axis=0),)
 
 
@@ -215,12 +225,9 @@ def _below(mean: PerRound, spread: PerRound, order: float) -> PerRound:
     return out
 
 
-def _interpolated(size: int) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-    """k and c_k; both ends of [0, 1] are among the points, so that the two sides of g meet at one half."""
-    points = 0.5 + 0.5 * np.cos(np.pi * np.arange(size) / (size - 1))
-    return np.arange(1.0, size + 1.0), np.linalg.solve(np.vander(points, increasing=True), 1.0 / (1.0 + points))
-
-
-_ORDERS, _COEFFICIENTS = _interpolated(8)
+_ORDERS = np.arange(1.0, 9.0)
+# Both ends of [0, 1] are among the points, so that the two sides of g meet at one half.
+_POINTS = 0.5 + 0.5 * np.cos(np.pi * np.arange(8) / 7)
+_COEFFICIENTS = np.linalg.solve(np.vander(_POINTS, increasing=True), 1.0 / (1.0 + _POINTS))
 _FAR = 30.0
 """Standard deviations up to which e^(-z²/2) and its inverse stay within floating point."""

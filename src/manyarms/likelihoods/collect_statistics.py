@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,11 @@ class StatisticsTask(Task[CollectedStatistics]):
     """A task that collects statistics, which are merged action by action."""
 
     kinds = (CollectedStatistics, Statistics, ActionRows, ActionSums)
+    likelihood: Likelihood
+
+    @abstractmethod
+    def add(self, rounds: LoggedData, total: StatisticsSum) -> float | Float[Array, " q"]:
+        """Add rounds, none of weight zero, to a total, and return what they add to the numbers."""
 
     def shards(self, answer: CollectedStatistics, count: int) -> list[CollectedStatistics]:
         parts = answer.statistics.shards(count)
@@ -43,53 +49,35 @@ class StatisticsTask(Task[CollectedStatistics]):
 
 
 class StatisticsTally(Tally[CollectedStatistics]):
-    """Running sums of statistics and numbers; a subclass says what a batch adds.
+    """Running sums of statistics and of q numbers."""
 
-    Args:
-        n_actions: K.
-        dim: d.
-        size: q, how many numbers.
-    """
+    def __init__(self, task: StatisticsTask, n_actions: int, dim: int, q: int):
+        self._task, self._statistics = task, StatisticsSum(n_actions, dim)
+        self._numbers: Float[Array, " q"] = np.zeros(q)
 
-    def __init__(self, n_actions: int, dim: int, size: int):
-        self.statistics = StatisticsSum(n_actions, dim)
-        self.numbers: Float[Array, " q"] = np.zeros(size)
+    def take(self, rounds: LoggedData) -> None:
+        self._task.likelihood.check(rounds.rewards, rounds.weights)
+        self._numbers += self._task.add(rounds.counted(), self._statistics)
 
     def merge(self, answer: CollectedStatistics) -> None:
-        self.statistics.add(answer.statistics)
-        self.numbers += answer.numbers
+        self._statistics.add(answer.statistics)
+        self._numbers += answer.numbers
 
     def answer(self) -> CollectedStatistics:
-        return CollectedStatistics(self.statistics.total(), self.numbers)
+        return CollectedStatistics(self._statistics.total(), self._numbers)
 
 
 @dataclass(frozen=True)
 class CollectStatistics(StatisticsTask):
-    """Collect the sufficient statistics under an exact likelihood; the one number is the log Jacobian.
-
-    Attributes:
-        likelihood: One whose treatment is "exact".
-        n_actions: K.
-        dim: d.
-    """
+    """Collect the sufficient statistics under an exact likelihood; the one number is the log Jacobian."""
 
     likelihood: Likelihood
     n_actions: int
     dim: int
 
-    def begin(self) -> _CollectTally:
-        return _CollectTally(self)
+    def begin(self) -> StatisticsTally:
+        return StatisticsTally(self, self.n_actions, self.dim, 1)
 
-
-class _CollectTally(StatisticsTally):
-    def __init__(self, task: CollectStatistics):
-        super().__init__(task.n_actions, task.dim, 1)
-        self._likelihood = task.likelihood
-
-    def take(self, rounds: LoggedData) -> None:
-        likelihood = self._likelihood
-        likelihood.check(rounds.rewards, rounds.weights)
-        counted = rounds.counted()
-        response = likelihood.response(counted.rewards)
-        self.statistics.add_rounds(counted.contexts, counted.actions, response, counted.weights)
-        self.numbers += likelihood.log_jacobian(counted.rewards, counted.weights)
+    def add(self, rounds: LoggedData, total: StatisticsSum) -> float:
+        total.add_rounds(rounds.contexts, rounds.actions, self.likelihood.response(rounds.rewards), rounds.weights)
+        return self.likelihood.log_jacobian(rounds.rewards, rounds.weights)

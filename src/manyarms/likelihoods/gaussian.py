@@ -15,7 +15,7 @@ from jaxtyping import Bool
 
 from manyarms._base.checks import Array, as_instance, as_scalar
 from manyarms.errors import DataTypeError
-from manyarms.likelihoods.likelihood import Likelihood, Numbers, PerRound, Site
+from manyarms.likelihoods.likelihood import Likelihood, LinearLikelihood, Numbers, PerRound
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class _GaussianResponse(Likelihood):
 
 
 @dataclass(frozen=True)
-class Gaussian(_GaussianResponse):
+class Gaussian(LinearLikelihood, _GaussianResponse):
     """r | x, a ~ N(φ(x)ᵀ θ_a, σ²).
 
     Args:
@@ -55,21 +55,9 @@ class Gaussian(_GaussianResponse):
     """
 
     saved_as = "gaussian"
-    is_linear = True
 
     def log_slope(self, rewards: PerRound) -> PerRound | float:
         return 0.0
-
-    def site(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> Site:
-        """The round as it is: its weight is never zero, whatever the unit of rewards."""
-        weight = np.full_like(mean, self.noise_std**-2)
-        return Site(weight, weight * rewards)
-
-    def mean_reward(self, mean: Numbers, variance: Numbers) -> Numbers:
-        return mean
-
-    def mean_slope(self, mean: Numbers, variance: Numbers) -> Numbers:
-        return np.ones_like(mean)
 
 
 @dataclass(frozen=True)

@@ -167,6 +167,23 @@ class Likelihood(Saved, ABC):
         return Site(weight, weight * mean + slope)
 
 
+class LinearLikelihood(Likelihood):
+    """A likelihood with g(η) = η."""
+
+    is_linear = True
+
+    def site(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> Site:
+        """A Gaussian round with the reward as it is: its weight is never zero, whatever the unit of rewards."""
+        weight = self.slopes(rewards, mean, variance)[1]
+        return Site(weight, weight * rewards)
+
+    def mean_reward(self, mean: Numbers, variance: Numbers) -> Numbers:
+        return mean
+
+    def mean_slope(self, mean: Numbers, variance: Numbers) -> Numbers:
+        return np.ones_like(mean)
+
+
 class QuadratureLikelihood(Likelihood):
     """A likelihood given by log p and its first two derivatives by η; expectations are by quadrature."""
 
@@ -207,24 +224,20 @@ class QuadratureLikelihood(Likelihood):
 def _nodes(spread: PerRound) -> Iterator[tuple[slice | Int[Array, " m"], float, float]]:
     """Rows, a node and its share: Gauss-Hermite nodes where η is narrow, a fine grid where it is wide."""
     wide = spread > NARROW
-    rules = [(slice(None), hermite())] if not wide.any() else [
-        (np.flatnonzero(~wide), hermite()), (np.flatnonzero(wide), (_GRID, _GRID_SHARES)),
-    ]  # fmt: skip
+    rules = [(slice(None), HERMITE)]
+    if wide.any():
+        rules = [(np.flatnonzero(~wide), HERMITE), (np.flatnonzero(wide), _GRID_RULE)]
     for rows, rule in rules:
-        for node, share in zip(*rule, strict=True):
+        for node, share in rule:
             yield rows, float(node), float(share)
 
 
-def hermite() -> tuple[Float[Array, " q"], Float[Array, " q"]]:
-    """Nodes and shares with Σ share f(node) = E f(z), z ~ N(0, 1), for polynomials of degree up to 39."""
-    return _NODES, _SHARES
-
-
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
-_SHARES = _WEIGHTS / _WEIGHTS.sum()
+HERMITE = tuple(zip(_NODES, _WEIGHTS / _WEIGHTS.sum(), strict=True))
+"""Nodes and shares with Σ share f(node) = E f(z), z ~ N(0, 1), for polynomials of degree up to 39."""
 # The trapezoid rule: its error falls with e^(-2π² / h) where f is smooth over a distance of π, as logistic curves are.
 _GRID = np.linspace(-12.0, 12.0, 321)
-_GRID_SHARES = np.exp(-0.5 * _GRID**2) / np.exp(-0.5 * _GRID**2).sum()
+_GRID_RULE = tuple(zip(_GRID, np.exp(-0.5 * _GRID**2) / np.exp(-0.5 * _GRID**2).sum(), strict=True))
 NARROW = 1.5
-"""The standard deviation of η up to which `hermite` has six digits of a logistic curve."""
+"""The standard deviation of η up to which `HERMITE` has six digits of a logistic curve."""
 LEAST_WEIGHT = 1e-10

@@ -9,7 +9,7 @@ from jaxtyping import Bool
 from scipy.special import gammaln, wrightomega
 
 from manyarms._base.checks import Array, check_choice
-from manyarms.likelihoods.likelihood import Likelihood, Numbers, PerRound, Treatment, hermite
+from manyarms.likelihoods.likelihood import HERMITE, Likelihood, Numbers, PerRound, Treatment
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Poisson(Likelihood):
         omega = wrightomega(mean + v * rewards + np.log(v))
         peak = np.where(omega > 1.0, np.log(np.maximum(omega, 1.0) / v) - mean, v * rewards - omega)
         spread = 1.0 / np.sqrt(1.0 / v + omega / v)
-        terms = [
-            np.log(share) + 0.5 * node**2 + self._log_joint(rewards, mean, v, peak + node * spread)
-            for node, share in zip(*hermite(), strict=True)
-        ]
+        terms = list[PerRound]()
+        for node, share in HERMITE:
+            t = peak + node * spread
+            terms.append(np.log(share) + 0.5 * node**2 + (self.log_density(rewards, mean + t) - 0.5 * t**2 / v))
         return np.logaddexp.reduce(terms, axis=0) + np.log(spread) - 0.5 * np.log(v)
 
     def slopes(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> tuple[PerRound, PerRound]:
@@ -77,11 +77,6 @@ class Poisson(Likelihood):
 
     def score(self, mean: Numbers, variance: Numbers) -> Numbers:
         return mean + 0.5 * variance
-
-    def _log_joint(self, rewards: PerRound, mean: PerRound, variance: PerRound, offset: PerRound) -> PerRound:
-        """log p(r | m + t) - t² / 2v."""
-        at = self.expected_log_density(rewards, mean + offset, np.zeros_like(mean))
-        return at - 0.5 * offset**2 / variance
 
 
 _LARGEST_COUNT = 2.0**53

@@ -10,74 +10,57 @@ one by one.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
+from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics, StatisticsSum
 from manyarms.engines import Engine
 from manyarms.inference import condition
-from manyarms.likelihoods.collect_statistics import CollectedStatistics, StatisticsTally, StatisticsTask
+from manyarms.likelihoods.collect_statistics import StatisticsTally, StatisticsTask
 from manyarms.likelihoods.likelihood import Likelihood, PerRound, Site
 from manyarms.linalg.indexing import chunks
 from manyarms.linalg.top_k import row_norms
 
-Sites = TypeVar("Sites")
 WIDE = 1.0
 """Variance above which even an earlier posterior knows a predictor no better than the prior."""
 
 
 @dataclass(frozen=True)
-class SiteState(Generic[Sites]):
+class SiteState:
     """A set of sites with the posterior that it gives.
 
     Attributes:
         sites: One per round, or their sums.
         statistics: The sites as sums, in units of a noise of one.
-        weights: The posterior of ψ and θ given these sites.
         objective: The quantity that no step may lower.
         log_evidence: The evidence lower bound, or Laplace's approximation of the evidence.
         rounding: The error of the objective.
+        target: The sites that match this posterior.
+        careful: More careful sites, for when moving all at once overshoots; None where there are none.
+        dispersion_slope: The derivative of the objective by the logarithm of the likelihood's dispersion.
     """
 
-    sites: Sites
+    sites: Any
     statistics: Statistics
     weights: HierarchicalGaussian
     objective: float
     log_evidence: float
     rounding: float
+    target: Callable[[], Any]
+    careful: Callable[[], Any]
+    dispersion_slope: Callable[[], float]
 
 
-class SiteSolver(ABC, Generic[Sites]):
-    """The operations on sites that the variational loop needs."""
-
-    @abstractmethod
-    def sites_from(self, weights: HierarchicalGaussian) -> Sites:
-        """The first sites, from the predictions of some weights."""
-
-    @abstractmethod
-    def state(self, sites: Sites) -> SiteState[Sites]:
-        """Solve for given sites and evaluate the objective."""
-
-    @abstractmethod
-    def target(self, state: SiteState[Sites]) -> Sites:
-        """The sites that match the posterior of a state."""
-
-    @abstractmethod
-    def settled(self, state: SiteState[Sites]) -> Sites | None:
-        """More careful sites, for when moving all at once overshoots; None where there are none."""
-
-    @abstractmethod
-    def between(self, state: SiteState[Sites], target: Sites, share: float) -> Sites:
-        """Sites part of the way to the target."""
-
-    @abstractmethod
-    def dispersion_slope(self, state: SiteState[Sites]) -> float:
-        """The derivative of the objective by the logarithm of the likelihood's dispersion."""
+def between(old: Any, new: Any, share: Any) -> Any:
+    """Sites, or sums of sites, a share of the way from old to new ones."""
+    if isinstance(old, Statistics):
+        return old.scaled(1 - share) + new.scaled(share)
+    return Site(*((1 - share) * a + share * b for a, b in zip(old, new, strict=True)))
 
 
 def predictions(weights: HierarchicalGaussian, rounds: LoggedData, *, with_variance: bool) -> tuple[PerRound, PerRound]:
@@ -100,22 +83,8 @@ SMALLEST_OWN_STEP = 2.0**-20
 OWN_STEPS = 3
 
 
-@dataclass(frozen=True)
-class _MemoryState(SiteState[Site]):
-    """A state with mean and variance of the predictor of each round."""
-
-    mean: PerRound
-    variance: PerRound
-
-
-class MemorySiteSolver(SiteSolver[Site]):
-    """Sites of rounds in memory, one per round.
-
-    Args:
-        prior: The prior of the weights.
-        logs: Rounds that the likelihood has checked, none of weight zero.
-        likelihood: The likelihood of the rewards.
-    """
+class MemorySiteSolver:
+    """Sites of rounds in memory, one per round; the likelihood has checked the rounds, and none has weight zero."""
 
     def __init__(self, prior: HierarchicalGaussian, logs: LoggedData, likelihood: Likelihood):
         self.prior, self.logs, self.likelihood = prior, logs, likelihood
@@ -124,37 +93,33 @@ class MemorySiteSolver(SiteSolver[Site]):
         self.prior_mean = self._predict(prior)[0]
 
     def sites_from(self, weights: HierarchicalGaussian) -> Site:
+        """The first sites, from the predictions of some weights."""
         mean, variance = self._predict(weights)
         return self._site(*_first_site_at(self.likelihood, self.logs.rewards, mean, variance, weights is self.prior))
 
-    def target(self, state: SiteState[Site]) -> Site:
-        assert isinstance(state, _MemoryState)
-        return self._site(state.mean, state.variance)
-
-    def settled(self, state: SiteState[Site]) -> Site | None:
+    def _settled(self, start: Site, mean: PerRound, variance: PerRound) -> Site | None:
         """Sites after a few steps of every round on its own, the others held fixed.
 
         Where few rounds share a weight, the variance of a predictor depends mostly on its own site, and moving all
         sites at once would overshoot. So each round has a step length of its own: the best of 1, 1/2, 1/4, ... by the
         gain that `_own_gain` computes.
         """
-        assert isinstance(state, _MemoryState)
         if not self.variational:
             return None
-        c, m, v = self.counts, state.mean, np.maximum(state.variance, 1e-100)
+        c, v = self.counts, np.maximum(variance, 1e-100)
         # The factor of the prior and the other rounds: the posterior of a predictor less its own site.
-        rest = Site(np.maximum(1.0 / v - c * state.sites.weight, 1e-14 / v), m / v - c * state.sites.linear)
-        sites, everyone = state.sites, np.arange(len(m))
+        rest = Site(np.maximum(1.0 / v - c * start.weight, 1e-14 / v), mean / v - c * start.linear)
+        sites, everyone = start, np.arange(len(v))
         for _ in range(OWN_STEPS):
             target = self._site(*_posterior(rest, sites, c))
-            step, best, live, length = np.ones(len(m)), self._own_gain(rest, target, everyone), everyone, 1.0
+            step, best, live, length = np.ones(len(v)), self._own_gain(rest, target, everyone), everyone, 1.0
             while len(live) and length > SMALLEST_OWN_STEP:
                 length /= 2
-                trial = self._own_gain(rest, _between(sites, target, length), live)
+                trial = self._own_gain(rest, between(sites, target, length), live)
                 better = ~(trial <= best[live])
                 live = live[better]
                 step[live], best[live] = length, trial[better]
-            sites = _between(sites, target, step)
+            sites = between(sites, target, step)
         return sites
 
     def _own_gain(self, rest: Site, sites: Site, rounds: Int[Array, " m"]) -> Float[Array, " m"]:
@@ -164,7 +129,7 @@ class MemorySiteSolver(SiteSolver[Site]):
         fit = self.likelihood.expected_log_density(self.logs.rewards[rounds], m, v)
         return self.counts[rounds] * fit - 0.5 * (rest.weight * (m**2 + v) - 2 * rest.linear * m - np.log(v))
 
-    def state(self, sites: Site) -> SiteState[Site]:
+    def state(self, sites: Site) -> SiteState:
         """Solve for given sites; KL = ½ (Σ (l - w m) (m - m₀) + log |S₀| / |S| - Σ w v).
 
         This form has no squares of pseudo-rewards, which would cancel. By the solve,
@@ -183,25 +148,18 @@ class MemorySiteSolver(SiteSolver[Site]):
         log_evidence = joint - 0.5 * gained
         rounding = 1e-13 * float(np.sum(np.abs(fit)) + np.sum(np.abs(moved)))
         objective = log_evidence if self.variational else joint
-        return _MemoryState(sites, statistics, weights, objective, log_evidence, rounding, m, v)
-
-    def between(self, state: SiteState[Site], target: Site, share: float) -> Site:
-        return _between(state.sites, target, share)
-
-    def dispersion_slope(self, state: SiteState[Site]) -> float:
-        assert isinstance(state, _MemoryState)
-        slope = self.likelihood.dispersion_slope(self.logs.rewards, state.mean, state.variance)
-        return float(self.counts @ slope)
+        return SiteState(
+            sites, statistics, weights, objective, log_evidence, rounding,
+            target=lambda: self._site(m, v),
+            careful=lambda: self._settled(sites, m, v),
+            dispersion_slope=lambda: float(self.counts @ self.likelihood.dispersion_slope(logs.rewards, m, v)),
+        )  # fmt: skip
 
     def _site(self, mean: PerRound, variance: PerRound) -> Site:
         return self.likelihood.site(self.logs.rewards, mean, variance)
 
     def _predict(self, weights: HierarchicalGaussian) -> tuple[PerRound, PerRound]:
         return predictions(weights, self.logs, with_variance=self.variational)
-
-
-def _between(old: Site, new: Site, share: float | PerRound) -> Site:
-    return Site(*((1 - share) * a + share * b for a, b in zip(old, new, strict=True)))
 
 
 def _posterior(rest: Site, sites: Site, counts: PerRound) -> tuple[PerRound, PerRound]:
@@ -214,93 +172,53 @@ def _posterior(rest: Site, sites: Site, counts: PerRound) -> tuple[PerRound, Per
 class UpdateSites(StatisticsTask):
     """Compute the sites of all rounds given weights; numbers are Σ E log p, its absolute terms, and the slope.
 
-    Attributes:
-        likelihood: The likelihood of the rewards.
-        weights: The weights that predict.
-        first: For the first sites: the weights are the "prior" or an earlier "posterior"; None for later sites.
+    For the first sites, `first` says whether the weights are the "prior" or an earlier "posterior".
     """
 
     likelihood: Likelihood
     weights: HierarchicalGaussian
     first: str | None = None
 
-    def begin(self) -> _UpdateTally:
-        return _UpdateTally(self)
+    def begin(self) -> StatisticsTally:
+        return StatisticsTally(self, self.weights.n_actions, self.weights.dim, 3)
 
-
-class _UpdateTally(StatisticsTally):
-    def __init__(self, task: UpdateSites):
-        super().__init__(task.weights.n_actions, task.weights.dim, 3)
-        self._task = task
-
-    def take(self, rounds: LoggedData) -> None:
-        likelihood, weights = self._task.likelihood, self._task.weights
-        likelihood.check(rounds.rewards, rounds.weights)
-        rounds = rounds.counted()
+    def add(self, rounds: LoggedData, total: StatisticsSum) -> Float[Array, " q"]:
+        likelihood, rewards = self.likelihood, rounds.rewards
         counts = np.ones(len(rounds)) if rounds.weights is None else rounds.weights
-        m, v = predictions(weights, rounds, with_variance=likelihood.treatment != "laplace")
-        if self._task.first is not None:
-            m, v = _first_site_at(likelihood, rounds.rewards, m, v, self._task.first == "prior")
-        site = likelihood.site(rounds.rewards, m, v)
-        self.statistics.add_rounds(rounds.contexts, rounds.actions, site.linear / site.weight, site.weight * counts)
-        fit = counts * likelihood.expected_log_density(rounds.rewards, m, v)
-        slope = counts @ likelihood.dispersion_slope(rounds.rewards, m, v)
-        self.numbers += np.array([fit.sum(), np.abs(fit).sum(), slope])
+        m, v = predictions(self.weights, rounds, with_variance=likelihood.treatment != "laplace")
+        if self.first is not None:
+            m, v = _first_site_at(likelihood, rewards, m, v, self.first == "prior")
+        site = likelihood.site(rewards, m, v)
+        total.add_rounds(rounds.contexts, rounds.actions, site.linear / site.weight, site.weight * counts)
+        fit = counts * likelihood.expected_log_density(rewards, m, v)
+        return np.array([fit.sum(), np.abs(fit).sum(), counts @ likelihood.dispersion_slope(rewards, m, v)])
 
 
-@dataclass(frozen=True)
-class _StreamState(SiteState[Statistics]):
-    """A state with the sites to move to next, and the slope by the dispersion."""
-
-    next_sites: Statistics
-    slope: float
-
-
-class StreamSiteSolver(SiteSolver[Statistics]):
-    """Sites of rounds that are read again for every step.
-
-    Args:
-        prior: The prior of the weights.
-        logs: The rounds.
-        likelihood: The likelihood of the rewards.
-        engine: The engine that reads the rounds.
-    """
+class StreamSiteSolver:
+    """Sites of rounds that are read again for every step."""
 
     def __init__(self, prior: HierarchicalGaussian, logs: Logs, likelihood: Likelihood, engine: Engine):
         self._prior, self._logs, self._likelihood, self._engine = prior, logs, likelihood, engine
         self._variational = likelihood.treatment != "laplace"
 
     def sites_from(self, weights: HierarchicalGaussian) -> Statistics:
+        """The sums of the first sites, from the predictions of some weights."""
         first = "prior" if weights is self._prior else "posterior"
-        return self._update(weights, first).statistics
+        return self._engine.total(self._logs, UpdateSites(self._likelihood, weights, first)).statistics
 
-    def state(self, sites: Statistics) -> SiteState[Statistics]:
+    def state(self, sites: Statistics) -> SiteState:
+        """Solve for given sums of sites; the pass that evaluates the objective finds the next sites too."""
         weights = condition(self._prior, sites, 1.0)
-        updated = self._update(weights, None)
+        updated = self._engine.total(self._logs, UpdateSites(self._likelihood, weights))
         fit, size, slope = (float(number) for number in updated.numbers)
         moved, moved_size, known = _distance(self._prior, weights, sites, with_variance=self._variational)
         joint = fit - 0.5 * moved
         log_evidence = joint - 0.5 * (weights.log_det - self._prior.log_det - known)
         objective = log_evidence if self._variational else joint
-        rounding = 1e-13 * (size + moved_size)
-        return _StreamState(sites, sites, weights, objective, log_evidence, rounding, updated.statistics, slope)
-
-    def target(self, state: SiteState[Statistics]) -> Statistics:
-        assert isinstance(state, _StreamState)
-        return state.next_sites
-
-    def settled(self, state: SiteState[Statistics]) -> Statistics | None:
-        return None
-
-    def between(self, state: SiteState[Statistics], target: Statistics, share: float) -> Statistics:
-        return state.sites.scaled(1 - share) + target.scaled(share)
-
-    def dispersion_slope(self, state: SiteState[Statistics]) -> float:
-        assert isinstance(state, _StreamState)
-        return state.slope
-
-    def _update(self, weights: HierarchicalGaussian, first: str | None) -> CollectedStatistics:
-        return self._engine.total(self._logs, UpdateSites(self._likelihood, weights, first))
+        return SiteState(
+            sites, sites, weights, objective, log_evidence, 1e-13 * (size + moved_size),
+            target=lambda: updated.statistics, careful=lambda: None, dispersion_slope=lambda: slope,
+        )  # fmt: skip
 
 
 def _distance(

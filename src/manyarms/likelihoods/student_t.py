@@ -8,14 +8,14 @@ import numpy as np
 from scipy.special import gammaln
 
 from manyarms._base.checks import as_scalar, check_choice
-from manyarms.likelihoods.likelihood import Likelihood, Numbers, PerRound, Site, Treatment
+from manyarms.likelihoods.likelihood import LinearLikelihood, PerRound, Treatment
 
 FEW_DEGREES = 3.0
 """Degrees of freedom up to which the bound makes intervals so narrow that every estimate warns."""
 
 
 @dataclass(frozen=True)
-class StudentT(Likelihood):
+class StudentT(LinearLikelihood):
     """r | x, a ~ φ(x)ᵀ θ_a + σ t_ν: a Gaussian whose variance σ²/τ is drawn anew for every round, τ ~ Gamma(ν/2, ν/2).
 
     The log density is convex in the squared residual s = (r - η)², so its mean is at least its value at
@@ -39,7 +39,6 @@ class StudentT(Likelihood):
     scale: float = 1.0
     degrees: float = 4.0
     treatment: Treatment = "variational"
-    is_linear = True
     dispersion_name = "scale"
 
     def __post_init__(self) -> None:
@@ -83,29 +82,15 @@ class StudentT(Likelihood):
         return np.maximum(out + np.log(step) + constant, self.expected_log_density(rewards, mean, variance))
 
     def slopes(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> tuple[PerRound, PerRound]:
-        weight = self._weight(rewards, mean, variance)
+        nu = self.degrees
+        weight = (nu + 1.0) / (nu + self._squares(rewards, mean, variance)) / self.scale**2
         return weight * (rewards - mean), weight
-
-    def site(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> Site:
-        """A Gaussian round with the reward as it is: its weight is never zero, whatever the unit of rewards."""
-        weight = self._weight(rewards, mean, variance)
-        return Site(weight, weight * rewards)
-
-    def mean_reward(self, mean: Numbers, variance: Numbers) -> Numbers:
-        return mean
-
-    def mean_slope(self, mean: Numbers, variance: Numbers) -> Numbers:
-        return np.ones_like(mean)
 
     def _squares(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
         """E s / σ²."""
         # Beyond 1e100 σ all rewards count alike; squares would overflow.
         residual = np.clip((rewards - mean) / self.scale, -1e100, 1e100)
         return residual**2 + variance / self.scale**2
-
-    def _weight(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
-        nu = self.degrees
-        return (nu + 1.0) / (nu + self._squares(rewards, mean, variance)) / self.scale**2
 
 
 def _log_normaliser(degrees: float) -> float:

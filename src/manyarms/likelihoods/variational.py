@@ -24,7 +24,7 @@ from manyarms.errors import InputError
 from manyarms.inference import condition
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
 from manyarms.likelihoods.likelihood import Likelihood, Site
-from manyarms.likelihoods.sites import MemorySiteSolver, SiteSolver, SiteState, StreamSiteSolver
+from manyarms.likelihoods.sites import MemorySiteSolver, SiteState, StreamSiteSolver, between
 
 MAX_ITERATIONS = 100
 SMALLEST_STEP = 1.0 / 1024
@@ -32,14 +32,9 @@ SMALLEST_STEP = 1.0 / 1024
 
 @dataclass(frozen=True)
 class Approximation:
-    """A Gaussian posterior, with the sites that make it.
+    """A Gaussian posterior, with the last `SiteState` of the loop; `sites` are None for rounds that are not in memory.
 
     Attributes:
-        weights: The posterior of ψ and θ.
-        statistics: The sites as sums, in units of a noise of one.
-        sites: One per round; None for rounds that are not in memory.
-        dispersion_slope: The derivative of the objective by the logarithm of the likelihood's dispersion.
-        log_evidence: The evidence lower bound, or Laplace's approximation of the evidence.
         trace: The objective after each step; it never falls.
         converged: True if the last full step changed next to nothing.
         stuck: True if the loop stopped before it converged because no step raised the objective.
@@ -66,20 +61,16 @@ def approximate(
     tolerance: float = 1e-6,
     progress: Progress = False,
 ) -> Approximation:
-    """The Gaussian that stands in for the posterior.
+    """The Gaussian that stands in for the posterior; `likelihood.treatment` chooses the approximation.
 
-    Args:
-        prior: The belief before these rounds; an earlier posterior is allowed, and its sites stay as they are.
-        logs: The rounds. The likelihood must have checked those in memory.
-        likelihood: The likelihood; its `treatment` chooses the approximation.
-        engine: The engine that reads rounds that are not in memory.
-        start: Sites of the same rounds (as sums, for rounds that are not in memory), or weights whose predictions to
-            start from; by default the prior.
-        max_iterations: The most steps.
-        tolerance: Stop when a full step raises the objective by less than this, in nats.
-        progress: True shows a bar; a function is called as progress(step, max_iterations).
+    The prior may be an earlier posterior, whose sites stay as they are. The likelihood must have checked rounds in
+    memory. The loop starts from sites of the same rounds (as sums, for rounds that are not in memory), or from the
+    predictions of some weights, by default the prior. It ends when a full step gains less than `tolerance` nats.
     """
-    solver = _site_solver(prior, logs, likelihood, engine)
+    in_memory = isinstance(logs, LoggedData)
+    solver: Any = (
+        MemorySiteSolver(prior, logs, likelihood) if in_memory else StreamSiteSolver(prior, logs, likelihood, engine)
+    )
     is_sites = isinstance(start, Site | Statistics)
     sites = start if is_sites else solver.sites_from(prior if start is None else start)
     state = solver.state(sites)
@@ -97,37 +88,22 @@ def approximate(
             trace.append(max(state.objective, trace[-1]))
             converged = step == 1.0 and gain < tolerance
             report(len(trace) - 1, max_iterations)
+    last, slope = state.sites if in_memory else None, state.dispersion_slope()
     return Approximation(
-        state.weights,
-        state.statistics,
-        state.sites if isinstance(state.sites, Site) else None,
-        solver.dispersion_slope(state),
-        state.log_evidence,
-        tuple(trace),
-        converged,
-        stuck,
+        state.weights, state.statistics, last, slope, state.log_evidence, tuple(trace), converged, stuck
     )
 
 
-def _site_solver(prior: HierarchicalGaussian, logs: Logs, likelihood: Likelihood, engine: Engine) -> SiteSolver[Any]:
-    if isinstance(logs, LoggedData):
-        return MemorySiteSolver(prior, logs, likelihood)
-    return StreamSiteSolver(prior, logs, likelihood, engine)
-
-
-def _take_step(solver: SiteSolver[Any], state: SiteState[Any]) -> tuple[SiteState[Any], float]:
+def _take_step(solver: Any, state: SiteState) -> tuple[SiteState, float]:
     """The state after a step, halved until the objective does not fall, and the length of the step."""
-    target, step = solver.target(state), 1.0
+    target, step, least = state.target(), 1.0, state.objective - state.rounding
     trial = solver.state(target)
-    if not trial.objective >= state.objective - state.rounding:
-        careful = solver.settled(state)
-        if careful is not None:
-            target = careful
-            trial = solver.state(target)
+    if not trial.objective >= least and (careful := state.careful()) is not None:
+        target, trial = careful, solver.state(careful)
     # A full step may overshoot, as Newton's method does on a curved log density.
-    while not trial.objective >= state.objective - state.rounding and step > SMALLEST_STEP:
+    while not trial.objective >= least and step > SMALLEST_STEP:
         step /= 2
-        trial = solver.state(solver.between(state, target, step))
+        trial = solver.state(between(state.sites, target, step))
     return trial, step
 
 
@@ -137,15 +113,12 @@ RIDGE = 1e-3
 
 @dataclass(frozen=True)
 class FittedWeights:
-    """A fitted posterior of the weights with its convergence record.
+    """A fitted posterior of the weights with its convergence record and its faults in plain words.
 
     Attributes:
-        weights: The posterior of ψ and θ.
         statistics: Sums over the rewards of these rounds, or over the pseudo-rewards that stand in for them.
         evidence_offset: The log evidence of these rounds less that of the Gaussian solve.
         trace: The objective after each step; empty where one solve was enough.
-        converged: False if the loop stopped before it converged.
-        warnings: Faults of this posterior, in plain words.
     """
 
     weights: HierarchicalGaussian

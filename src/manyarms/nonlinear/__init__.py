@@ -7,7 +7,7 @@ draws from the posterior itself. `chain` builds hierarchies of several latent la
 from manyarms.nonlinear.fit_nonlinear import NonlinearPosterior, fit_nonlinear
 from manyarms.nonlinear.nonlinear_hierarchy import ChainedFunction, Layer, NonlinearHierarchy, chain
 from manyarms.nonlinear.posterior_draws import PosteriorDraws
-from manyarms.nonlinear.sample_posterior import sample_posterior
+from manyarms.nonlinear.posterior_sampler import sample_posterior
 
 __all__ = [
     "ChainedFunction",

@@ -1,7 +1,14 @@
-"""Fits a hierarchy that is not linear: a Gaussian around the mode of ψ."""
+"""Fits a hierarchy that is not linear: a Gaussian around the mode of ψ.
+
+The mode is climbed to: linearise f_a, solve in closed form, and go as far that way as the objective rises. The
+direction is that of Gauss and Newton: an ascent direction wherever the gradient is not zero, since the precision behind
+it, I + Σ_a (H_a J_a F)ᵀ (H_a J_a F), is positive definite.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,15 +17,17 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count, as_floats, as_instance, as_scalar
 from manyarms._base.progress import Progress, reporter
-from manyarms.core import LoggedData, Logs, Method
+from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Method, ObservedRows
 from manyarms.engines import Engine
-from manyarms.errors import InputError, ShapeError
+from manyarms.errors import InputError, NonFiniteError, ShapeError
+from manyarms.inference.condition import observe, solve
+from manyarms.inference.latent_posterior import LatentPosterior
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.gaussian import as_likelihood
-from manyarms.likelihoods.variational import fit_weights
-from manyarms.nonlinear.mode_search import Climb, ascent_for, climb
+from manyarms.likelihoods.likelihood import Site
+from manyarms.likelihoods.variational import approximate, fit_weights
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy, check_rounds
-from manyarms.nonlinear.seen_actions import SeenActions
+from manyarms.nonlinear.seen_actions import SeenActions, WhiteRows, whiten
 from manyarms.posterior.reward_posterior import RewardPosterior
 
 NEARBY = 10.0
@@ -120,21 +129,15 @@ def fit_nonlinear(
     climbs.sort(key=lambda climb: -climb.state.objective)
     best = climbs[0]
     mode = seen.latent(best.state.white)
-    prior = hierarchy.linearised(mode)
-    inner = min(tolerance, 1e-6)
+    prior, inner = hierarchy.linearised(mode), min(tolerance, 1e-6)
     fitted = fit_weights(prior, logs.counted(), likelihood, start=best.state.sites, tolerance=inner)
+    parts = NonlinearPosterior.fitted_parts(fitted, logs)
+    parts["fit_warnings"] = (*_warnings(climbs), *fitted.warnings)
+    parts |= {"trace": best.trace, "converged": best.converged and fitted.converged}
     return NonlinearPosterior(
-        fitted.weights,
-        prior,
-        fitted.statistics,
-        likelihood,
-        (logs.fingerprint,),
-        (*_warnings(climbs), *fitted.warnings),
-        fitted.evidence_offset,
-        best.trace,
-        best.converged and fitted.converged,
-        logs.features,
-        logs.catalog,
+        prior=prior,
+        likelihood=likelihood,
+        **parts,
         latent_mode=mode,
         mode_objectives=tuple(climb.state.objective for climb in climbs),
         hierarchy=hierarchy,
@@ -175,3 +178,176 @@ def _warnings(climbs: list[Climb]) -> tuple[str, ...]:
             "posterior is not one Gaussian. Use sample_posterior"
         )
     return tuple(warnings)
+
+
+SUFFICIENT = 1e-4
+"""The share of the rise that the linearisation promises which a step must keep (Armijo)."""
+SMALLEST_STEP = 2.0**-30
+
+
+@dataclass(frozen=True)
+class State:
+    """A point on the way up: z, with ψ = μ + F z; f_a(ψ) of seen actions; the objective, which never falls.
+
+    Where rounds are not Gaussian, sites are the Gaussian factors that stand in for them at this ψ.
+    """
+
+    white: Float[Array, " p"]
+    centres: Float[Array, "m d"]
+    objective: float
+    sites: Site | None = None
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """The linear hierarchy at a state, solved: its posterior, and that of ψ in units of its prior.
+
+    `rows` stand for the rounds, with θ integrated out. `decrement` is the slope of the objective towards the mean of ψ;
+    half of it is the rise that the linearisation promises, in nats.
+    """
+
+    rows: WhiteRows
+    posterior: HierarchicalGaussian
+    latent: LatentPosterior
+    decrement: float
+
+
+class Ascent(ABC):
+    """An objective of ψ, for a way of treating rewards."""
+
+    def __init__(self, seen: SeenActions):
+        self.seen = seen
+
+    @abstractmethod
+    def state(self, white: Float[Array, " p"], near: State | None) -> State:
+        """The objective at a point; `near` is a state to start inner loops from."""
+
+    @abstractmethod
+    def rows(self, state: State) -> ObservedRows:
+        """The Gaussian rows that have the same slope in ψ as the rounds have at this state."""
+
+    def tangent(self, state: State) -> Tangent:
+        """Linearise and solve: the mean of ψ is where a full step leads."""
+        observed = self.rows(state)
+        prior = self.seen.tangent(state.white, state.centres)
+        posterior, latent = solve(prior, observed)
+        rows, step = whiten(self.seen.action_covariance, observed), latent.white_mean - state.white
+        pulled = rows.pulled(prior.mixing.apply(prior.prior_factor.apply(step)[None], np.arange(prior.n_actions))[0])
+        return Tangent(rows, posterior, latent, float(step @ step + pulled @ pulled))
+
+
+class ByRows(Ascent):
+    """log p(ψ, rewards), θ integrated out, but for a constant: for rewards that are Gaussian around φ(x)ᵀ θ_a.
+
+    It is -½ ‖z‖² - ½ Σ_a ‖h_a - H_a f_a(ψ)‖² + constant; the rows stay as they are.
+    """
+
+    def __init__(self, seen: SeenActions, observed: ObservedRows):
+        super().__init__(seen)
+        self._observed, self._rows = observed, whiten(seen.action_covariance, observed)
+
+    def state(self, white: Float[Array, " p"], near: State | None) -> State:
+        centres = self.seen.centre(white)
+        misses = self._rows.misses(centres)
+        return State(white, centres, self._rows.constant - 0.5 * float(misses @ misses + white @ white))
+
+    def rows(self, state: State) -> ObservedRows:
+        return self._observed
+
+
+class ByRounds(Ascent):
+    """The best that the treatment of a likelihood makes of log p(ψ, rewards), but for a constant.
+
+    "laplace": max over θ of log p(ψ, θ, rewards), so that the climb ends at the joint mode. "variational": the evidence
+    lower bound of log p(rewards | ψ), over Gaussians for θ, plus log p(ψ). Either is found by the inner loop with
+    f_a(ψ) held fixed. At its end the slope in ψ is that of its sites taken as rows (the envelope theorem).
+    """
+
+    def __init__(self, seen: SeenActions, likelihood: Likelihood, tolerance: float):
+        super().__init__(seen)
+        self._likelihood, self._tolerance = likelihood, tolerance
+
+    def state(self, white: Float[Array, " p"], near: State | None) -> State:
+        centres = self.seen.centre(white)
+        start = None if near is None else near.sites
+        given = self.seen.given(centres)
+        fitted = approximate(given, self.seen.logs, self._likelihood, start=start, tolerance=self._tolerance)
+        return State(white, centres, fitted.trace[-1] - 0.5 * float(white @ white), fitted.sites)
+
+    def rows(self, state: State) -> ObservedRows:
+        assert state.sites is not None
+        return self.seen.rows_of(state.sites)
+
+
+def ascent_for(seen: SeenActions, likelihood: Likelihood, tolerance: float) -> Ascent:
+    """The objective to climb under a likelihood, whose rewards are checked here."""
+    if likelihood.treatment == "exact":
+        return ByRows(seen, observe(likelihood.statistics(seen.logs, seen.n_actions), likelihood.noise_std))
+    likelihood.check(seen.logs.rewards, seen.logs.weights)
+    if likelihood.treatment == "paper":
+        # Each action's own maximum of the likelihood: no prior enters, so these rows never change.
+        independent = seen.given(np.zeros((seen.n_actions, seen.hierarchy.dim)))
+        return ByRows(seen, observe(fit_weights(independent, seen.logs, likelihood).statistics, 1.0))
+    # The inner loop must be far more exact than the rises that are compared.
+    return ByRounds(seen, likelihood, 1e-2 * tolerance)
+
+
+@dataclass(frozen=True)
+class Climb:
+    """The end of a climb: the last state, the linear hierarchy there, and the objective at every state.
+
+    It has converged when the linearisation promises less than the tolerance. It is stuck when no step along the
+    direction raised the objective, though one should have.
+    """
+
+    state: State
+    tangent: Tangent
+    trace: tuple[float, ...]
+    converged: bool
+    stuck: bool = False
+
+
+def climb(
+    ascent: Ascent,
+    white: Float[Array, " p"],
+    max_iterations: int,
+    tolerance: float,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> Climb:
+    """Step until the linearisation promises a rise of less than `tolerance` nats."""
+    state = ascent.state(white, None)
+    trace = [state.objective]
+    while True:
+        tangent = ascent.tangent(state)
+        if 0.5 * tangent.decrement < tolerance:
+            return Climb(state, tangent, tuple(trace), True)
+        if len(trace) > max_iterations:
+            return Climb(state, tangent, tuple(trace), False)
+        higher = _backtrack(ascent, state, tangent)
+        if higher is None:
+            # The objective is a sum of squares, each with an error in its last digits.
+            misses = tangent.rows.misses(state.centres)
+            rounding = 1e-11 * (1.0 + abs(state.objective) + float(misses @ misses))
+            at_rest = 0.5 * tangent.decrement < rounding
+            return Climb(state, tangent, tuple(trace), at_rest, stuck=not at_rest)
+        state = higher
+        trace.append(state.objective)
+        report(len(trace) - 1, max_iterations)
+
+
+def _backtrack(ascent: Ascent, state: State, tangent: Tangent) -> State | None:
+    """The longest of the steps 1, 1/2, 1/4, ... that keeps a share of what the linearisation promises."""
+    direction, share = tangent.latent.white_mean - state.white, 1.0
+    while share > SMALLEST_STEP:
+        try:
+            # A long step may leave the region where f_a can be computed; only a shorter one tells.
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                trial = ascent.state(state.white + share * direction, state)
+        except NonFiniteError:
+            if share < 2 * SMALLEST_STEP:
+                raise
+        else:
+            if trial.objective >= state.objective + SUFFICIENT * share * tangent.decrement:
+                return trial
+        share /= 2
+    return None

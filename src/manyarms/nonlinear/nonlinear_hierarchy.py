@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_actions, as_count, as_instance, as_vector, frozen
 from manyarms._base.rng import split
-from manyarms.core import MAX_DENSE, ActionCovariance, DenseMixing, HierarchicalGaussian, LoggedData
-from manyarms.core.latent_covariance import BlockFactor, check_dense_size
+from manyarms.core import MAX_DENSE, ActionCovariance, BlockFactor, DenseMixing, HierarchicalGaussian, LoggedData
+from manyarms.core.latent_covariance import check_dense_size
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError, TooLargeError
 
 Centres = Callable[[Array, Array], Any]
@@ -67,13 +67,12 @@ class NonlinearHierarchy:
         self.n_actions, self.dim = as_count("n_actions", n_actions), as_count("dim", dim)
         self.action_covariance = ActionCovariance.of(action_cov, n_actions=self.n_actions, dim=self.dim)
         self.function = function
-        self._function = Supplied("function", function)
-        self._jacobian = None if jacobian is None else Supplied("jacobian", jacobian)
+        self._smooth = SmoothFunction("", function, jacobian, _std(self.latent_factor))
 
     def __repr__(self) -> str:
         return (
             f"NonlinearHierarchy({self.n_actions:,} actions, d={self.dim}, latent_dim={self.latent_dim}, "
-            f"{self._function.name})"
+            f"{self._smooth.name})"
         )
 
     @property
@@ -81,16 +80,11 @@ class NonlinearHierarchy:
         """d'."""
         return len(self.latent_mean)
 
-    @property
-    def latent_std(self) -> Float[Array, " p"]:
-        """The standard deviation of each coordinate of ψ."""
-        return np.sqrt(np.einsum("jab,jab->ja", self.latent_factor.blocks, self.latent_factor.blocks)).reshape(-1)
-
     def centre(self, latent: Float[Array, " p"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
         """f_a(ψ) of the actions asked for."""
         if len(actions) == 0:
             return np.zeros((0, self.dim))
-        return self._function(latent, actions, (len(actions), self.dim), "(m, d)")
+        return self._smooth(latent, actions, (len(actions), self.dim), "(m, d)")
 
     def jacobian(self, latent: Float[Array, " p"], actions: Int[Array, " m"]) -> Float[Array, "m d p"]:
         """∂f_a/∂ψ of the actions asked for."""
@@ -103,9 +97,7 @@ class NonlinearHierarchy:
             )
         if len(actions) == 0:
             return np.zeros(shape)
-        if self._jacobian is not None:
-            return self._jacobian(latent, actions, shape, "(m, d, d')")
-        return central_differences(lambda psi: self.centre(psi, actions), latent, usual_moves(self.latent_std))
+        return self._smooth.slope(latent, actions, shape[:2], "(m, d, d')")
 
     def linearised(self, latent: Any) -> HierarchicalGaussian:
         """The linear hierarchy W_a = ∂f_a/∂ψ, c_a = f_a(ψ) - W_a ψ that touches this one at ψ, for all actions."""
@@ -183,86 +175,86 @@ STEP = float(np.cbrt(np.finfo(float).eps))
 """The step of central differences, relative to the argument: rounding and truncation errors are then about equal."""
 
 
-class Supplied:
-    """A function with the name under which errors speak of it, for instance "function 'tanh_centres'".
+class SmoothFunction:
+    """A function of ψ that the user passed, and its derivative: theirs, or central differences.
 
-    Args:
-        role: The argument that it was passed as.
-        function: The function that the user passed.
+    Errors name the `owner`, a layer. Steps follow `std`, how far ψ usually moves, where it is between zero and one.
     """
 
-    def __init__(self, role: str, function: Any):
-        if not callable(function):
-            raise DataTypeError(f"must be a function; got {type(function).__name__}.", argument=role)
-        self.name = f"{role} {getattr(function, '__name__', type(function).__name__)!r}"
-        self._function = function
+    def __init__(self, owner: str, function: Any, jacobian: Any, std: Float[Array, " p"]):
+        self._function, self._jacobian = function, jacobian
+        self._scale = np.where(std > 0, np.minimum(std, 1.0), 1.0)
+        self.name, self._slope_name = _name_of(f"{owner}function", function), ""
+        if jacobian is not None:
+            self._slope_name = _name_of(f"{owner}jacobian", jacobian)
 
     def __call__(
         self, latent: Float[Array, " p"], actions: Int[Array, " m"] | None, shape: tuple[int, ...], meaning: str
     ) -> Float[Array, "..."]:
-        """The value of the function, of the shape required and finite.
+        """The value of the function for some actions (None: it takes ψ alone), checked to have a shape and be finite.
 
-        Args:
-            latent: ψ.
-            actions: The actions asked for; None when the function takes ψ alone.
-            shape: The shape it must return.
-            meaning: The shape in letters, for the error.
+        `meaning` is the shape in letters, for the error.
         """
-        at = frozen(latent)
-        value = self._function(at) if actions is None else self._function(at, frozen(actions))
-        try:
-            # A copy: a function may return the same buffer again and again.
-            array = np.array(value, dtype=np.float64)
-        except (TypeError, ValueError) as cause:
-            raise DataTypeError(f"must return numbers: {cause}", argument=self.name) from cause
-        asked = "" if actions is None else f" when asked for {len(actions)} actions, the first of them {actions[0]}"
-        if array.shape != shape:
-            raise ShapeError(f"must return shape {meaning} = {shape}{asked}; got {array.shape}.", argument=self.name)
-        self._check_finite(array, latent, actions)
-        return array
+        return _checked_value(self._function, self.name, latent, actions, shape, meaning)
 
-    def _check_finite(
-        self, array: Float[Array, "..."], latent: Float[Array, " p"], actions: Int[Array, " m"] | None
-    ) -> None:
-        if np.isfinite(array).all():
-            return
+    def slope(
+        self, latent: Float[Array, " p"], actions: Int[Array, " m"] | None, shape: tuple[int, ...], meaning: str
+    ) -> Float[Array, "... p"]:
+        """The derivative by ψ of a value of this shape; `meaning` is the shape of the derivative in letters.
+
+        Differences take 2 d' calls; their error is about 1e-10 of what the function changes by within the usual moves.
+        """
+        if self._jacobian is not None:
+            whole = (*shape, len(latent))
+            return _checked_value(self._jacobian, self._slope_name, latent, actions, whole, meaning)
+        # A step below the rounding of ψ itself would be lost.
+        steps = STEP * np.maximum(self._scale, np.abs(latent))
+        slopes = np.zeros((*shape, len(latent)))
+        for j, step in enumerate(steps):
+            low, high = np.array(latent), np.array(latent)
+            low[j] -= step
+            high[j] += step
+            rise = self(high, actions, shape, meaning) - self(low, actions, shape, meaning)
+            # The distance that floating point makes of two steps, not the one asked for.
+            slopes[..., j] = rise / (high[j] - low[j])
+        return slopes
+
+
+def _name_of(role: str, function: Any) -> str:
+    """The name under which errors speak of a function, for instance "function 'tanh_centres'"."""
+    if not callable(function):
+        raise DataTypeError(f"must be a function; got {type(function).__name__}.", argument=role)
+    return f"{role} {getattr(function, '__name__', type(function).__name__)!r}"
+
+
+def _checked_value(
+    function: Any,
+    name: str,
+    latent: Float[Array, " p"],
+    actions: Int[Array, " m"] | None,
+    shape: tuple[int, ...],
+    meaning: str,
+) -> Float[Array, "..."]:
+    at = frozen(latent)
+    value = function(at) if actions is None else function(at, frozen(actions))
+    try:
+        # A copy: a function may return the same buffer again and again.
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as cause:
+        raise DataTypeError(f"must return numbers: {cause}", argument=name) from cause
+    asked = "" if actions is None else f" when asked for {len(actions)} actions, the first of them {actions[0]}"
+    if array.shape != shape:
+        raise ShapeError(f"must return shape {meaning} = {shape}{asked}; got {array.shape}.", argument=name)
+    if not np.isfinite(array).all():
         where = tuple(np.argwhere(~np.isfinite(array))[0])
         place = f"entry {int(where[0])}" if actions is None else f"action {int(actions[where[0]])}"
         psi = np.array2string(latent, precision=4, threshold=6)
         raise NonFiniteError(
             f"must return finite numbers; {place} has {array[where]} at latent {psi}.",
             "Bound the function, or narrow latent_cov if such values are not meant.",
-            argument=self.name,
+            argument=name,
         )
-
-
-def central_differences(
-    function: Callable[[Float[Array, " p"]], Float[Array, "..."]],
-    latent: Float[Array, " p"],
-    scale: Float[Array, " p"],
-) -> Float[Array, "... p"]:
-    """The derivative by ψ in 2 d' calls; its error is about 1e-10 of what the function changes by within `scale`.
-
-    Args:
-        function: A function of ψ alone.
-        latent: The point at which the derivative is taken.
-        scale: The distance that each coordinate usually moves.
-    """
-    # A step below the rounding of ψ itself would be lost.
-    steps = STEP * np.maximum(scale, np.abs(latent))
-    columns: list[Array] = []
-    for j, step in enumerate(steps):
-        low, high = np.array(latent), np.array(latent)
-        low[j] -= step
-        high[j] += step
-        # The distance that floating point makes of two steps, not the one asked for.
-        columns.append((function(high) - function(low)) / (high[j] - low[j]))
-    return np.stack(columns, axis=-1) if columns else np.zeros((*function(latent).shape, 0))
-
-
-def usual_moves(std: Float[Array, " p"]) -> Float[Array, " p"]:
-    """A scale for differences: the prior's, but at most one; a coordinate that never moves gets one as well."""
-    return np.where(std > 0, np.minimum(std, 1.0), 1.0)
+    return array
 
 
 @dataclass(frozen=True)
@@ -319,15 +311,14 @@ def chain(
         NonlinearHierarchy(100 actions, d=3, latent_dim=7, function 'ChainedFunction')
     """
     mean = as_vector("latent_mean", latent_mean)
-    given = [as_instance("layers", layer, Layer, "a sequence of Layer") for layer in layers]
     factor = BlockFactor.of(latent_cov, latent_dim=len(mean))
-    sizes = [len(mean), *(as_count("size", layer.size) for layer in given)]
-    stds = [_std(factor)]
-    for layer in given:
+    std, steps, sizes = _std(factor), list[SmoothFunction](), [len(mean)]
+    for number, layer in enumerate(as_instance("layers", layer, Layer, "a sequence of Layer") for layer in layers):
+        sizes.append(as_count("size", layer.size))
+        steps.append(SmoothFunction(f"layer {number}'s ", layer.function, layer.jacobian, std))
         below = BlockFactor.of(layer.cov, latent_dim=layer.size)
-        stds.append(_std(below))
-        factor = factor.beside(below)
-    composed = ChainedFunction(given, sizes, stds, Supplied("function", function), jacobian, dim)
+        std, factor = _std(below), factor.beside(below)
+    composed = ChainedFunction(steps, sizes, SmoothFunction("", function, jacobian, std), dim)
     whole_mean = np.concatenate([mean, np.zeros(sum(sizes[1:]))])
     return NonlinearHierarchy(whole_mean, factor, composed, action_cov, n_actions, dim, composed.jacobian)
 
@@ -335,61 +326,31 @@ def chain(
 class ChainedFunction:
     """f_a of the lowest layer as a function of (ψ_1, ε_2, ..., ε_L); made by `chain`."""
 
-    def __init__(
-        self,
-        layers: Sequence[Layer],
-        sizes: Sequence[int],
-        stds: Sequence[Float[Array, " q"]],
-        function: Supplied,
-        jacobian: Centres | None,
-        dim: int,
-    ):
-        self._sizes, self._scales, self._dim = tuple(sizes), [usual_moves(std) for std in stds], dim
-        self._steps = [Supplied(f"layer {i}'s function", layer.function) for i, layer in enumerate(layers)]
-        self._slopes = [
-            None if layer.jacobian is None else Supplied(f"layer {i}'s jacobian", layer.jacobian)
-            for i, layer in enumerate(layers)
-        ]
-        self._function = function
-        self._jacobian = None if jacobian is None else Supplied("jacobian", jacobian)
+    def __init__(self, steps: Sequence[SmoothFunction], sizes: Sequence[int], last: SmoothFunction, dim: int):
+        self._steps, self._sizes, self._last, self._dim = steps, sizes, last, dim
 
     def __call__(self, latent: Float[Array, " p"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
-        return self._centre(self.states(latent)[-1], actions)
+        return self._last(self.states(latent)[-1], actions, (len(actions), self._dim), "(m, d)")
 
     def states(self, latent: Float[Array, " p"]) -> tuple[Float[Array, " q"], ...]:
         """ψ_1 ... ψ_L."""
-        parts = np.split(latent, np.cumsum(self._sizes)[:-1])
-        states = [parts[0]]
-        for number, noise in enumerate(parts[1:]):
-            states.append(self._step(number, states[-1]) + noise)
+        first, *rest = np.split(latent, np.cumsum(self._sizes)[:-1])
+        states = [first]
+        for step, noise in zip(self._steps, rest, strict=True):
+            states.append(step(states[-1], None, noise.shape, "(size,)") + noise)
         return tuple(states)
 
     def jacobian(self, latent: Float[Array, " p"], actions: Int[Array, " m"]) -> Float[Array, "m d p"]:
         """∂f_a/∂(ψ_1, ε_2, ..., ε_L), by the chain rule."""
-        states = self.states(latent)
+        *above, lowest = self.states(latent)
         # ∂ψ_{l+1} = G_l ∂ψ_l + ∂ε_{l+1}: a block of columns joins with every layer.
         slope = np.eye(self._sizes[0])
-        for number, state in enumerate(states[:-1]):
-            slope = np.concatenate([self._slope(number, state) @ slope, np.eye(self._sizes[number + 1])], axis=1)
-        return self._last_slope(states[-1], actions) @ slope
-
-    def _step(self, number: int, state: Float[Array, " q"]) -> Float[Array, " r"]:
-        return self._steps[number](state, None, (self._sizes[number + 1],), "(size,)")
-
-    def _slope(self, number: int, state: Float[Array, " q"]) -> Float[Array, "r q"]:
-        given = self._slopes[number]
-        if given is not None:
-            return given(state, None, (self._sizes[number + 1], len(state)), "(size, size above)")
-        return central_differences(lambda psi: self._step(number, psi), state, self._scales[number])
-
-    def _centre(self, state: Float[Array, " q"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
-        return self._function(state, actions, (len(actions), self._dim), "(m, d)")
-
-    def _last_slope(self, state: Float[Array, " q"], actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
-        if self._jacobian is not None:
-            return self._jacobian(state, actions, (len(actions), self._dim, len(state)), "(m, d, size of last layer)")
-        return central_differences(lambda psi: self._centre(psi, actions), state, self._scales[-1])
+        for step, state, size in zip(self._steps, above, self._sizes[1:], strict=True):
+            down = step.slope(state, None, (size,), "(size, size above)")
+            slope = np.concatenate([down @ slope, np.eye(size)], axis=1)
+        return self._last.slope(lowest, actions, (len(actions), self._dim), "(m, d, size of last layer)") @ slope
 
 
 def _std(factor: BlockFactor) -> Float[Array, " p"]:
+    """The standard deviation of each coordinate of ψ."""
     return np.sqrt(np.einsum("jab,jab->ja", factor.blocks, factor.blocks)).reshape(-1)

@@ -1,16 +1,16 @@
-"""Draws of ψ and θ, and the posterior made of them."""
+"""Draws of ψ and θ, the posterior made of them, and the convergence of the chains that they come from."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
-from scipy.special import ndtr
 
 from manyarms._base.checks import Array, as_actions
 from manyarms._base.rng import as_generator
@@ -18,13 +18,12 @@ from manyarms.core import Catalog, Choices, Estimate, FeatureMap, FeatureMass, F
 from manyarms.errors import TooLargeError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import chunks, pair_rows
-from manyarms.nonlinear.convergence import convergence_warnings, effective_draws, r_hat
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
 from manyarms.nonlinear.seen_actions import Conditional
 from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
-from manyarms.posterior.posterior import ONE_CONTEXT, Posterior
-from manyarms.posterior.reward_draws import EmpiricalShape, FactorDraws
-from manyarms.posterior.reward_function import LinearScores, Scores, best_of_all
+from manyarms.posterior.posterior import ONE_CONTEXT, Posterior, same_as
+from manyarms.posterior.reward_draws import EmpiricalShape, FactorDraws, NormalMixture, unnamed_shares
+from manyarms.posterior.reward_function import LinearScores, Scores
 
 MAX_KEPT = 1 << 27
 """How many numbers draws of weights may take (a gigabyte)."""
@@ -59,9 +58,11 @@ class PosteriorDraws(Posterior):
     seen_weights: Float[Array, "c n m d"] | None
     conditional: Conditional
     key: tuple[int, ...]
-    learned_from: tuple[Fingerprint, ...] = ()  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
-    features: FeatureMap | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
-    catalog: Catalog | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    learned_from: tuple[Fingerprint, ...] = ()
+    features: FeatureMap | None = None
+    catalog: Catalog | None = None
+    n_actions = same_as("hierarchy.n_actions")
+    dim = same_as("hierarchy.dim")
 
     def __repr__(self) -> str:
         c, n, p = self.chains.shape
@@ -69,18 +70,8 @@ class PosteriorDraws(Posterior):
         return f"PosteriorDraws({c} chains of {n:,}, latent_dim={p}, worth {worth:.4g} draws)"
 
     @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.hierarchy.n_actions
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.hierarchy.dim
-
-    @property
     def n_draws(self) -> int:
-        """How many draws there are, in all chains together."""
+        """The number of draws, in all chains together."""
         return self.chains.shape[0] * self.chains.shape[1]
 
     @property
@@ -133,10 +124,6 @@ class PosteriorDraws(Posterior):
         return means
 
     @property
-    def predictor_weights(self) -> None:
-        return None
-
-    @property
     def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
         return (self.seen,)
 
@@ -183,7 +170,7 @@ class PosteriorDraws(Posterior):
             context_std=None if context is None else spread,
             method="draws",
             warnings=(*convergence_warnings("the value", chains), *(ONE_CONTEXT if context is None else ())),
-            shape=SmoothedDraws(values, spread) if spread > 0 else EmpiricalShape(values),
+            shape=NormalMixture.around(values, spread) if spread > 0 else EmpiricalShape(values),
             posterior_shape=EmpiricalShape(values),
             diagnostics={
                 "n_contexts": profiles.rows.weight,
@@ -240,7 +227,7 @@ class PosteriorDraws(Posterior):
                 for part in chunks(len(x), max(1, _TILE // (len(theta) * len(some)))):
                     eta = x[part] @ theta[:, slot[some]].swapaxes(1, 2)
                     out[:, part] += np.einsum(
-                        "sbm,bm->sb", self.likelihood.reward_given(eta), _shares(choices, part, some)
+                        "sbm,bm->sb", self.likelihood.reward_given(eta), unnamed_shares(choices, part, some)
                     )
         return out
 
@@ -279,11 +266,7 @@ class PosteriorDraws(Posterior):
 
 
 class MeanOverDraws(Scores):
-    """E r(x, a) as a mean over draws, where rewards are not linear in the weights.
-
-    Args:
-        posterior: The draws.
-    """
+    """E r(x, a) as a mean over draws, where rewards are not linear in the weights."""
 
     def __init__(self, posterior: PosteriorDraws):
         self._posterior, self.n_actions = posterior, posterior.n_actions
@@ -303,18 +286,9 @@ class MeanOverDraws(Scores):
                     out[part, columns] += rewards.sum(axis=0) / posterior.n_draws
         return out
 
-    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        return best_of_all(self, contexts, k, among)
-
 
 class SampledDraws(FactorDraws):
-    """Some of the draws of a sampled posterior, in random order.
-
-    Args:
-        posterior: The draws.
-        n_draws: How many of them, at most as many as there are.
-        rng: A NumPy generator.
-    """
+    """Some of the draws of a sampled posterior, in random order, and no more than there are."""
 
     def __init__(self, posterior: PosteriorDraws, n_draws: int, rng: np.random.Generator):
         self._posterior, self.likelihood = posterior, posterior.likelihood
@@ -325,42 +299,76 @@ class SampledDraws(FactorDraws):
         return np.concatenate([theta for _, theta in self._posterior._blocks(actions)])[self._chosen]
 
 
-@dataclass(frozen=True)
-class SmoothedDraws:
-    """Draws, each blurred by a normal distribution of the same width: what the contexts leave open."""
-
-    values: Float[Array, " s"]
-    width: float
-
-    def interval(self, level: float) -> tuple[float, float]:
-        """The central interval that holds the value with probability `level`."""
-        from scipy.optimize import brentq  # noqa: PLC0415  slow to import
-
-        ends = self.values.min() - 40 * self.width, self.values.max() + 40 * self.width
-        low, high = (
-            cast(float, brentq(lambda v, q=q: self._below(v) - q, *ends)) for q in (0.5 - level / 2, 0.5 + level / 2)
-        )
-        return low, high
-
-    @property
-    def probability_positive(self) -> float:
-        """The probability that the quantity is above zero."""
-        return 1.0 - self._below(0.0)
-
-    def _below(self, value: float) -> float:
-        return float(np.mean(ndtr((value - self.values) / self.width)))
-
-
-def _shares(choices: Choices, rows: slice, columns: Int[Array, " m"]) -> Float[Array, "b m"]:
-    """What the parts that are not named give to some actions."""
-    out = np.zeros((rows.stop - rows.start, len(columns)))
-    if choices.everywhere is not None:
-        out += choices.everywhere[columns]
-    if choices.dense is not None:
-        out += choices.dense[rows][:, columns]
-    return out
-
-
 # How many numbers are at hand at a time: predictors, and weights.
 _TILE = 1 << 20
 _DRAWN = 1 << 22
+
+
+HIGHEST_R_HAT = 1.05
+FEWEST_DRAWS = 100.0
+
+
+def r_hat(chains: Float[Array, "c n q"]) -> Float[Array, " q"]:
+    """√(total variance / variance within), every chain cut in halves; 1 when all halves agree (Gelman and Rubin, 1992).
+
+    NaN when a chain has fewer than four draws, 1 for a quantity that never moves.
+    """
+    halves = _halves(chains)
+    if halves.shape[1] < 2:
+        return np.full(chains.shape[2], np.nan)
+    within, total = _variances(halves)
+    return np.sqrt(np.divide(total, within, out=np.ones_like(total), where=within > 0))
+
+
+def effective_draws(chains: Float[Array, "c n q"]) -> Float[Array, " q"]:
+    """The number of independent draws that these are worth for a mean, from autocorrelations within halves of chains.
+
+    n / (1 + 2 Σ_t ρ_t), summed while pairs ρ_{2t} + ρ_{2t+1} stay positive and do not rise (Geyer, 1992), as in Stan.
+    """
+    halves = _halves(chains)
+    m, n, q = halves.shape
+    if n < 2:
+        return np.full(q, np.nan)
+    within, total = _variances(halves)
+    moving = total > 0
+    scale = np.where(moving, total, 1.0)
+    # The autocovariance by lag, through the spectrum; padded, so that the end does not meet the beginning.
+    spectrum = np.fft.rfft(halves - halves.mean(axis=1, keepdims=True), n=2 * n, axis=1)
+    covariance = (np.fft.irfft(np.abs(spectrum) ** 2, n=2 * n, axis=1)[:, :n] / n).mean(axis=0)
+    # Halves that lie apart count as correlation at every lag.
+    rho = 1.0 - (within - covariance * n / (n - 1)) / scale
+    rho[0] = 1.0
+    pairs = rho[: n - n % 2].reshape(-1, 2, q).sum(axis=1)
+    pairs = np.minimum.accumulate(np.where(np.cumprod(pairs > 0, axis=0) > 0, pairs, 0.0), axis=0)
+    time = np.maximum(2.0 * pairs.sum(axis=0) - 1.0, 1.0 / np.log10(max(m * n, 10)))
+    return np.where(moving, m * n / time, float(m * n))
+
+
+def convergence_warnings(quantity: str, chains: Float[Array, "c n q"]) -> tuple[str, ...]:
+    """Everything that is wrong with chains, in plain words."""
+    if chains.shape[2] == 0:
+        return ()
+    apart, worth = float(np.max(r_hat(chains))), float(np.min(effective_draws(chains)))
+    warnings = list[str]()
+    if not apart <= HIGHEST_R_HAT:
+        warnings.append(
+            f"chains disagree about {quantity} (R-hat {apart:.3g}): they need more warmup, or do not move between modes"
+        )
+    if not worth >= FEWEST_DRAWS:
+        warnings.append(f"draws of {quantity} are worth only {worth:.3g} independent ones; raise n_draws or thin")
+    return tuple(warnings)
+
+
+def _halves(chains: Float[Array, "c n q"]) -> Float[Array, "h k q"]:
+    half = chains.shape[1] // 2
+    return np.concatenate([chains[:, :half], chains[:, chains.shape[1] - half :]])
+
+
+def _variances(halves: Float[Array, "h k q"]) -> tuple[Float[Array, " q"], Float[Array, " q"]]:
+    """The mean variance within, and an estimate of the total one that is too large while halves disagree."""
+    n = halves.shape[1]
+    within = halves.var(axis=1, ddof=1).mean(axis=0)
+    # Rounding must not count as variance where nothing moves.
+    within = np.where(np.ptp(halves, axis=(0, 1)) > 0, within, 0.0)
+    between = halves.mean(axis=1).var(axis=0, ddof=1) if len(halves) > 1 else np.zeros_like(within)
+    return within, within * (n - 1) / n + np.where(np.ptp(halves, axis=(0, 1)) > 0, between, 0.0)

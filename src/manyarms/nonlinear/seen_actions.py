@@ -8,8 +8,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.core import ActionCovariance, DenseMixing, HierarchicalGaussian, LoggedData, Statistics
-from manyarms.core.observed_rows import ObservedRows, RankGroup
+from manyarms.core import (
+    ActionCovariance,
+    DenseMixing,
+    HierarchicalGaussian,
+    LoggedData,
+    ObservedRows,
+    RankGroup,
+    Statistics,
+)
 from manyarms.inference.condition import _row_cholesky, observe
 from manyarms.likelihoods.likelihood import Site
 from manyarms.linalg.factor import gram, solve_lower, solve_lower_t
@@ -20,12 +27,8 @@ from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
 class SeenActions:
     """Seen actions 0 ... m - 1, their rounds, and ψ = μ + F z in units of its prior.
 
-    Attributes:
-        hierarchy: The hierarchy of all actions.
-        actions: (m,) their numbers in it, ascending. Without any round action 0 stands in, so that m is never zero.
-        action_covariance: Σ_a of these.
-        logs: The rounds, with actions numbered anew; none of weight zero.
-        counts: (n,) how often each round counts.
+    `actions` are their numbers in the hierarchy, ascending; without any round action 0 stands in, so that m is never
+    zero. The rounds in `logs` have actions numbered anew, and none has weight zero.
     """
 
     def __init__(self, hierarchy: NonlinearHierarchy, logs: LoggedData):
@@ -81,9 +84,8 @@ class SeenActions:
 class WhiteRows:
     """Rows with θ integrated out: h_a = H_a f_a(ψ) + noise of variance one, H_a = C_a⁻¹ R_a (docs/maths.md).
 
-    Attributes:
-        groups: Actions with equally many rows, as in `ObservedRows`: root is H_a and response h_a.
-        constant: log p(rewards | ψ) less -½ Σ_a ‖h_a - H_a f_a(ψ)‖².
+    Groups are as in `ObservedRows`, with H_a as root and h_a as response. The constant is log p(rewards | ψ) less
+    -½ Σ_a ‖h_a - H_a f_a(ψ)‖².
     """
 
     groups: tuple[RankGroup, ...]
@@ -91,19 +93,13 @@ class WhiteRows:
 
     def misses(self, centres: Float[Array, "m d"]) -> Float[Array, " r"]:
         """h_a - H_a f_a, all rows one after the other."""
-        return self._stacked([g.response - self._times(g, centres) for g in self.groups])
+        responses = [g.response.reshape(-1) for g in self.groups]
+        return np.concatenate([*responses, np.zeros(0)]) - self.pulled(centres)
 
     def pulled(self, moves: Float[Array, "m d"]) -> Float[Array, " r"]:
         """H_a v_a, in the order of `misses`."""
-        return self._stacked([self._times(g, moves) for g in self.groups])
-
-    @staticmethod
-    def _times(group: RankGroup, vectors: Float[Array, "m d"]) -> Float[Array, "b r"]:
-        return np.einsum("brd,bd->br", group.root, vectors[group.actions])
-
-    @staticmethod
-    def _stacked(parts: list[Array]) -> Float[Array, " r"]:
-        return np.concatenate([part.reshape(-1) for part in parts]) if parts else np.zeros(0)
+        parts = [np.einsum("brd,bd->br", g.root, moves[g.actions]).reshape(-1) for g in self.groups]
+        return np.concatenate([*parts, np.zeros(0)])
 
 
 def whiten(action_covariance: ActionCovariance, observed: ObservedRows) -> WhiteRows:
@@ -127,10 +123,6 @@ class Conditional:
     With Z_a = R_a L_a: D_a D_aᵀ = I + Z_aᵀ Z_a, M_a = (D_a D_aᵀ)⁻¹ Z_aᵀ R_a and κ_a = (D_a D_aᵀ)⁻¹ Z_aᵀ ρ_a. So
     z_a = κ_a - M_a f_a + D_a⁻ᵀ e_a with e_a standard normal: given rows, e_a and ψ are independent, which is what lets
     a sampler move ψ without θ holding it back.
-
-    Args:
-        seen: The seen actions.
-        observed: Their rows.
     """
 
     def __init__(self, seen: SeenActions, observed: ObservedRows):

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import sparse
 
 from manyarms._base.checks import Array
-from manyarms.core.choices import Choices
-from manyarms.linalg.indexing import chunks
 from manyarms.linalg.top_k import best_lower_bounds, row_norms
 from manyarms.policies.scored_policy import ScoredPolicy, follow
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_function import ActionWeights, Scores, best_of_all
+from manyarms.posterior.reward_function import ActionWeights, Scores
 from manyarms.posterior.reward_width import confidence_radius
 
 
@@ -42,17 +39,9 @@ class Pessimistic(ScoredPolicy):
         weights = self.posterior.predictor_weights
         return RewardBounds(self.posterior, self.radius) if weights is None else PredictorBounds(weights, self.radius)
 
-    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
-        return self._best_choices(contexts, eligible)
-
 
 class PredictorBounds(Scores):
-    """φ(x)ᵀ E θ_a - radius ‖φ(x)‖ in Cov θ_a.
-
-    Args:
-        weights: The Gaussian weights of the actions.
-        radius: How many standard deviations the bound lies below the mean.
-    """
+    """φ(x)ᵀ E θ_a - radius ‖φ(x)‖ in Cov θ_a."""
 
     def __init__(self, weights: ActionWeights, radius: float):
         self._weights, self._radius, self.n_actions = weights, radius, weights.n_actions
@@ -60,9 +49,6 @@ class PredictorBounds(Scores):
     def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         mean = np.einsum("nd,nd->n", contexts, self._weights.action_mean()[actions])
         return mean - self._radius * row_norms(contexts, actions, self._weights.action_cov)
-
-    def score_all(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
-        return _all_pairs(self, contexts)
 
     def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
         means, covariances = self._weights.action_mean(), self._weights.action_cov
@@ -72,12 +58,7 @@ class PredictorBounds(Scores):
 
 
 class RewardBounds(Scores):
-    """E r(x, a) - radius std r(x, a).
-
-    Args:
-        posterior: The posterior.
-        radius: How many standard deviations the bound lies below the mean.
-    """
+    """E r(x, a) - radius std r(x, a)."""
 
     def __init__(self, posterior: Posterior, radius: float):
         self._posterior, self._radius, self.n_actions = posterior, radius, posterior.n_actions
@@ -85,23 +66,3 @@ class RewardBounds(Scores):
     def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         expected = self._posterior.expected_rewards.score_pairs(contexts, actions)
         return expected - self._radius * self._posterior.reward_std(contexts, actions)
-
-    def score_all(self, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
-        return _all_pairs(self, contexts)
-
-    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        return best_of_all(self, contexts, k, among)
-
-
-def _all_pairs(scores: Scores, contexts: Float[Array, "n d"]) -> Float[Array, "n K"]:
-    """The scores of all actions, where only pairs can be scored."""
-    out = np.empty((len(contexts), scores.n_actions))
-    everyone = np.arange(scores.n_actions)
-    for rows in chunks(len(contexts), max(1, _PAIRS // scores.n_actions)):
-        x = contexts[rows]
-        pairs = scores.score_pairs(np.repeat(x, len(everyone), axis=0), np.tile(everyone, len(x)))
-        out[rows] = pairs.reshape(len(x), -1)
-    return out
-
-
-_PAIRS = 1 << 18

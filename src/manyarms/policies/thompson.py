@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,9 @@ from manyarms.linalg.indexing import chunks
 from manyarms.policies.scored_policy import follow
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_draws import ACTIONS_PER_CHUNK, FactorDraws, GaussianFactorDraws
+
+Predict = Callable[[Array, slice], Array]
+"""Predictors of some rows and a chunk of actions, (b, s, c), from the weights of the chunk, (s, c, d)."""
 
 
 class Thompson(Policy):
@@ -44,7 +47,7 @@ class Thompson(Policy):
 
     @property
     def n_draws(self) -> int:
-        """How many draws there are."""
+        """The number of draws."""
         return self._factors[0].n_draws
 
     def saved(self) -> dict[str, Any]:
@@ -74,15 +77,12 @@ class Thompson(Policy):
 
     def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
         n, s = len(contexts), self.n_draws
-        best, winner = np.full((n, s), -np.inf), np.zeros((n, s), dtype=np.int64)
-        for columns, thetas, allowed in self._draws(eligible):
-            width = thetas[0].shape[1]
-            for rows in chunks(n, max(1, (1 << 22) // (s * width))):
-                x = contexts[rows]
-                scores = self._rewards([(x @ t.reshape(s * width, -1).T).reshape(-1, s, width) for t in thetas])
-                if allowed is not None:
-                    scores[~allowed[rows].repeat(s, axis=0).reshape(scores.shape)] = -np.inf
-                _take_better(scores, best[rows], winner[rows], columns.start)
+
+        def predict(theta: Float[Array, "s c d"], rows: slice) -> Float[Array, "b s c"]:
+            width = theta.shape[1]
+            return (contexts[rows] @ theta.reshape(s * width, -1).T).reshape(-1, s, width)
+
+        winner = self._winners(predict, n, s, (1 << 22) // s, eligible)
         code, count = np.unique(np.arange(n)[:, None] * self.n_actions + winner, return_counts=True)
         starts = np.searchsorted(code, np.arange(n + 1) * self.n_actions)
         named = sparse.csr_array((count / s, code % self.n_actions, starts), shape=(n, self.n_actions))
@@ -97,23 +97,32 @@ class Thompson(Policy):
         allowed = as_eligibility(eligible, len(x), self.n_actions)
         out = np.empty(len(x), dtype=np.int64)
         for rows, block in eligible_blocks(allowed, len(x), self.rows_per_block):
-            draw = np.arange(rows.start, rows.stop) % fresh.n_draws
-            out[rows] = fresh._winners(x[rows], draw, block)
+            own, draw = x[rows], np.arange(rows.start, rows.stop) % fresh.n_draws
+
+            def predict(
+                theta: Float[Array, "s c d"], part: slice, own: Array = own, draw: Array = draw
+            ) -> Float[Array, "b 1 c"]:
+                return np.einsum("bd,bcd->bc", own[part], theta[draw[part]])[:, None]
+
+            out[rows] = fresh._winners(predict, len(own), 1, (1 << 20) // x.shape[1], block)[:, 0]
         return out
 
     def _winners(
-        self, contexts: Float[Array, "n d"], draw: Int[Array, " n"], eligible: sparse.csr_array | None
-    ) -> Int[Array, " n"]:
-        """The best action of each row under one draw per row."""
-        n = len(contexts)
-        best, winner = np.full((n, 1), -np.inf), np.zeros((n, 1), dtype=np.int64)
+        self, predict: Predict, n: int, per_row: int, pairs: int, eligible: sparse.csr_array | None
+    ) -> Int[Array, "n s"]:
+        """The best action of each row under some draws, from their predictors, for so many pairs at a time."""
+        best, winner = np.full((n, per_row), -np.inf), np.zeros((n, per_row), dtype=np.int64)
         for columns, thetas, allowed in self._draws(eligible):
-            for rows in chunks(n, max(1, (1 << 20) // thetas[0][0].size)):
-                scores = self._rewards([np.einsum("bd,bcd->bc", contexts[rows], t[draw[rows]]) for t in thetas])
+            for rows in chunks(n, max(1, pairs // thetas[0].shape[1])):
+                scores = self._rewards([predict(theta, rows) for theta in thetas])
                 if allowed is not None:
-                    scores[~allowed[rows]] = -np.inf
-                _take_better(scores[:, None, :], best[rows], winner[rows], columns.start)
-        return winner[:, 0]
+                    scores[~np.broadcast_to(allowed[rows, None], scores.shape)] = -np.inf
+                top = scores.argmax(axis=2)
+                value = np.take_along_axis(scores, top[:, :, None], axis=2)[:, :, 0]
+                better = value > best[rows]
+                best[rows][better] = value[better]
+                winner[rows][better] = top[better] + columns.start
+        return winner
 
     def _rewards(self, predictors: list[Array]) -> Array:
         """Numbers that rank actions as their rewards do."""
@@ -134,13 +143,3 @@ class Thompson(Policy):
             actions = np.arange(columns.start, columns.stop)
             thetas = [factor.theta(number, actions) for factor in self._factors]
             yield columns, thetas, None if by_column is None else by_column[:, columns].toarray() > 0
-
-
-def _take_better(
-    scores: Float[Array, "b s c"], best: Float[Array, "b s"], winner: Int[Array, "b s"], first_action: int
-) -> None:
-    top = scores.argmax(axis=2)
-    value = np.take_along_axis(scores, top[:, :, None], axis=2)[:, :, 0]
-    better = value > best
-    best[better] = value[better]
-    winner[better] = top[better] + first_action

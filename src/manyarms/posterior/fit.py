@@ -13,7 +13,7 @@ from manyarms.inference import condition
 from manyarms.likelihoods import Gaussian, Hurdle, Likelihood
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.likelihoods.variational import MAX_ITERATIONS, FittedWeights, fit_weights
-from manyarms.posterior.hurdle_posterior import HurdlePosterior, check_amounts, split_rounds
+from manyarms.posterior.hurdle_posterior import HurdlePosterior, split_rounds
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_posterior import RewardPosterior, as_logs
 from manyarms.posterior.seen_files import in_memory_if_small, remember_files
@@ -99,19 +99,7 @@ def posterior_of(
     fitted: FittedWeights, logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood
 ) -> RewardPosterior:
     """The posterior made of fitted weights."""
-    return RewardPosterior(
-        fitted.weights,
-        prior,
-        fitted.statistics,
-        likelihood,
-        (logs.fingerprint,),
-        fitted.warnings,
-        fitted.evidence_offset,
-        fitted.trace,
-        fitted.converged,
-        logs.features,
-        logs.catalog,
-    )
+    return RewardPosterior(prior=prior, likelihood=likelihood, **RewardPosterior.fitted_parts(fitted, logs))
 
 
 def _as_start(value: Any, prior: HierarchicalGaussian) -> HierarchicalGaussian | None:
@@ -132,7 +120,7 @@ def _as_start(value: Any, prior: HierarchicalGaussian) -> HierarchicalGaussian |
 def _fit_hurdle(logs: Any, prior: Any, likelihood: Hurdle, start: Any, options: dict[str, Any]) -> HurdlePosterior:
     """The posterior of a hurdle, each part from its own rounds."""
     logs = as_instance("logs", logs, LoggedData, "a LoggedData for a hurdle; collect() a stream first")
-    check_amounts(logs, likelihood.amount)
+    parts = split_rounds(logs, likelihood.amount)
     pair = prior if isinstance(prior, tuple) else (prior, prior)
     if len(pair) != 2:
         raise InputError(f"must be one prior, or a pair for a hurdle; got {len(pair)}.", argument="prior")
@@ -143,6 +131,6 @@ def _fit_hurdle(logs: Any, prior: Any, likelihood: Hurdle, start: Any, options: 
     kinds = (likelihood.occurs, likelihood.amount)
     occurs, amount = (
         fit(part, own, kind, start=first, **options)
-        for part, own, kind, first in zip(split_rounds(logs), pair, kinds, begin, strict=True)
+        for part, own, kind, first in zip(parts, pair, kinds, begin, strict=True)
     )
     return HurdlePosterior(occurs, amount)

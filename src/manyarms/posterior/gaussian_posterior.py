@@ -1,5 +1,6 @@
 """Values under Gaussian weights: one formula, given how a value moves with the weights."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 from abc import abstractmethod
@@ -30,25 +31,11 @@ class RewardFactor(NamedTuple):
 
 
 class GaussianPosterior(Posterior):
-    """A posterior with Gaussian weights: values follow in closed form, or by the delta method.
+    """A posterior with Gaussian weights: values follow in closed form, or by the delta method."""
 
-    Attributes:
-        method: How the distribution of a value is found.
-        log_evidence: log p(rewards | contexts, actions).
-        n_rounds: How many rounds it has seen.
-    """
-
-    @property
-    @abstractmethod
-    def method(self) -> Method: ...
-
-    @property
-    @abstractmethod
-    def log_evidence(self) -> float: ...
-
-    @property
-    @abstractmethod
-    def n_rounds(self) -> int: ...
+    method: Method
+    log_evidence: float
+    n_rounds: int
 
     @abstractmethod
     def factors_for(self, actions: Int[Array, " m"]) -> tuple[RewardFactor, ...]:
@@ -84,17 +71,10 @@ class GaussianPosterior(Posterior):
 
 
 class SingleFactorPosterior(GaussianPosterior):
-    """A Gaussian posterior with one set of weights: r(x, a) = g(φ(x)ᵀ θ_a), with g(η) = η for linear rewards.
-
-    Attributes:
-        likelihood: The distribution of rewards given weights.
-    """
+    """A Gaussian posterior with one set of weights: r(x, a) = g(φ(x)ᵀ θ_a), with g(η) = η for linear rewards."""
 
     likelihood: Likelihood
-
-    @property
-    @abstractmethod
-    def predictor_weights(self) -> ActionWeights: ...
+    predictor_weights: ActionWeights
 
     @property
     def method(self) -> Method:

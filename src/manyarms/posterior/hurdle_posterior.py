@@ -1,19 +1,22 @@
 """The posterior of rewards that are mostly zero: how likely a reward is, and how much it is."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_instance
-from manyarms.core import Catalog, FeatureMap, Fingerprint, LoggedData, Method, Policy, html_facts
+from manyarms.core import Catalog, LoggedData, Method, Policy, html_facts
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
 from manyarms.posterior.policy_profile import PolicyProfile
-from manyarms.posterior.reward_function import ProductPredictor
+from manyarms.posterior.posterior import same_as
+from manyarms.posterior.reward_function import Predictor
 from manyarms.posterior.reward_posterior import RewardPosterior
 
 
@@ -33,6 +36,13 @@ class HurdlePosterior(GaussianPosterior):
     n_factors = 2
     occurs: RewardPosterior
     amount: RewardPosterior
+    method: ClassVar[Method] = "delta"
+    n_actions = same_as("occurs.n_actions")
+    dim = same_as("occurs.dim")
+    n_rounds = same_as("occurs.n_rounds")
+    learned_from = same_as("occurs.learned_from")
+    features = same_as("occurs.features")
+    catalog = same_as("occurs.catalog")
 
     def _repr_html_(self) -> str:
         facts = {
@@ -49,47 +59,13 @@ class HurdlePosterior(GaussianPosterior):
         return f"HurdlePosterior(occurs={self.occurs!r}, amount={self.amount!r})"
 
     @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.occurs.n_actions
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.occurs.dim
-
-    @property
-    def learned_from(self) -> tuple[Fingerprint, ...]:
-        """The fingerprints of the rounds it has seen."""
-        return self.occurs.learned_from
-
-    @property
-    def features(self) -> FeatureMap | None:
-        """The map from context columns to φ(x), if the logs came with one: then contexts may be tables."""
-        return self.occurs.features
-
-    @property
-    def catalog(self) -> Catalog | None:
-        """The ids of the actions, if the logs came with a catalog."""
-        return self.occurs.catalog
-
-    @property
     def log_evidence(self) -> float:
         """The log evidence of both parts together."""
         return self.occurs.log_evidence + self.amount.log_evidence
 
     @property
-    def method(self) -> Method:
-        return "delta"
-
-    @property
-    def n_rounds(self) -> int:
-        """How many rounds it has seen."""
-        return self.occurs.n_rounds
-
-    @property
     def converged(self) -> bool:
-        """Whether the steps of both parts reached the tolerance."""
+        """True when the steps of both parts reached the tolerance."""
         return self.occurs.converged and self.amount.converged
 
     @property
@@ -99,10 +75,6 @@ class HurdlePosterior(GaussianPosterior):
         unknown = [question for question, part in parts.items() if len(part.seen_actions[0]) == 0]
         no_rounds = (f"no round says {question}: there the prior alone decides" for question in unknown)
         return tuple(dict.fromkeys((*self.occurs.warnings, *self.amount.warnings, *no_rounds)))
-
-    @property
-    def predictor_weights(self) -> None:
-        return None
 
     @property
     def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
@@ -116,9 +88,9 @@ class HurdlePosterior(GaussianPosterior):
     def factors_for(self, actions: Int[Array, " m"]) -> tuple[RewardFactor, ...]:
         return self.factors
 
-    @property
-    def expected_rewards(self) -> ProductPredictor:
-        return ProductPredictor(self.occurs.predictor, self.amount.predictor)
+    @cached_property
+    def expected_rewards(self) -> Predictor:
+        return Predictor(self.occurs.weights, self.occurs.likelihood, times=self.amount.predictor)
 
     def pair_std(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         # Var pq = q² Var p + p² Var q + Var p Var q, as the parts are independent; each of theirs by the delta method.
@@ -135,8 +107,7 @@ class HurdlePosterior(GaussianPosterior):
         Args:
             logs: New rounds.
         """
-        check_amounts(logs, self.amount.likelihood)
-        occurs, amount = split_rounds(logs)
+        occurs, amount = split_rounds(logs, self.amount.likelihood)
         return replace(self, occurs=self.occurs.update(occurs), amount=self.amount.update(amount))
 
     def refit(self, logs: LoggedData) -> HurdlePosterior:
@@ -145,8 +116,7 @@ class HurdlePosterior(GaussianPosterior):
         Args:
             logs: All rounds, old and new.
         """
-        check_amounts(logs, self.amount.likelihood)
-        occurs, amount = split_rounds(logs)
+        occurs, amount = split_rounds(logs, self.amount.likelihood)
         return replace(self, occurs=self.occurs.refit(occurs), amount=self.amount.refit(amount))
 
     def with_actions(
@@ -162,8 +132,11 @@ class HurdlePosterior(GaussianPosterior):
         return replace(self, occurs=occurs, amount=amount)
 
 
-def check_amounts(logs: LoggedData, amount: Likelihood) -> None:
-    """Refuse rewards that are neither zero nor an amount, by the rows of the log as it was given."""
+def split_rounds(logs: LoggedData, amount: Likelihood) -> tuple[LoggedData, LoggedData]:
+    """All rounds with 1 for a reward that is not zero, and the rounds that have one.
+
+    Rewards that are neither zero nor an amount are refused here, by the rows of the log as it was given.
+    """
     logs = as_instance("logs", logs, LoggedData, "a LoggedData")
     # Every likelihood allows a reward of one.
     amount.check(
@@ -171,8 +144,4 @@ def check_amounts(logs: LoggedData, amount: Likelihood) -> None:
         logs.weights,
         "A hurdle's rewards are zero or an amount: choose another amount, as in Hurdle(Bernoulli(), Gaussian(1.0)).",
     )
-
-
-def split_rounds(logs: LoggedData) -> tuple[LoggedData, LoggedData]:
-    """All rounds with 1 for a reward that is not zero, and the rounds that have one."""
     return logs.with_rewards((logs.rewards != 0).astype(float)), logs.take(np.flatnonzero(logs.rewards))

@@ -35,12 +35,9 @@ the difference of their variances would be rounding error."""
 
 
 class PolicyProfile(NamedTuple):
-    """One policy on some contexts.
+    """One policy on some contexts: the derivative of its value by every weight, and its expected reward in each.
 
-    Attributes:
-        masses: The derivative of its value by every weight.
-        rows: (n,) its expected reward in each context.
-        draws: (s,) its value under each draw of the weights, where the posterior is known by draws.
+    Where the posterior is known by draws, also its value under each of them.
     """
 
     masses: Masses
@@ -68,20 +65,9 @@ class RowMoments(Saved):
     group_sums: Float[Array, "g e"] | None = None
 
     @classmethod
-    def of_none(cls, size: int) -> RowMoments:
-        """The moments of no rows."""
-        return cls(0.0, np.zeros(size), np.zeros((size, size)))
-
-    @classmethod
     @np.errstate(over="ignore", invalid="ignore")
     def of_rows(cls, columns: Float[Array, "q n"], weights: Float[Array, " n"], groups: Any = None) -> RowMoments:
-        """The moments of rows in memory; an overflow is reported when they are used.
-
-        Args:
-            columns: The q numbers of every row, one column of x after the other.
-            weights: How often each row counts, not all zero.
-            groups: (n,) users or sessions; None for none.
-        """
+        """The moments of rows in memory, whose weights are not all zero; an overflow is reported when they are used."""
         mean = np.average(columns, axis=1, weights=weights)
         centred = columns - mean[:, None]
         weighted = weights * centred
@@ -132,11 +118,8 @@ def mean_variance(values: Float[Array, " n"], counts: Float[Array, " n"], groups
 class PolicyProfiles(Saved):
     """The profiles of p policies on the same contexts. Their size grows with actions and groups, not with contexts.
 
-    Attributes:
-        masses: The masses of each policy, as means over the contexts; empty when there were none.
-        forms: (q, p) combinations of the policies.
-        rows: Moments over contexts of the expected rewards of each combination.
-        draws: (p, s) the value of each policy under each draw of the weights, where the posterior is known by draws.
+    `masses` are means over the contexts, empty when there were none; `rows` are moments over contexts of the expected
+    rewards of each of the `forms`.
     """
 
     saved_as = "profiles"
@@ -171,7 +154,7 @@ class PolicyProfiles(Saved):
         return cls(masses, parts[0].forms, rows, sum(draws[1:], draws[0]) if draws else None)
 
     def factors(self, combination: tuple[float, ...]) -> Float[Array, " p"]:
-        """How often each policy counts in a combination of the forms."""
+        """The number of times that each policy counts in a combination of the forms."""
         return np.array(combination) @ np.array(self.forms)
 
     def masses_of(self, combination: tuple[float, ...]) -> Masses:
@@ -200,17 +183,9 @@ def collect_profiles(
     groups: Any,
     engine: Engine | str | None,
 ) -> PolicyProfiles:
-    """The profiles of policies, from one walk through contexts in memory or one pass over a stream.
+    """The profiles of policies, by the names that messages use, from contexts in memory or one pass over a stream.
 
-    Args:
-        posterior: The posterior.
-        policies: The policies, by the names that messages use.
-        forms: Combinations of the policies.
-        contexts: (n, d), a table, or a `LogStream`.
-        eligible: The actions that may be chosen in each row; for a stream one mask for all rows.
-        weights: (n,) or None; a stream has them as a column.
-        groups: (n,) or None; a stream has them as a column.
-        engine: The engine that reads a stream.
+    For a stream `eligible` is one mask for all rows; its weights and groups are columns of it.
     """
     where = as_engine(engine)
     if not isinstance(contexts, LogStream):
@@ -232,14 +207,7 @@ def _collect_rows(
 
 @dataclass(frozen=True)
 class ProfileTask(Task[PolicyProfiles]):
-    """Collects the profiles of policies on logged rounds, with the weights and groups of the rounds.
-
-    Attributes:
-        posterior: The posterior.
-        policies: The policies, by the names that messages use.
-        forms: Combinations of the policies.
-        eligible: One mask for all rows, or None.
-    """
+    """Collects the profiles of policies on logged rounds, with the weights and groups of the rounds."""
 
     kinds = (PolicyProfiles, RowMoments, FeatureMass)
     posterior: Posterior
@@ -276,7 +244,8 @@ class _ProfileTally(Tally[PolicyProfiles]):
     def answer(self) -> PolicyProfiles:
         if any(part.rows.weight > 0 for part in self._parts):
             return PolicyProfiles.merged(self._parts)
-        return PolicyProfiles((), self._task.forms, RowMoments.of_none(len(self._task.forms)))
+        size = len(self._task.forms)
+        return PolicyProfiles((), self._task.forms, RowMoments(0.0, np.zeros(size), np.zeros((size, size))))
 
 
 _MIN_NUMBERS, _MAX_PARTS = 1 << 20, 64

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,8 +13,16 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_actions, as_count, as_instance, check_overflow
 from manyarms._base.rng import as_generator, split
-from manyarms.core import Catalog, Estimate, FeatureMap, Fingerprint, as_contexts
-from manyarms.core.policy import FeatureMass, Policy, with_own_features
+from manyarms.core import (
+    Catalog,
+    Estimate,
+    FeatureMap,
+    FeatureMass,
+    Fingerprint,
+    Policy,
+    as_contexts,
+    with_own_features,
+)
 from manyarms.engines import Engine
 from manyarms.errors import ShapeError, UndefinedLiftError
 from manyarms.model_file.save import SavedModel
@@ -26,6 +35,11 @@ from manyarms.posterior.policy_profile import (
 )
 from manyarms.posterior.reward_draws import EmpiricalShape, FactorDraws, draw_values
 from manyarms.posterior.reward_function import ActionWeights, Scores
+
+
+def same_as(path: str) -> Any:
+    """A property that a posterior has from one of its parts, as in `same_as("occurs.n_actions")`."""
+    return property(attrgetter(path))
 
 
 class Posterior(SavedModel, ABC):
@@ -49,48 +63,21 @@ class Posterior(SavedModel, ABC):
         n_factors: How many rewards, each with its own weights, multiply to the reward.
     """
 
+    n_actions: int
+    dim: int
+    features: FeatureMap | None
+    catalog: Catalog | None
+    learned_from: tuple[Fingerprint, ...]
+    warnings: tuple[str, ...]
+    expected_rewards: Scores
+    predictor_weights: ActionWeights | None = None
+    seen_actions: tuple[Int[Array, " m"], ...]
     n_factors: ClassVar[int] = 1
 
     def __getstate__(self) -> dict[str, Any]:
         # Cached results are computed again where they are needed: they may be larger than the rest.
         names = [field.name for field in fields(self)] if is_dataclass(self) else list(self.__dict__)
         return {name: getattr(self, name) for name in names}
-
-    @property
-    @abstractmethod
-    def n_actions(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def dim(self) -> int: ...
-
-    @property
-    @abstractmethod
-    def features(self) -> FeatureMap | None: ...
-
-    @property
-    @abstractmethod
-    def catalog(self) -> Catalog | None: ...
-
-    @property
-    @abstractmethod
-    def learned_from(self) -> tuple[Fingerprint, ...]: ...
-
-    @property
-    @abstractmethod
-    def warnings(self) -> tuple[str, ...]: ...
-
-    @property
-    @abstractmethod
-    def expected_rewards(self) -> Scores: ...
-
-    @property
-    @abstractmethod
-    def predictor_weights(self) -> ActionWeights | None: ...
-
-    @property
-    @abstractmethod
-    def seen_actions(self) -> tuple[Int[Array, " m"], ...]: ...
 
     @abstractmethod
     def pair_std(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
@@ -104,13 +91,7 @@ class Posterior(SavedModel, ABC):
     def combine(
         self, profiles: PolicyProfiles, combination: tuple[float, ...], centre: float | None = None
     ) -> Estimate:
-        """The distribution of a linear combination of values.
-
-        Args:
-            profiles: The profiles of the policies.
-            combination: How often each form of the profiles counts.
-            centre: The mean to move the distribution to, where it is not that of the combination.
-        """
+        """The distribution of a linear combination of the forms of some profiles, moved to a mean `centre`."""
 
     @abstractmethod
     def draw_factors(self, n_draws: int, rngs: Sequence[np.random.Generator]) -> tuple[FactorDraws, ...]:
@@ -196,16 +177,8 @@ class Posterior(SavedModel, ABC):
     ) -> Estimate:
         """The posterior of V(policy) - V(baseline), paired on the contexts and on the weights.
 
-        `probability_positive` of the result is the probability that the policy beats the baseline.
-
-        Args:
-            policy: The candidate.
-            baseline: The policy it must beat, for example `Logged(logs)`.
-            contexts: (n, d), a table, or a `LogStream`.
-            eligible: The actions that may be chosen in each row, for both.
-            weights: (n,) how often each context counts; None for once.
-            groups: (n,) users or sessions, when contexts come in clusters; `context_std` is then that of the groups.
-            engine: The engine that reads a stream, as in `fit`.
+        `probability_positive` of the result is the probability that the policy beats the baseline, for example
+        `Logged(logs)`. The other arguments are those of `value`, for both policies.
         """
         both, columns = {"policy": policy, "baseline": baseline}, (contexts, eligible, weights, groups, engine)
         return self.estimate(collect_profiles(self, both, POLICY_AND_BASELINE, *columns))
@@ -223,14 +196,7 @@ class Posterior(SavedModel, ABC):
     ) -> Estimate:
         """(V(policy) - V(baseline)) / |V(baseline)|, by the delta method around the posterior means.
 
-        Args:
-            policy: The candidate.
-            baseline: The policy it is compared with.
-            contexts: (n, d), a table, or a `LogStream`.
-            eligible: The actions that may be chosen in each row, for both.
-            weights: (n,) how often each context counts; None for once.
-            groups: (n,) users or sessions, when contexts come in clusters.
-            engine: The engine that reads a stream, as in `fit`.
+        Its arguments are those of `difference`.
 
         Raises:
             UndefinedLiftError: When the baseline's 95 % interval contains zero: a ratio to it then means nothing.
@@ -263,7 +229,7 @@ class Posterior(SavedModel, ABC):
             n_draws: How many draws; a sampled posterior has no more than it was made with.
             rng: A NumPy generator.
             baseline: The policy whose value is subtracted; None for none.
-            eligible: The actions that may be chosen in each row; None for all.
+            eligible: As in `value`, like the rest.
             weights: (n,) how often each context counts; None for once.
             groups: (n,) users or sessions, when contexts come in clusters.
         """
@@ -300,15 +266,7 @@ class Posterior(SavedModel, ABC):
     def profile(
         self, policy: Policy, contexts: Any, eligible: Any, weights: Any, name: str = "policy"
     ) -> PolicyProfile:
-        """Everything that values need to know of a policy on these contexts.
-
-        Args:
-            policy: Any policy on the same actions.
-            contexts: (n, d), or a table.
-            eligible: The actions that may be chosen in each row; None for all.
-            weights: (n,) how often each context counts; None for once.
-            name: The name of the policy in messages.
-        """
+        """Everything that values need to know of a policy on these contexts; `name` is its name in messages."""
         policy = with_own_features(as_instance(name, policy, Policy, "a policy"), contexts, self.features, name)
         if policy.n_actions != self.n_actions:
             raise ShapeError(

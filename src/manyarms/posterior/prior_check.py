@@ -8,10 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 from scipy.special import chdtr, chdtrc, ndtr
 
-from manyarms._base.checks import Array
 from manyarms.core import HierarchicalGaussian, ObservedRows
 from manyarms.likelihoods import Likelihood
 
@@ -23,12 +21,7 @@ CLOSE = (0.8, 1.25)
 
 @dataclass(frozen=True)
 class Misfit:
-    """A sum of squares that is χ² with `degrees` degrees of freedom when the model is right.
-
-    Attributes:
-        value: The sum, in units of the variance that the model expects.
-        degrees: The degrees of freedom.
-    """
+    """A sum of squares, in units of the variance that the model expects: χ² with `degrees` when the model is right."""
 
     value: float
     degrees: float
@@ -142,10 +135,7 @@ class PriorCheck:
 def check_misfit(weights: HierarchicalGaussian, noise_std: float, total_weight: float | None) -> PriorCheck:
     """The two parts of the misfit of all rounds since the first prior; see `check_prior`.
 
-    Args:
-        weights: A posterior.
-        noise_std: σ, for the text of a warning.
-        total_weight: The sum of the weights of all these rounds; None if unknown, so that the noise is not checked.
+    `total_weight` is the sum of the weights of all these rounds; None if unknown, so that the noise is not checked.
     """
     inside = float(_informative_rows(weights.observed))
     prior = Misfit(max(weights.misfit, 0.0), inside) if inside else None
@@ -166,8 +156,16 @@ def check_mean(weights: HierarchicalGaussian, likelihood: Likelihood) -> PriorCh
     if likelihood.treatment == "paper":
         return PriorCheck(None, None, unchecked='under the treatment "paper"')
     shift = _mean_shift(weights) if weights.observed.groups else None
-    warnings = () if shift is None or not shift.contradicts else (_mean_warning(shift, kind),)
-    return PriorCheck(None, None, warnings, shift, f"under {kind}")
+    if shift is None or not shift.contradicts:
+        return PriorCheck(None, None, (), shift, f"under {kind}")
+    side, meaning = "above" if shift.shift > 0 else "below", _ZERO.get(kind)
+    warning = (
+        f"the weights of context column {shift.column} lie {abs(shift.shift):.3g} ± {shift.error:.2g} {side} the mean "
+        f"of the prior, which gives an action a standard deviation of {shift.spread:.3g}"
+        + ("" if meaning is None else f" (a predictor of zero means {meaning})")
+        + ". Learn the prior from the logs, or set its mean."
+    )
+    return PriorCheck(None, None, (warning,), shift, f"under {kind}")
 
 
 def _mean_shift(weights: HierarchicalGaussian) -> MeanShift | None:
@@ -182,26 +180,9 @@ def _mean_shift(weights: HierarchicalGaussian) -> MeanShift | None:
     if len(known) == 0:
         return None
     j = int(known[np.argmax(np.abs(z[known]) / np.sqrt(J[known]))])
-    spread = _prior_std(weights.base, seen, j)
+    # Root mean square over at most a thousand actions, which hardly differ.
+    spread = float(np.sqrt(weights.base.action_cov(seen[:: 1 + len(seen) // 1000])[:, j, j].mean()))
     return MeanShift(j, float(z[j] / J[j]), float(J[j] ** -0.5), spread, len(known))
-
-
-def _prior_std(prior: HierarchicalGaussian, seen: Array, column: int) -> float:
-    """The standard deviation of a coordinate: root mean square over at most a thousand actions, which hardly differ."""
-    some = seen[:: 1 + len(seen) // 1000]
-    variances: Float[Array, " m"] = prior.action_cov(some)[:, column, column]
-    return float(np.sqrt(variances.mean()))
-
-
-def _mean_warning(shift: MeanShift, kind: str) -> str:
-    side = "above" if shift.shift > 0 else "below"
-    meaning = _ZERO.get(kind)
-    return (
-        f"the weights of context column {shift.column} lie {abs(shift.shift):.3g} ± {shift.error:.2g} {side} the mean "
-        f"of the prior, which gives an action a standard deviation of {shift.spread:.3g}"
-        + ("" if meaning is None else f" (a predictor of zero means {meaning})")
-        + ". Learn the prior from the logs, or set its mean."
-    )
 
 
 _ZERO = {"Bernoulli": "50 % clicks", "Poisson": "one event per round"}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from jaxtyping import Float, Int, UInt64
 from scipy import sparse
+from scipy.special import ndtr
 
 from manyarms._base.checks import Array
 from manyarms._base.rng import split
@@ -26,11 +27,7 @@ ACTIONS_PER_CHUNK = 256
 
 @dataclass(frozen=True)
 class EmpiricalShape:
-    """A distribution known by draws from it.
-
-    Attributes:
-        draws: The draws.
-    """
+    """A distribution known by draws from it."""
 
     draws: Float[Array, " s"]
 
@@ -45,13 +42,45 @@ class EmpiricalShape:
         return float(np.mean(self.draws > 0) + 0.5 * np.mean(self.draws == 0))
 
 
-class FactorDraws(ABC):
-    """Draws of one factor of the reward, g(φ(x)ᵀ θ_a): of all its weights, made when they are needed.
+@dataclass(frozen=True)
+class NormalMixture:
+    """Several normal distributions, each with its share."""
 
-    Attributes:
-        likelihood: The likelihood, which gives g.
-        n_draws: How many draws there are.
-    """
+    means: Float[Array, " k"]
+    stds: Float[Array, " k"]
+    shares: Float[Array, " k"]
+
+    @classmethod
+    def around(cls, values: Float[Array, " k"], std: float) -> NormalMixture:
+        """Draws, each blurred by a normal distribution of the same width."""
+        return cls(values, np.full(len(values), std), np.full(len(values), 1.0 / len(values)))
+
+    def below(self, x: float) -> float:
+        """The probability of a value below x."""
+        z = np.divide(x - self.means, self.stds, out=np.sign(x - self.means) * 40.0, where=self.stds > 0)
+        return float(self.shares @ ndtr(z))
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """The central interval that holds the value with probability `level`."""
+        low, high = float((self.means - 40 * self.stds).min()), float((self.means + 40 * self.stds).max())
+        if not high > low:
+            return low, high
+        from scipy.optimize import brentq  # noqa: PLC0415  slow to import
+
+        ends = (
+            brentq(lambda x, q=q: self.below(x) - q, low, high, xtol=1e-12 * (high - low))
+            for q in (0.5 - level / 2, 0.5 + level / 2)
+        )
+        return cast(tuple[float, float], tuple(ends))
+
+    @property
+    def probability_positive(self) -> float:
+        """The probability that the quantity is above zero."""
+        return 1.0 - self.below(0.0)
+
+
+class FactorDraws(ABC):
+    """Draws of one factor of the reward, g(φ(x)ᵀ θ_a): of all its weights, made when they are needed."""
 
     likelihood: Likelihood
     n_draws: int
@@ -74,11 +103,7 @@ def draw_key(rng: np.random.Generator) -> UInt64[Array, "2"]:
 class GaussianFactorDraws(FactorDraws):
     """Draws of Gaussian weights: ψ is drawn once and kept, θ_a given ψ is made again whenever it is needed.
 
-    Args:
-        posterior: The posterior.
-        number: Which factor of the reward it is.
-        latent: Draws of ψ.
-        key: The key of the noise of θ_a given ψ.
+    They are of one factor of the reward, by its number; `key` is that of the noise of θ_a given ψ.
     """
 
     def __init__(self, posterior: GaussianPosterior, number: int, latent: Float[Array, "s p"], key: UInt64[Array, "2"]):
@@ -106,16 +131,9 @@ def draw_values(
     eligible: Any,
     counts: Any,
 ) -> Float[Array, " s"]:
-    """Draws of Σ factor V(policy) over the terms, with the same weights for all policies in a draw.
+    """Draws of Σ number V(policy) over the terms (policy, number), with the same weights for all policies in a draw.
 
     Each draw costs as much as the policies' choices: the pairs of a context and an action that may be chosen there.
-
-    Args:
-        factors: Draws of the factors of the reward.
-        terms: Policies, each with the number that multiplies its value.
-        contexts: (n, d).
-        eligible: The actions that may be chosen, as in `value`.
-        counts: (n,) how often each context counts; None for once.
     """
     share = row_weights(counts, len(contexts))
     share = share / share.sum()
@@ -138,24 +156,25 @@ def _block_values(
     named = None if choices.named is None else sparse.csr_array(choices.named.T)
     for number, columns in enumerate(chunks(n_actions, ACTIONS_PER_CHUNK)):
         few = named is not None and named.indptr[columns.start] < named.indptr[columns.stop]
-        everywhere = _everywhere(choices, columns)
-        if not few and everywhere is None:
+        shared = choices.everywhere is not None and choices.everywhere[columns].any()
+        if not (few or shared or choices.dense is not None):
             continue
         actions = np.arange(columns.start, columns.stop)
         drawn = [(factor.theta(number, actions), factor.likelihood) for factor in factors]
         if few and named is not None:
             out += _pair_values(named[columns], drawn, x, share)
-        if everywhere is not None:
-            out += _tile_values(everywhere, drawn, x, share)
+        if shared or choices.dense is not None:
+            out += _tile_values(unnamed_shares(choices, slice(0, len(x)), columns), drawn, x, share)
     return out
 
 
-def _everywhere(choices: Choices, columns: slice) -> Float[Array, "b c"] | None:
-    """The probabilities that a block gives to some actions in every row; None when there are none."""
-    out = None if choices.dense is None else choices.dense[:, columns]
-    if choices.everywhere is not None and choices.everywhere[columns].any():
-        shared = np.broadcast_to(choices.everywhere[columns], (choices.n_rows, columns.stop - columns.start))
-        out = shared if out is None else out + shared
+def unnamed_shares(choices: Choices, rows: slice, columns: Any) -> Float[Array, "b c"]:
+    """The probabilities of some actions in some rows, but for those that are given action by action."""
+    out = np.zeros((rows.stop - rows.start, len(np.arange(choices.n_actions)[columns])))
+    if choices.everywhere is not None:
+        out += choices.everywhere[columns]
+    if choices.dense is not None:
+        out += choices.dense[rows][:, columns]
     return out
 
 

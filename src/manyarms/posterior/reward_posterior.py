@@ -1,5 +1,6 @@
 """The posterior of the reward function with one set of weights."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
@@ -7,21 +8,37 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from jaxtyping import Int
+import numpy as np
+from jaxtyping import Bool, Float, Int
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_actions, as_instance, as_scalar
-from manyarms.core import Catalog, FeatureMap, HierarchicalGaussian, LoggedData, Logs, Statistics, html_facts
-from manyarms.core.fingerprint import Fingerprint, any_shared
+from manyarms.core import (
+    SHOWN,
+    Catalog,
+    FeatureMap,
+    Fingerprint,
+    HierarchicalGaussian,
+    LoggedData,
+    Logs,
+    Statistics,
+    Tabular,
+    any_shared,
+    as_arrow,
+    html_facts,
+    html_table,
+)
 from manyarms.engines import Engine, as_engine
-from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
+from manyarms.errors import DataTypeError, InputError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
-from manyarms.likelihoods.variational import fit_weights
+from manyarms.likelihoods.variational import FittedWeights, fit_weights
+from manyarms.linalg.indexing import cache_chunks
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import AgeRule, DroppedRows, seconds_between
-from manyarms.posterior.action_summary import ActionSummary, summarise
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
 from manyarms.posterior.policy_profile import check_maps
+from manyarms.posterior.posterior import same_as
 from manyarms.posterior.prior_check import PriorCheck, check_mean, check_misfit
 from manyarms.posterior.seen_files import in_memory_if_small, new_rounds, remember_files
 
@@ -51,14 +68,20 @@ class RewardPosterior(SingleFactorPosterior):
     prior: HierarchicalGaussian
     statistics: Statistics
     likelihood: Likelihood
-    learned_from: tuple[Fingerprint, ...] = ()  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    learned_from: tuple[Fingerprint, ...] = ()
     fit_warnings: tuple[str, ...] = ()
     evidence_offset: float = 0.0
     trace: tuple[float, ...] = ()
     converged: bool = True
-    features: FeatureMap | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
-    catalog: Catalog | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    features: FeatureMap | None = None
+    catalog: Catalog | None = None
     as_of: str | None = None
+    n_rounds = same_as("statistics.n_rounds")
+    n_actions = same_as("weights.n_actions")
+    dim = same_as("weights.dim")
+    predictor_weights = same_as("weights")
+    # True when expected rewards are linear in the weights.
+    is_linear = same_as("likelihood.is_linear")
 
     def saved(self) -> dict[str, Any]:
         return dict(zip(self.part_names(), (getattr(self, field.name) for field in fields(self)), strict=True))
@@ -117,29 +140,9 @@ class RewardPosterior(SingleFactorPosterior):
         return self.weights.log_evidence - self.prior.log_evidence + self.evidence_offset
 
     @property
-    def n_rounds(self) -> int:
-        """How many rounds it has seen."""
-        return self.statistics.n_rounds
-
-    @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.weights.n_actions
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.weights.dim
-
-    @property
     def feature_names(self) -> tuple[str, ...]:
         """(d,) the names of the features; numbers where contexts came as arrays."""
         return tuple(str(i) for i in range(self.dim)) if self.features is None else self.features.names
-
-    @property
-    def is_linear(self) -> bool:
-        """True when expected rewards are linear in the weights."""
-        return self.likelihood.is_linear
 
     def summary(self, actions: Any = None) -> ActionSummary:
         """Mean and standard deviation of the weights of actions, as a table.
@@ -208,9 +211,7 @@ class RewardPosterior(SingleFactorPosterior):
         Args:
             share: Above 0, at most 1.
         """
-        share = as_scalar("share", share, above=0.0)
-        if share > 1:
-            raise RangeError(f"must be at most 1; got {share}.", argument="share")
+        share = as_scalar("share", share, above=0.0, at_most=1.0)
         statistics = self.statistics.scaled(share)
         noise_std = self.likelihood.noise_std if self.likelihood.treatment == "exact" else 1.0
         weights = condition(self.prior, statistics, noise_std)
@@ -243,18 +244,23 @@ class RewardPosterior(SingleFactorPosterior):
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
         rounds = in_memory_if_small(logs, self.likelihood, engine)
         fitted = fit_weights(self.prior, rounds, self.likelihood, engine=as_engine(engine), start=self.weights)
-        posterior = replace(
-            self,
-            weights=fitted.weights,
-            statistics=fitted.statistics,
-            learned_from=(rounds.fingerprint,),
-            fit_warnings=fitted.warnings,
-            evidence_offset=fitted.evidence_offset,
-            trace=fitted.trace,
-            converged=fitted.converged,
-            as_of=None,
-        )
-        return remember_files(posterior, logs)
+        parts = {**self.fitted_parts(fitted, rounds), "features": self.features, "catalog": self.catalog}
+        return remember_files(replace(self, **parts, as_of=None), logs)
+
+    @staticmethod
+    def fitted_parts(fitted: FittedWeights, logs: Logs) -> dict[str, Any]:
+        """The fields that come from a fit and from its rounds."""
+        return {
+            "weights": fitted.weights,
+            "statistics": fitted.statistics,
+            "learned_from": (logs.fingerprint,),
+            "fit_warnings": fitted.warnings,
+            "evidence_offset": fitted.evidence_offset,
+            "trace": fitted.trace,
+            "converged": fitted.converged,
+            "features": logs.features,
+            "catalog": logs.catalog,
+        }
 
     def with_actions(
         self, mixing: Any, action_cov: Any = None, offset: Any = None, *, catalog: Catalog | None = None
@@ -278,10 +284,6 @@ class RewardPosterior(SingleFactorPosterior):
             )
         statistics = self.statistics.with_actions(prior.n_actions)
         return replace(self, weights=weights, prior=prior, statistics=statistics, catalog=catalog)
-
-    @property
-    def predictor_weights(self) -> HierarchicalGaussian:
-        return self.weights
 
     @property
     def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
@@ -326,3 +328,64 @@ def as_logs(logs: Any, prior: HierarchicalGaussian) -> Logs:
             flag_remedy="Build the prior on the whole catalog.",
         )
     return logs
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ActionSummary(Tabular):
+    """θ_a ~ N(mean, std²) coordinate by coordinate, for m actions.
+
+    As a table, a row for each action and feature: `action`, `seen`, `feature`, `mean`, `std`.
+
+    Attributes:
+        actions: (m,) ids where there is a catalog, else numbers.
+        features: The names of the d coordinates.
+        seen: (m,) True for actions that were ever logged.
+        mean: (m, d) posterior means.
+        std: (m, d) posterior standard deviations.
+    """
+
+    actions: tuple[Any, ...]
+    features: tuple[str, ...]
+    seen: Bool[Array, " m"]
+    mean: Float[Array, "m d"]
+    std: Float[Array, "m d"]
+
+    def records(self) -> list[dict[str, Any]]:
+        return self.to_arrow().to_pylist()
+
+    def to_arrow(self, **options: Any) -> pa.Table:
+        m, d = self.mean.shape
+        rows = np.repeat(np.arange(m), d)
+        return pa.table(
+            {
+                "action": as_arrow(self.actions).take(rows),
+                "seen": self.seen[rows],
+                "feature": pa.array(self.features).take(np.tile(np.arange(d), m)),
+                "mean": self.mean.reshape(-1),
+                "std": self.std.reshape(-1),
+            }
+        )
+
+    def _repr_html_(self) -> str:
+        # The first actions are enough to see: there may be a million.
+        some = slice(0, SHOWN // max(1, len(self.features)) + 1)
+        few = ActionSummary(self.actions[some], self.features, self.seen[some], self.mean[some], self.std[some])
+        return html_table(few.records()[:SHOWN], caption=repr(self))
+
+    def __len__(self) -> int:
+        return len(self.actions)
+
+    def __repr__(self) -> str:
+        return f"ActionSummary({len(self):,} actions, {int(self.seen.sum()):,} seen, {', '.join(self.features)})"
+
+
+def summarise(
+    weights: HierarchicalGaussian, actions: Any, features: tuple[str, ...], catalog: Catalog | None
+) -> ActionSummary:
+    """The marginal weights of some actions, or of all where `actions` is None."""
+    ids = np.arange(weights.n_actions) if actions is None else actions
+    std = np.empty((len(ids), weights.dim))
+    for part in cache_chunks(len(ids), weights.dim**2):
+        std[part] = np.sqrt(np.einsum("mdd->md", weights.action_cov(ids[part])))
+    names = tuple(ids.tolist() if catalog is None else catalog.ids[ids].tolist())
+    return ActionSummary(names, features, np.isin(ids, weights.observed.actions), weights.action_mean(ids), std)

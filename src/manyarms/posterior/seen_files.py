@@ -42,7 +42,7 @@ def new_rounds(stream: LogStream, learned_from: Sequence[Fingerprint]) -> Iterat
                 "Name new files only, or count them again with allow_repeats=True.",
                 flag_remedy="Name new files only, or count them again with --allow-repeats.",
             )
-        # The model has the rounds of the file up to this time.
+        # The time up to which the model has the rounds of the file; None where it has none of them.
         bounds[file] = None if earlier is None else earlier.until
     if not any(bounds.values()):
         yield stream

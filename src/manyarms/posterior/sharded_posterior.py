@@ -1,19 +1,21 @@
 """A posterior of more actions than one machine holds: solved where their rounds were summed, written in shards."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from manyarms._base.arrow import ds, pa, pq
 from manyarms._base.checks import Array, as_actions, as_instance
 from manyarms._base.files import replacing
-from manyarms.core import Catalog, FeatureMap, Fingerprint, HierarchicalGaussian, LatentFactor, Logs
-from manyarms.core.observed_rows import ObservedRows, group_rows
+from manyarms.core import Catalog, FeatureMap, Fingerprint, HierarchicalGaussian, LatentFactor, Logs, ObservedRows
+from manyarms.core.observed_rows import group_rows
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError
 from manyarms.inference.condition import absorb_groups, observe, small_products
@@ -23,6 +25,7 @@ from manyarms.likelihoods.collect_statistics import CollectedStatistics, Collect
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.linalg.indexing import chunks
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
+from manyarms.posterior.posterior import same_as
 from manyarms.posterior.reward_posterior import as_logs
 
 
@@ -55,11 +58,15 @@ class ShardedPosterior(SingleFactorPosterior):
     folder: Path
     prior: HierarchicalGaussian
     likelihood: Likelihood
-    log_evidence: float = 0.0  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
-    n_rounds: int = 0  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
-    learned_from: tuple[Fingerprint, ...] = ()  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
-    features: FeatureMap | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
-    catalog: Catalog | None = None  # pyright: ignore[reportIncompatibleMethodOverride]  frozen
+    log_evidence: float = 0.0
+    n_rounds: int = 0
+    learned_from: tuple[Fingerprint, ...] = ()
+    features: FeatureMap | None = None
+    catalog: Catalog | None = None
+    n_actions = same_as("prior.n_actions")
+    dim = same_as("prior.dim")
+    # The rewards are not checked against the prior.
+    warnings: ClassVar[tuple[str, ...]] = ()
 
     def __repr__(self) -> str:
         return (
@@ -73,31 +80,12 @@ class ShardedPosterior(SingleFactorPosterior):
         return self.latent_factor.covariance()
 
     @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.prior.n_actions
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.prior.dim
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Nothing: the rewards are not checked against the prior."""
-        return ()
-
-    @property
     def predictor_weights(self) -> ShardedPosterior:
         return self
 
-    @property
-    def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
-        return (self._all_seen,)
-
     @cached_property
-    def _all_seen(self) -> Int[Array, " m"]:
-        return np.sort(self._read(["action"])["action"].to_numpy())
+    def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
+        return (np.sort(self._read(["action"])["action"].to_numpy()),)
 
     def action_mean(self) -> Float[Array, "K d"]:
         """E θ_a of all actions."""
@@ -135,9 +123,6 @@ class ShardedPosterior(SingleFactorPosterior):
 
     def _read(self, columns: list[str], actions: Int[Array, " m"] | None = None) -> Any:
         """Columns of the files, of all logged actions or of some that ascend."""
-        import pyarrow as pa  # noqa: PLC0415
-        import pyarrow.dataset as ds  # noqa: PLC0415
-
         schema = _schema(self.dim)
         files = sorted(str(path) for path in self.folder.glob("actions-*.parquet"))
         if not files:
@@ -157,7 +142,6 @@ def _numbers(table: Any, column: str) -> Float[Array, " n"]:
 
 
 def _schema(dim: int) -> Any:
-    import pyarrow as pa  # noqa: PLC0415
 
     numbers = pa.float64()
     return pa.schema(
@@ -218,14 +202,14 @@ def fit_sharded(
             argument="out",
         )
     with as_engine(engine).sharded(logs, CollectStatistics(likelihood, prior.n_actions, logs.dim)) as shards:
-        parts = shards.map(_LatentEvidence(prior, likelihood.noise_std))
+        parts = shards.map(partial(latent_evidence, prior, likelihood.noise_std))
         total = sums_for(prior)
         for part in parts:
             total.add_sums(part.gram, part.score, part.misfit)
         latent = total.posterior()
         # An absolute path: workers may run in other folders.
-        write = _Write(prior, likelihood.noise_std, latent.mean, latent.factor, folder.absolute())
-        seen = sum(shards.map(write))
+        solved = latent.mean, latent.factor
+        seen = sum(shards.map(partial(_write_shard, prior, likelihood.noise_std, solved, folder.absolute())))
     log_det = sum((part.log_det for part in parts), 0.0) + latent.log_det
     squares = sum(part.residual for part in parts) + latent.misfit
     log_evidence = sum(part.constant for part in parts) - 0.5 * (log_det + squares)
@@ -244,8 +228,7 @@ def fit_sharded(
     )
 
 
-@dataclass(frozen=True)
-class _ShardEvidence:
+class _ShardEvidence(NamedTuple):
     """The evidence of a shard on ψ, its terms of the log evidence, and its number of rounds."""
 
     gram: Float[Array, "J b b"]
@@ -257,62 +240,51 @@ class _ShardEvidence:
     n_rounds: int
 
 
-@dataclass(frozen=True)
-class _LatentEvidence:
-    """Reduces a shard of actions to its evidence on ψ."""
-
-    prior: HierarchicalGaussian
-    noise_std: float
-
-    def __call__(self, counted: CollectedStatistics) -> _ShardEvidence:
-        observed = observe(counted.statistics, self.noise_std)
-        evidence = sums_for(self.prior)
-        with np.errstate(over="ignore", invalid="ignore"), small_products(self.prior):
-            _, log_det = absorb_groups(self.prior, observed, evidence)
-        constant = observed.log_normaliser + float(counted.numbers[0])
-        return _ShardEvidence(*evidence.sums, log_det, observed.residual, constant, counted.statistics.n_rounds)
+def latent_evidence(prior: HierarchicalGaussian, noise_std: float, counted: CollectedStatistics) -> _ShardEvidence:
+    """The evidence on ψ of a shard of actions."""
+    observed, evidence = observe(counted.statistics, noise_std), sums_for(prior)
+    with np.errstate(over="ignore", invalid="ignore"), small_products(prior):
+        _, log_det = absorb_groups(prior, observed, evidence)
+    constant = observed.log_normaliser + float(counted.numbers[0])
+    return _ShardEvidence(*evidence.sums, log_det, observed.residual, constant, counted.statistics.n_rounds)
 
 
-@dataclass(frozen=True)
-class _Write:
-    """Writes the actions of a shard to a file; done again, it writes the same file."""
+def _write_shard(
+    prior: HierarchicalGaussian,
+    noise_std: float,
+    latent: tuple[Float[Array, " p"], LatentFactor],
+    folder: Path,
+    counted: CollectedStatistics,
+) -> int:
+    """Write the actions of a shard to a file, and count them; done again, it writes the same file."""
+    observed = observe(counted.statistics, noise_std)
+    if observed.groups:
+        _write_actions(_conditioned(prior, *latent, observed), folder)
+    return len(observed.actions)
 
-    prior: HierarchicalGaussian
-    noise_std: float
-    latent_mean: Float[Array, " p"]
-    latent_factor: LatentFactor
-    folder: Path
 
-    def __call__(self, counted: CollectedStatistics) -> int:
-        observed = observe(counted.statistics, self.noise_std)
-        if observed.groups:
-            self._write(_conditioned(self.prior, self.latent_mean, self.latent_factor, observed))
-        return len(observed.actions)
+def _write_actions(weights: HierarchicalGaussian, folder: Path) -> None:
 
-    def _write(self, weights: HierarchicalGaussian) -> None:
-        import pyarrow as pa  # noqa: PLC0415
-        import pyarrow.parquet as pq  # noqa: PLC0415
-
-        owners, roots, responses = weights.observed.rows()
-        order = np.argsort(owners, kind="stable")
-        owners, roots, responses = owners[order], roots[order], responses[order]
-        actions, schema = weights.observed.actions, _schema(weights.dim)
-        starts = np.searchsorted(owners, actions)
-        with (
-            replacing(self.folder / f"actions-{int(actions[0]):012}.parquet") as file,
-            pq.ParquetWriter(file, schema) as writer,
-        ):
-            for part in chunks(len(actions), 1 << 14):
-                some, first = actions[part], starts[part]
-                last = starts[part.stop] if part.stop < len(starts) else len(owners)
-                offsets = np.append(first, last) - first[0]
-                columns = [
-                    pa.array(some),
-                    *(
-                        pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values[0].size)
-                        for values in (weights.action_mean(some), weights.action_cov(some))
-                    ),
-                    pa.ListArray.from_arrays(offsets * weights.dim, roots[first[0] : last].reshape(-1)),
-                    pa.ListArray.from_arrays(offsets, responses[first[0] : last]),
-                ]
-                writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+    owners, roots, responses = weights.observed.rows()
+    order = np.argsort(owners, kind="stable")
+    owners, roots, responses = owners[order], roots[order], responses[order]
+    actions, schema = weights.observed.actions, _schema(weights.dim)
+    starts = np.searchsorted(owners, actions)
+    with (
+        replacing(folder / f"actions-{int(actions[0]):012}.parquet") as file,
+        pq.ParquetWriter(file, schema) as writer,
+    ):
+        for part in chunks(len(actions), 1 << 14):
+            some, first = actions[part], starts[part]
+            last = starts[part.stop] if part.stop < len(starts) else len(owners)
+            offsets = np.append(first, last) - first[0]
+            columns = [
+                pa.array(some),
+                *(
+                    pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values[0].size)
+                    for values in (weights.action_mean(some), weights.action_cov(some))
+                ),
+                pa.ListArray.from_arrays(offsets * weights.dim, roots[first[0] : last].reshape(-1)),
+                pa.ListArray.from_arrays(offsets, responses[first[0] : last]),
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema))

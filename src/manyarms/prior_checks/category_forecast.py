@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +18,7 @@ from manyarms._base.checks import Array
 from manyarms.core import HierarchicalGaussian, LoggedData
 from manyarms.errors import InputError
 from manyarms.likelihoods import Bernoulli, Likelihood, Poisson
-from manyarms.linalg.indexing import Groups, group_by, sum_by
+from manyarms.linalg.indexing import group_by, sum_by
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.reward_function import Predictor
 
@@ -52,8 +51,9 @@ class CategorySums(NamedTuple):
     """Σ w Var r̂."""
     prior: Forecast
     posterior: Forecast
-    rounds: Callable[[int], LoggedData]
-    """The rounds of a category, or some of them where they are many."""
+    logs: LoggedData
+    owner: Int[Array, " n"]
+    """The category of each round."""
 
 
 class RewardSum(ABC):
@@ -103,14 +103,22 @@ class DiscreteSum(RewardSum):
     """
 
     is_gaussian = False
+    has_dispersion: bool
+
+    def expect(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> tuple[Array, Array, Array]:
+        rate = self.likelihood.mean_reward(mean, variance)
+        noise = rate if self.has_dispersion else np.zeros_like(mean)
+        return rate, self.likelihood.mean_slope(mean, variance), noise
 
     def compare(self, sums: CategorySums, forecast: Forecast, present: Int[Array, " p"]) -> tuple[Array, Array]:
         below, above, error = np.empty((3, len(present)))
+        rows = _split_by(sums.owner)
         for i, category in enumerate(present):
             # Seeded by the category, so that its result does not depend on the other categories.
             rng, total = np.random.default_rng(category), sums.reward[[category]]
             weight, mean = sums.weight[[category]], forecast.total[[category]] / sums.weight[[category]]
-            rate, share = draw_rates(forecast.predictor, sums.rounds(int(category)), self.link, mean, rng)
+            rounds = _some_rounds(sums.logs, rows[category], int(category))
+            rate, share = draw_rates(forecast.predictor, rounds, self.link, mean, rng)
             each = [np.sum(share * tail, axis=1) for tail in self.tails(total, weight, rate)]
             (below[i], above[i]), error[i] = np.mean(each, axis=1), min(np.std(each, axis=1)) / np.sqrt(len(rate))
         # A sum that is hit exactly counts half on either side.
@@ -131,13 +139,8 @@ class DiscreteSum(RewardSum):
 class ClickSum(DiscreteSum):
     """A binomial sum. Rates that differ between the rounds of a category make the sum vary less, never more."""
 
-    def expect(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> tuple[Array, Array, Array]:
-        # For a click r and r̂ determine (r - r̂)², so there is no dispersion beside the mean.
-        return (
-            self.likelihood.mean_reward(mean, variance),
-            self.likelihood.mean_slope(mean, variance),
-            np.zeros_like(mean),
-        )
+    # For a click r and r̂ determine (r - r̂)², so there is no dispersion beside the mean.
+    has_dispersion = False
 
     def link(self, rate: Array) -> Array:
         return logit(np.clip(rate, np.finfo(float).tiny, 1.0 - 2.0**-53))
@@ -152,9 +155,7 @@ class ClickSum(DiscreteSum):
 class CountSum(DiscreteSum):
     """A Poisson sum: a sum of Poisson counts is a Poisson count."""
 
-    def expect(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> tuple[Array, Array, Array]:
-        rate = self.likelihood.mean_reward(mean, variance)
-        return rate, self.likelihood.mean_slope(mean, variance), rate
+    has_dispersion = True
 
     def link(self, rate: Array) -> Array:
         return np.log(np.maximum(rate, np.finfo(float).tiny))
@@ -182,79 +183,61 @@ def reward_sum_for(likelihood: Likelihood) -> RewardSum:
 def sum_rounds(
     posterior: RewardPosterior, logs: LoggedData, codes: Int[Array, " K"], n: int, reward_sum: RewardSum
 ) -> CategorySums:
-    """One pass over the rounds, for n categories."""
-    totals, likelihood = np.zeros((5, n)), reward_sum.likelihood
-    prior, after = (_Expected(weights, reward_sum, codes, n) for weights in (posterior.prior, posterior.weights))
+    """Sums over the rounds of n categories."""
+    prior, _ = _forecast(posterior.prior, logs, codes, n, reward_sum)
+    after, totals = _forecast(posterior.weights, logs, codes, n, reward_sum)
+    return CategorySums(*totals, prior=prior, posterior=after, logs=logs, owner=codes[logs.actions])
+
+
+def _forecast(
+    weights: HierarchicalGaussian, logs: LoggedData, codes: Int[Array, " K"], n: int, reward_sum: RewardSum
+) -> tuple[Forecast, Float[Array, "5 n"]]:
+    """The forecast of some weights, and the sums that `CategorySums` begins with; one pass over the rounds."""
+    predictor, totals = Predictor(weights, reward_sum.likelihood), np.zeros((6, n))
+    actions, masses = [np.empty(0, dtype=np.int64)], [np.empty((0, weights.dim))]
     for batch in logs.batches():
         w = np.ones(len(batch)) if batch.weights is None else batch.weights
-        r = likelihood.response(batch.rewards)
-        prior.add(batch, w)
-        expected, noise, variance = after.add(batch, w)
-        columns = (w, w * r, w * (r - expected) ** 2, w * noise, w * variance)
+        r = reward_sum.likelihood.response(batch.rewards)
+        mean, variance = predictor.pairs(batch.contexts, batch.actions)
+        expected, slope, noise = reward_sum.expect(mean, variance)
+        columns = (w, w * r, w * (r - expected) ** 2, w * noise, w * (variance * slope**2), w * expected)
         totals += [np.bincount(codes[batch.actions], weights=column, minlength=n) for column in columns]
-    return CategorySums(
-        *totals, prior=prior.forecast(), posterior=after.forecast(), rounds=_rounds_by_category(logs, codes)
-    )
-
-
-def _rounds_by_category(logs: LoggedData, codes: Int[Array, " K"]) -> Callable[[int], LoggedData]:
-    @cache
-    def groups() -> Groups:
-        return group_by(codes[logs.actions])
-
-    def rounds(category: int) -> LoggedData:
-        by_category = groups()
-        place = int(np.searchsorted(by_category.keys, category))
-        rows = by_category.order[by_category.starts[place] : by_category.starts[place] + by_category.counts[place]]
-        if logs.weights is not None:
-            rows = rows[logs.weights[rows] > 0]
-        if len(rows) > _SOME:
-            rows = np.random.default_rng(category).choice(rows, _SOME, replace=False)
-        return logs.take(rows)
-
-    return rounds
-
-
-class _Expected:
-    """The forecast of some weights, summed batch by batch."""
-
-    def __init__(self, weights: HierarchicalGaussian, reward_sum: RewardSum, codes: Int[Array, " K"], n: int):
-        self._weights, self._reward_sum, self._codes, self._n = weights, reward_sum, codes, n
-        self._predictor = Predictor(weights, reward_sum.likelihood)
-        self._total = np.zeros(n)
-        self._actions, self._masses = [np.empty(0, dtype=np.int64)], [np.empty((0, weights.dim))]
-
-    def add(self, batch: LoggedData, w: Float[Array, " n"]) -> tuple[Array, Array, Array]:
-        """Expected reward, noise and variance of every round."""
-        mean, variance = self._predictor.pairs(batch.contexts, batch.actions)
-        expected, slope, noise = self._reward_sum.expect(mean, variance)
-        mine = self._codes[batch.actions]
-        self._total += np.bincount(mine, weights=w * expected, minlength=self._n)
         kept = w > 0
         ids, mass = sum_by(batch.actions[kept], ((w * slope)[:, None] * batch.contexts)[kept])
-        self._actions.append(ids)
-        self._masses.append(mass)
-        return expected, noise, variance * slope**2
+        actions.append(ids)
+        masses.append(mass)
+    action, mass = sum_by(np.concatenate(actions), np.concatenate(masses))
+    owner, variance = codes[action], np.zeros(n)
+    for key, mine in _split_by(owner).items():
+        variance[key] = weights.variance_of(mass[mine], action[mine])
+    return Forecast(totals[5], variance, owner, predictor), totals[:5]
 
-    def forecast(self) -> Forecast:
-        actions, mass = sum_by(np.concatenate(self._actions), np.concatenate(self._masses))
-        owner, variance = self._codes[actions], np.zeros(self._n)
-        groups = group_by(owner)
-        for key, start, count in zip(groups.keys, groups.starts, groups.counts, strict=True):
-            mine = groups.order[start : start + count]
-            variance[key] = self._weights.variance_of(mass[mine], actions[mine])
-        return Forecast(self._total, variance=variance, owner=owner, predictor=self._predictor)
+
+def _split_by(keys: Int[Array, " n"]) -> dict[int, Int[Array, " m"]]:
+    """The rows of every key."""
+    groups = group_by(keys)
+    return dict(zip(groups.keys.tolist(), np.split(groups.order, groups.starts[1:]), strict=False))
+
+
+def _some_rounds(logs: LoggedData, rows: Int[Array, " m"], category: int) -> LoggedData:
+    """The rounds of a category, or some of them where they are many."""
+    if logs.weights is not None:
+        rows = rows[logs.weights[rows] > 0]
+    if len(rows) > _SOME:
+        rows = np.random.default_rng(category).choice(rows, _SOME, replace=False)
+    return logs.take(rows)
 
 
 _SOME = 512
 """The most rounds of a category used with draws: enough for the spread of a mean that is known."""
 
 
-Link = Callable[[Array], Array]
-
-
 def draw_rates(
-    predictor: Predictor, rounds: LoggedData, link: Link, mean: Float[Array, "1"], rng: np.random.Generator
+    predictor: Predictor,
+    rounds: LoggedData,
+    link: Callable[[Array], Array],
+    mean: Float[Array, "1"],
+    rng: np.random.Generator,
 ) -> tuple[Float[Array, "s q"], Float[Array, "s q"]]:
     """Σ w g(η) / Σ w under weights θ = E θ + k z + rest, one draw of the rest per row, with the probability of each z.
 
@@ -262,13 +245,8 @@ def draw_rates(
     independent of z. The rest is drawn, and z is integrated over nodes. So tails far beyond the reach of draws are
     integrals, and where one action in one context leaves no rest, nothing is random.
 
-    Args:
-        predictor: The weights, and g.
-        rounds: The rounds of one category, or some of them.
-        link: The inverse of g.
-        mean: The expected mean reward of all rounds of the category. Rates are shifted, on the scale of η, so that the
-            given rounds have this mean.
-        rng: Draws the rest.
+    The rounds may be only some of those of a category. Rates are shifted, on the scale of η, so that they have the
+    expected `mean` reward of all of its rounds.
     """
     weights, likelihood = predictor.weights, predictor.likelihood
     w = np.ones(len(rounds)) if rounds.weights is None else rounds.weights
@@ -284,20 +262,14 @@ def draw_rates(
 
     mine, x = np.searchsorted(actions, rounds.actions), rounds.contexts
     start = eta + np.einsum("nd,snd->sn", x, rest[:, mine])
-    rates = _mean_rewards(likelihood, start, np.einsum("nd,nd->n", x, along[mine]), share)
+    step = np.einsum("nd,nd->n", x, along[mine])
+    rates = np.stack([likelihood.reward_given(start + z * step) @ share for z in COARSE])
     shift = link(mean) - link(np.sum(likelihood.mean_reward(eta, variance) * share, keepdims=True))
     # The nodes of each draw lie between those of the others, so that together they are dense even where tails step.
     nodes = NODES + (np.arange(DRAWS)[:, None] + 0.5) / DRAWS * STEP
     density = np.exp(-0.5 * nodes**2)
     eta = _between(link(rates), nodes) + shift
     return likelihood.reward_given(eta), density / density.sum(axis=1, keepdims=True)
-
-
-def _mean_rewards(
-    likelihood: Likelihood, start: Float[Array, "s n"], along: Float[Array, " n"], share: Float[Array, " n"]
-) -> Float[Array, "c s"]:
-    """Σ share g(start + z along) for every z of `COARSE`."""
-    return np.stack([likelihood.reward_given(start + z * along) @ share for z in COARSE])
 
 
 def _between(values: Float[Array, "c s"], nodes: Float[Array, "s q"]) -> Float[Array, "s q"]:

@@ -114,9 +114,6 @@ class CategoryChecks(Tabular):
         return len(self.rows)
 
     def __repr__(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
         shown = self.rows[:SHOWN]
         wide = max([8, *(min(len(str(row.category)), 28) for row in shown)])
         lines = [
@@ -229,13 +226,10 @@ def _columns(
     columns["dispersion"] = np.divide(residual_sq, expected, out=np.full(len(present), np.nan), where=some)
     if reward_sum.is_gaussian and not held_out:
         unit = np.divide(noise, weight)
-        p_values.append(np.where(some, _chi_square_p(residual_sq / unit, expected / unit), 1.0))
+        value, degrees = residual_sq / unit, np.maximum(expected / unit, np.finfo(float).tiny)
+        p_value = np.minimum(2 * np.minimum(chdtr(degrees, value), chdtrc(degrees, value)), 1.0)
+        p_values.append(np.where(some, p_value, 1.0))
     return columns, np.array(p_values)
-
-
-def _chi_square_p(value: Float[Array, " c"], degrees: Float[Array, " c"]) -> Float[Array, " c"]:
-    degrees = np.maximum(degrees, np.finfo(float).tiny)
-    return np.minimum(2 * np.minimum(chdtr(degrees, value), chdtrc(degrees, value)), 1.0)
 
 
 def _rows(

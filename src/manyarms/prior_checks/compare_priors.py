@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Literal
 
 import numpy as np
@@ -91,9 +92,6 @@ class PriorComparison(Tabular):
         return len(self.rows)
 
     def __repr__(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
         wide = max(5, *(min(len(row.name), 22) for row in self.rows))
         lines = [
             f"{'prior':<{wide}}  {'learned':>7}  {'log evidence':>12}  {'to best':>9}  {'held-out':>9}  "
@@ -172,14 +170,23 @@ def compare_priors(
     rounds = _Rounds(logs, folds)
     scores = np.empty((len(named), len(logs)))
     total = len(named) * (len(folds) + 1)
+    done = count(1)
     with reporter(progress, total, "comparing priors") as report:
-        tick = _counter(report, total)
+
+        def tick() -> None:
+            report(next(done), total)
+
         candidates = [_candidate(rounds, name, p, likelihood, learn, tick) for name, p in named.items()]
         for fold, rows in enumerate(folds):
             held_out = logs.take(rows)
             for i, candidate in enumerate(candidates):
                 with _errors_name(candidate.name):
-                    scores[i, rows] = _log_score(candidate.fit(rounds.without(fold, candidate)), held_out)
+                    others = rounds.without(fold, candidate.prior, candidate.likelihood)
+                    fitted = candidate.fit(others)
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        predicted = fitted.predictor.pairs(held_out.contexts, held_out.actions)
+                        score = fitted.likelihood.log_predictive(held_out.rewards, *predicted)
+                    scores[i, rows] = check_overflow("the log scores", score)
                 tick()
     return _compared(logs, candidates, scores, len(folds))
 
@@ -190,7 +197,10 @@ def _named(priors: Any) -> dict[str, HierarchicalGaussian | LearnedPrior]:
             f"must be a list, or a mapping from names to priors; got {type(priors).__name__}.", argument="priors"
         )
     if not isinstance(priors, Mapping):
-        priors = {f"{i}: {_described(prior)}": prior for i, prior in enumerate(priors)}
+        plain = [prior.prior if isinstance(prior, LearnedPrior) else prior for prior in priors]
+        groups = [prior.effects if isinstance(prior, HierarchicalGaussian) else () for prior in plain]
+        names = [" + ".join(group.name for group in effects) or "independent" for effects in groups]
+        priors = {f"{i}: {names[i]}": prior for i, prior in enumerate(priors)}
     if not priors:
         raise InputError("must hold at least one prior.", argument="priors")
     for name, prior in priors.items():
@@ -205,12 +215,6 @@ def _named(priors: Any) -> dict[str, HierarchicalGaussian | LearnedPrior]:
     return dict(priors)
 
 
-def _described(prior: Any) -> str:
-    plain = prior.prior if isinstance(prior, LearnedPrior) else prior
-    groups = plain.effects if isinstance(plain, HierarchicalGaussian) else ()
-    return " + ".join(group.name for group in groups) or "independent"
-
-
 @contextmanager
 def _errors_name(name: str) -> Generator[None]:
     """Add the name of the prior to errors raised inside."""
@@ -220,11 +224,6 @@ def _errors_name(name: str) -> Generator[None]:
         problem = f"{cause.argument} {cause.problem}" if cause.argument else cause.problem
         fields = {"flag_remedy": cause.flag_remedy}
         raise type(cause)(f"prior {name!r}: {problem}", cause.remedy, **fields) from cause
-
-
-def _counter(report: Callable[[int, int], None], total: int) -> Callable[[], None]:
-    done = iter(range(1, total + 1))
-    return lambda: report(next(done), total)
 
 
 def _folds(logs: LoggedData, n_folds: int, rng: np.random.Generator | None) -> list[Int[Array, " m"]]:
@@ -263,9 +262,7 @@ class _Candidate:
 
     def fit(self, rounds: LoggedData | Statistics) -> RewardPosterior:
         """The posterior from some of the rounds, after learning from them."""
-        if self.learned is None:
-            return fit(rounds, self.prior, self.likelihood)
-        return relearn(self.learned, rounds)
+        return fit(rounds, self.prior, self.likelihood) if self.learned is None else relearn(self.learned, rounds)
 
 
 class _Rounds:
@@ -275,10 +272,9 @@ class _Rounds:
         self.logs, self._folds = logs, folds
         self._sums = dict[str, list[Statistics]]()
 
-    def without(self, fold: int | None, candidate: _Candidate) -> LoggedData | Statistics:
+    def without(self, fold: int | None, prior: HierarchicalGaussian, likelihood: Likelihood) -> LoggedData | Statistics:
         """All rounds except those of a fold; None for all rounds."""
         kept = [i for i in range(len(self._folds)) if i != fold]
-        likelihood = candidate.likelihood
         if likelihood.treatment != "exact":
             return self.logs.take(np.sort(np.concatenate([self._folds[i] for i in kept])))
         # Statistics hold responses, not noise: one kind of likelihood, one set of sums.
@@ -287,7 +283,7 @@ class _Rounds:
             parts = [self.logs.take(rows) for rows in self._folds]
             self._sums[kind] = [likelihood.statistics(part, self.logs.n_actions) for part in parts]
         none = Statistics.empty(self.logs.n_actions, self.logs.dim)
-        return sum((self._sums[kind][i] for i in kept), none).with_actions(candidate.prior.n_actions)
+        return sum((self._sums[kind][i] for i in kept), none).with_actions(prior.n_actions)
 
 
 def _candidate(
@@ -299,38 +295,23 @@ def _candidate(
     tick: Callable[[], None],
 ) -> _Candidate:
     with _errors_name(name):
+        learned = None
         if isinstance(prior, LearnedPrior):
-            source = prior.posterior.learned_from
+            source, likelihood = prior.posterior.learned_from, prior.likelihood
             # Rounds that came as bare sums cannot be traced: they may be these.
             elsewhere = bool(source) and not any_shared(source, (rounds.logs.fingerprint,))
-            learned = None if elsewhere and not learn else prior
-            candidate = _Candidate(name, prior.prior, prior.likelihood, learned, 0.0)
-        else:
-            candidate = _Candidate(name, prior, likelihood, None, 0.0)
-            if learn:
-                learned = learn_prior(rounds.without(None, candidate), prior, likelihood)
-                candidate = _Candidate(name, learned.prior, learned.likelihood, learned, 0.0)
-        fitted = candidate.fit(rounds.without(None, candidate))
-        evidence = _evidence(fitted, rounds.logs)
+            learned, prior = None if elsewhere and not learn else prior, prior.prior
+        every = rounds.without(None, prior, likelihood)
+        if learn and learned is None:
+            learned = learn_prior(every, prior, likelihood)
+        fitted = fit(every, prior, likelihood) if learned is None else relearn(learned, every)
     tick()
-    return _Candidate(name, fitted.prior, fitted.likelihood, candidate.learned, evidence)
-
-
-def _evidence(fitted: RewardPosterior, logs: LoggedData) -> float | None:
-    if fitted.likelihood.treatment == "paper":
-        # The evidence of pseudo-rewards says nothing about the rewards.
-        return None
+    logs, fitted_likelihood = rounds.logs, fitted.likelihood
     # Sums of transformed rewards do not include the Jacobian of the transform.
-    offset = 0.0 if fitted.evidence_offset else fitted.likelihood.log_jacobian(logs.rewards, logs.weights)
-    return fitted.log_evidence + offset
-
-
-def _log_score(posterior: RewardPosterior, logs: LoggedData) -> Float[Array, " n"]:
-    """log p(r | the rounds of the fit), round by round."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean, variance = posterior.predictor.pairs(logs.contexts, logs.actions)
-        score = posterior.likelihood.log_predictive(logs.rewards, mean, variance)
-    return check_overflow("the log scores", score)
+    offset = 0.0 if fitted.evidence_offset else fitted_likelihood.log_jacobian(logs.rewards, logs.weights)
+    # The evidence of pseudo-rewards says nothing about the rewards.
+    evidence = None if fitted_likelihood.treatment == "paper" else fitted.log_evidence + offset
+    return _Candidate(name, fitted.prior, fitted_likelihood, learned, evidence)
 
 
 def _compared(

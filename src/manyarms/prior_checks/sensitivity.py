@@ -8,10 +8,9 @@ from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Float
 from scipy.special import ndtr
 
-from manyarms._base.checks import Array, as_instance
+from manyarms._base.checks import as_instance
 from manyarms.core import BlockFactor, FeatureMass, HierarchicalGaussian, LoggedData, Policy, Tabular
 from manyarms.errors import InputError
 from manyarms.inference.condition import condition_on
@@ -87,15 +86,9 @@ class Sensitivity(Tabular):
 
     def records(self) -> list[dict[str, Any]]:
         """One plain record per component."""
-        return [
-            {"component": name, "sensitivity": c.sensitivity, "move": c.move, "std_ratio": c.std_ratio}
-            for name, c in (("prior", self.prior), ("likelihood", self.likelihood))
-        ]
+        return [{"component": name, **vars(getattr(self, name))} for name in ("prior", "likelihood")]
 
     def __repr__(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
         lines = [
             f"value (or difference) {self.value:.4g} ± {self.std:.2g}, one posterior standard deviation",
             f"{'':<10}  {'sensitivity':>11}  if it counted double",
@@ -154,7 +147,8 @@ def prior_sensitivity(
     """
     posterior = as_instance("posterior", posterior, RewardPosterior, "a posterior from fit()")
     if not (posterior.is_linear and posterior.likelihood.treatment == "exact"):
-        return _by_refits(posterior, _refit(posterior, logs), policy, baseline, (contexts, eligible, weights))
+        refit, where = _refit(posterior, logs), {"eligible": eligible, "weights": weights}
+        return _by_refits(posterior, refit, (policy,) if baseline is None else (policy, baseline), contexts, where)
     mass = posterior.profile(policy, contexts, eligible, weights).masses[0]
     if baseline is not None:
         other = posterior.profile(baseline, contexts, eligible, weights, "baseline").masses[0]
@@ -162,7 +156,7 @@ def prior_sensitivity(
     value, std = _moments(posterior.weights, mass)
     if not std > 0:
         return Sensitivity(value, 0.0, _STILL, _STILL, posterior.check.against_prior, decided=bool(mass.vectors.any()))
-    less, more, half, double = (_moments(_powered(posterior, a), mass) for a in (1 / STEP, STEP, 0.5, 2.0))
+    less, more, half, double = (_moments(_powered(posterior, 1.0, a), mass) for a in (1 / STEP, STEP, 0.5, 2.0))
     # The prior to the power α is the likelihood to the power 1 / α and then everything to the power α, which leaves
     # the mean unchanged and divides the variance by α: the same four solves serve both.
     prior = [(mean, spread / a**0.5) for a, (mean, spread) in ((1 / STEP, more), (STEP, less), (2.0, half))]
@@ -173,26 +167,23 @@ def prior_sensitivity(
 def _by_refits(
     posterior: RewardPosterior,
     refit: Callable[[float, float], RewardPosterior],
-    policy: Policy,
-    baseline: Policy | None,
-    where: tuple[Any, Any, Any],
+    policies: tuple[Policy, ...],
+    contexts: Any,
+    where: dict[str, Any],
 ) -> Sensitivity:
     """The sensitivity from values of refitted posteriors under powers of prior and likelihood, for any likelihood."""
-    contexts, eligible, weights = where
 
     def moments(prior_power: float, likelihood_power: float) -> _Normal:
         refitted = refit(prior_power, likelihood_power)
-        if baseline is None:
-            estimate = refitted.value(policy, contexts, eligible=eligible, weights=weights)
-        else:
-            estimate = refitted.difference(policy, baseline, contexts, eligible=eligible, weights=weights)
+        verb: Any = refitted.value if len(policies) == 1 else refitted.difference
+        estimate = verb(*policies, contexts, **where)
         assert estimate.posterior_std is not None
         return estimate.value, estimate.posterior_std
 
     value, std = moments(1.0, 1.0)
     against = posterior.check.against_prior
     if not std > 0:
-        return Sensitivity(value, 0.0, _STILL, _STILL, against, decided=baseline is None or value != 0.0)
+        return Sensitivity(value, 0.0, _STILL, _STILL, against, decided=len(policies) == 1 or value != 0.0)
     powers = (1 / STEP, STEP, 2.0)
     prior = _scaled(value, std, *(moments(a, 1.0) for a in powers))
     return Sensitivity(value, std, prior, _scaled(value, std, *(moments(1.0, a) for a in powers)), against)
@@ -201,12 +192,7 @@ def _by_refits(
 def _refit(posterior: RewardPosterior, logs: LoggedData | None) -> Callable[[float, float], RewardPosterior]:
     """A function that gives the posterior under a power of the prior and a power of the likelihood."""
     if posterior.likelihood.treatment == "exact":
-
-        def solve(prior_power: float, likelihood_power: float) -> RewardPosterior:
-            observed = posterior.weights.observed.rescaled(likelihood_power**-0.5, 0.0)
-            return replace(posterior, weights=condition_on(_narrowed(posterior.weights.base, prior_power), observed))
-
-        return solve
+        return lambda *powers: replace(posterior, weights=_powered(posterior, *powers))
     kind, rounds = type(posterior.likelihood).__name__, _same_rounds(posterior, logs)
     counts = np.ones(len(rounds)) if rounds.weights is None else rounds.weights
     start = posterior
@@ -256,10 +242,10 @@ def _narrowed(prior: HierarchicalGaussian, alpha: float) -> HierarchicalGaussian
     return prior.with_parts(prior.latent_mean, factor, cov, prior.offset)
 
 
-def _powered(posterior: RewardPosterior, alpha: float) -> HierarchicalGaussian:
-    """The posterior with its likelihood to the power α: the noise divided by √α."""
-    observed = posterior.weights.observed.rescaled(alpha**-0.5, 0.0)
-    return condition_on(posterior.weights.base, observed)
+def _powered(posterior: RewardPosterior, prior_power: float, likelihood_power: float) -> HierarchicalGaussian:
+    """The exact posterior with prior and likelihood to some powers; the latter to the power α has noise σ / √α."""
+    observed = posterior.weights.observed.rescaled(likelihood_power**-0.5, 0.0)
+    return condition_on(_narrowed(posterior.weights.base, prior_power), observed)
 
 
 def _moments(weights: HierarchicalGaussian, mass: FeatureMass) -> _Normal:
@@ -269,17 +255,17 @@ def _moments(weights: HierarchicalGaussian, mass: FeatureMass) -> _Normal:
 
 def _scaled(value: float, std: float, less: _Normal, more: _Normal, double: _Normal) -> Scaled:
     """The effect of a power, from mean and standard deviation at the powers 1 / STEP, STEP and 2."""
-    near = [_distance((mean - value) / std, spread / std) for mean, spread in (less, more)]
+    # The larger of the distance and its mirror image.
+    near = [
+        max(_distance(sign * (mean - value) / std, spread / std) for sign in (1.0, -1.0))
+        for mean, spread in (less, more)
+    ]
     return Scaled(float(sum(near) / (2 * np.log2(STEP))), (double[0] - value) / std, double[1] / std)
 
 
 def _distance(shift: float, ratio: float) -> float:
-    """The cumulative Jensen-Shannon distance of N(shift, ratio²) to N(0, 1), the larger of it and its mirror image."""
-    return max(_one_sided(shift, ratio), _one_sided(-shift, ratio))
-
-
-def _one_sided(shift: float, ratio: float) -> float:
-    x, weights = _nodes()
+    """The cumulative Jensen-Shannon distance of N(shift, ratio²) to N(0, 1)."""
+    x, weights = (REACH * part for part in _legendre(256))
     p, q = ndtr(x), ndtr((x - shift) / ratio)
     # With u = (q - p) / (q + p) the integrand is (p + q) / 2 [(1 + u) log2 (1 + u) + (1 - u) log2 (1 - u)], written
     # so that no two terms cancel when u is small. At |u| = 1 its limit is finite, its terms are not.
@@ -288,13 +274,7 @@ def _one_sided(shift: float, ratio: float) -> float:
     return float(np.sqrt(max(weights @ both, 0.0) / (weights @ (p + q))))
 
 
-@cache
-def _nodes() -> tuple[Float[Array, " q"], Float[Array, " q"]]:
-    """Gauss-Legendre nodes and weights on ±REACH."""
-    x, weights = np.polynomial.legendre.leggauss(256)
-    return REACH * x, REACH * weights
-
-
+_legendre = cache(np.polynomial.legendre.leggauss)
 _STILL = Scaled(0.0, 0.0, 1.0)
 _BELOW_ONE = 1.0 - 2.0**-53
 _DECIDES = "the prior decides (weak likelihood)"

@@ -1,63 +1,25 @@
 """A posterior averaged over what a learned prior might have been."""
 
+# pyright: reportIncompatibleVariableOverride=false
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import gammaincinv, ndtr, ndtri
 
-from manyarms._base.checks import Array, as_scalar
+from manyarms._base.checks import Array
 from manyarms._base.rng import split
-from manyarms.core import Catalog, Estimate, FeatureMap, Fingerprint, HierarchicalGaussian, Policy
-from manyarms.errors import ManyarmsError
+from manyarms.core import Estimate, HierarchicalGaussian, Policy
 from manyarms.linalg.top_k import row_norms
 from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
-from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_draws import FactorDraws, chunk_rng, draw_key
-from manyarms.posterior.reward_function import LinearScores, Predictor, Scores, best_of_all
+from manyarms.posterior.posterior import Posterior, same_as
+from manyarms.posterior.reward_draws import FactorDraws, NormalMixture, chunk_rng, draw_key
+from manyarms.posterior.reward_function import LinearScores, Predictor, Scores
 from manyarms.posterior.reward_posterior import RewardPosterior
-from manyarms.prior_learning.evidence import Evidence
-from manyarms.prior_learning.hyperparameters import Hyperparameters
-
-
-@dataclass(frozen=True)
-class NormalMixture:
-    """Several normal distributions, each with its share."""
-
-    means: Float[Array, " k"]
-    stds: Float[Array, " k"]
-    shares: Float[Array, " k"]
-
-    def below(self, x: float) -> float:
-        """The probability of a value below x."""
-        z = np.divide(x - self.means, self.stds, out=np.sign(x - self.means) * 40.0, where=self.stds > 0)
-        return float(self.shares @ ndtr(z))
-
-    def interval(self, level: float) -> tuple[float, float]:
-        """The central interval that holds the value with probability `level`."""
-        level = as_scalar("level", level, above=0.0, below=1.0)
-        low, high = float((self.means - 40 * self.stds).min()), float((self.means + 40 * self.stds).max())
-        if not high > low:
-            return low, high
-        return self._quantile(0.5 - level / 2, low, high), self._quantile(0.5 + level / 2, low, high)
-
-    def _quantile(self, probability: float, low: float, high: float) -> float:
-        from scipy.optimize import brentq  # noqa: PLC0415  slow to import
-
-        def excess(x: float) -> float:
-            return self.below(x) - probability
-
-        return cast(float, brentq(excess, low, high, xtol=1e-12 * (high - low)))
-
-    @property
-    def probability_positive(self) -> float:
-        """The probability that the quantity is above zero."""
-        return 1.0 - self.below(0.0)
 
 
 class PosteriorsByPrior:
@@ -93,36 +55,17 @@ class AveragedPosterior(Posterior):
     draws: PosteriorsByPrior
     shares: Float[Array, " k"]
     average_warnings: tuple[str, ...] = ()
+    n_actions = same_as("posterior.n_actions")
+    dim = same_as("posterior.dim")
+    features = same_as("posterior.features")
+    catalog = same_as("posterior.catalog")
+    learned_from = same_as("posterior.learned_from")
+    seen_actions = same_as("posterior.seen_actions")
 
     def __repr__(self) -> str:
         return (
             f"AveragedPosterior({len(self.draws)} priors drawn, worth {self.effective_draws:.3g}; {self.posterior!r})"
         )
-
-    @property
-    def n_actions(self) -> int:
-        """K."""
-        return self.posterior.n_actions
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.posterior.dim
-
-    @property
-    def features(self) -> FeatureMap | None:
-        """The map from context columns to φ(x), if the logs came with one."""
-        return self.posterior.features
-
-    @property
-    def catalog(self) -> Catalog | None:
-        """The ids of the actions, if the logs came with a catalog."""
-        return self.posterior.catalog
-
-    @property
-    def learned_from(self) -> tuple[Fingerprint, ...]:
-        """The fingerprints of the rounds it has seen."""
-        return self.posterior.learned_from
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -133,14 +76,6 @@ class AveragedPosterior(Posterior):
     def effective_draws(self) -> float:
         """The number of equally weighted draws that these are worth."""
         return float(1.0 / np.sum(self.shares**2))
-
-    @property
-    def predictor_weights(self) -> None:
-        return None
-
-    @property
-    def seen_actions(self) -> tuple[Int[Array, " m"], ...]:
-        return self.posterior.seen_actions
 
     @cached_property
     def mean_weights(self) -> Float[Array, "K d"]:
@@ -205,12 +140,7 @@ class AveragedPosterior(Posterior):
 
 
 class TangentScores(Scores):
-    """Expected rewards that are not linear, moved along their derivative from one mean of the weights to another.
-
-    Args:
-        rewards: The rewards around the first mean.
-        means: A function that returns the second mean, (K, d).
-    """
+    """Expected rewards that are not linear, moved along their derivative to another mean of the weights."""
 
     def __init__(self, rewards: Predictor, means: Callable[[], Array]):
         self._rewards, self._means, self.n_actions = rewards, means, rewards.n_actions
@@ -227,18 +157,9 @@ class TangentScores(Scores):
         rewards = self._rewards.of_tile(contexts, slice(None))
         return rewards.expected + rewards.slopes[0] * (contexts @ self._shift.T)
 
-    def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        return best_of_all(self, contexts, k, among)
-
 
 class MixtureDraws(FactorDraws):
-    """Draws of all weights, each under a prior that is drawn first.
-
-    Args:
-        average: The averaged posterior.
-        n_draws: How many draws.
-        rng: A NumPy generator.
-    """
+    """Draws of all weights, each under a prior that is drawn first."""
 
     def __init__(self, average: AveragedPosterior, n_draws: int, rng: np.random.Generator):
         prior_rng, latent_rng, action_rng = split(rng, "priors", "latent", "actions")
@@ -259,76 +180,4 @@ class MixtureDraws(FactorDraws):
         return out
 
 
-def average(
-    posterior: RewardPosterior,
-    evidence: Evidence,
-    hyper: Hyperparameters,
-    eta: Float[Array, " s"],
-    precision: Float[Array, "s s"],
-    root: Float[Array, "s s"],
-    *,
-    n_draws: int,
-    rng: np.random.Generator,
-    avoid_boundary: bool,
-    aged: Evidence | None = None,
-) -> AveragedPosterior:
-    """Draw η ~ t(best, B Bᵀ), condition under each, and weigh each by evidence over the density drawn from."""
-
-    def solve(x: Float[Array, " s"]) -> tuple[float, HierarchicalGaussian]:
-        value, weights = evidence.posterior(hyper, x, avoid_boundary=avoid_boundary)
-        # The logs at full weight say how likely a prior is; the posterior under it is of the rounds as they count.
-        return value, weights if aged is None else aged.posterior(hyper, x, avoid_boundary=avoid_boundary)[1]
-
-    kept, log_weights, weights = list[Array](), list[float](), list[HierarchicalGaussian]()
-    few = n_draws * _size(posterior.weights) <= MAX_KEPT
-    for row in _spread_out(len(eta), n_draws, rng):
-        try:
-            log_evidence, solved = solve(eta + root @ row)
-        except ManyarmsError:
-            # So far out that the arithmetic fails; its weight would be nil.
-            continue
-        kept.append(eta + root @ row)
-        log_weights.append(log_evidence + 0.5 * (TAILS + len(row)) * float(np.log1p(row @ row / TAILS)))
-        if few:
-            weights.append(solved)
-    if not kept:
-        return AveragedPosterior(posterior, PosteriorsByPrior([posterior.weights]), np.ones(1), (_UNSTABLE,))
-    draws = PosteriorsByPrior(weights) if few else PosteriorsByPrior(kept, lambda x: solve(x)[1])
-    out = AveragedPosterior(posterior, draws, _capped_shares(np.array(log_weights)))
-    return out if out.effective_draws > 0.2 * n_draws else replace(out, average_warnings=(_UNSTABLE,))
-
-
-def _size(weights: HierarchicalGaussian) -> int:
-    """The number of numbers that a posterior holds beyond its prior."""
-    return 3 * sum(group.root.size for group in weights.observed.groups) + weights.latent_dim * weights.dim
-
-
-def _capped_shares(log_weights: Float[Array, " k"]) -> Float[Array, " k"]:
-    """Importance weights, the largest of them cut at √k times their mean so that none decides alone (Ionides, 2008)."""
-    weights = np.exp(log_weights - log_weights.max())
-    weights = np.minimum(weights, np.sqrt(len(weights)) * weights.mean())
-    return weights / weights.sum()
-
-
-def _spread_out(size: int, n_draws: int, rng: np.random.Generator) -> Float[Array, "k s"]:
-    """Draws from a t-distribution that fill the space evenly: fewer are needed than of independent ones.
-
-    Its tails are heavier than a normal's, as those of a standard deviation that few effects determine are.
-    """
-    if size == 0:
-        return np.zeros((n_draws, 0))
-    from scipy.stats import qmc  # noqa: PLC0415
-
-    # Sobol's points, all shifted by one random vector; the first would lie in a corner.
-    points = qmc.Sobol(size + 1, scramble=False).random_base2((n_draws - 1).bit_length())[:n_draws]
-    points = np.clip((points + rng.random(size + 1)) % 1.0, 1e-9, 1 - 1e-9)
-    chi_square = 2 * gammaincinv(TAILS / 2, points[:, 0])
-    return ndtri(points[:, 1:]) * np.sqrt(TAILS / chi_square)[:, None]
-
-
-TAILS = 5.0
-"""Degrees of freedom of the t-distribution that hyper-parameters are drawn from."""
 _TINY = np.finfo(float).tiny
-_UNSTABLE = "the uncertainty of the learned prior is far from normal: few draws decide; take intervals with caution"
-MAX_KEPT = 1 << 27
-"""The largest number of numbers, over the posteriors of all draws, that is kept in memory (a gigabyte)."""

@@ -29,13 +29,10 @@ class RoundSummary(Saved):
     """Sums over the rounds whose weight w is not zero, which learning needs before it begins.
 
     Attributes:
-        total_weight: Σ w.
         actions: The logged actions, ascending.
         often: In how many rounds each of these was logged.
-        feature_squares: Σ w φ², column by column.
-        reward_squares: Σ w r².
-        smallest: The smallest reward; infinite when there are no rounds.
-        largest: The largest reward; minus infinity when there are no rounds.
+        feature_squares: Σ w φ², column by column; likewise `reward_squares` is Σ w r².
+        smallest: The smallest reward; infinite when there are no rounds, and `largest` minus infinity.
         counted: Sufficient statistics, for a likelihood that has them.
     """
 
@@ -57,13 +54,7 @@ class RoundSummary(Saved):
 
 @dataclass(frozen=True)
 class SummariseRounds(Task[RoundSummary]):
-    """Summarise all rounds in one pass, which also checks their rewards.
-
-    Attributes:
-        likelihood: The likelihood of the rewards.
-        n_actions: K.
-        dim: d.
-    """
+    """Summarise all rounds in one pass, which also checks their rewards."""
 
     kinds = (RoundSummary, *CollectStatistics.kinds)
     likelihood: Likelihood
@@ -126,8 +117,7 @@ class Evidence(ABC):
 
     Attributes:
         summary: The summary of the rounds; None where there are only statistics.
-        seen: The logged actions.
-        total_weight: The number of rounds, by their weights.
+        total_weight: The number of rounds, by their weights; `seen` are the logged actions.
         residual_degrees: The number of rounds beyond those that the weights of seen actions could explain.
         feature_sizes: Root of the sum of squares of each context column.
         scale: The size of rewards and of weights that would explain them.
@@ -145,14 +135,25 @@ class Evidence(ABC):
     negligible: float
 
     @abstractmethod
-    def at(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[float, Vector]:
-        """The objective at η, and its derivative."""
+    def log_evidence(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, Vector]:
+        """The log evidence at η, and its derivative."""
 
     @abstractmethod
+    def solve(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, HierarchicalGaussian]:
+        """The log evidence at η without its derivative, and the posterior there."""
+
+    def at(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[float, Vector]:
+        """The objective at η, and its derivative."""
+        value, slope = self.log_evidence(hyper, eta)
+        extra, extra_slope = hyper.penalty(eta) if avoid_boundary else (0.0, 0.0)
+        return value + extra, slope + extra_slope
+
     def posterior(
         self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool
     ) -> tuple[float, HierarchicalGaussian]:
         """The objective at η without its derivative, and the posterior there."""
+        value, weights = self.solve(hyper, eta)
+        return value + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), weights
 
     @abstractmethod
     def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
@@ -163,13 +164,7 @@ class ExactEvidence(Evidence):
     """The evidence of Gaussian rewards, from statistics alone.
 
     One evaluation conditions on all seen actions and computes the gradient: O(m d³) for m seen actions plus the cost of
-    the latent solve, whatever the number of rounds.
-
-    Args:
-        logs: The rounds, read once, or their statistics.
-        likelihood: The likelihood whose noise is learned.
-        n_actions: K of the prior.
-        engine: The engine that reads rounds that are not in memory.
+    the latent solve, whatever the number of rounds, which are read once.
     """
 
     step, negligible = 1e-4, 1e-8
@@ -192,18 +187,15 @@ class ExactEvidence(Evidence):
         rewards = self.observed.residual + sum(float(np.sum(g.response**2)) for g in groups)
         self.scale = _scale(rewards, squares, self.total_weight)
 
-    def at(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[float, Vector]:
+    def log_evidence(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, Vector]:
         prior, noise_std = hyper.build(eta)
         by_part = evidence_gradient(prior, self._in_units_of(noise_std), hyper.groups)
-        slope = hyper.gradient(eta, by_part, by_part.residual_sq - self.total_weight)
-        return _with_penalty(hyper, eta, by_part.log_evidence, slope, avoid_boundary)
+        return by_part.log_evidence, hyper.gradient(eta, by_part, by_part.residual_sq - self.total_weight)
 
-    def posterior(
-        self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool
-    ) -> tuple[float, HierarchicalGaussian]:
+    def solve(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, HierarchicalGaussian]:
         prior, noise_std = hyper.build(eta)
         weights = condition_on(prior, self._in_units_of(noise_std))
-        return weights.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), weights
+        return weights.log_evidence, weights
 
     def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
         likelihood = self._likelihood.with_dispersion(dispersion)
@@ -225,12 +217,6 @@ class ApproximateEvidence(Evidence):
     not in memory, each step is a pass. At the end of the loop the derivative of the bound by η is that of the prior's
     part alone, so the gradient of the exact case serves here too. Laplace's evidence has no such property, and its
     derivative is taken by differences.
-
-    Args:
-        logs: The rounds, in memory or not.
-        likelihood: The likelihood whose dispersion is learned, where it has one.
-        n_actions: K of the prior.
-        engine: The engine that reads rounds that are not in memory.
     """
 
     step, negligible = 2e-2, 1e-5
@@ -250,36 +236,33 @@ class ApproximateEvidence(Evidence):
         self.scale = _scale(size, summary.feature_squares, self.total_weight)
 
     def at(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[float, Vector]:
-        if self._likelihood.treatment == "laplace":
-            return self._by_differences(hyper, eta, avoid_boundary)
-        prior, result = self._solve(hyper, eta)
-        by_part = evidence_gradient(prior, observe(result.statistics, 1.0), hyper.groups)
-        slope = hyper.gradient(eta, by_part, result.dispersion_slope)
-        return _with_penalty(hyper, eta, result.log_evidence, slope, avoid_boundary)
-
-    def posterior(
-        self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool
-    ) -> tuple[float, HierarchicalGaussian]:
-        _, result = self._solve(hyper, eta)
-        return result.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), result.weights
-
-    def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
-        return fit(self._logs, prior, self._likelihood.with_dispersion(dispersion), engine=self._engine)
-
-    def _solve(self, hyper: Hyperparameters, eta: Vector) -> tuple[HierarchicalGaussian, Approximation]:
-        prior, dispersion = hyper.build(eta)
-        likelihood = self._likelihood.with_dispersion(dispersion)
-        result = approximate(prior, self._logs, likelihood, engine=self._engine, start=self._start, tolerance=1e-9)
-        self._start = result.statistics if result.sites is None else result.sites
-        return prior, result
-
-    def _by_differences(self, hyper: Hyperparameters, eta: Vector, avoid_boundary: bool) -> tuple[float, Vector]:
+        if self._likelihood.treatment != "laplace":
+            return super().at(hyper, eta, avoid_boundary=avoid_boundary)
         here, _ = self.posterior(hyper, eta, avoid_boundary=avoid_boundary)
         slope = np.empty(len(eta))
         for i, row in enumerate(1e-4 * np.eye(len(eta))):
             high, low = (self.posterior(hyper, eta + sign * row, avoid_boundary=avoid_boundary)[0] for sign in (1, -1))
             slope[i] = (high - low) / 2e-4
         return here, slope
+
+    def log_evidence(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, Vector]:
+        prior, result = self._approximate(hyper, eta)
+        by_part = evidence_gradient(prior, observe(result.statistics, 1.0), hyper.groups)
+        return result.log_evidence, hyper.gradient(eta, by_part, result.dispersion_slope)
+
+    def solve(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, HierarchicalGaussian]:
+        _, result = self._approximate(hyper, eta)
+        return result.log_evidence, result.weights
+
+    def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
+        return fit(self._logs, prior, self._likelihood.with_dispersion(dispersion), engine=self._engine)
+
+    def _approximate(self, hyper: Hyperparameters, eta: Vector) -> tuple[HierarchicalGaussian, Approximation]:
+        prior, dispersion = hyper.build(eta)
+        likelihood = self._likelihood.with_dispersion(dispersion)
+        result = approximate(prior, self._logs, likelihood, engine=self._engine, start=self._start, tolerance=1e-9)
+        self._start = result.statistics if result.sites is None else result.sites
+        return prior, result
 
 
 def evidence_of(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL) -> Evidence:
@@ -291,15 +274,6 @@ def evidence_of(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int,
             f"must be rounds under {type(likelihood).__name__}; got Statistics.", "Pass LoggedData.", argument="logs"
         )
     return ApproximateEvidence(logs, likelihood, n_actions, engine)
-
-
-def _with_penalty(
-    hyper: Hyperparameters, eta: Vector, value: float, slope: Vector, avoid_boundary: bool
-) -> tuple[float, Vector]:
-    if not avoid_boundary:
-        return value, slope
-    extra, extra_slope = hyper.penalty(eta)
-    return value + extra, slope + extra_slope
 
 
 def _scale(reward_squares: float, feature_squares: Float[Array, " d"], total_weight: float) -> Scale:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -11,22 +12,19 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, check_choice
-from manyarms.core import ActionCovariance, BlockFactor, EffectGroup, HierarchicalGaussian, MixedEffects
+from manyarms.core import MAX_DENSE, ActionCovariance, BlockFactor, EffectGroup, HierarchicalGaussian, MixedEffects
 from manyarms.errors import InputError
 from manyarms.inference.evidence_gradient import EvidenceGradient
 from manyarms.linalg.factor import psd_root
-from manyarms.prior_learning.covariance_form import (
+from manyarms.prior_learning.learnable_parts import (
     WIDE,
     CovarianceForm,
     DiagonalCovariance,
     FormName,
     FullCovariance,
     ScaledCovariance,
-    Vector,
-)
-from manyarms.prior_learning.shared_mean import (
     SharedMean,
-    can_have_mean_effects,
+    Vector,
     group_slices,
     learnable_means,
     with_mean_effects,
@@ -76,7 +74,10 @@ class Hyperparameters:
         self.groups, self._roots, notes = _independent_groups(prior)
         self._n_given = len(self.groups)
         self.means, why_not = learnable_means(prior, seen) if means != "fixed" else ((), ())
-        self.integrated = means == "integrated" and can_have_mean_effects(prior)
+        # Means are maximised where further effects would mean to write out a large dense mixing.
+        small = prior.n_actions * prior.dim * (prior.latent_dim + prior.dim) <= MAX_DENSE // 8
+        can_add = isinstance(prior.mixing, MixedEffects) or prior.latent_dim == 0 or small
+        self.integrated = means == "integrated" and can_add
         self._prior = prior
         if self.integrated:
             # Means are effects of their own, after the given ones.
@@ -84,32 +85,24 @@ class Hyperparameters:
             self._prior = with_mean_effects(prior, self.means, wide)
             self.groups += self._prior.effects[len(prior.effects) :]
             self._roots += [np.diag(wide)[None]] * len(self.means)
-        unseen = _unseen_groups(prior, self.groups[: self._n_given], seen)
+        given = self.groups[: self._n_given]
+        unseen = _unseen_groups(prior, given, seen)
         self.forms: tuple[CovarianceForm | None, ...] = (
             _action_form(prior.action_covariance, action_cov, scale.weight, notes),
             *(
-                _effect_form(group, root, self._choice(effect_cov, group, unseen, notes), scale.weight, notes)
-                for group, root in zip(self.groups[: self._n_given], self._roots, strict=False)
+                _effect_form(group, root, _chosen(effect_cov, group, given), group.name in unseen, scale.weight, notes)
+                for group, root in zip(given, self._roots, strict=False)
             ),
             *(None for _ in self.groups[self._n_given :]),
         )
         self.notes = (*notes, *why_not)
         self._measure()
 
-    def _choice(
-        self, effect_cov: Choice | Mapping[str, Choice], group: EffectGroup, unseen: set[str], notes: list[str]
-    ) -> Choice:
-        chosen = _chosen(effect_cov, group, self.groups[: self._n_given])
-        if chosen != "fixed" and group.name in unseen:
-            notes.append(f"{group.name}: no logged action has such an effect; its standard deviation stays as given")
-            return "fixed"
-        return chosen
-
     def _measure(self) -> None:
         d = self._prior.dim
         maximised = () if self.integrated else self.means
-        sizes = [int(self.learn_noise), *(form.size if form else 0 for form in self.forms), *(d for _ in maximised)]
-        edges = np.cumsum([0, *sizes])
+        sizes = [0 if form is None else len(form.start) for form in self.forms]
+        edges = np.cumsum([0, int(self.learn_noise), *sizes, *(d for _ in maximised)])
         self.size = int(edges[-1])
         self._parts = [slice(int(low), int(high)) for low, high in pairwise(edges)]
         self.maximised = tuple(
@@ -129,29 +122,25 @@ class Hyperparameters:
 
     def start(self) -> Vector:
         """η of the prior as it was given."""
-        out = np.zeros(self.size)
-        if self.learn_noise and self._noise_std is not None:
-            out[0] = np.log(self._noise_std)
-        for form, part in self.free_forms:
-            out[part] = form.start
-        return out
+        return self._gathered(0.0 if self._noise_std is None else float(np.log(self._noise_std)), "start")
 
     def log_scales(self) -> Vector:
         """1 for entries of η that are logarithms of a standard deviation, 0 for all others."""
+        return self._gathered(1.0, "scales")
+
+    def _gathered(self, noise: float, attribute: str) -> Vector:
         out = np.zeros(self.size)
-        out[: int(self.learn_noise)] = 1.0
+        out[: int(self.learn_noise)] = noise
         for form, part in self.free_forms:
-            out[part] = form.scales
+            out[part] = getattr(form, attribute)
         return out
 
     def bounds(self) -> tuple[Vector, Vector]:
         """Lower and upper bounds of η: standard deviations within six orders of magnitude of the scale of the data."""
-        low, high = np.full(self.size, -np.inf), np.full(self.size, np.inf)
+        is_scale, units = self.log_scales() > 0, self._gathered(0.0, "units")
+        low, high = (np.where(is_scale, units + sign * _DECADES, sign * np.inf) for sign in (-1.0, 1.0))
         if self.learn_noise:
             low[0], high[0] = np.log(1e-6 * self._scale.reward), np.log(1e3 * self._scale.reward)
-        for form, part in self.free_forms:
-            low[part] = np.where(form.scales > 0, form.units - _DECADES, -np.inf)
-            high[part] = np.where(form.scales > 0, form.units + _DECADES, np.inf)
         return low, high
 
     def build(self, eta: Vector) -> tuple[HierarchicalGaussian, float | None]:
@@ -160,16 +149,20 @@ class Hyperparameters:
         latent_mean, offset = prior.latent_mean.copy(), prior.offset
         for mean, part, unit in self.maximised:
             offset = _shift(mean, unit * eta[part], latent_mean, offset)
-        action = _action_covariance(prior.action_covariance, self.forms[0], eta[self.form_parts[0]])
+        action, form = prior.action_covariance, self.forms[0]
+        if form is not None:
+            root = form.root(eta[self.form_parts[0]])
+            action = ActionCovariance.from_root(root) if isinstance(root, np.ndarray) else action.scaled(root**2)
         factor = self._factor(eta, len(self.groups))
         return prior.with_parts(latent_mean, factor, action, offset), noise_std
 
     def _factor(self, eta: Vector, n_groups: int) -> BlockFactor:
         """The factor of the covariance of ψ, for the first `n_groups` groups."""
         factor = BlockFactor(np.zeros((1, 0, 0)))
-        for number, (form, part) in enumerate(zip(self.forms[1:], self.form_parts[1:], strict=True)):
-            if number < n_groups:
-                factor = factor.beside(BlockFactor(_scaled_root(self._roots[number], form, eta[part])))
+        for given, form, part in zip(self._roots[:n_groups], self.forms[1:], self.form_parts[1:], strict=False):
+            root = 1.0 if form is None else form.root(eta[part])
+            blocks = np.broadcast_to(root, given.shape) if isinstance(root, np.ndarray) else root * given
+            factor = factor.beside(BlockFactor(blocks))
         return factor
 
     def plugged(self, eta: Vector, posterior: HierarchicalGaussian) -> HierarchicalGaussian:
@@ -213,19 +206,17 @@ class Hyperparameters:
             total += value
         return total, slope
 
-    def without(self, place: int) -> tuple[Hyperparameters, Array] | None:
-        """Hyper-parameters with one standard deviation at zero, and the entries of η that remain, or None."""
+    def without(self, place: int) -> Hyperparameters | None:
+        """Hyper-parameters with one standard deviation, by its place in η, at zero; None where that is not possible."""
         for number, (form, part) in enumerate(zip(self.forms, self.form_parts, strict=True)):
-            if form is None or not part.start <= place < part.stop:
-                continue
-            reduced = form.without(place - part.start)
-            if reduced is None:
-                return None
-            out = object.__new__(Hyperparameters)
-            out.__dict__.update(self.__dict__)
-            out.forms = (*self.forms[:number], reduced, *self.forms[number + 1 :])
-            out._measure()
-            return out, np.delete(np.arange(self.size), place)
+            if form is not None and part.start <= place < part.stop:
+                reduced = form.without(place - part.start)
+                if reduced is None:
+                    return None
+                out = copy(self)
+                out.forms = (*self.forms[:number], reduced, *self.forms[number + 1 :])
+                out._measure()
+                return out
         return None
 
 
@@ -299,10 +290,18 @@ def _chosen(choice: Choice | Mapping[str, Choice], group: EffectGroup, groups: t
 
 
 def _effect_form(
-    group: EffectGroup, root: Float[Array, "J b b"], choice: Choice, weight: Float[Array, " d"], notes: list[str]
+    group: EffectGroup,
+    root: Float[Array, "J b b"],
+    choice: Choice,
+    unseen: bool,
+    weight: Float[Array, " d"],
+    notes: list[str],
 ) -> CovarianceForm | None:
     check_choice("effect_cov", choice, _CHOICES)
     if choice == "fixed":
+        return None
+    if unseen:
+        notes.append(f"{group.name}: no logged action has such an effect; its standard deviation stays as given")
         return None
     if not root.any():
         notes.append(f"{group.name}: a standard deviation of exactly 0 stays 0")
@@ -343,20 +342,6 @@ def _form(name: str, roots: Float[Array, "J b b"], choice: FormName, weight: Flo
     # A singular start is lifted a little, as a pivot at zero could never leave it.
     lifted = np.where(stds > 0, stds, reference) ** 2
     return FullCovariance(name, np.linalg.cholesky(roots[0] @ roots[0].T + np.diag(1e-6 * lifted)), reference)
-
-
-def _scaled_root(root: Float[Array, "J b b"], form: CovarianceForm | None, x: Vector) -> Float[Array, "J b b"]:
-    if form is None:
-        return root
-    new = form.root(x)
-    return np.broadcast_to(new, root.shape) if isinstance(new, np.ndarray) else new * root
-
-
-def _action_covariance(cov: ActionCovariance, form: CovarianceForm | None, x: Vector) -> ActionCovariance:
-    if form is None:
-        return cov
-    new = form.root(x)
-    return cov.scaled(new**2) if not isinstance(new, np.ndarray) else ActionCovariance.from_root(new)
 
 
 _CHOICES = ("scale", "diagonal", "full", "fixed")

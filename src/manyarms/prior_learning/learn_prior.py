@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,15 +33,6 @@ from manyarms.prior_learning.learned_prior import (
 MAX_ITERATIONS = 500
 LONGEST = 2.0
 """The longest move of a logarithm before the search starts anew."""
-
-
-@dataclass(frozen=True)
-class _Optimum:
-    """The point that the search has reached, with the objective there."""
-
-    hyper: Hyperparameters
-    eta: Vector
-    value: float
 
 
 def learn_prior(
@@ -130,13 +121,17 @@ def learn_prior(
     max_iterations = as_count("max_iterations", max_iterations)
     if hyper.size == 0:
         raise InputError("nothing is left to learn: every part of the prior and the noise is fixed.")
-    optimum, trace, converged = _search(evidence, hyper, avoid_boundary, max_iterations, progress)
+    eta, value, trace, converged = _search(evidence, hyper, avoid_boundary, max_iterations, progress)
     zeroed = list[str]()
     if not avoid_boundary:
-        optimum, zeroed = _zero(evidence, optimum, max_iterations)
-    learned = _result(evidence, optimum, avoid_boundary, zeroed, trace, converged)
+        hyper, eta, zeroed = _zero(evidence, hyper, eta, value, max_iterations)
+    learned = _result(evidence, hyper, eta, avoid_boundary, zeroed, trace, converged)
     if full_weight is not logs:
-        learned = _with_weights_of(learned, _evidence(logs, likelihood, prior.n_actions, engine))
+        # The posterior under the learned prior is of the rounds as they count.
+        aged = _evidence(logs, likelihood, prior.n_actions, engine)
+        posterior = aged.fit(learned.prior, learned.likelihood.dispersion)
+        warnings = tuple(dict.fromkeys((*posterior.fit_warnings, *learned.posterior.fit_warnings)))
+        learned = replace(learned, posterior=replace(posterior, fit_warnings=warnings), aged=aged)
     return (
         learned if isinstance(logs, Statistics) else replace(learned, posterior=remember_files(learned.posterior, logs))
     )
@@ -145,13 +140,6 @@ def learn_prior(
 def _evidence(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine | str | None) -> Evidence:
     rounds = logs if isinstance(logs, Statistics) else in_memory_if_small(logs, likelihood, engine)
     return evidence_of(rounds, likelihood, n_actions, as_engine(engine))
-
-
-def _with_weights_of(learned: LearnedPrior, aged: Evidence) -> LearnedPrior:
-    """The learned prior, with the posterior under it of rounds that count less with age."""
-    posterior = aged.fit(learned.prior, learned.likelihood.dispersion)
-    warnings = dict.fromkeys((*posterior.fit_warnings, *learned.posterior.fit_warnings))
-    return replace(learned, posterior=replace(posterior, fit_warnings=tuple(warnings)), aged=aged)
 
 
 def relearn(learned: LearnedPrior, logs: LoggedData | Statistics) -> RewardPosterior:
@@ -165,12 +153,17 @@ def relearn(learned: LearnedPrior, logs: LoggedData | Statistics) -> RewardPoste
 
 
 def _result(
-    evidence: Evidence, optimum: _Optimum, avoid_boundary: bool, zeroed: list[str], trace: list[float], converged: bool
+    evidence: Evidence,
+    hyper: Hyperparameters,
+    eta: Vector,
+    avoid_boundary: bool,
+    zeroed: list[str],
+    trace: list[float],
+    converged: bool,
 ) -> LearnedPrior:
-    hyper, eta = optimum.hyper, optimum.eta
     _, flexible = evidence.posterior(hyper, eta, avoid_boundary=False)
     _, noise_std = hyper.build(eta)
-    few = few_data_warnings(hyper, evidence)
+    few = [*few_data_warnings(hyper, evidence), *fractional_weights_warnings(evidence)]
     posterior = evidence.fit(hyper.plugged(eta, flexible), noise_std)
     sure = certain_mean_warnings(hyper, evidence, posterior.weights, flexible)
     if hyper.learn_noise and noise_std is not None and noise_std < 1e-5 * evidence.scale.reward:
@@ -178,7 +171,6 @@ def _result(
     if not avoid_boundary:
         zeroed += [form.name for form, part in hyper.free_forms if form.is_degenerate(eta[part])]
     zeroed = list(dict.fromkeys(zeroed))
-    few = [*few, *fractional_weights_warnings(evidence)]
     notes = [*hyper.notes, *uneven_columns_notes(evidence), *few, *sure]
     notes += [f"{name}: the data put a standard deviation at zero" for name in zeroed]
     if not converged:
@@ -224,13 +216,17 @@ def _check_rewards(evidence: Evidence, likelihood: Likelihood) -> None:
 
 def _search(
     evidence: Evidence, hyper: Hyperparameters, avoid_boundary: bool, max_iterations: int, progress: Progress
-) -> tuple[_Optimum, list[float], bool]:
+) -> tuple[Vector, float, list[float], bool]:
     """L-BFGS from the given start, after all scales were multiplied by the one number that suits the data best."""
     eta = hyper.start()
     value, _ = evidence.posterior(hyper, eta, avoid_boundary=avoid_boundary)
     trace = [value]
     if hyper.learn_noise and isinstance(evidence, ExactEvidence):
-        rescaled = np.clip(_rescaled(evidence, hyper, eta), *hyper.bounds())
+        # All learned scales times c. The best c has a closed form when no scale is fixed: c² = misfit / rounds.
+        scales = hyper.log_scales()
+        excess = float(evidence.log_evidence(hyper, eta)[1] @ scales)
+        c = np.sqrt(max(1.0 + excess / evidence.total_weight, 1e-12))
+        rescaled = np.clip(eta + np.log(c) * scales, *hyper.bounds())
         better, _ = evidence.posterior(hyper, rescaled, avoid_boundary=avoid_boundary)
         eta = rescaled if better > value else eta
     eta = np.clip(eta, *hyper.bounds())
@@ -242,7 +238,7 @@ def _search(
 
         eta, iterations = _climb(evidence, hyper, eta, avoid_boundary, max_iterations, accepted)
     value, _ = evidence.posterior(hyper, eta, avoid_boundary=avoid_boundary)
-    return _Optimum(hyper, eta, value), trace, iterations < max_iterations
+    return eta, value, trace, iterations < max_iterations
 
 
 def _climb(
@@ -274,14 +270,14 @@ def _climb(
     centre, worst = eta, np.inf
     options: dict[str, Any] = {"maxcor": 30, "gtol": 1e-7, "maxfun": 20 * max_iterations}
     before, value, iterations = -np.inf, -negative(eta)[0], 0
+    (low, high), reach = hyper.bounds(), np.where(hyper.log_scales() > 0, LONGEST, np.inf)
     # Where a search stops, another begins without its memory of the curvature, until that gains nothing either. Each
     # stays in a box, as the first step of L-BFGS may be as long as its bounds allow.
     while value > before + evidence.negligible and iterations < max_iterations:
         centre, worst = eta, -value
         options |= {"maxiter": max_iterations - iterations, "ftol": 0.1 * evidence.negligible / max(1.0, abs(value))}
-        result = minimize(
-            negative, eta, jac=True, method="L-BFGS-B", bounds=_near(hyper, eta), callback=after, options=options
-        )
+        box = list(zip(np.maximum(low, eta - reach), np.minimum(high, eta + reach), strict=True))
+        result = minimize(negative, eta, jac=True, method="L-BFGS-B", bounds=box, callback=after, options=options)
         if -float(result.fun) < value:
             break
         before, value = value, -float(result.fun)
@@ -289,45 +285,29 @@ def _climb(
     return eta, iterations
 
 
-def _near(hyper: Hyperparameters, eta: Vector) -> list[tuple[float, float]]:
-    """The bounds of η, and for logarithms at most LONGEST from here."""
-    low, high = hyper.bounds()
-    reach = np.where(hyper.log_scales() > 0, LONGEST, np.inf)
-    return list(zip(np.maximum(low, eta - reach), np.minimum(high, eta + reach), strict=True))
-
-
-def _rescaled(evidence: Evidence, hyper: Hyperparameters, eta: Vector) -> Vector:
-    """All learned scales times c. The best c has a closed form when no scale is fixed: c² = misfit / rounds."""
-    _, slope = evidence.at(hyper, eta, avoid_boundary=False)
-    excess = float(slope @ hyper.log_scales())
-    c = np.sqrt(max(1.0 + excess / evidence.total_weight, 1e-12))
-    return eta + np.log(c) * hyper.log_scales()
-
-
-def _zero(evidence: Evidence, optimum: _Optimum, max_iterations: int) -> tuple[_Optimum, list[str]]:
+def _zero(
+    evidence: Evidence, hyper: Hyperparameters, eta: Vector, value: float, max_iterations: int
+) -> tuple[Hyperparameters, Vector, list[str]]:
     """Set scales that could as well be zero to zero, one after the other, and search again for the rest."""
     zeroed = list[str]()
-    while (reduced := _reduced(evidence, optimum)) is not None:
+    while (reduced := _reduced(evidence, hyper, eta, value)) is not None:
         name, hyper, eta = reduced
         zeroed.append(name)
         if hyper.size:
             eta, _ = _climb(evidence, hyper, eta, False, max_iterations, lambda value: None)
         value, _ = evidence.posterior(hyper, eta, avoid_boundary=False)
-        optimum = _Optimum(hyper, eta, value)
-    return optimum, zeroed
+    return hyper, eta, zeroed
 
 
-def _reduced(evidence: Evidence, optimum: _Optimum) -> tuple[str, Hyperparameters, Vector] | None:
+def _reduced(
+    evidence: Evidence, hyper: Hyperparameters, eta: Vector, value: float
+) -> tuple[str, Hyperparameters, Vector] | None:
     """The name of a scale without which the evidence is no lower, and the problem without it; None if there is none."""
-    scales = np.flatnonzero(optimum.hyper.log_scales())
-    scales = scales[scales >= int(optimum.hyper.learn_noise)]
-    for place in scales[np.argsort(optimum.eta[scales])].tolist():
-        reduced = optimum.hyper.without(place)
-        if reduced is None:
-            continue
-        hyper, kept = reduced
-        value, _ = evidence.posterior(hyper, optimum.eta[kept], avoid_boundary=False)
-        if value >= optimum.value - 1e-6:
-            name = next(form.name for form, part in optimum.hyper.free_forms if part.start <= place < part.stop)
-            return name, hyper, optimum.eta[kept]
+    scales = np.flatnonzero(hyper.log_scales())
+    scales = scales[scales >= int(hyper.learn_noise)]
+    for place in scales[np.argsort(eta[scales])].tolist():
+        reduced, rest = hyper.without(place), np.delete(eta, place)
+        if reduced is not None and evidence.posterior(reduced, rest, avoid_boundary=False)[0] >= value - 1e-6:
+            name = next(form.name for form, part in hyper.free_forms if part.start <= place < part.stop)
+            return name, reduced, rest
     return None

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import gammaincinv, ndtri
 
 from manyarms._base.checks import Array, as_count
 from manyarms._base.rng import as_generator
 from manyarms.core import HierarchicalGaussian, Tabular
+from manyarms.errors import ManyarmsError
 from manyarms.likelihoods import Likelihood
 from manyarms.model_file.save import SavedModel
 from manyarms.posterior import RewardPosterior
-from manyarms.prior_learning.averaged_posterior import AveragedPosterior, average
+from manyarms.prior_learning.averaged_posterior import AveragedPosterior, PosteriorsByPrior
 from manyarms.prior_learning.evidence import NOTHING, Evidence
 from manyarms.prior_learning.hyperparameters import Hyperparameters, Vector
 
@@ -27,6 +29,11 @@ SURE = 1.1
 """Warn when an honest interval is this much wider: 95 % intervals then hold the truth 92.5 % of the time."""
 UNEVEN = 30.0
 """A note is made of columns whose sizes differ by more than this factor."""
+TAILS = 5.0
+"""Degrees of freedom of the t-distribution that hyper-parameters are drawn from."""
+MAX_KEPT = 1 << 27
+"""The largest number of numbers, over the posteriors of all draws, that is kept in memory (a gigabyte)."""
+_UNSTABLE = "the uncertainty of the learned prior is far from normal: few draws decide; take intervals with caution"
 _AVERAGE = "average over learned priors for intervals that include this"
 
 
@@ -140,8 +147,11 @@ class LearnedPrior(SavedModel, Tabular):
                 name = f"{form.name} std" + (f" {i}" if len(stds) > 1 else "")
                 parameters.append(Parameter(name, float(std), error if std else None))
         for number, mean in enumerate(hyper.means):
+            learned = self.prior.offset if mean.coordinates is None else self.prior.latent_mean[mean.coordinates]
+            assert learned is not None
             for i, error in enumerate(self._mean_errors(number)):
-                parameters.append(Parameter(f"{mean.name} mean {i}", self._mean(mean.coordinates, i), error))
+                value = float(learned[i] if learned.ndim == 1 else learned[:, i].mean())
+                parameters.append(Parameter(f"{mean.name} mean {i}", value, error))
         return tuple(parameters)
 
     def records(self) -> list[dict[str, Any]]:
@@ -160,13 +170,6 @@ class LearnedPrior(SavedModel, Tabular):
         """Standard errors of quantities that change with η[part] by `slope`."""
         return np.sqrt(np.sum((slope @ self.covariance_root[part]) ** 2, axis=1)).tolist()
 
-    def _mean(self, coordinates: slice | None, i: int) -> float:
-        if coordinates is not None:
-            return float(self.prior.latent_mean[coordinates][i])
-        offset = self.prior.offset
-        assert offset is not None
-        return float(offset[i] if offset.ndim == 1 else offset[:, i].mean())
-
     def averaged(self, n_draws: int = 64, *, rng: np.random.Generator) -> AveragedPosterior:
         """The posterior averaged over learned priors, so that intervals include the uncertainty of the prior.
 
@@ -178,22 +181,51 @@ class LearnedPrior(SavedModel, Tabular):
             n_draws: The number of draws: it sets how fine the mixture is, not how wide.
             rng: A NumPy generator.
         """
-        zeroed = (
-            f"{', '.join(self.zeroed)}: put at zero and taken for certain, so intervals are too narrow; learn a prior "
-            "that avoids the boundary"
-        )
+        n_draws = as_count("n_draws", n_draws, minimum=2)
+        draws, shares = self._draw_posteriors(n_draws, as_generator(rng))
         own = tuple(text for text in self.posterior.fit_warnings if text not in self.certain)
-        posterior = replace(self.posterior, fit_warnings=own)
-        averaged = average(
-            posterior, self.evidence, self.hyper, self.eta, self.precision, self.covariance_root, aged=self.aged,
-            n_draws=as_count("n_draws", n_draws, minimum=2), rng=as_generator(rng), avoid_boundary=self.avoid_boundary,
-        )  # fmt: skip
-        return replace(averaged, average_warnings=(*averaged.average_warnings, *([zeroed] if self.zeroed else [])))
+        out = AveragedPosterior(replace(self.posterior, fit_warnings=own), draws, shares)
+        warnings = [] if len(draws) > 1 and out.effective_draws > 0.2 * n_draws else [_UNSTABLE]
+        if self.zeroed:
+            warnings.append(
+                f"{', '.join(self.zeroed)}: put at zero and taken for certain, so intervals are too narrow; learn a "
+                "prior that avoids the boundary"
+            )
+        return replace(out, average_warnings=tuple(warnings))
+
+    def _draw_posteriors(self, n_draws: int, rng: np.random.Generator) -> tuple[PosteriorsByPrior, Float[Array, " k"]]:
+        """Draw η ~ t(best, B Bᵀ), condition under each, and weigh each by evidence over the density drawn from."""
+
+        def solve(x: Vector) -> tuple[float, HierarchicalGaussian]:
+            value, weights = self.evidence.posterior(self.hyper, x, avoid_boundary=self.avoid_boundary)
+            # The logs at full weight say how likely a prior is; the posterior under it is of the rounds as they count.
+            return value, weights if self.aged is None else self.aged.solve(self.hyper, x)[1]
+
+        kept, log_weights, weights = list[Vector](), list[float](), list[HierarchicalGaussian]()
+        best = self.posterior.weights
+        # The numbers that a posterior holds beyond its prior.
+        size = 3 * sum(group.root.size for group in best.observed.groups) + best.latent_dim * best.dim
+        few = n_draws * size <= MAX_KEPT
+        for row in _spread_out(len(self.eta), n_draws, rng):
+            eta = self.eta + self.covariance_root @ row
+            try:
+                log_evidence, solved = solve(eta)
+            except ManyarmsError:
+                # So far out that the arithmetic fails; its weight would be nil.
+                continue
+            kept.append(eta)
+            log_weights.append(log_evidence + 0.5 * (TAILS + len(row)) * float(np.log1p(row @ row / TAILS)))
+            if few:
+                weights.append(solved)
+        if not kept:
+            return PosteriorsByPrior([best]), np.ones(1)
+        shares = np.exp(np.array(log_weights) - max(log_weights))
+        # The largest importance weights are cut at √k times their mean, so that none decides alone (Ionides, 2008).
+        shares = np.minimum(shares, np.sqrt(len(shares)) * shares.mean())
+        draws = PosteriorsByPrior(weights) if few else PosteriorsByPrior(kept, lambda x: solve(x)[1])
+        return draws, shares / shares.sum()
 
     def __repr__(self) -> str:
-        return str(self)
-
-    def __str__(self) -> str:
         width = max(len(p.name) for p in self.parameters) if self.parameters else 0
         lines = [f"log evidence {self.log_evidence:.6g} after {len(self.trace) - 1} steps"]
         for p in self.parameters:
@@ -202,6 +234,22 @@ class LearnedPrior(SavedModel, Tabular):
             )
             lines.append(f"  {p.name:<{width}}  {p.value:.4g}{sign}")
         return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+
+def _spread_out(size: int, n_draws: int, rng: np.random.Generator) -> Float[Array, "k s"]:
+    """Draws from a t-distribution that fill the space evenly: fewer are needed than of independent ones.
+
+    Its tails are heavier than a normal's, as those of a standard deviation that few effects determine are.
+    """
+    if size == 0:
+        return np.zeros((n_draws, 0))
+    from scipy.stats import qmc  # noqa: PLC0415
+
+    # Sobol's points, all shifted by one random vector; the first would lie in a corner.
+    points = qmc.Sobol(size + 1, scramble=False).random_base2((n_draws - 1).bit_length())[:n_draws]
+    points = np.clip((points + rng.random(size + 1)) % 1.0, 1e-9, 1 - 1e-9)
+    chi_square = 2 * gammaincinv(TAILS / 2, points[:, 0])
+    return ndtri(points[:, 1:]) * np.sqrt(TAILS / chi_square)[:, None]
 
 
 def fractional_weights_warnings(evidence: Evidence) -> list[str]:

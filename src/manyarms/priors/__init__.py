@@ -8,12 +8,10 @@ effect that all actions share. Actions without the metadata share one effect and
 `from_catalog` picks a builder by name, and `new_actions` extends its prior to actions that are added later.
 """
 
-from manyarms.priors.categories import from_categories, from_tags
+from manyarms.priors.categories import from_categories, from_tags, from_taxonomy
 from manyarms.priors.embeddings import from_embeddings, linear_in_embeddings
 from manyarms.priors.from_catalog import from_catalog, new_actions
-from manyarms.priors.from_matrices import from_joint, low_rank
-from manyarms.priors.independent import independent, ridge
-from manyarms.priors.taxonomy import from_taxonomy
+from manyarms.priors.from_matrices import from_joint, independent, low_rank, ridge
 
 __all__ = [
     "from_catalog",

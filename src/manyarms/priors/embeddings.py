@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from manyarms._base.checks import Array, as_count, as_scalar, check_choice
 from manyarms._base.rng import split
 from manyarms.core import MISSING, EffectGroup, HierarchicalGaussian, as_embeddings
-from manyarms.errors import InputError, NonFiniteError, RangeError
+from manyarms.errors import InputError, NonFiniteError, NumericalError, RangeError
 from manyarms.linalg.indexing import chunks
-from manyarms.priors.clustering import Clusters, find_clusters, gaussian_mixture, k_means
 from manyarms.priors.prior_builder import (
     EffectPart,
     build,
@@ -26,6 +28,10 @@ from manyarms.priors.prior_builder import (
 
 NEGLIGIBLE = 1e-8
 """Memberships below this are dropped, so that most actions have few weights."""
+MAX_STEPS = 1000
+"""Iterations of EM and of k-means; far above what they usually need."""
+ROWS_EACH = 5
+"""Distinct rows per component, on average, when the number of components is chosen."""
 
 
 def from_embeddings(
@@ -78,9 +84,8 @@ def from_embeddings(
             without `dim`.
         NumericalError: When the mixture does not converge.
     """
-    points = metadata(embeddings, "embeddings", as_embeddings)
+    points, known = _known_points(embeddings)
     _check_options(dim, method, action_variance, effect_std, action_std)
-    known = ~np.isnan(points[:, 0])
     rows_rng, mixture_rng = split(rng, "rows", "mixture")
     space = _space(points, known, as_count("max_rows", max_rows), rows_rng, in_theta=dim is None)
     clusters = find_clusters(
@@ -93,10 +98,10 @@ def from_embeddings(
     )
     weights = _memberships(points, known, space, clusters)
     n_missing = len(known) - int(known.sum())
-    labels = (*range(len(clusters.means)), *([MISSING] if n_missing else []))
     if dim is None:
-        return _in_theta(clusters, space, weights, labels, n_missing, action_variance, shared_std)
+        return _in_theta(clusters, space, weights, n_missing, action_variance, shared_std)
     stds = (1.0 if effect_std is None else effect_std, 1.0 if action_std is None else action_std, shared_std)
+    labels = range(len(clusters.means))
     return build_group("component", labels, weights, n_missing=n_missing, dim=dim, stds=stds)
 
 
@@ -117,7 +122,6 @@ def _space(
     points: Float[Array, "K e"], known: Bool[Array, " K"], max_rows: int, rng: np.random.Generator, *, in_theta: bool
 ) -> _Space:
     rows = np.flatnonzero(known)
-    _check_known(len(rows))
     if len(rows) > max_rows:
         rows = np.sort(rng.choice(rows, max_rows, replace=False))
     used = points[rows]
@@ -141,7 +145,7 @@ def _memberships(
     count, everyone = len(clusters.means), np.flatnonzero(known)
     missing = np.flatnonzero(~known)
     rows, columns, values = [missing], [np.full(len(missing), count)], [np.ones(len(missing))]
-    for part in chunks(len(everyone), _ROWS_AT_ONCE):
+    for part in chunks(len(everyone), 1 << 16):
         # A row that was not drawn may lie anywhere; beyond a million spreads its square would only overflow.
         weights = clusters.weigh(np.clip(space.scaled(points[everyone[part]]), -1e6, 1e6))
         weights = np.where(weights < NEGLIGIBLE, 0.0, weights)
@@ -158,13 +162,13 @@ def _in_theta(
     clusters: Clusters,
     space: _Space,
     weights: sparse.csr_array,
-    labels: tuple[Any, ...],
     n_missing: int,
     action_variance: str,
     shared_std: float | None,
 ) -> HierarchicalGaussian:
     """The prior with the means and variances of the clusters, back in the units of θ."""
-    d = clusters.means.shape[1]
+    count, d = clusters.means.shape
+    labels = (*range(count), *([MISSING] if n_missing else []))
     means, variances = space.centre + space.scale * clusters.means, space.scale**2 * clusters.variances
     around = variances.mean(axis=0)
     effect_means, effect_variances, own = means, variances, variances
@@ -192,12 +196,13 @@ def _check_options(dim: Any, method: str, action_variance: str, effect_std: Any,
         raise InputError('action_variance="own" needs embeddings in the space of theta.', "Leave dim out.")
 
 
-def _check_known(n_known: int) -> None:
-    if n_known == 0:
+def _known_points(embeddings: Any) -> tuple[Float[Array, "K e"], Bool[Array, " K"]]:
+    """The embeddings, and which rows are not missing."""
+    points = metadata(embeddings, "embeddings", as_embeddings)
+    known = ~np.isnan(points[:, 0])
+    if not known.any():
         raise NonFiniteError("must have a row that is not NaN; all are missing.", argument="embeddings")
-
-
-_ROWS_AT_ONCE = 1 << 16
+    return points, known
 
 
 def linear_in_embeddings(
@@ -231,21 +236,18 @@ def linear_in_embeddings(
         action_std: Standard deviation of an action around M e_a.
         shared_std: Standard deviation of an effect that all actions share; None for no such effect.
     """
-    points = metadata(embeddings, "embeddings", as_embeddings)
-    missing = np.isnan(points[:, 0])
-    used, known = _prepared(points[~missing], centred=shared_std is not None, scale=scale)
-    starts = np.concatenate([[0], np.cumsum(np.where(missing, 0, len(used)))])
-    columns = np.tile(np.arange(len(used)), len(known))
-    weights = sparse.csr_array((known.reshape(-1), columns, starts), shape=(len(points), len(used)))
-    labels = (*used.tolist(), *([MISSING] if missing.any() else []))
-    weights, stds = with_missing_effect(weights, np.flatnonzero(missing)), (effect_std, action_std, shared_std)
-    n_missing = int(missing.sum())
+    points, known = _known_points(embeddings)
+    used, rows = _prepared(points[known], centred=shared_std is not None, scale=scale)
+    starts = np.concatenate([[0], np.cumsum(np.where(known, len(used), 0))])
+    columns, missing = np.tile(np.arange(len(used)), len(rows)), np.flatnonzero(~known)
+    weights = sparse.csr_array((rows.reshape(-1), columns, starts), shape=(len(points), len(used)))
+    weights, stds = with_missing_effect(weights, missing), (effect_std, action_std, shared_std)
+    labels, n_missing = used.tolist(), len(missing)
     return build_group("embedding", labels, weights, n_missing=n_missing, dim=dim, stds=stds, has_mean=False)
 
 
 def _prepared(rows: Float[Array, "n e"], *, centred: bool, scale: bool) -> tuple[Int[Array, " c"], Float[Array, "n c"]]:
     """The columns that carry information, and the rows in these columns."""
-    _check_known(len(rows))
     # Tested on the values as given: centring would leave rounding errors in place of zeros.
     used = np.flatnonzero((rows != (rows[0] if centred else 0.0)).any(axis=0))
     if len(used) == 0:
@@ -255,3 +257,130 @@ def _prepared(rows: Float[Array, "n e"], *, centred: bool, scale: bool) -> tuple
         )
     known = rows[:, used] - rows[:, used].mean(axis=0) if centred else rows[:, used]
     return used, known / (np.sqrt(len(used)) * root_mean_square(known)) if scale else known
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A mixture of C diagonal Gaussians.
+
+    `weigh` gives the memberships of rows, which sum to one. `bic` is -2 log likelihood + parameters log n, for hard
+    clusters with the likelihood of the assigned cluster.
+    """
+
+    means: Float[Array, "C e"]
+    variances: Float[Array, "C e"]
+    shares: Float[Array, " C"]
+    weigh: Callable[[Float[Array, "n e"]], Float[Array, "n C"]]
+    bic: float
+    converged: bool
+
+
+Fit = Callable[[Float[Array, "n e"], int, int, float], Clusters]
+
+
+def find_clusters(
+    rows: Float[Array, "n e"],
+    n_components: int | None,
+    *,
+    fit: Fit,
+    max_components: int,
+    floor: float,
+    rng: np.random.Generator,
+) -> Clusters:
+    """As many clusters of centred and scaled rows as requested, or as BIC prefers.
+
+    BIC chooses at most `max_components`, and only as many as have `ROWS_EACH` distinct rows on average: a component
+    with a single row has no variance but the `floor`, so its density has no limit.
+    """
+    n_distinct = len(np.unique(rows, axis=0))
+    if n_components is not None:
+        if n_components > n_distinct:
+            raise RangeError(
+                f"must be at most {n_distinct}, the number of distinct embeddings among the {len(rows)} rows used; "
+                f"got {n_components}.",
+                "Pass fewer, or a larger max_rows if there are more rows.",
+                argument="n_components",
+                flag_remedy="Pass fewer.",
+            )
+        clusters = _fit_clusters(rows, n_components, fit, floor, rng)
+        if not clusters.converged:
+            raise NumericalError(
+                f"{n_components} components did not converge in {MAX_STEPS} steps.",
+                'Pass fewer n_components, a larger variance_floor, or method="kmeans".',
+                flag_remedy="Pass fewer --components.",
+            )
+        return clusters
+    most = min(max_components, max(1, n_distinct // ROWS_EACH))
+    candidates = [_fit_clusters(rows, count, fit, floor, rng) for count in range(1, most + 1)]
+    # One component always converges.
+    return min((clusters for clusters in candidates if clusters.converged), key=lambda clusters: clusters.bic)
+
+
+def _fit_clusters(rows: Float[Array, "n e"], count: int, fit: Fit, floor: float, rng: np.random.Generator) -> Clusters:
+    seed = int(rng.integers(2**31 - 1))
+    # One component is the mean and the variance, whatever the method; scikit-learn refuses a single row.
+    if count == 1:
+        mean, label = rows.mean(axis=0, keepdims=True), np.zeros(len(rows), dtype=np.int64)
+        variances = np.mean((rows - mean) ** 2, axis=0, keepdims=True) + floor
+        return _hard_clusters(rows, mean, variances, label, lambda points: np.ones((len(points), 1)), True)
+    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
+
+    # So few rows are not worth several threads, which on a busy machine would only wait for one another.
+    with warnings.catch_warnings(), threadpool_limits(limits=1):
+        # `converged` carries this, and `find_clusters` acts on it.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return fit(rows, count, seed, floor)
+
+
+def gaussian_mixture(rows: Float[Array, "n e"], count: int, seed: int, floor: float) -> Clusters:
+    """EM for diagonal Gaussians from k-means; memberships are responsibilities."""
+    from sklearn.mixture import GaussianMixture  # noqa: PLC0415
+
+    settings: dict[str, Any] = dict(covariance_type="diag", reg_covar=floor, max_iter=MAX_STEPS, random_state=seed)
+    model: Any = GaussianMixture(count, **settings)
+    model.fit(rows)
+    return Clusters(
+        means=model.means_,
+        variances=model.covariances_,
+        shares=model.weights_,
+        weigh=model.predict_proba,
+        bic=float(model.bic(rows)),
+        converged=bool(model.converged_),
+    )
+
+
+def k_means(rows: Float[Array, "n e"], count: int, seed: int, floor: float) -> Clusters:
+    """The best of ten runs of k-means; memberships are zero or one, variances are those within clusters."""
+    from sklearn.cluster import KMeans  # noqa: PLC0415
+    from sklearn.metrics import pairwise_distances_argmin  # noqa: PLC0415
+
+    settings: dict[str, Any] = dict(n_init=10, max_iter=MAX_STEPS, random_state=seed)
+    model: Any = KMeans(count, **settings)
+    model.fit(rows)
+    # Rows that differ by less than the tolerance of k-means can leave a cluster empty.
+    used, label = np.unique(model.labels_, return_inverse=True)
+    member = label[:, None] == np.arange(len(used))
+    sizes = member.sum(axis=0)[:, None]
+    means = member.T @ rows / sizes
+    variances = member.T @ (rows - means[label]) ** 2 / sizes + floor
+
+    def weigh(points: Float[Array, "n e"]) -> Float[Array, "n C"]:
+        return np.eye(len(means))[pairwise_distances_argmin(points, means)]
+
+    return _hard_clusters(rows, means, variances, label, weigh, model.n_iter_ < MAX_STEPS)
+
+
+def _hard_clusters(
+    rows: Float[Array, "n e"],
+    means: Float[Array, "C e"],
+    variances: Float[Array, "C e"],
+    label: Int[Array, " n"],
+    weigh: Callable[[Array], Array],
+    converged: bool,
+) -> Clusters:
+    """Clusters of rows that each belong to one; parameters are counted as scikit-learn does, 2 C e + C - 1 for BIC."""
+    n, (count, e) = len(rows), means.shape
+    miss, spread, shares = rows - means[label], variances[label], np.bincount(label, minlength=count) / n
+    log_density = -0.5 * np.sum(np.log(2 * np.pi * spread) + miss**2 / spread, axis=1) + np.log(shares[label])
+    bic = float(-2 * log_density.sum() + (2 * count * e + count - 1) * np.log(n))
+    return Clusters(means, variances, shares, weigh, bic, converged)

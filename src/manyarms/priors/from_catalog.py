@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any, get_args
 
 import numpy as np
@@ -14,23 +15,10 @@ from manyarms._base.options import PriorKind
 from manyarms.core import MISSING, Catalog, EffectGroup, HierarchicalGaussian, MixedEffects, as_embeddings
 from manyarms.errors import InputError
 from manyarms.linalg.indexing import pair_rows, shape_of
-from manyarms.priors.categories import from_categories, from_tags
+from manyarms.priors.categories import from_categories, from_tags, from_taxonomy
 from manyarms.priors.embeddings import from_embeddings, linear_in_embeddings
-from manyarms.priors.independent import independent
+from manyarms.priors.from_matrices import independent
 from manyarms.priors.prior_builder import as_variance, build
-from manyarms.priors.taxonomy import from_taxonomy
-
-
-def kind_for(catalog: Catalog) -> PriorKind:
-    """The default kind of prior: the first of categories, paths, tags and embeddings that the catalog has."""
-    known: dict[PriorKind, Any] = {
-        "categories": catalog.categories,
-        "taxonomy": catalog.paths,
-        "tags": catalog.tags,
-        "embeddings": catalog.embeddings,
-    }
-    kinds: list[PriorKind] = [kind for kind, column in known.items() if column is not None]
-    return kinds[0] if kinds else "independent"
 
 
 def from_catalog(
@@ -48,7 +36,7 @@ def from_catalog(
 
     Args:
         catalog: The catalog of all actions; or only their number, for an independent prior.
-        kind: The kind of prior; None for `kind_for(catalog)`.
+        kind: The kind of prior; None for the first of categories, paths, tags and embeddings that the catalog has.
         dim: d, the dimension of the features.
         effect_std: Standard deviation of the effects that actions share; `learn_prior` starts there.
         action_std: Standard deviation of an action around its effects.
@@ -63,26 +51,21 @@ def from_catalog(
     if isinstance(catalog, int):
         if kind not in (None, "independent"):
             raise InputError(f"a prior of {kind} needs a catalog that has them.", flag_remedy="Pass --catalog.")
-        return _apart(catalog, dim, action_std, shared_std)
-    catalog = as_instance("catalog", catalog, Catalog, "a Catalog")
-    kind = kind_for(catalog) if kind is None else kind
+        kind, n_actions = "independent", catalog
+    else:
+        n_actions = as_instance("catalog", catalog, Catalog, "a Catalog").n_actions
+        known: list[PriorKind] = [name for name, column in _COLUMNS.items() if getattr(catalog, column) is not None]
+        kind = kind or (known[0] if known else "independent")
     if kind == "independent":
-        return _apart(catalog.n_actions, dim, action_std, shared_std)
+        variance = as_variance("action_std", action_std)
+        if shared_std is None:
+            return independent(n_actions, cov=variance, dim=dim)
+        return build([], dim=dim, action_cov=variance, shared_std=shared_std, n_actions=n_actions)
+    stds: dict[str, Any] = dict(effect_std=effect_std, action_std=action_std, shared_std=shared_std)
     if kind == "embeddings":
         rng = np.random.default_rng(0) if rng is None else rng
-        return from_embeddings(
-            catalog, n_components, dim=dim, rng=rng, effect_std=effect_std, action_std=action_std, shared_std=shared_std
-        )
-    builder = _BUILDERS[kind]
-    return builder(catalog, dim=dim, effect_std=effect_std, action_std=action_std, shared_std=shared_std)
-
-
-def _apart(n_actions: int, dim: int, action_std: float, shared_std: float | None) -> HierarchicalGaussian:
-    """A prior of actions that have nothing in common, except an effect that all share if there is one."""
-    variance = as_variance("action_std", action_std)
-    if shared_std is None:
-        return independent(n_actions, cov=variance, dim=dim)
-    return build([], dim=dim, action_cov=variance, shared_std=shared_std, n_actions=n_actions)
+        return from_embeddings(catalog, n_components, dim=dim, rng=rng, **stds)
+    return _BUILDERS[kind](catalog, dim=dim, **stds)
 
 
 def new_actions(prior: HierarchicalGaussian, catalog: Catalog) -> Any:
@@ -110,11 +93,8 @@ def new_actions(prior: HierarchicalGaussian, catalog: Catalog) -> Any:
         return np.zeros((n_new, prior.dim, 0))
     if not isinstance(prior.mixing, MixedEffects):
         raise InputError("this prior does not record what new actions would share with others.", _REFIT)
-    blocks, start = list[sparse.csr_array](), 0
-    for group in prior.effects:
-        columns = sparse.csr_array(prior.mixing.weights[:, start : start + group.count])
-        blocks.append(_rows_of_new(group, columns, catalog, {effects.name for effects in prior.effects}))
-        start += group.count
+    names = {group.name for group in prior.effects}
+    blocks = [_rows_of_new(group, columns, catalog, names) for group, columns in _weights_by_group(prior)]
     return MixedEffects(sparse.hstack(blocks, format="csr"), prior.dim)
 
 
@@ -132,9 +112,11 @@ def _rows_of_new(group: EffectGroup, known: sparse.csr_array, catalog: Catalog, 
     deeper = [effects.name for effects in built.effects if effects.name not in names]
     if deeper:
         raise InputError(f"new actions have a {deeper[0]}, which no earlier action has.", _REFIT)
-    weights = _columns_of(built, group.name)
+    alike = [(columns, effects.labels) for effects, columns in _weights_by_group(built) if effects.name == group.name]
+    if not alike:
+        raise InputError(f"the catalog no longer has a {group.name}.", _REFIT)
+    weights, labels = alike[0][0], alike[0][1] or ()
     place = {label: i for i, label in enumerate(group.labels)}
-    labels = next(effects.labels for effects in built.effects if effects.name == group.name) or ()
     where = np.array([place.get(label, -1) for label in labels], dtype=np.int64)
     new = sparse.csr_array(weights[n_old:])
     unseen = np.flatnonzero(where[new.indices] < 0)
@@ -183,14 +165,13 @@ def _embedded(group: EffectGroup, known: sparse.csr_array, catalog: Catalog, cen
     return sparse.csr_array(out)
 
 
-def _columns_of(prior: HierarchicalGaussian, name: str) -> sparse.csr_array:
+def _weights_by_group(prior: HierarchicalGaussian) -> list[tuple[EffectGroup, sparse.csr_array]]:
     assert isinstance(prior.mixing, MixedEffects)
-    start = 0
-    for group in prior.effects:
-        if group.name == name:
-            return sparse.csr_array(prior.mixing.weights[:, start : start + group.count])
-        start += group.count
-    raise InputError(f"the catalog no longer has a {name}.", _REFIT)
+    ends, weights = accumulate(group.count for group in prior.effects), prior.mixing.weights
+    return [
+        (group, sparse.csr_array(weights[:, end - group.count : end]))
+        for group, end in zip(prior.effects, ends, strict=True)
+    ]
 
 
 def _placed(weights: sparse.csr_array, where: Int[Array, " j"], count: int) -> sparse.csr_array:
@@ -206,6 +187,9 @@ _BUILDERS: dict[str, Callable[..., HierarchicalGaussian]] = {
     "tags": from_tags,
     "linear-embeddings": linear_in_embeddings,
 }
+_COLUMNS: dict[PriorKind, str] = {
+    "categories": "categories", "taxonomy": "paths", "tags": "tags", "embeddings": "embeddings",
+}  # fmt: skip
 _GROUPS = {"category": "categories", "level": "taxonomy", "tag": "tags"}
 _CLOSE = 1e-9
 _REFIT = "Fit again on all logs with the new catalog."

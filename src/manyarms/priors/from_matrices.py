@@ -1,17 +1,53 @@
-"""Priors given by matrices: a low-rank basis of the weights, or the joint covariance of all weights."""
+"""Priors given by matrices: covariances of independent actions, a basis of the weights, or one joint covariance."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_count, as_floats, as_vector
+from manyarms._base.checks import Array, as_count, as_floats, as_scalar, as_vector
 from manyarms.core import DenseMixing, EffectGroup, HierarchicalGaussian, as_covariances
 from manyarms.errors import CovarianceError, ShapeError
 from manyarms.priors.prior_builder import as_variance
+
+
+def independent(n_actions: int, *, mean: Any = 0.0, cov: Any = 1.0, dim: int | None = None) -> HierarchicalGaussian:
+    """θ_a ~ N(m_a, S_a), independent over actions (paper, eq. 3): with it `fit` is DM (Bayes).
+
+    `prior.marginal()` gives the independent prior with the same marginals as a structured one.
+
+    Args:
+        n_actions: K.
+        mean: m: a scalar, (d,) or (K, d).
+        cov: S: a scalar, (d,), (d, d) or (K, d, d).
+        dim: d; needed only when mean and cov are both scalars.
+    """
+    n_actions = as_count("n_actions", n_actions)
+    centre = as_floats("mean", mean, ndim=(0, 1, 2))
+    spread = as_floats("cov", cov, ndim=(0, 1, 2, 3))
+    sizes = [part.shape[-1] for part in (centre, spread) if part.ndim]
+    if dim is None and not sizes:
+        raise ShapeError("mean and cov are scalars here, so they do not give the dimension.", "Pass dim=.")
+    d = as_count("dim", dim) if dim is not None else sizes[0]
+    offset = np.full(d, centre) if centre.ndim == 0 else centre
+    return HierarchicalGaussian(np.zeros(0), np.zeros((0, 0)), np.zeros((n_actions, d, 0)), spread, offset)
+
+
+def ridge(n_actions: int, dim: int, *, penalty: float, noise_std: float = 1.0) -> HierarchicalGaussian:
+    """The prior whose posterior mean is ridge regression per action, min Σ (r - φᵀθ)² + penalty ‖θ‖²: DM (Freq).
+
+    Args:
+        n_actions: K.
+        dim: d.
+        penalty: λ, above zero.
+        noise_std: σ of the likelihood that the prior will be used with.
+    """
+    penalty = as_scalar("penalty", penalty, above=0.0)
+    noise_std = as_scalar("noise_std", noise_std, above=0.0)
+    return independent(n_actions, mean=0.0, cov=noise_std**2 / penalty, dim=dim)
 
 
 def low_rank(
@@ -49,7 +85,8 @@ def low_rank(
     groups = [EffectGroup("latent", p, 1, has_mean=False)]
     if shared_std is not None:
         shared = np.eye(d) if matrices.strides[0] == 0 else np.broadcast_to(np.eye(d), (K, d, d))
-        matrices = _broadcast(np.concatenate([shared, matrices[0] if shared.ndim == 2 else matrices], axis=-1), K)
+        joined = np.concatenate([shared, matrices[0] if shared.ndim == 2 else matrices], axis=-1)
+        matrices = np.broadcast_to(joined, (K, *joined.shape[-2:]))
         mean = np.concatenate([np.zeros(d), mean])
         variances = np.concatenate([np.full(d, as_variance("shared_std", shared_std)), variances])
         groups = [EffectGroup("shared", 1, d), *groups]
@@ -71,15 +108,11 @@ def _as_basis(value: Any, n_actions: int | None) -> Float[Array, "K d p"]:
             raise ShapeError(
                 "is shared by all actions here, so it does not give their number.", "Pass n_actions=.", argument="basis"
             )
-        return _broadcast(basis.copy(), count)
+        # One matrix seen as K of them, without copies.
+        return np.broadcast_to(basis.copy(), (count, *basis.shape))
     if count is not None and count != len(basis):
         raise ShapeError(f"has {len(basis)} actions; n_actions is {count}.", "Leave n_actions out.", argument="basis")
     return basis.copy()
-
-
-def _broadcast(matrices: Float[Array, "*K d p"], n_actions: int) -> Float[Array, "K d p"]:
-    """One matrix seen as K of them, without copies."""
-    return np.broadcast_to(matrices, (n_actions, *matrices.shape[-2:]))
 
 
 def from_joint(mean: Any, cov: Any, n_actions: int, *, rank: int | None = None) -> HierarchicalGaussian:
@@ -115,30 +148,27 @@ def from_joint(mean: Any, cov: Any, n_actions: int, *, rank: int | None = None) 
     if centre.shape not in ((K * d,), (K, d)):
         raise ShapeError(f"must be ({K * d},) or ({K}, {d}), to match cov; got shape {centre.shape}.", argument="mean")
     limit = None if rank is None else as_count("rank", rank, minimum=0)
-    remainder = _split(full, K)
-    order = np.argsort(remainder.values, kind="stable")[::-1]
-    loadings = remainder.loadings[:, order].reshape(K, d, len(order))
+    values, loadings, blocks = _split(full, K)
+    order = np.argsort(values, kind="stable")[::-1]
+    loadings = loadings[:, order].reshape(K, d, len(order))
     kept, left_out = loadings[:, :, :limit], loadings[:, :, len(order) if limit is None else limit :]
-    action_cov = remainder.blocks + left_out @ left_out.swapaxes(1, 2)
+    action_cov = blocks + left_out @ left_out.swapaxes(1, 2)
     return HierarchicalGaussian(np.zeros(kept.shape[2]), 1.0, kept, action_cov, centre.reshape(K, d))
 
 
-class _Remainder(NamedTuple):
-    """cov = L Lᵀ + blockdiag(B_a)."""
+def _split(cov: Float[Array, "Kd Kd"], n_actions: int) -> tuple[Float[Array, " p"], Array, Float[Array, "K d d"]]:
+    """ν, L and B_a with cov = L Lᵀ + blockdiag(B_a).
 
-    values: Float[Array, " p"]
-    """The eigenvalue that belongs to each column of L, in units in which each Cov θ_a is the identity."""
-    loadings: Float[Array, "Kd p"]
-    """L."""
-    blocks: Float[Array, "K d d"]
-    """B_a = λ Cov θ_a, with the λ of the set that the action is in."""
-
-
-def _split(cov: Float[Array, "Kd Kd"], n_actions: int) -> _Remainder:
+    B_a = λ Cov θ_a, with the λ of the set that the action is in. ν holds the eigenvalue that belongs to each column of
+    L, in units in which each Cov θ_a is the identity.
+    """
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415  slow to import
 
     size, d = len(cov), len(cov) // n_actions
-    stds, correlation = _correlation(cov)
+    # Correlations, so that the threshold for zero does not depend on units.
+    stds = np.sqrt(np.maximum(np.diag(cov), 0.0))
+    divisor = np.where(stds > 0, stds, stds.max() or 1.0)
+    correlation = as_covariances("cov", (cov / divisor / divisor[:, None])[None])[0]
     up, white = _whitened(correlation, n_actions)
     real = np.flatnonzero(np.abs(up).sum(axis=1).reshape(-1) > 0)
     sets = connected_components(sparse.csr_array(_blocks_apart(correlation, n_actions).any(axis=(1, 3))))[1]
@@ -159,14 +189,7 @@ def _split(cov: Float[Array, "Kd Kd"], n_actions: int) -> _Remainder:
     # Back from white to θ: each action by its own root of Cov θ_a.
     roots = stds.reshape(n_actions, d, 1) * up
     loadings = (roots @ flat.reshape(n_actions, d, flat.shape[1])).reshape(size, flat.shape[1])
-    return _Remainder(np.concatenate(values), loadings, share[:, None, None] * (roots @ roots.swapaxes(1, 2)))
-
-
-def _correlation(cov: Float[Array, "Kd Kd"]) -> tuple[Float[Array, " Kd"], Float[Array, "Kd Kd"]]:
-    """Standard deviations and correlations, so that the threshold for zero does not depend on units."""
-    stds = np.sqrt(np.maximum(np.diag(cov), 0.0))
-    divisor = np.where(stds > 0, stds, stds.max() or 1.0)
-    return stds, as_covariances("cov", (cov / divisor / divisor[:, None])[None])[0]
+    return np.concatenate(values), loadings, share[:, None, None] * (roots @ roots.swapaxes(1, 2))
 
 
 def _whitened(

@@ -20,13 +20,9 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class EffectPart:
-    """ψ_j ~ N(mean, diag(variance)) for the effects of one group, and the weight of each effect in every action.
+    """ψ_j ~ N(mean, diag(variance)) for the J effects of one group, and (K, J) weights of the effects in every action.
 
-    Attributes:
-        group: The name, number and labels of the effects.
-        weights: (K, J), the weight of effect j in action a.
-        variance: A number, or (J, d).
-        mean: A number, or (J, d).
+    Mean and variance are numbers, or (J, d).
     """
 
     group: EffectGroup
@@ -36,13 +32,9 @@ class EffectPart:
 
 
 def metadata(source: Any, column: str, check: Callable[[str, Any], Value], name: str | None = None) -> Value:
-    """A column of a catalog, or the plain array passed instead of one, checked in the same way.
+    """A column of a catalog, or the plain array passed instead of one, checked as a catalog checks it.
 
-    Args:
-        source: The first argument of the builder.
-        column: The column to take from a catalog.
-        check: The check of a plain array; a catalog has made it already.
-        name: The name of the argument, where it differs from the column.
+    `name` is the name of the argument, where it differs from the column.
     """
     if not isinstance(source, Catalog):
         return check(name or column, source)
@@ -83,11 +75,13 @@ def build_group(
     stds: tuple[Any, Any, float | None],
     has_mean: bool = True,
 ) -> HierarchicalGaussian:
-    """The prior whose effects are one group, each N(0, effect_std² I), given effect_std, action_std and shared_std."""
+    """The prior whose effects are one group, each N(0, effect_std² I), given effect_std, action_std and shared_std.
+
+    Where metadata are missing, the last effect is that of the actions without.
+    """
     effect_std, action_std, shared_std = stds
-    group = EffectGroup(
-        name, len(labels), as_count("dim", dim), has_mean=has_mean, labels=tuple(labels), n_missing=n_missing
-    )
+    labels, d = (*labels, *([MISSING] if n_missing else [])), as_count("dim", dim)
+    group = EffectGroup(name, len(labels), d, has_mean=has_mean, labels=labels, n_missing=n_missing)
     part = EffectPart(group, weights, as_variance("effect_std", effect_std))
     return build([part], dim=dim, action_cov=as_variance("action_std", action_std), shared_std=shared_std)
 

@@ -1,21 +1,32 @@
-"""Forms of a covariance of the prior: how each is written as a vector of learned numbers, and back.
+"""The parts of a prior that are learned: covariances, each written as a vector, and means that effects share.
 
 Standard deviations are logarithms in the vector. Every form works in the coordinates of the prior that it stands for:
 with Λ = F Fᵀ and ψ = μ + F z, the data enter through the matrix of excess moments Σ E z zᵀ - I
 (`inference.evidence_gradient`), and a change of F by dF changes the log evidence by the inner product of that matrix
 with F⁻¹ dF.
+
+A mean that all effects of a group share moves every action by the sum of its weights on that group. Two groups whose
+sums are proportional (the levels of a taxonomy: one effect of each) cannot both have a mean. Nor can a single effect:
+one draw does not show whether it lies far from zero because its mean does or because its standard deviation is large.
+Its mean stays as given.
+
+A mean is either maximised with everything else, or integrated out under a flat prior, as an effect that all actions of
+the group share. Covariances are then learned without pretending that the mean was known (restricted likelihood).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.linalg import solve_triangular
 
 from manyarms._base.checks import Array
+from manyarms.core import EffectGroup, HierarchicalGaussian, MixedEffects
+from manyarms.linalg.factor import triangular
 
 FormName = Literal["scale", "diagonal", "full"]
 Vector = Float[Array, " s"]
@@ -25,6 +36,9 @@ WIDE = 10.0
 
 class CovarianceForm(ABC):
     """A covariance written as a vector.
+
+    It is made from the name, the standard deviations (or L) that learning begins with, and as `reference` those that
+    the data suggest.
 
     Attributes:
         name: The group of effects, or "actions".
@@ -37,11 +51,6 @@ class CovarianceForm(ABC):
     start: Vector
     scales: Vector
     units: Vector
-
-    @property
-    def size(self) -> int:
-        """The length of the vector."""
-        return len(self.start)
 
     @abstractmethod
     def gradient(self, x: Vector, excess: Float[Array, "b b"]) -> Vector:
@@ -79,19 +88,13 @@ class CovarianceForm(ABC):
         """True if a direction has next to no spread, although no single entry of the vector says so."""
         return False
 
-    @abstractmethod
     def without(self, entry: int) -> CovarianceForm | None:
         """This form with one scale at exactly zero, or None where that cannot be written."""
+        return None
 
 
 class ScaledCovariance(CovarianceForm):
-    """Λ = s² Λ₀: one number for all, the shape of Λ₀ kept. If Λ₀ is zero, nothing is learned.
-
-    Args:
-        name: The group of effects, or "actions".
-        stds: Standard deviations of Λ₀.
-        reference: The standard deviations that the data suggest.
-    """
+    """Λ = s² Λ₀: one number for all, the shape of Λ₀ kept. If Λ₀ is zero, nothing is learned."""
 
     def __init__(self, name: str, stds: Float[Array, " b"], reference: Float[Array, " b"]):
         self.name = name
@@ -119,13 +122,7 @@ class ScaledCovariance(CovarianceForm):
 
 
 class DiagonalCovariance(CovarianceForm):
-    """Λ = diag(τ²): a standard deviation for every coordinate.
-
-    Args:
-        name: The group of effects, or "actions".
-        stds: The standard deviations that learning begins with; those at zero stay there.
-        reference: The standard deviations that the data suggest.
-    """
+    """Λ = diag(τ²): a standard deviation for every coordinate; those that begin at zero stay there."""
 
     def __init__(self, name: str, stds: Float[Array, " b"], reference: Float[Array, " b"]):
         self.name = name
@@ -158,10 +155,7 @@ class DiagonalCovariance(CovarianceForm):
 class FullCovariance(CovarianceForm):
     """Λ = L Lᵀ with L = diag(e^h) U: the logarithms h of its pivots, and the entries of U below its unit diagonal.
 
-    Args:
-        name: The group of effects, or "actions".
-        lower: L of the covariance that learning begins with.
-        reference: The standard deviations that the data suggest.
+    A direction without any spread has no pivot to take the logarithm of; it stays as small as it was learned.
     """
 
     def __init__(self, name: str, lower: Float[Array, "b b"], reference: Float[Array, " b"]):
@@ -171,16 +165,16 @@ class FullCovariance(CovarianceForm):
         self._below = np.tril_indices(b, -1)
         pivots = np.diagonal(lower)
         self.start = np.concatenate([np.log(pivots), (lower / pivots[:, None])[self._below]])
-        self.scales = np.repeat([1.0, 0.0], [b, self.size - b])
-        self.units = np.concatenate([np.log(reference), np.zeros(self.size - b)])
+        self.scales = np.repeat([1.0, 0.0], [b, len(self.start) - b])
+        self.units = np.concatenate([np.log(reference), np.zeros(len(self.start) - b)])
 
-    def _lower(self, x: Vector) -> Float[Array, "b b"]:
+    def root(self, x: Vector) -> Float[Array, "b b"]:
         unit = np.eye(self._b)
         unit[self._below] = x[self._b :]
         return np.exp(x[: self._b])[:, None] * unit
 
     def gradient(self, x: Vector, excess: Float[Array, "b b"]) -> Vector:
-        L = self._lower(x)
+        L = self.root(x)
         return self._chain(L, solve_triangular(L, excess, lower=True, trans=1))
 
     def _chain(self, L: Float[Array, "b b"], by_entry: Float[Array, "b b"]) -> Vector:
@@ -190,20 +184,96 @@ class FullCovariance(CovarianceForm):
         return np.concatenate([np.sum(np.tril(by_entry) * L, axis=1), (by_entry * pivots[:, None])[self._below]])
 
     def stds(self, x: Vector) -> Float[Array, " k"]:
-        return np.sqrt(np.sum(self._lower(x) ** 2, axis=1))
+        return np.sqrt(np.sum(self.root(x) ** 2, axis=1))
 
     def relative_squares(self, x: Vector) -> tuple[float, Vector]:
-        L = self._lower(x)
+        L = self.root(x)
         return ((self.stds(x) / self._reference) ** 2).sum(), self._chain(L, 2 * L / self._reference[:, None] ** 2)
-
-    def root(self, x: Vector) -> Float[Array, "b b"] | float:
-        return self._lower(x)
 
     def is_degenerate(self, x: Vector) -> bool:
         # Singular values of the correlations, so that the threshold does not depend on units.
-        sizes = np.linalg.svd(self._lower(x) / self.stds(x)[:, None], compute_uv=False)
+        sizes = np.linalg.svd(self.root(x) / self.stds(x)[:, None], compute_uv=False)
         return bool(sizes[-1] < 1e-2 * sizes[0])
 
-    def without(self, entry: int) -> CovarianceForm | None:
-        # A direction without any spread has no pivot to take the logarithm of; it stays as small as it was learned.
-        return None
+
+@dataclass(frozen=True)
+class SharedMean:
+    """A mean to be learned that `count` effects of a group share, or all actions.
+
+    Attributes:
+        name: The name of the group; "all actions" for the offset that they share.
+        coordinates: The place of the effects of the group in ψ; None for the offset.
+    """
+
+    name: str
+    coordinates: slice | None
+    count: int
+
+
+def learnable_means(
+    prior: HierarchicalGaussian, seen: Int[Array, " m"]
+) -> tuple[tuple[SharedMean, ...], tuple[str, ...]]:
+    """The means that can be learned, and notes on why others cannot."""
+    means, notes, spanned, spanned_by = list[SharedMean](), list[str](), list[Array](), list[str]()
+    for group, where in group_slices(prior.effects):
+        if group.part_dim != prior.dim:
+            # Effects outside the space of θ have no mean that sums could distinguish from others.
+            continue
+        column = _moved(prior, where, seen)
+        if group.count == 1:
+            # The direction in which one effect moves all actions is taken, whether or not its mean is learned.
+            if not column.any():
+                continue
+            spanned.append(column)
+            spanned_by.append(f"the {group.name} effect")
+            notes.append(
+                f"{group.name}: one effect does not show both its mean and its spread; the mean stays as given"
+            )
+        elif not group.has_mean or np.ptp(prior.latent_mean[where].reshape(group.count, -1), axis=0).any():
+            notes.append(f"{group.name}: the means of its effects stay as given")
+        elif _spans(spanned, column):
+            notes.append(f"{group.name}: its mean cannot be distinguished from {spanned_by[-1]}; it stays as given")
+        else:
+            spanned.append(column)
+            spanned_by.append(f"the mean of {group.name}")
+            means.append(SharedMean(group.name, where, group.count))
+    everyone = np.ones(len(seen))
+    if not _spans(spanned, everyone):
+        means.append(SharedMean("all actions", None, len(seen)))
+    return tuple(means), tuple(notes)
+
+
+def group_slices(groups: tuple[EffectGroup, ...]) -> list[tuple[EffectGroup, slice]]:
+    """Every group with its place in ψ."""
+    ends = np.cumsum([0, *(group.count * group.part_dim for group in groups)])
+    return [(group, slice(int(low), int(high))) for group, low, high in zip(groups, ends[:-1], ends[1:], strict=True)]
+
+
+def _moved(prior: HierarchicalGaussian, where: slice, actions: Int[Array, " m"]) -> Float[Array, " m"]:
+    """The sum of the weights of each action on the effects there."""
+    shift = np.zeros(prior.latent_dim)
+    shift[where].reshape(-1, prior.dim)[:, 0] = 1.0
+    return prior.mixing.apply(shift[None], actions)[0, :, 0]
+
+
+def with_mean_effects(
+    prior: HierarchicalGaussian, means: tuple[SharedMean, ...], stds: Float[Array, " d"]
+) -> HierarchicalGaussian:
+    """The prior with an effect N(0, diag(stds²)) for each mean: nearly flat when stds are far above any likely mean."""
+    everyone = np.arange(prior.n_actions)
+    for mean in means:
+        moved = np.ones(len(everyone)) if mean.coordinates is None else _moved(prior, mean.coordinates, everyone)
+        mixing = MixedEffects(moved[:, None], prior.dim)
+        group = EffectGroup(f"mean of {mean.name}", 1, prior.dim)
+        prior += HierarchicalGaussian(np.zeros(prior.dim), stds**2, mixing, 0.0, effects=[group])
+    return prior
+
+
+def _spans(columns: list[Array], new: Float[Array, " m"]) -> bool:
+    size = float(np.linalg.norm(new))
+    if size == 0.0:
+        return True
+    if not columns:
+        return False
+    stacked = np.column_stack([column / np.linalg.norm(column) for column in columns] + [new / size])
+    return abs(float(triangular(stacked)[-1, -1])) < 1e-6 if len(stacked) >= stacked.shape[1] else True

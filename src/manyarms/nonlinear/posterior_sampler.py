@@ -1,4 +1,6 @@
-"""Elliptical slice sampling (Murray, Adams and MacKay, 2010): a Gaussian times anything, without a step size to tune.
+"""Draws from the posterior itself, for any f_a and any likelihood: the paper's "approximate sampling".
+
+By elliptical slice sampling (Murray, Adams and MacKay, 2010): a Gaussian times anything, without a step size to tune.
 
 A point z ~ N(m, S) and a second draw span an ellipse on which the Gaussian plays no part. A level is drawn below the
 log of the other factor at z, and angles are tried, from a bracket that shrinks towards z, until one lies above it.
@@ -19,9 +21,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from manyarms._base.checks import Array
+from manyarms._base.checks import Array, as_count
+from manyarms._base.progress import Progress, reporter
+from manyarms._base.rng import split
+from manyarms.core import HierarchicalGaussian, LoggedData
+from manyarms.errors import TooLargeError
 from manyarms.likelihoods import Likelihood
-from manyarms.nonlinear.mode_search import Ascent, ByRows, Climb, ascent_for, climb
+from manyarms.likelihoods.gaussian import as_likelihood
+from manyarms.nonlinear.fit_nonlinear import Ascent, ByRows, Climb, ascent_for, climb
+from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy, as_hierarchy, check_rounds
+from manyarms.nonlinear.posterior_draws import MAX_KEPT, PosteriorDraws
 from manyarms.nonlinear.seen_actions import Conditional, SeenActions
 
 Kept = TypeVar("Kept")
@@ -32,13 +41,7 @@ _NARROWEST = 1e-13
 def slice_one(
     at: Callable[[float], tuple[float, Kept]], current: tuple[float, Kept], rng: np.random.Generator
 ) -> tuple[float, Kept]:
-    """A new point on the ellipse.
-
-    Args:
-        at: The log of the other factor at an angle, and whatever is to be kept of that point.
-        current: The log factor and the point at angle zero.
-        rng: A NumPy generator.
-    """
+    """A new point on the ellipse: `at` gives the log of the other factor at an angle, and what to keep of it."""
     level = current[0] - rng.standard_exponential()
     angle = rng.uniform(0.0, 2 * np.pi)
     low, high = angle - 2 * np.pi, angle
@@ -56,15 +59,9 @@ def slice_many(
     current: Float[Array, " m"],
     rng: np.random.Generator,
 ) -> Float[Array, " m"]:
-    """New points on m independent ellipses at once, each with its own level and bracket.
+    """The angles of new points on m independent ellipses at once, each with its own level and bracket.
 
-    Args:
-        at: The logs of the other factors at given angles; only those of the ellipses that are marked count.
-        current: The logs at angle zero.
-        rng: A NumPy generator.
-
-    Returns:
-        The angle at which each came to rest.
+    `at` gives the logs of the other factors at some angles; only those of the ellipses that are marked count.
     """
     m = len(current)
     level = current - rng.standard_exponential(m)
@@ -93,12 +90,9 @@ DEGREES = 4.0
 
 @dataclass(frozen=True)
 class ChainPoint:
-    """The present point of a chain.
+    """The present point of a chain: z, with ψ = μ + F z; f_a(ψ); and z_a, with θ_a = f_a(ψ) + L_a z_a.
 
-    Attributes:
-        white: z, with ψ = μ + F z.
-        centres: f_a(ψ) of seen actions.
-        noise: z_a, with θ_a = f_a(ψ) + L_a z_a; None where θ is integrated out.
+    There is no z_a where θ is integrated out.
     """
 
     white: Float[Array, " p"]
@@ -121,19 +115,15 @@ Level = Callable[[float, float, Array], float]
 
 
 class Kernel(ABC):
-    """A sweep that leaves the posterior as it is.
-
-    Attributes:
-        seen: The seen actions and their rounds.
-        conditional: θ given ψ, when the rows that the climb found stand for the rounds.
-        keeps_weights: True when θ is drawn along with ψ.
-    """
+    """A sweep that leaves the posterior as it is."""
 
     keeps_weights: bool
+    """True when θ is drawn along with ψ."""
 
     def __init__(self, ascent: Ascent, climbed: Climb):
         self.seen = ascent.seen
         self._observed, self._rows = ascent.rows(climbed.state), climbed.tangent.rows
+        # θ given ψ, when the rows that the climb found stand for the rounds.
         self.conditional = Conditional(ascent.seen, self._observed)
         self._mixing, self._mode = climbed.tangent.posterior.mixing, climbed.tangent.latent.white_mean
         self._factor = climbed.tangent.latent.white_factor()
@@ -300,9 +290,8 @@ class Blocked(Kernel):
 
     def _log_density(self, eta: Float[Array, " q"], rounds: Any = slice(None)) -> Float[Array, " q"]:
         """log p(r | η), minus infinity where it cannot be computed."""
-        rewards = self._rewards[rounds]
         with np.errstate(over="ignore", invalid="ignore"):
-            density = self._likelihood.log_density(rewards, eta)
+            density = self._likelihood.log_density(self._rewards[rounds], eta)
         return np.where(np.isnan(density), -np.inf, density)
 
     def _log_ratio(self, eta: Float[Array, " q"], rounds: Any = slice(None)) -> Float[Array, " q"]:
@@ -318,3 +307,82 @@ def kernel_for(seen: SeenActions, likelihood: Likelihood) -> Kernel:
     ascent = ascent_for(seen, treated, TOLERANCE)
     climbed = climb(ascent, np.zeros(seen.hierarchy.latent_dim), MAX_STEPS, TOLERANCE)
     return Collapsed(ascent, climbed) if likelihood.treatment == "exact" else Blocked(ascent, climbed, likelihood)
+
+
+def sample_posterior(
+    logs: LoggedData,
+    prior: NonlinearHierarchy | HierarchicalGaussian,
+    likelihood: Likelihood | None = None,
+    n_draws: int = 1000,
+    *,
+    rng: np.random.Generator,
+    warmup: int = 200,
+    thin: int = 1,
+    n_chains: int = 4,
+    progress: Progress = False,
+) -> PosteriorDraws:
+    """Draws of ψ and θ given the logs, where θ_a | ψ ~ N(f_a(ψ), Σ_a) and rewards follow any likelihood.
+
+    Elliptical slice sampling around the Gaussians of `fit_nonlinear`. ψ moves on ellipses of the linearised posterior,
+    with the tails of a t distribution, and in between on those of the prior, so that it does not get stuck where the
+    linearisation is poor. With Gaussian rewards θ is integrated out, and drawn exactly afterwards. With others each
+    round has a Gaussian site, and θ_a = f_a(ψ) + L_a z_a is written as what the sites say given ψ plus a rest e_a. ψ
+    moves given the e_a, which under the sites are independent of it, and, in between, given the z_a; the e_a and the
+    z_a of all actions move at once, each on an ellipse of its own. The exact density decides every move, so draws are
+    exact in the long run, whatever the linearisation is worth.
+
+    Chains start from climbs of their own from draws of the prior, so that modes which do not mix show up in
+    `PosteriorDraws.r_hat` and its `warnings`.
+
+    Args:
+        logs: Logged rounds.
+        prior: A `NonlinearHierarchy`, or a linear prior that has not seen data.
+        likelihood: How rewards arise; by default `Gaussian(noise_std=1.0)`. Its treatment does not matter.
+        n_draws: The number of draws to keep in all chains together; rounded up to the same number each.
+        rng: A NumPy generator.
+        warmup: The number of sweeps of each chain that are thrown away.
+        thin: Keep one of every `thin` sweeps.
+        n_chains: The number of chains; at least two to see whether they agree.
+        progress: True shows a progress bar; a function is called as progress(sweep, all sweeps).
+    """
+    hierarchy, likelihood = as_hierarchy(prior), as_likelihood(likelihood)
+    check_rounds(logs, hierarchy)
+    likelihood.check(logs.rewards, logs.weights)
+    n_chains, thin = as_count("n_chains", n_chains), as_count("thin", thin)
+    warmup, length = as_count("warmup", warmup, minimum=0), -(-as_count("n_draws", n_draws) // n_chains)
+    noise_rng, *rngs = split(rng, "noise", *(f"chain {number}" for number in range(n_chains)))
+    seen = SeenActions(hierarchy, logs)
+    kernel = kernel_for(seen, likelihood)
+    latent = np.empty((n_chains, length, hierarchy.latent_dim))
+    shape = (n_chains, length, seen.n_actions, hierarchy.dim)
+    if kernel.keeps_weights and int(np.prod(shape)) > MAX_KEPT:
+        raise TooLargeError(
+            f"{n_chains * length} draws of the weights of {shape[2]} seen actions are more than {MAX_KEPT:,} numbers.",
+            "Ask for fewer draws, with a larger thin=.",
+        )
+    weights = np.empty(shape) if kernel.keeps_weights else None
+    per_chain = warmup + length * thin
+    with reporter(progress, n_chains * per_chain, "sampling") as report:
+        for number, chain_rng in enumerate(rngs):
+            point = kernel.start(chain_rng, from_prior=number > 0)
+            for sweep in range(per_chain):
+                point = kernel.sweep(point, chain_rng)
+                report(number * per_chain + sweep + 1, n_chains * per_chain)
+                place, rest = divmod(sweep - warmup, thin)
+                if place < 0 or rest < thin - 1:
+                    continue
+                latent[number, place] = seen.latent(point.white)
+                if weights is not None and point.noise is not None:
+                    weights[number, place] = kernel.conditional.weights(point.centres, point.noise)
+    return PosteriorDraws(
+        hierarchy,
+        likelihood,
+        latent,
+        seen.actions[: len(seen.actions) if len(seen.logs) else 0],
+        weights,
+        kernel.conditional,
+        tuple(int(word) for word in noise_rng.integers(0, 1 << 63, size=2)),
+        (logs.fingerprint,),
+        logs.features,
+        logs.catalog,
+    )
