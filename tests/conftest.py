@@ -19,7 +19,7 @@ hypothesis.settings.load_profile("manyarms")
 @pytest.fixture
 def nothing_held(monkeypatch):
     """Streams are read again for every pass, however small they are."""
-    monkeypatch.setattr("manyarms.posterior.seen_files.MAX_HELD", 0)
+    monkeypatch.setattr("manyarms.posterior.training_files.MAX_HELD", 0)
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,7 @@ def rows(problem=SMALL, kind="ope", methods=NAMES, rounds=(100, 1000), count=4, 
 
 def saved(figure, results, folder, **options):
     """Every text of the drawn SVG, and its description."""
-    chart.save_chart(chart.draw_chart(figure, Table(results), **options), folder / "drawn")
+    chart.save_figure(chart.draw_figure(figure, Table(results), **options), folder / "drawn")
     root = ElementTree.fromstring((folder / "drawn.svg").read_bytes())
     return [element.text for element in root.iter() if element.text], root.get("aria-label")
 
@@ -140,8 +140,8 @@ def test_scores_that_are_not_finite_are_left_out_of_the_drawing(tmp_path):
 
 
 def test_both_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    drawn = chart.draw_chart(EVALUATION, Table(rows(methods=["sDM"])))
-    chart.save_chart(drawn, tmp_path / "k-0.5")
+    drawn = chart.draw_figure(EVALUATION, Table(rows(methods=["sDM"])))
+    chart.save_figure(drawn, tmp_path / "k-0.5")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["k-0.5.png", "k-0.5.svg"]
     assert (tmp_path / "k-0.5.svg").read_text(encoding="utf-8").endswith("</svg>")
     assert (tmp_path / "k-0.5.png").read_bytes().startswith(b"\x89PNG")
@@ -152,7 +152,7 @@ def test_both_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
     monkeypatch.setattr("manyarms._base.files.sync", full)
     with pytest.raises(OSError, match="no space left"):
-        chart.save_chart(chart.draw_chart(EVALUATION, Table(rows())), tmp_path / "k-0.5")
+        chart.save_figure(chart.draw_figure(EVALUATION, Table(rows())), tmp_path / "k-0.5")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

@@ -17,7 +17,7 @@ from manyarms.core.labels import MISSING, TagRow, is_missing
 from manyarms.core.latent_covariance import MAX_DENSE_LATENT, BlockFactor, LatentFactor
 from manyarms.core.logged_data import LoggedData, Logs, as_propensities
 from manyarms.core.mixing import MAX_DENSE, DenseMixing, EffectGroup, MixedEffects
-from manyarms.core.observed_rows import ObservedRows, RankGroup
+from manyarms.core.observed_rows import ObservedGroup, ObservedRows
 from manyarms.core.policy import FeatureMass, Policy, PolicyWithOwnFeatures, row_weights, with_own_features
 from manyarms.core.result_tables import SHOWN, Records, Tabular, as_arrow, html_facts, html_table
 from manyarms.core.statistics import ActionRows, ActionSums, Statistics, StatisticsSum

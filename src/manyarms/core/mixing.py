@@ -378,6 +378,12 @@ class EffectGroup(Saved):
         return f"{self.name}: {self.count:,}{missing}"
 
 
+def effect_slices(groups: tuple[EffectGroup, ...]) -> list[tuple[EffectGroup, slice]]:
+    """Every group of effects with its place in ψ."""
+    ends = np.cumsum([0, *(group.count * group.part_dim for group in groups)])
+    return [(group, slice(int(low), int(high))) for group, low, high in zip(groups, ends[:-1], ends[1:], strict=True)]
+
+
 def as_effects(value: Sequence[EffectGroup] | None, mixing: Mixing) -> tuple[EffectGroup, ...]:
     """Check the argument `effects` of a user: groups that together make up ψ, in its order."""
     if value is None:

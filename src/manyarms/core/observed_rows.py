@@ -21,8 +21,8 @@ from manyarms.model_file.save import Saved
 
 
 @dataclass(frozen=True)
-class RankGroup(Saved):
-    """The seen actions that have r rows each."""
+class ObservedGroup(Saved):
+    """The observed rows of all seen actions that have r rows each."""
 
     saved_as = "rank group"
     actions: Int[Array, " m"]
@@ -49,7 +49,7 @@ class ObservedRows(Saved):
     """
 
     saved_as = "observed"
-    groups: tuple[RankGroup, ...]
+    groups: tuple[ObservedGroup, ...]
     residual: float
     log_normaliser: float
 
@@ -90,7 +90,7 @@ class ObservedRows(Saved):
         """These rows in units of a noise that is `noise_std` times as large."""
         out = copy(self)
         out.groups = tuple(
-            RankGroup(g.actions, frozen(g.root / noise_std), frozen(g.response / noise_std)) for g in self.groups
+            ObservedGroup(g.actions, frozen(g.root / noise_std), frozen(g.response / noise_std)) for g in self.groups
         )
         out.residual, out.log_normaliser = self.residual / noise_std**2, log_normaliser
         return out
@@ -113,29 +113,29 @@ class ObservedRows(Saved):
 
 def group_rows(
     actions: Int[Array, " n"], root: Float[Array, "n d"], response: Float[Array, " n"]
-) -> tuple[tuple[RankGroup, ...], float]:
+) -> tuple[tuple[ObservedGroup, ...], float]:
     """Rows grouped by their number per action, at most d each, and the part of Σ ρ² that folding set aside."""
     d = root.shape[1]
     grouped = group_by(actions)
-    parts, residual = list[RankGroup](), 0.0
+    parts, residual = list[ObservedGroup](), 0.0
     for block, index in grouped.blocks(np.arange(len(grouped.keys)), limit=1 << 16):
         x, y = root[index], response[index]
         if x.shape[1] > d:
             folded = triangular(np.concatenate([x, y[:, :, None]], axis=2))
             x, y = folded[:, :d, :d], folded[:, :d, d]
             residual += float(np.sum(folded[:, d:, d] ** 2))
-        parts.append(RankGroup(grouped.keys[block], x, y))
+        parts.append(ObservedGroup(grouped.keys[block], x, y))
     return merge_groups(parts), residual
 
 
-def merge_groups(groups: Sequence[RankGroup]) -> tuple[RankGroup, ...]:
+def merge_groups(groups: Sequence[ObservedGroup]) -> tuple[ObservedGroup, ...]:
     """Groups of disjoint actions, those of equal rank merged into one."""
-    out = list[RankGroup]()
+    out = list[ObservedGroup]()
     for rank in sorted({group.rank for group in groups}):
         same = [(group.actions, group.root, group.response) for group in groups if group.rank == rank]
         columns = same[0] if len(same) == 1 else [np.concatenate(parts) for parts in zip(*same, strict=True)]
         if np.any(np.diff(columns[0]) < 0):
             order = np.argsort(columns[0], kind="stable")
             columns = [column[order] for column in columns]
-        out.append(RankGroup(*map(frozen, columns)))
+        out.append(ObservedGroup(*map(frozen, columns)))
     return tuple(out)

@@ -54,7 +54,7 @@ def mean_points(figure: Figure, table: Table) -> list[MeanPoint]:
     return [point for panel in figure.panels for point in _points(figure, panel, table)]
 
 
-def draw_chart(figure: Figure, table: Table) -> Drawing:
+def draw_figure(figure: Figure, table: Table) -> Drawing:
     """Lines through means over instances, one for each method: a plot for each panel, or one plot over all K.
 
     A log axis has no place for zero: a point at zero lies on the lower edge, and an error bar across zero ends there. A
@@ -83,7 +83,7 @@ def draw_chart(figure: Figure, table: Table) -> Drawing:
     )
 
 
-def save_chart(chart: Drawing, path: Path) -> None:
+def save_figure(chart: Drawing, path: Path) -> None:
     """Save a chart as `path`.svg and, twice as fine, `path`.png; each file is the old one or the new one, whole."""
     spec = chart.to_dict()
     # The conversion loses the chart's own description: the SVG becomes one image with a text.

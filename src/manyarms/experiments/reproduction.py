@@ -102,10 +102,10 @@ class Reproduction:
 
     def draw(self, figure: Figure) -> None:
         """Draw a figure as SVG and PNG."""
-        from manyarms.experiments.figure_chart import draw_chart, save_chart  # noqa: PLC0415  slow to import
+        from manyarms.experiments.figure_chart import draw_figure, save_figure  # noqa: PLC0415  slow to import
 
-        chart = draw_chart(figure.with_methods(self._user_methods), self.table(figure))
-        save_chart(chart, self.folder / figure.name)
+        chart = draw_figure(figure.with_methods(self._user_methods), self.table(figure))
+        save_figure(chart, self.folder / figure.name)
 
     def test_claims(self, figure: Figure) -> list[tuple[Claim, ClaimResult]]:
         """Test the claims of a figure."""

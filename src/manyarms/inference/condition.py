@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_instance, as_scalar, frozen
 from manyarms.core import MAX_DENSE_LATENT, ActionSums, HierarchicalGaussian, Statistics
-from manyarms.core.observed_rows import ObservedRows, RankGroup, group_rows, merge_groups
+from manyarms.core.observed_rows import ObservedGroup, ObservedRows, group_rows, merge_groups
 from manyarms.errors import NumericalError, ShapeError
 from manyarms.inference.latent_posterior import LatentEvidence, LatentPosterior, gather
 from manyarms.linalg.factor import gram, gram_root, lower_factor, solve_lower, solve_lower_t
@@ -57,7 +57,7 @@ def observe(statistics: Statistics, noise_std: float) -> ObservedRows:
     return ObservedRows(merge_groups((*few, *many)), residual, float(log_normaliser))
 
 
-def _from_sums(sums: ActionSums, noise_std: float) -> tuple[tuple[RankGroup, ...], float]:
+def _from_sums(sums: ActionSums, noise_std: float) -> tuple[tuple[ObservedGroup, ...], float]:
     if len(sums.actions) == 0:
         return (), 0.0
     root, response = np.empty_like(sums.gram), np.empty_like(sums.moment)
@@ -72,7 +72,7 @@ def _from_sums(sums: ActionSums, noise_std: float) -> tuple[tuple[RankGroup, ...
     response /= noise_std
     explained = np.einsum("mr,mr->m", response, response)
     residual = float(np.sum(np.maximum(sums.reward_sq / noise_std**2 - explained, 0.0)))
-    return (RankGroup(sums.actions, frozen(root), frozen(response)),), residual
+    return (ObservedGroup(sums.actions, frozen(root), frozen(response)),), residual
 
 
 def check_sizes(prior: HierarchicalGaussian, statistics: Statistics) -> None:
@@ -122,7 +122,7 @@ def absorb_groups(
 
 
 def _absorb(
-    prior: HierarchicalGaussian, group: RankGroup, evidence: LatentEvidence
+    prior: HierarchicalGaussian, group: ObservedGroup, evidence: LatentEvidence
 ) -> tuple[Float[Array, "m r d"], float]:
     """Add one group of actions to the evidence on ψ; return their gains N_a L_a and Σ_a log |K_a|."""
     gains, log_det = np.empty_like(group.root), 0.0

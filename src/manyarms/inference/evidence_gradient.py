@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array
-from manyarms.core import EffectGroup, HierarchicalGaussian, ObservedRows, RankGroup
+from manyarms.core import EffectGroup, HierarchicalGaussian, ObservedGroup, ObservedRows
 from manyarms.inference.condition import small_products, solve
 from manyarms.inference.latent_posterior import LatentPosterior
 from manyarms.linalg.indexing import cache_chunks
@@ -97,7 +97,7 @@ class _GradientSums:
         self.excess = np.zeros((d, d))
         self.latent_pull, self.offset_pull = np.zeros(posterior.latent_dim), np.zeros(d)
 
-    def add(self, group: RankGroup, gains: Float[Array, "m r d"]) -> None:
+    def add(self, group: ObservedGroup, gains: Float[Array, "m r d"]) -> None:
         """Add one group of actions."""
         post = self._posterior
         size = max(post.dim**2, post.mixing.action_size(post.latent_factor))

@@ -140,7 +140,10 @@ def fit_weights(
     tolerance: float = 1e-6,
     progress: Progress = False,
 ) -> FittedWeights:
-    """The posterior of a prior (an earlier posterior is allowed) given logged rounds."""
+    """Weights given rounds: one solve under an exact likelihood, the variational loop under any other.
+
+    The prior may be an earlier posterior.
+    """
     if likelihood.treatment == "exact":
         return fit_statistics(
             prior, engine.total(logs, CollectStatistics(likelihood, prior.n_actions, logs.dim)), likelihood

@@ -40,7 +40,7 @@ PARTS = {
     "plan": "linalg.block_cholesky:Plan",
     "layer": "linalg.block_cholesky:EliminationLayer",
     "observed": "core.observed_rows:ObservedRows",
-    "rank group": "core.observed_rows:RankGroup",
+    "rank group": "core.observed_rows:ObservedGroup",
     "statistics": "core.statistics:Statistics",
     "rows": "core.statistics:ActionRows",
     "sums": "core.statistics:ActionSums",

@@ -13,8 +13,8 @@ from manyarms.core import (
     DenseMixing,
     HierarchicalGaussian,
     LoggedData,
+    ObservedGroup,
     ObservedRows,
-    RankGroup,
     Statistics,
 )
 from manyarms.inference.condition import _row_cholesky, observe
@@ -88,7 +88,7 @@ class WhiteRows:
     -½ Σ_a ‖h_a - H_a f_a(ψ)‖².
     """
 
-    groups: tuple[RankGroup, ...]
+    groups: tuple[ObservedGroup, ...]
     constant: float
 
     def misses(self, centres: Float[Array, "m d"]) -> Float[Array, " r"]:
@@ -104,7 +104,7 @@ class WhiteRows:
 
 def whiten(action_covariance: ActionCovariance, observed: ObservedRows) -> WhiteRows:
     """Integrate θ out of rows."""
-    groups, log_det = list[RankGroup](), 0.0
+    groups, log_det = list[ObservedGroup](), 0.0
     for group in observed.groups:
         H, h = np.empty_like(group.root), np.empty_like(group.response)
         for part in cache_chunks(len(group.actions), group.root[0].size + group.rank**2):
@@ -113,7 +113,7 @@ def whiten(action_covariance: ActionCovariance, observed: ObservedRows) -> White
             white = solve_lower(C, np.concatenate([R, group.response[part][:, :, None]], axis=2))
             H[part], h[part] = white[:, :, :-1], white[:, :, -1]
             log_det += 2 * float(np.sum(np.log(np.einsum("mrr->mr", C))))
-        groups.append(RankGroup(group.actions, H, h))
+        groups.append(ObservedGroup(group.actions, H, h))
     return WhiteRows(tuple(groups), observed.log_normaliser - 0.5 * (log_det + observed.residual))
 
 

@@ -16,7 +16,7 @@ from manyarms.likelihoods.variational import MAX_ITERATIONS, FittedWeights, fit_
 from manyarms.posterior.hurdle_posterior import HurdlePosterior, split_rounds
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_posterior import RewardPosterior, as_logs
-from manyarms.posterior.seen_files import in_memory_if_small, remember_files
+from manyarms.posterior.training_files import in_memory_if_small, remember_files
 
 
 @overload

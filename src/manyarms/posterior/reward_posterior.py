@@ -40,7 +40,7 @@ from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPost
 from manyarms.posterior.policy_profile import check_maps
 from manyarms.posterior.posterior import same_as
 from manyarms.posterior.prior_check import PriorCheck, check_mean, check_misfit
-from manyarms.posterior.seen_files import in_memory_if_small, new_rounds, remember_files
+from manyarms.posterior.training_files import in_memory_if_small, new_rounds, remember_files
 
 
 @dataclass(frozen=True, eq=False)

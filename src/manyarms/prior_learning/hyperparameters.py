@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, check_choice
 from manyarms.core import MAX_DENSE, ActionCovariance, BlockFactor, EffectGroup, HierarchicalGaussian, MixedEffects
+from manyarms.core.mixing import effect_slices
 from manyarms.errors import InputError
 from manyarms.inference.evidence_gradient import EvidenceGradient
 from manyarms.linalg.factor import psd_root
@@ -25,7 +26,6 @@ from manyarms.prior_learning.learnable_parts import (
     ScaledCovariance,
     SharedMean,
     Vector,
-    group_slices,
     learnable_means,
     with_mean_effects,
 )
@@ -237,7 +237,7 @@ def _independent_groups(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup,
         return (), [], []
     sized = [factor.with_block_size(group.part_dim) for group in groups]
     roots = list[Array]()
-    for (group, where), part in zip(group_slices(groups), sized, strict=True):
+    for (group, where), part in zip(effect_slices(groups), sized, strict=True):
         if part is None or where.start % group.part_dim:
             return _groups_of_dense(prior)
         first = where.start // group.part_dim
@@ -249,7 +249,7 @@ def _groups_of_dense(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup, ..
     """Groups and roots from one full matrix, if it is block diagonal by effect after all."""
     cov = prior.prior_factor.covariance()
     rest, roots = cov.copy(), list[Array]()
-    for group, where in group_slices(prior.effects):
+    for group, where in effect_slices(prior.effects):
         starts = where.start + group.part_dim * np.arange(group.count)
         index = starts[:, None] + np.arange(group.part_dim)
         roots.append(psd_root(cov[index[:, :, None], index[:, None, :]]))

@@ -19,7 +19,7 @@ from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.logs.log_stream import LogStream
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.reward_posterior import as_logs
-from manyarms.posterior.seen_files import in_memory_if_small, remember_files
+from manyarms.posterior.training_files import in_memory_if_small, remember_files
 from manyarms.prior_learning.evidence import Evidence, ExactEvidence, evidence_of
 from manyarms.prior_learning.hyperparameters import Choice, Hyperparameters, Means, Vector
 from manyarms.prior_learning.learned_prior import (

@@ -26,6 +26,7 @@ from scipy.linalg import solve_triangular
 
 from manyarms._base.checks import Array
 from manyarms.core import EffectGroup, HierarchicalGaussian, MixedEffects
+from manyarms.core.mixing import effect_slices
 from manyarms.linalg.factor import triangular
 
 FormName = Literal["scale", "diagonal", "full"]
@@ -215,7 +216,7 @@ def learnable_means(
 ) -> tuple[tuple[SharedMean, ...], tuple[str, ...]]:
     """The means that can be learned, and notes on why others cannot."""
     means, notes, spanned, spanned_by = list[SharedMean](), list[str](), list[Array](), list[str]()
-    for group, where in group_slices(prior.effects):
+    for group, where in effect_slices(prior.effects):
         if group.part_dim != prior.dim:
             # Effects outside the space of θ have no mean that sums could distinguish from others.
             continue
@@ -241,12 +242,6 @@ def learnable_means(
     if not _spans(spanned, everyone):
         means.append(SharedMean("all actions", None, len(seen)))
     return tuple(means), tuple(notes)
-
-
-def group_slices(groups: tuple[EffectGroup, ...]) -> list[tuple[EffectGroup, slice]]:
-    """Every group with its place in ψ."""
-    ends = np.cumsum([0, *(group.count * group.part_dim for group in groups)])
-    return [(group, slice(int(low), int(high))) for group, low, high in zip(groups, ends[:-1], ends[1:], strict=True)]
 
 
 def _moved(prior: HierarchicalGaussian, where: slice, actions: Int[Array, " m"]) -> Float[Array, " m"]:
