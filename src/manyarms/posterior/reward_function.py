@@ -48,7 +48,7 @@ class Scores(ABC):
 
     n_actions: int
     all_at_once: ClassVar[bool] = False
-    """Whether scoring all actions by one product is cheaper than gathering an eighth of the pairs."""
+    """True if scoring all actions by one product is cheaper than gathering an eighth of the pairs."""
 
     @abstractmethod
     def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
