@@ -38,7 +38,7 @@ def test_bad_input_to_the_others_is_one_line(shop, tmp_path, monkeypatch):
     unlogged = ["--action", "item", "--reward", "spend", "--estimators", "ips"]
     refused("evaluate", "--model", model, "--logs", new, *unlogged, words=["--propensity"])
     refused(
-        "evaluate", "--logs", new, *CONTEXT, *ROLES, "--policies", "uniform", words=["pass --model, or --estimators"]
+        "evaluate", "--logs", new, *CONTEXT, *ROLES, "--policies", "uniform", words=["Pass --model, or --estimators"]
     )
     refused("evaluate", "--logs", new, *CONTEXT, *ROLES, "--policies", "greedy", words=["made from a model"])
     refused("learn", "--model", model, "--policy", "softmax", "--out", "p.arrow", words=["needs a number"])

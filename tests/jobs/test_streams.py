@@ -404,7 +404,7 @@ def test_a_piece_that_fails_leaves_no_half_of_a_file(folder, tmp_path):
         score(posterior, tmp_path / "in.parquet", tmp_path / "out", engine=Pieces())
     assert all(file.suffix == ".parquet" and len(pq.read_table(file)) for file in (tmp_path / "out").iterdir())
     for out in (tmp_path, tmp_path / "in.parquet"):
-        with pytest.raises(InputError, match="write elsewhere"):
+        with pytest.raises(InputError, match="Write elsewhere"):
             score(posterior, tmp_path / "in.parquet", out, engine=Pieces())
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="folder"):

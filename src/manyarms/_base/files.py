@@ -11,10 +11,9 @@ from collections.abc import Generator, Mapping
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from manyarms._base.arrow import pa, pq
 
 
 def draft_of(path: Path) -> Path:
@@ -120,9 +119,6 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
 
 def parquet_bytes(table: pa.Table) -> bytes:
     """The content of a Parquet file that holds a table."""
-    import pyarrow as pa  # noqa: PLC0415  slow to import: `manyarms --help` must not wait for it
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
     return sink.getvalue().to_pybytes()

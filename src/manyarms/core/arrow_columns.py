@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from manyarms._base.arrow import compute, pa
 from manyarms._base.checks import Array, all_finite, row_name
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Level = str | int | bool
 """The types that the levels of a category can have."""
@@ -21,8 +19,6 @@ def table_of(value: Any) -> pa.Table | None:
     """A table or data frame of any library as an Arrow table; None if `value` is not a table."""
     if isinstance(value, np.ndarray | list | tuple | str):
         return None
-    import pyarrow as pa  # noqa: PLC0415  slow to import, and only tables need it
-
     if isinstance(value, pa.RecordBatch):
         return pa.Table.from_batches([value])
     import narwhals as nw  # noqa: PLC0415
@@ -37,8 +33,6 @@ def table_of(value: Any) -> pa.Table | None:
 
 def column_of(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray:
     """A column by name, without missing values."""
-    import pyarrow as pa  # noqa: PLC0415
-
     if name not in table.schema.names:
         raise InputError(f"there is no column {name!r}; the columns are {', '.join(table.schema.names)}.")
     column = table.column(name)
@@ -70,15 +64,11 @@ def unchecked_numbers_of(name: str, column: pa.ChunkedArray) -> Float[Array, " n
 
 def whole_numbers_of(name: str, column: pa.ChunkedArray) -> Array:
     """Numbers in their own type if it is an integer type; else as float64."""
-    import pyarrow as pa  # noqa: PLC0415
-
     return column.to_numpy() if pa.types.is_integer(column.type) else numbers_of(name, column)
 
 
 def codes_of(column: pa.ChunkedArray) -> tuple[Array, list[Level]]:
     """The code of each row, and the distinct values in the order of their codes."""
-    import pyarrow as pa  # noqa: PLC0415
-
     coded = column.combine_chunks() if not isinstance(column, pa.Array) else column
     if pa.types.is_dictionary(coded.type):
         # A dictionary may list values that no row has.
@@ -92,9 +82,6 @@ def codes_of(column: pa.ChunkedArray) -> tuple[Array, list[Level]]:
 
 def lists_of(name: str, column: pa.ChunkedArray, size: int) -> Float[Array, "n k"]:
     """Lists of `size` numbers as the rows of a matrix."""
-    import pyarrow as pa  # noqa: PLC0415
-    from pyarrow import compute  # noqa: PLC0415
-
     kind = column.type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
         raise DataTypeError(f"must hold lists of numbers; its type is {kind}.", argument=f"column {name}")

@@ -7,21 +7,18 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, all_finite, as_matrix, row_name
 from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of, table_of, unchecked_numbers_of
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
 from manyarms.linalg.indexing import chunks
 from manyarms.model_file.arrow_file import UnknownPart
 from manyarms.model_file.save import Saved, check_names
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 OTHER = "(other)"
 """The feature of all levels of a category that do not have one of their own."""

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import Array
 from manyarms.errors import DataTypeError
 from manyarms.model_file.save import Saved
@@ -45,8 +46,6 @@ class WordLabels(Saved):
     present: UInt8[Array, " b"] | None
 
     def array(self) -> Array:
-        import pyarrow as pa  # noqa: PLC0415  slow to import, and few labels ever need it
-
         memory = [None if part is None else pa.py_buffer(part) for part in (self.present, self.starts, self.text)]
         words = pa.LargeStringArray.from_buffers(len(self.starts) - 1, memory[1], memory[2], memory[0])
         words.validate(full=True)
@@ -105,8 +104,6 @@ def unpack_labels(packed: Labels) -> Array:
 
 
 def _words(values: list[Any]) -> WordLabels:
-    import pyarrow as pa  # noqa: PLC0415
-
     present, starts, text = pa.array(values, pa.large_string()).buffers()
     offsets = np.frombuffer(starts, np.int64)[: len(values) + 1] if values else np.zeros(1, np.int64)
     bits = None if present is None else np.frombuffer(present, np.uint8)[: -(-len(values) // 8)]

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import import_optional
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-    import pyarrow as pa
 
 
 class Tabular(ABC):
@@ -34,8 +34,6 @@ class Tabular(ABC):
         Args:
             options: The options of `records`, such as `level` where there are intervals.
         """
-        import pyarrow as pa  # noqa: PLC0415  slow to import, and few need it
-
         rows = self.records(**options)
         names = dict.fromkeys(name for row in rows for name in row)
         return pa.table({name: as_arrow([row.get(name) for row in rows]) for name in names})
@@ -60,8 +58,6 @@ class Records(list[dict[str, Any]], Tabular):
 
 def as_arrow(values: Sequence[Any]) -> pa.Array:
     """A column of plain values; as text if they are of several types, as labels may be."""
-    import pyarrow as pa  # noqa: PLC0415
-
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):

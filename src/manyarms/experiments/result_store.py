@@ -26,6 +26,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from manyarms._base.arrow import pa, pq
 from manyarms._base.files import parquet_bytes, replace_files
 from manyarms.errors import DataFileError, InputError, ManyarmsError, without_full_stop
 from manyarms.experiments.cell import RECIPE, Cell, Outcome, Results, draw_world, score
@@ -127,8 +128,6 @@ class Store:
 
     def write(self, results: Mapping[Cell, Outcome]) -> None:
         """Replace both Parquet files."""
-        import pyarrow as pa  # noqa: PLC0415
-
         types = {
             "problem": pa.string(), "kind": pa.string(), "method": pa.string(), "n": pa.int32(), "instance": pa.int32(),
             "n_actions": pa.int32(), "dim": pa.int32(), "score": pa.float64(),
@@ -152,9 +151,6 @@ class Store:
 
     def _read_table(self, name: str, columns: tuple[str, ...]) -> list[dict[str, Any]]:
         """The rows of a Parquet file; none when it does not exist."""
-        import pyarrow as pa  # noqa: PLC0415
-        import pyarrow.parquet as pq  # noqa: PLC0415
-
         path = self.folder / name
         if not path.exists():
             return []

@@ -17,17 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import numpy as np
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, frozen
 from manyarms._base.files import replacing, write_failure
 from manyarms._version import __version__
 from manyarms.errors import DataTypeError, ModelFileError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 FORMAT = b"manyarms model"
 FORMAT_VERSION = 1
@@ -66,8 +64,6 @@ def write(path: Path, model: dict[str, Any], arrays: Sequence[Array]) -> None:
 
 
 def _write(file: IO[bytes], model: dict[str, Any], arrays: Sequence[Array]) -> None:
-    import pyarrow as pa  # noqa: PLC0415  slow to import, and only tables and model files need it
-
     entries = _entries(arrays)
     metadata = {
         b"format": FORMAT,
@@ -152,8 +148,6 @@ def to_bytes(model: dict[str, Any], arrays: Sequence[Array]) -> bytes:
 
 def from_bytes(data: Any) -> tuple[Any, list[Array]]:
     """The description and the arrays that `to_bytes` was given."""
-    import pyarrow as pa  # noqa: PLC0415
-
     return _contents(Path("the data from another process"), pa.ipc.open_file(pa.py_buffer(data)))
 
 
@@ -189,8 +183,6 @@ def file_errors(path: Path) -> Generator[None]:
 
 
 def _open(path: Path) -> pa.RecordBatchFileReader:
-    import pyarrow as pa  # noqa: PLC0415
-
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):

@@ -123,10 +123,6 @@ class Conditional:
     With Z_a = R_a L_a: D_a D_aᵀ = I + Z_aᵀ Z_a, M_a = (D_a D_aᵀ)⁻¹ Z_aᵀ R_a and κ_a = (D_a D_aᵀ)⁻¹ Z_aᵀ ρ_a. So
     z_a = κ_a - M_a f_a + D_a⁻ᵀ e_a with e_a standard normal: given rows, e_a and ψ are independent, which is what lets
     a sampler move ψ without θ holding it back.
-
-    Args:
-        seen: The seen actions.
-        observed: Their rows.
     """
 
     def __init__(self, seen: SeenActions, observed: ObservedRows):

@@ -31,13 +31,7 @@ class RewardFactor(NamedTuple):
 
 
 class GaussianPosterior(Posterior):
-    """A posterior with Gaussian weights: values follow in closed form, or by the delta method.
-
-    Attributes:
-        method: How the distribution of a value is found.
-        log_evidence: log p(rewards | contexts, actions).
-        n_rounds: How many rounds it has seen.
-    """
+    """A posterior with Gaussian weights: values follow in closed form, or by the delta method."""
 
     method: Method
     log_evidence: float
@@ -77,11 +71,7 @@ class GaussianPosterior(Posterior):
 
 
 class SingleFactorPosterior(GaussianPosterior):
-    """A Gaussian posterior with one set of weights: r(x, a) = g(φ(x)ᵀ θ_a), with g(η) = η for linear rewards.
-
-    Attributes:
-        likelihood: The distribution of rewards given weights.
-    """
+    """A Gaussian posterior with one set of weights: r(x, a) = g(φ(x)ᵀ θ_a), with g(η) = η for linear rewards."""
 
     likelihood: Likelihood
     predictor_weights: ActionWeights

@@ -118,11 +118,8 @@ def mean_variance(values: Float[Array, " n"], counts: Float[Array, " n"], groups
 class PolicyProfiles(Saved):
     """The profiles of p policies on the same contexts. Their size grows with actions and groups, not with contexts.
 
-    Attributes:
-        masses: The masses of each policy, as means over the contexts; empty when there were none.
-        forms: (q, p) combinations of the policies.
-        rows: Moments over contexts of the expected rewards of each combination.
-        draws: (p, s) the value of each policy under each draw of the weights, where the posterior is known by draws.
+    `masses` are means over the contexts, empty when there were none; `rows` are moments over contexts of the expected
+    rewards of each of the `forms`.
     """
 
     saved_as = "profiles"

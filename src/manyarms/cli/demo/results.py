@@ -17,6 +17,7 @@ from rich.text import Text
 from scipy import sparse
 
 import manyarms as ma
+from manyarms._base.arrow import pq
 from manyarms.cli.demo.output_files import commands
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.datasets.shop import read_tables
@@ -64,8 +65,6 @@ def evaluate_shop(folder: Path, truth: LinearEnvironment) -> DemoResult:
         folder: The folder with logs.parquet and catalog.parquet.
         truth: The shop itself. It is used for the true values only.
     """
-    import pyarrow.parquet as pq  # noqa: PLC0415  slow to import: `manyarms --help` must not wait for it
-
     catalog = pq.read_table(folder / "catalog.parquet")
     logs = read_tables(pq.read_table(folder / "logs.parquet"), catalog)
     categories = catalog["category"].to_pylist()
