@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from manyarms._base.checks import as_count, as_instance
+from manyarms._base.checks import Array, as_count, as_instance
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.engines import Engine, as_engine
@@ -287,7 +287,7 @@ def _climb(
 
 def _zero(
     evidence: Evidence, hyper: Hyperparameters, eta: Vector, value: float, max_iterations: int
-) -> tuple[Hyperparameters, Vector, list[str]]:
+) -> tuple[Hyperparameters, Array, list[str]]:
     """Set scales that could as well be zero to zero, one after the other, and search again for the rest."""
     zeroed = list[str]()
     while (reduced := _reduced(evidence, hyper, eta, value)) is not None:
@@ -301,7 +301,7 @@ def _zero(
 
 def _reduced(
     evidence: Evidence, hyper: Hyperparameters, eta: Vector, value: float
-) -> tuple[str, Hyperparameters, Vector] | None:
+) -> tuple[str, Hyperparameters, Array] | None:
     """The name of a scale without which the evidence is no lower, and the problem without it; None if there is none."""
     scales = np.flatnonzero(hyper.log_scales())
     scales = scales[scales >= int(hyper.learn_noise)]
