@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from manyarms._base.checks import Array, as_floats, check_rows, frozen
 from manyarms.errors import CovarianceError, ShapeError
-from manyarms.linalg.factor import eigen_root, is_psd, is_symmetric, psd_root
+from manyarms.linalg.factor_and_solve import eigen_root, is_psd, is_symmetric, psd_root
 from manyarms.linalg.indexing import chunks
 from manyarms.model_file.save import Saved
 

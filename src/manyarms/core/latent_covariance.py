@@ -14,7 +14,7 @@ from manyarms._base.checks import Array, as_floats, check_rows, frozen
 from manyarms.core.action_covariance import as_covariances
 from manyarms.errors import CovarianceError, ShapeError, TooLargeError
 from manyarms.linalg.block_cholesky import BlockCholesky
-from manyarms.linalg.factor import psd_root
+from manyarms.linalg.factor_and_solve import psd_root
 from manyarms.linalg.indexing import chunks, pair_rows, shape_of
 from manyarms.model_file.save import Saved
 

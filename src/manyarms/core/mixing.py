@@ -21,7 +21,7 @@ from manyarms.core.labels import pack_labels, unpack_labels
 from manyarms.core.latent_covariance import BlockFactor, LatentFactor
 from manyarms.errors import DataTypeError, NonFiniteError, ShapeError, TooLargeError
 from manyarms.linalg.block_cholesky import Plan
-from manyarms.linalg.factor import gram
+from manyarms.linalg.factor_and_solve import gram
 from manyarms.linalg.indexing import all_pairs, csr_from_parts, csr_parts, pair_rows, shape_of, sum_by
 from manyarms.model_file.save import Saved
 

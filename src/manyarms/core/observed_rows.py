@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, frozen
-from manyarms.linalg.factor import triangular
+from manyarms.linalg.factor_and_solve import triangular
 from manyarms.linalg.indexing import group_by
 from manyarms.model_file.save import Saved
 

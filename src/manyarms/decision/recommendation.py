@@ -9,7 +9,7 @@ from typing import Literal
 
 from manyarms.core.estimate import Estimate
 from manyarms.decision.format_figures import number, percent, signed_number, signed_percent
-from manyarms.estimators.estimator import Thresholds
+from manyarms.estimators.weight_diagnostics import Thresholds
 from manyarms.jobs import Evaluation
 from manyarms.jobs.evaluate import PolicyResult
 

@@ -12,7 +12,7 @@ from manyarms.core import MAX_DENSE_LATENT, ActionSums, HierarchicalGaussian, St
 from manyarms.core.observed_rows import ObservedGroup, ObservedRows, group_rows, merge_groups
 from manyarms.errors import NumericalError, ShapeError
 from manyarms.inference.latent_posterior import LatentEvidence, LatentPosterior, gather
-from manyarms.linalg.factor import gram, gram_root, lower_factor, solve_lower, solve_lower_t
+from manyarms.linalg.factor_and_solve import gram, gram_root, lower_factor, solve_lower, solve_lower_t
 from manyarms.linalg.indexing import cache_chunks, chunks
 from manyarms.linalg.threads import one_blas_thread
 

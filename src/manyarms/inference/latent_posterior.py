@@ -21,7 +21,7 @@ from manyarms.core import HierarchicalGaussian, MixedEffects, ObservedRows
 from manyarms.core.latent_covariance import BlockFactor, EliminatedFactor, LatentFactor, check_dense_size
 from manyarms.errors import NumericalError
 from manyarms.linalg.block_cholesky import BlockCholesky, Plan
-from manyarms.linalg.factor import lower_factor, solve_lower, solve_lower_t
+from manyarms.linalg.factor_and_solve import lower_factor, solve_lower, solve_lower_t
 from manyarms.linalg.indexing import chunks, group_by
 
 QR_BUDGET = 1 << 23

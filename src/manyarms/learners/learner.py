@@ -32,7 +32,7 @@ from manyarms.learners.objective import (
 from manyarms.learners.training import Training
 from manyarms.likelihoods import Gaussian
 from manyarms.policies import Greedy
-from manyarms.policies.scored_policy import LinearSoftmax
+from manyarms.policies.softmax import LinearSoftmax
 from manyarms.posterior import RewardPosterior, fit
 
 

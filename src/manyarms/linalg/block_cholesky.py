@@ -17,7 +17,7 @@ from scipy import sparse
 from scipy.linalg import solve_triangular
 
 from manyarms._base.checks import Array
-from manyarms.linalg.factor import solve_lower, solve_lower_t
+from manyarms.linalg.factor_and_solve import solve_lower, solve_lower_t
 from manyarms.linalg.indexing import all_pairs, chunks, pair_rows, sum_by
 from manyarms.model_file.save import Saved
 

@@ -12,14 +12,14 @@ from manyarms.model_file.save import Saved
 MODELS = {
     "reward posterior": "posterior.reward_posterior:RewardPosterior",
     "hurdle posterior": "posterior.hurdle_posterior:HurdlePosterior",
-    "greedy": "policies.scored_policy:Greedy",
+    "greedy": "policies.greedy:Greedy",
     "pessimistic": "policies.pessimistic:Pessimistic",
-    "softmax": "policies.scored_policy:Softmax",
+    "softmax": "policies.softmax:Softmax",
     "thompson": "policies.thompson:Thompson",
-    "epsilon-greedy": "policies.fixed_policies:EpsilonGreedy",
-    "uniform": "policies.fixed_policies:Uniform",
-    "table": "policies.fixed_policies:TablePolicy",
-    "linear softmax": "policies.scored_policy:LinearSoftmax",
+    "epsilon-greedy": "policies.epsilon_greedy:EpsilonGreedy",
+    "uniform": "policies.table:Uniform",
+    "table": "policies.table:TablePolicy",
+    "linear softmax": "policies.softmax:LinearSoftmax",
 }
 """The kinds that have a file of their own: posteriors and policies."""
 

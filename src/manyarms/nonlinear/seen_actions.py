@@ -19,7 +19,7 @@ from manyarms.core import (
 )
 from manyarms.inference.condition import _row_cholesky, observe
 from manyarms.likelihoods.likelihood import Site
-from manyarms.linalg.factor import gram, solve_lower, solve_lower_t
+from manyarms.linalg.factor_and_solve import gram, solve_lower, solve_lower_t
 from manyarms.linalg.indexing import cache_chunks
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
 

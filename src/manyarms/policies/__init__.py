@@ -1,8 +1,11 @@
-"""Rules for choosing an action."""
+"""Rules for choosing an action, one kind per file."""
 
-from manyarms.policies.fixed_policies import EpsilonGreedy, Logged, TablePolicy, Uniform
+from manyarms.policies.epsilon_greedy import EpsilonGreedy
+from manyarms.policies.greedy import Greedy
+from manyarms.policies.logged import Logged
 from manyarms.policies.pessimistic import Pessimistic
-from manyarms.policies.scored_policy import Greedy, Softmax
+from manyarms.policies.softmax import Softmax
+from manyarms.policies.table import TablePolicy, Uniform
 from manyarms.policies.thompson import Thompson
 
 __all__ = ["EpsilonGreedy", "Greedy", "Logged", "Pessimistic", "Softmax", "TablePolicy", "Thompson", "Uniform"]

@@ -9,13 +9,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_floats, as_instance, as_scalar, check_overflow
-from manyarms.core import Catalog, Choices, FeatureMap, Fingerprint, Policy, as_eligibility, eligible_blocks
-from manyarms.errors import ShapeError
+from manyarms._base.checks import Array, as_instance, check_overflow
+from manyarms.core import Choices, Policy, as_eligibility, eligible_blocks
 from manyarms.linalg.indexing import pair_rows, shared_set
 from manyarms.linalg.top_k import best_of_pairs
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_function import LinearScores, Scores
+from manyarms.posterior.reward_function import Scores
 
 
 class ScoredPolicy(Policy):
@@ -80,98 +79,3 @@ def follow(policy: Policy, posterior: Posterior) -> Posterior:
     policy.learned_from = posterior.learned_from
     policy.features, policy.catalog = posterior.features, posterior.catalog
     return posterior
-
-
-class Greedy(ScoredPolicy):
-    """π(x) = argmax_a E r(x, a): no policy has a smaller Bayes suboptimality (paper, App. D).
-
-    Args:
-        posterior: Any posterior, such as `fit` returns.
-    """
-
-    saved_as = "greedy"
-    saved_fields = ("posterior",)
-
-    def __init__(self, posterior: Posterior):
-        self.posterior = follow(self, posterior)
-
-    @property
-    def scores(self) -> Scores:
-        """Expected rewards."""
-        return self.posterior.expected_rewards
-
-
-class Softmax(ScoredPolicy):
-    """π(a | x) ∝ exp(E r(x, a) / temperature), over the eligible actions.
-
-    Args:
-        posterior: Any posterior, such as `fit` returns.
-        temperature: Above zero, in the units of the reward; towards 0 the choice becomes greedy.
-    """
-
-    saved_as = "softmax"
-    saved_fields = ("posterior", "temperature")
-
-    def __init__(self, posterior: Posterior, temperature: float):
-        self.posterior = follow(self, posterior)
-        self.temperature = as_scalar("temperature", temperature, above=0.0)
-        self.rows_per_block = max(1, _WRITTEN_OUT // self.n_actions)
-
-    @property
-    def scores(self) -> Scores:
-        """Expected rewards."""
-        return self.posterior.expected_rewards
-
-    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
-        return self._softmax_choices(contexts, eligible, self.temperature)
-
-
-class LinearSoftmax(ScoredPolicy):
-    """π(a | x) ∝ exp(xᵀ β_a), over the eligible actions: the family of policies that learners search.
-
-    A score is not a reward here: only differences of scores count. `actions` and `top_k` rank scores and write out no
-    probabilities.
-
-    Args:
-        weights: (K, d): β, one row per action.
-        learned_from: The fingerprints of the rounds that the weights were learned from; see `core.fingerprint`.
-        features: The map from context columns to φ(x), if there is one: then contexts may be tables.
-        catalog: The ids of the actions, if they have any.
-    """
-
-    saved_as = "linear softmax"
-    saved_fields = ("weights", "learned_from", "features", "catalog")
-
-    def __init__(
-        self,
-        weights: Any,
-        *,
-        learned_from: tuple[Fingerprint, ...] = (),
-        features: FeatureMap | None = None,
-        catalog: Catalog | None = None,
-    ):
-        self.weights: Float[Array, "K d"] = as_floats("weights", weights, ndim=2)
-        if self.weights.size == 0:
-            raise ShapeError(
-                f"must have one row per action and one column per feature; got {self.weights.shape}.",
-                argument="weights",
-            )
-        self.n_actions, self.dim = self.weights.shape
-        self.learned_from, self.features, self.catalog = learned_from, features, catalog
-        self.rows_per_block = max(1, _WRITTEN_OUT // self.n_actions)
-
-    @property
-    def scores(self) -> LinearScores:
-        """xᵀ β_a."""
-        return LinearScores(self.weights, self.n_actions)
-
-    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
-        return self._softmax_choices(contexts, eligible, 1.0)
-
-    def actions(self, contexts: Any, *, eligible: Any = None) -> Int[Array, " n"]:
-        """The likeliest action in each context: the best-scored one, found without its probability."""
-        return self.top_k(contexts, 1, eligible=eligible)[:, 0]
-
-
-_WRITTEN_OUT = 1 << 21
-"""How many probabilities a block may have where those of all actions are written out (16 MB)."""

@@ -16,7 +16,7 @@ from manyarms.core import MAX_DENSE, ActionCovariance, BlockFactor, EffectGroup,
 from manyarms.core.mixing import effect_slices
 from manyarms.errors import InputError
 from manyarms.inference.evidence_gradient import EvidenceGradient
-from manyarms.linalg.factor import psd_root
+from manyarms.linalg.factor_and_solve import psd_root
 from manyarms.prior_learning.learnable_parts import (
     WIDE,
     CovarianceForm,

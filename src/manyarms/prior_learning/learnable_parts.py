@@ -27,7 +27,7 @@ from scipy.linalg import solve_triangular
 from manyarms._base.checks import Array
 from manyarms.core import EffectGroup, HierarchicalGaussian, MixedEffects
 from manyarms.core.mixing import effect_slices
-from manyarms.linalg.factor import triangular
+from manyarms.linalg.factor_and_solve import triangular
 
 FormName = Literal["scale", "diagonal", "full"]
 Vector = Float[Array, " s"]

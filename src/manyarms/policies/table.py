@@ -1,4 +1,4 @@
-"""Policies made without a posterior: given by probabilities, by the log, or by another policy and exploration."""
+"""Policies given by their probabilities."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_count, as_floats, as_instance, as_scalar, check_rows
-from manyarms.core import Choices, LoggedData, Policy, RowError, as_contexts
+from manyarms._base.checks import Array, as_count, as_floats, check_rows
+from manyarms.core import Choices, Policy, RowError
 from manyarms.errors import DataTypeError, PropensityError, ShapeError
 from manyarms.linalg.indexing import shape_of
-from manyarms.logs.log_stream import LogStream
 
 
 class Uniform(Policy):
@@ -117,84 +116,3 @@ class TablePolicy(Policy):
         if isinstance(table, np.ndarray):
             return Choices(n, self.n_actions, dense=table)
         return Choices(n, self.n_actions, named=table)
-
-
-class Logged(Policy):
-    """Repeats the logged action of every row: the baseline that a candidate must beat.
-
-    It is tied to the rows of its logs: evaluate it on `logs.contexts`, in their order; or on the stream itself.
-
-    Args:
-        logs: The logged rounds, in memory or a `LogStream`.
-    """
-
-    not_saved = "It repeats the rows of a log: keep the log."
-
-    def __init__(self, logs: LoggedData | LogStream):
-        if isinstance(logs, LogStream):
-            self.tied_to = logs.fingerprint
-        else:
-            logs = as_instance("logs", logs, LoggedData, "a LoggedData or a LogStream")
-            self._logged, self.n_rows = logs.actions, len(logs)
-        self.n_actions = logs.n_actions
-
-    def _check_contexts(self, contexts: Any) -> Float[Array, "n d"]:
-        if self.tied_to is not None:
-            return super()._check_contexts(contexts)
-        x = as_contexts(contexts, self.features)
-        if len(x) != self.n_rows:
-            raise ShapeError(
-                f"Logged repeats the actions of the {self.n_rows} rows of its log, and there are {len(x)} contexts.",
-                "Evaluate on logs.contexts, or on part.contexts with Logged(part) for part = logs.take(rows).",
-            )
-        return x
-
-    def on(self, rounds: LoggedData) -> Logged:
-        return Logged(rounds)
-
-    def take(self, rows: slice | Int[Array, " m"]) -> Logged:
-        part = object.__new__(Logged)
-        part._logged, part.n_actions = self._logged[rows], self.n_actions
-        part.n_rows = len(part._logged)
-        return part
-
-    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
-        if eligible is not None:
-            allowed = np.asarray(eligible[np.arange(len(contexts)), self._logged]).reshape(-1)
-            if not allowed.all():
-                raise RowError(int(np.argmin(allowed)), "repeats an action that is not eligible")
-        return Choices.of_actions(self._logged, self.n_actions)
-
-
-class EpsilonGreedy(Policy):
-    """With probability ε a uniform choice among the eligible actions, else the choice of another policy.
-
-    Args:
-        policy: The policy to follow otherwise; it need not be greedy.
-        epsilon: ε in [0, 1].
-    """
-
-    saved_as = "epsilon-greedy"
-    saved_fields = ("policy", "epsilon")
-
-    def __init__(self, policy: Policy, epsilon: float):
-        self.policy = as_instance("policy", policy, Policy, "a policy")
-        self.epsilon = as_scalar("epsilon", epsilon, at_least=0.0, at_most=1.0)
-        self.n_actions, self.n_rows, self.dim = policy.n_actions, policy.n_rows, policy.dim
-        self.rows_per_block, self.learned_from = policy.rows_per_block, policy.learned_from
-        self.features, self.catalog, self.tied_to = policy.features, policy.catalog, policy.tied_to
-
-    def take(self, rows: slice | Int[Array, " m"]) -> EpsilonGreedy:
-        return EpsilonGreedy(self.policy.take(rows), self.epsilon)
-
-    def on(self, rounds: Any) -> EpsilonGreedy:
-        return EpsilonGreedy(self.policy.on(rounds), self.epsilon)
-
-    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
-        uniform = np.full(self.n_actions, 1.0 / self.n_actions)
-        explored = Choices.of_shared(uniform, len(contexts), eligible)
-        return self.policy.choices(contexts, eligible).mixed(self.epsilon, explored)
-
-    def top_k(self, contexts: Any, k: int, *, eligible: Any = None) -> Int[Array, "n k"]:
-        """The k best actions of the policy that it follows: exploration has no order."""
-        return self.policy.top_k(contexts, k, eligible=eligible)
