@@ -16,7 +16,7 @@ help:  ## list the targets
 demo: $(VENV)/.installed  ## a made-up shop, from its log to a decision
 	$(BIN)/manyarms demo
 
-test: lint types layers unit docs  ## lint, types, layers, the fast tests, the docs (under 8 minutes on 2 cores)
+test: lint types layers unit docs  ## lint, types, layers, the fast tests, the docs
 
 test-all: lint types layers unit-all docs  ## the same with the slow tests
 
