@@ -97,7 +97,7 @@ from manyarms.posterior.sharded_posterior import ShardedPosterior as ShardedPost
 from manyarms.posterior.sharded_posterior import fit_sharded as fit_sharded
 from manyarms.prior_checks.check_categories import CategoryChecks as CategoryChecks
 from manyarms.prior_checks.check_categories import check_categories as check_categories
-from manyarms.prior_checks.check_categories import check_prior as check_prior
+from manyarms.prior_checks.check_prior import check_prior as check_prior
 from manyarms.prior_checks.compare_priors import PriorComparison as PriorComparison
 from manyarms.prior_checks.compare_priors import compare_priors as compare_priors
 from manyarms.prior_checks.sensitivity import Sensitivity as Sensitivity

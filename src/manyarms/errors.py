@@ -117,6 +117,14 @@ class UndefinedLiftError(ManyarmsError):
     """A relative change was asked for against a baseline whose interval contains zero."""
 
 
+class CellError(ManyarmsError):
+    """A method failed in a cell of an experiment."""
+
+
+class WorkerError(CellError):
+    """A worker process of an experiment died."""
+
+
 def without_full_stop(error: object) -> str:
     """Message of another library's error without its full stop, so that it can end a sentence of ours."""
     return str(error).rstrip().removesuffix(".")

@@ -10,8 +10,8 @@ from scipy import sparse
 
 from manyarms import errors
 from manyarms.core import catalog as module
-from manyarms.core.catalog import Catalog, encode
-from manyarms.core.labels import MISSING
+from manyarms.core.catalog import Catalog
+from manyarms.core.labels import MISSING, encode
 
 WORDS = ["tea", "mug", "pot", "rice"]
 LOG = [3, 0, 0, 2]

@@ -5,7 +5,7 @@ from decision_world import world
 from numpy.testing import assert_allclose
 
 import manyarms as ma
-from manyarms.decision.decision_evidence import Categories, support
+from manyarms.decision.decision_evidence import Categories, support_evidence
 
 
 def test_shares_by_category_count_choices(known):
@@ -32,5 +32,5 @@ def test_changes_of_traffic_count_choices(known):
 def test_every_category_can_be_listed_by_itself():
     _, test, _ = world(K=4000)
     evaluation = ma.evaluate({"uniform": ma.Uniform(4000)}, test, estimators=[ma.SNIPS()])
-    whole = support(evaluation, test, Categories(np.arange(4000)), shown=5000)
+    whole = support_evidence(evaluation, test, Categories(np.arange(4000)), shown=5000)
     assert len(whole.rows) == 4000 and whole.n_summed == 0

@@ -9,7 +9,7 @@ import pytest
 from small_experiments import SMALL, Coin, results_of
 
 import manyarms as ma
-from manyarms.errors import InputError
+from manyarms.errors import CellError, InputError, WorkerError
 from manyarms.experiments import (
     METHODS,
     Cell,
@@ -19,12 +19,11 @@ from manyarms.experiments import (
 )
 from manyarms.experiments.cell import Table, draw_world
 from manyarms.experiments.figure import Figure, Panel, Size, head_to_heads
-from manyarms.experiments.methods import check_names, check_specs, load_method, methods_by_name
+from manyarms.experiments.methods import check_method_paths, check_names, load_method, methods_by_name
 from manyarms.experiments.reproduction import figures
 from manyarms.experiments.result_store import (
     StaleRowsError,
 )
-from manyarms.experiments.run import CellError, WorkerError
 
 OWN = """
 import manyarms as ma
@@ -197,7 +196,7 @@ def test_what_cannot_be_run_is_refused_before_workers_start(methods, extra, word
     assert list(tmp_path.glob("*")) == []
     # The hook that checks annotations would be first to refuse this one.
     with pytest.raises(InputError, match=r"extra_methods must be texts.*got DirectMethod\. Name it as file\.py:Class"):
-        check_specs([METHODS["sDM"]])
+        check_method_paths([METHODS["sDM"]])
 
 
 def test_a_script_without_a_guard_is_refused_with_the_way_out(tmp_path):

@@ -15,7 +15,7 @@ from scipy import stats
 
 import manyarms as ma
 from manyarms import priors
-from manyarms.prior_checks.check_categories import check_prior
+from manyarms.prior_checks.check_prior import check_prior
 
 
 @settings(max_examples=60)

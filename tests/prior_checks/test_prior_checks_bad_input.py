@@ -5,7 +5,8 @@ import pytest
 
 import manyarms as ma
 from manyarms import errors, priors
-from manyarms.prior_checks.check_categories import check_categories, check_prior
+from manyarms.prior_checks.check_categories import check_categories
+from manyarms.prior_checks.check_prior import check_prior
 from manyarms.prior_checks.compare_priors import compare_priors
 from manyarms.prior_checks.sensitivity import prior_sensitivity
 

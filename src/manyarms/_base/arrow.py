@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 
-class LazyModule:
+class _LazyModule:
     """A module that is imported when one of its names is first used."""
 
     def __init__(self, name: str):
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from pyarrow import compute, csv
 else:
-    pa, compute, csv = LazyModule("pyarrow"), LazyModule("pyarrow.compute"), LazyModule("pyarrow.csv")
-    ds, pq = LazyModule("pyarrow.dataset"), LazyModule("pyarrow.parquet")
+    pa, compute, csv = _LazyModule("pyarrow"), _LazyModule("pyarrow.compute"), _LazyModule("pyarrow.csv")
+    ds, pq = _LazyModule("pyarrow.dataset"), _LazyModule("pyarrow.parquet")
 
 __all__ = ["compute", "csv", "ds", "pa", "pq"]

@@ -22,7 +22,7 @@ def draft_of(path: Path) -> Path:
     return path.with_name(f".{path.name}.{_machine()}-{os.getpid()}-{threading.get_native_id()}.tmp")
 
 
-def remove_dead_drafts(path: Path) -> None:
+def _remove_dead_drafts(path: Path) -> None:
     """Remove drafts of `path` that a killed writer left behind.
 
     Only drafts of this machine and container are removed, and only if their process is known to be gone: drafts that
@@ -82,7 +82,7 @@ def sync(file: IO[bytes]) -> None:
     os.fsync(file.fileno())
 
 
-def sync_folder(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Make renames survive a power cut, where the system can sync a folder; Windows cannot open one."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
@@ -95,7 +95,7 @@ def sync_folder(folder: Path) -> None:
 @contextlib.contextmanager
 def replacing(path: Path) -> Generator[IO[bytes]]:
     """Open a file that becomes `path` when the block ends; if the block fails, `path` is unchanged."""
-    remove_dead_drafts(path)
+    _remove_dead_drafts(path)
     draft = draft_of(path)
     try:
         with open(draft, "wb") as file:
@@ -104,7 +104,7 @@ def replacing(path: Path) -> Generator[IO[bytes]]:
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    _sync_folder(path.parent)
 
 
 def replace_files(contents: Mapping[Path, bytes]) -> None:

@@ -23,7 +23,9 @@ from manyarms.errors import InputError
 
 
 @f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.PriorOptions, o.LikelihoodOptions)
-def fit(out: f.NewModel, seed: f.Seed = 0, engine: f.Engine = "local", as_json: f.Json = False, **options: Any) -> None:
+def fit_command(
+    out: f.NewModel, seed: f.Seed = 0, engine: f.Engine = "local", as_json: f.Json = False, **options: Any
+) -> None:
     """Fit a model of the rewards of every action, including those never shown.
 
     The model file holds the posterior, the feature map of the context columns
@@ -43,7 +45,7 @@ def fit(out: f.NewModel, seed: f.Seed = 0, engine: f.Engine = "local", as_json: 
 @f.with_options(
     o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, without=("context", "categorical", "max_levels")
 )
-def update(
+def update_command(
     model: f.Model,
     out: f.NewModel,
     allow_repeats: Annotated[
@@ -75,7 +77,7 @@ def update(
 
 
 @f.with_options(o.EvaluationOptions, o.LogColumns, o.LogOptions, o.CatalogFile)
-def evaluate(model: f.EvaluatedModel = None, seed: f.Seed = 0, as_json: f.Json = False, **options: Any) -> None:
+def evaluate_command(model: f.EvaluatedModel = None, seed: f.Seed = 0, as_json: f.Json = False, **options: Any) -> None:
     """Compare policies with the current one: gains, intervals, probabilities.
 
     Each policy is evaluated by the model's posterior on the contexts of the
@@ -92,7 +94,7 @@ def evaluate(model: f.EvaluatedModel = None, seed: f.Seed = 0, as_json: f.Json =
     _show(result, as_json, partial(print_evaluation, evaluation=result.evaluation))
 
 
-def learn(
+def learn_command(
     model: f.Model,
     out: Annotated[Path, typer.Option("--out", help="Policy file to write; an existing file is replaced.")],
     policy: Annotated[
@@ -125,7 +127,7 @@ def learn(
 
 
 @f.with_options(o.LogOptions, without=[name for name in o.options_of(o.LogOptions) if name != "missing"])
-def score(
+def score_command(
     model: Annotated[Path, typer.Option("--model", "--policy", help="Model file or policy file.")],
     contexts: Annotated[
         str, typer.Option("--contexts", help="Contexts in Parquet, CSV or Arrow: a file, a folder or a glob.")
@@ -179,7 +181,7 @@ def score(
     o.EvaluationOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions,
     without=("tags", "taxonomy", "embedding", "separator"),
 )  # fmt: skip
-def report(
+def report_command(
     out: Annotated[
         Path, typer.Option("--out", help="The page to write, or a folder for the charts as SVG or PNG files.")
     ] = Path("report.html"),

@@ -21,7 +21,7 @@ PANELS = {"logs": "Logs", "catalog": "Catalog", "prior": "Model", "likelihood": 
 """The heading in `--help` under which the options of a table of a spec file are listed."""
 
 
-def one_of(names: Iterable[str]) -> Completer:
+def _one_of(names: Iterable[str]) -> Completer:
     """Complete one name."""
 
     def complete(incomplete: str) -> list[tuple[str, str]]:
@@ -30,7 +30,7 @@ def one_of(names: Iterable[str]) -> Completer:
     return complete
 
 
-def some_of(names: Mapping[str, str]) -> Completer:
+def _some_of(names: Mapping[str, str]) -> Completer:
     """Complete names separated by commas, each with the meaning of its number: those that are there are kept."""
 
     def complete(incomplete: str) -> list[tuple[str, str]]:
@@ -52,8 +52,8 @@ def figure_names(incomplete: str) -> list[tuple[str, str]]:
     return [(name, figure.title) for name, figure in figures().items() if name.startswith(incomplete)]
 
 
-policy_names = some_of(POLICIES)
-COMPLETERS = {"policies": policy_names, "estimators": some_of(ESTIMATORS)}
+policy_names = _some_of(POLICIES)
+COMPLETERS = {"policies": policy_names, "estimators": _some_of(ESTIMATORS)}
 
 SpecFile = Annotated[
     Path | None,
@@ -64,7 +64,7 @@ Engine = Annotated[
     typer.Option(
         "--engine",
         help="Where to run: local, dask or spark (extras); dask:tcp://HOST:8786 or spark:MASTER for a running cluster.",
-        autocompletion=one_of(("local", "dask", "spark")),
+        autocompletion=_one_of(("local", "dask", "spark")),
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of text.")]
@@ -117,7 +117,7 @@ def _flag(name: str, hint: Any, option: Option, panel: str | None) -> inspect.Pa
         help=_help(option),
         metavar=option.metavar or "|".join(words) or ("NAME,..." if kind == Names else None),
         min=option.minimum,
-        autocompletion=COMPLETERS.get(name) or (one_of(words) if words else None),
+        autocompletion=COMPLETERS.get(name) or (_one_of(words) if words else None),
         rich_help_panel=panel,
     )
     # Texts are read as TOML has them, by `spec`.

@@ -7,22 +7,30 @@ from typing import Annotated, Any, no_type_check
 import typer
 
 from manyarms._version import __version__
-from manyarms.cli.commands import evaluate, fit, learn, report, score, update
+from manyarms.cli.commands import (
+    evaluate_command,
+    fit_command,
+    learn_command,
+    report_command,
+    score_command,
+    update_command,
+)
 from manyarms.cli.demo.demo_command import demo
 from manyarms.cli.reproduce_command import reproduce
 from manyarms.cli.terminal import running_flags
 
 LOGS = "--logs logs/day=8 --action item --reward click"
 EXAMPLES = {
-    fit: "fit --logs logs/ --context age,city --action item --reward click --catalog items.parquet "
+    fit_command: "fit --logs logs/ --context age,city --action item --reward click --catalog items.parquet "
     "--category department --likelihood bernoulli --out model.arrow",
-    evaluate: f"evaluate --model model.arrow {LOGS} --policies greedy,softmax:0.1,policy.arrow --propensity p "
+    evaluate_command: f"evaluate --model model.arrow {LOGS} --policies greedy,softmax:0.1,policy.arrow --propensity p "
     "--estimators snips,dr",
-    learn: "learn --model model.arrow --policy pessimistic:0.1 --out policy.arrow",
-    score: "score --model policy.arrow --contexts users.parquet --keep user --top-k 10 --out scores.parquet",
-    update: "update --model model.arrow --logs logs/day=9 --action item --reward click --catalog items.parquet "
+    learn_command: "learn --model model.arrow --policy pessimistic:0.1 --out policy.arrow",
+    score_command: "score --model policy.arrow --contexts users.parquet --keep user --top-k 10 --out scores.parquet",
+    update_command: "update --model model.arrow --logs logs/day=9 --action item --reward click --catalog items.parquet "
     "--category department --out model.arrow",
-    report: f"report --model model.arrow {LOGS} --propensity p --policies greedy,policy.arrow --out report.html",
+    report_command: f"report --model model.arrow {LOGS} --propensity p --policies greedy,policy.arrow "
+    "--out report.html",
     demo: "demo --items 500 --categories 20 --rounds 5000 --json",
     reproduce: "reproduce synthetic-opl movielens --quick --data my-data",
 }
@@ -39,7 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command, example in EXAMPLES.items():
-    app.command(epilog=f"Example: manyarms {example}")(command)
+    app.command(command.__name__.removesuffix("_command"), epilog=f"Example: manyarms {example}")(command)
 
 
 def _print_version(requested: bool) -> bool:

@@ -51,9 +51,9 @@ def run_all(chosen: list[Figure], work: Reproduction) -> dict[str, str]:
             with cell_bar(f"{figure.name} ({number} of {len(chosen)})") as bar:
                 work.run(figure, progress=bar.progress, on_interrupt=bar.on_interrupt)
             work.draw(figure)
-            print_figure(figure, work)
+            _print_figure(figure, work)
         except DataFileError as reason:
-            missing[figure.name] = data_error_line(reason, figure.data)
+            missing[figure.name] = _data_error_line(reason, figure.data)
             if len(chosen) == 1:
                 fail(missing[figure.name])
         except KeyboardInterrupt:
@@ -75,7 +75,7 @@ def print_list(figures: Iterable[Figure]) -> None:
             console.print(Text(f"  - {claim.text}"), soft_wrap=True)
 
 
-def print_figure(figure: Figure, work: Reproduction) -> None:
+def _print_figure(figure: Figure, work: Reproduction) -> None:
     """Print the verdicts of a figure and the paths of its drawings."""
     console = Console(highlight=False)
     console.print(Text(f"{figure.name}: {figure.title}", style="bold"), soft_wrap=True)
@@ -101,7 +101,7 @@ def _head_to_head_line(pair: HeadToHead) -> str:
     return f"{pair.method} by {pair.unit}, {pair.panel.title}, n = {n:,}: {results}"
 
 
-def data_error_line(error: DataFileError, name: str | None) -> str:
+def _data_error_line(error: DataFileError, name: str | None) -> str:
     """An error about missing or damaged data, with the flags that help; `name` is the folder that the figure needs."""
     if not error.remedy or name is None:
         return str(error)

@@ -49,7 +49,7 @@ def one_line_errors() -> Generator[None]:
 
 
 def error_line(error: ManyarmsError) -> str:
-    """An error in the words of the command line: the flag of its argument, the problem, and the remedy by flags.
+    """An error as one line on the terminal: the flag of its argument, the problem, and the remedy by flags.
 
     An argument that no flag of the running command sets keeps its name: "rewards must be 0 or 1".
     """
@@ -166,20 +166,20 @@ def spinner(activity: str) -> Generator[None]:
 
 
 @contextmanager
-def row_bar(activity: str) -> Generator[RowBar]:
+def row_bar(activity: str) -> Generator[_RowBar]:
     """A progress bar of rows on a terminal, once the work takes a second; nothing elsewhere.
 
     Args:
         activity: A word for what is done with the rows, such as "Reading".
     """
-    bar = RowBar(activity, shown=sys.stderr.isatty())
+    bar = _RowBar(activity, shown=sys.stderr.isatty())
     try:
         yield bar
     finally:
         bar.stop()
 
 
-class RowBar:
+class _RowBar:
     """Rows done, rows per second and the time left, starting again with every pass.
 
     Args:
@@ -241,7 +241,7 @@ STOPPING = "stopping ... (running cells are finished first; press Ctrl-C again t
 
 
 @dataclass(frozen=True)
-class CellBar:
+class _CellBar:
     """The functions that a run of many cells calls.
 
     Attributes:
@@ -254,10 +254,10 @@ class CellBar:
 
 
 @contextmanager
-def cell_bar(title: str) -> Generator[CellBar]:
+def cell_bar(title: str) -> Generator[_CellBar]:
     """A progress bar of cells on a terminal; elsewhere one line with their number."""
     if not sys.stderr.isatty():
-        yield CellBar(lambda done, total: _announce(title, done, total), lambda: typer.echo(STOPPING, err=True))
+        yield _CellBar(lambda done, total: _announce(title, done, total), lambda: typer.echo(STOPPING, err=True))
         return
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
@@ -265,7 +265,7 @@ def cell_bar(title: str) -> Generator[CellBar]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
-        yield CellBar(
+        yield _CellBar(
             lambda done, total: bar.update(task, completed=done, total=total),
             lambda: bar.console.print(STOPPING, highlight=False),
         )

@@ -6,14 +6,14 @@
 
 from manyarms.core.action_covariance import ActionCovariance, as_covariances
 from manyarms.core.arrow_columns import codes_of, column_of, table_of, whole_numbers_of
-from manyarms.core.catalog import Catalog, Codes, as_column, as_embeddings, as_paths, as_tags, encode
+from manyarms.core.catalog import Catalog, as_column, as_embeddings, as_paths, as_tags
 from manyarms.core.choices import Choices, RowError
 from manyarms.core.eligibility import PAIRS_PER_BLOCK, Eligibility, SharedSet, as_eligibility, eligible_blocks
 from manyarms.core.estimate import Estimate, Method
 from manyarms.core.feature_map import OTHER, FeatureMap, as_contexts
 from manyarms.core.fingerprint import Fingerprint, any_shared
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
-from manyarms.core.labels import MISSING, TagRow, is_missing
+from manyarms.core.labels import MISSING, Codes, TagRow, encode, is_missing
 from manyarms.core.latent_covariance import MAX_DENSE_LATENT, BlockFactor, LatentFactor
 from manyarms.core.logged_data import LoggedData, Logs, as_propensities
 from manyarms.core.mixing import MAX_DENSE, DenseMixing, EffectGroup, MixedEffects

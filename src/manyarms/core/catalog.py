@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +11,16 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_numbers, check_rows, frozen
-from manyarms.core.labels import RaggedLabels, TagRow, is_missing, pack_labels, pack_rows, unpack_labels
+from manyarms.core.labels import (
+    RaggedLabels,
+    TagRow,
+    is_hashable,
+    is_missing,
+    pack_labels,
+    pack_rows,
+    plain_values,
+    unpack_labels,
+)
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError, RangeError, ShapeError
 from manyarms.linalg.indexing import csr_from_parts, csr_parts, pair_rows
 from manyarms.model_file.save import Saved
@@ -85,7 +93,7 @@ class Catalog(Saved):
     @cached_property
     def _numbers(self) -> dict[Any, int]:
         # Ids were checked before they were saved.
-        return dict(zip(_plain(self.ids), range(self.n_actions), strict=True))
+        return dict(zip(plain_values(self.ids), range(self.n_actions), strict=True))
 
     def saved(self) -> dict[str, Any]:
         fresh = {name: _packed(name, getattr(self, name)) for name in _LABELS if name not in self._stored}
@@ -111,11 +119,11 @@ class Catalog(Saved):
 
     def numbers(self, ids: Any) -> Int[Array, " n"]:
         """The action number of every id; an id that is not in the catalog raises an error that names its row."""
-        values = _plain(as_column("ids", ids, minimum=0))
+        values = plain_values(as_column("ids", ids, minimum=0))
         try:
             return np.fromiter(map(self._numbers.__getitem__, values), dtype=np.int64, count=len(values))
         except (KeyError, TypeError):
-            row = next(i for i, value in enumerate(values) if not (_hashable(value) and value in self._numbers))
+            row = next(i for i, value in enumerate(values) if not (is_hashable(value) and value in self._numbers))
             raise ActionError(
                 f"must be among the {len(self):,} of the catalog; row {row} has {values[row]!r}.",
                 "Add it to the catalog, or drop such rows.",
@@ -124,7 +132,7 @@ class Catalog(Saved):
 
     def begins_with(self, other: Catalog) -> bool:
         """True if this catalog starts with the actions of another, in the same order: their numbers agree."""
-        return self is other or _plain(self.ids)[: len(other)] == _plain(other.ids)
+        return self is other or plain_values(self.ids)[: len(other)] == plain_values(other.ids)
 
     def grown_with(self, other: Catalog) -> Catalog:
         """This catalog followed by the actions that only the other one lists; its own metadata stay as they are.
@@ -132,7 +140,7 @@ class Catalog(Saved):
         Raises:
             InputError: If the other catalog lacks a column that this one has.
         """
-        ids = _plain(other.ids)
+        ids = plain_values(other.ids)
         new = np.flatnonzero(self.find(ids) < 0)
         columns = dict[str, Any]()
         for name in ("categories", "tags", "paths", "embeddings"):
@@ -144,7 +152,7 @@ class Catalog(Saved):
             if sparse.issparse(known) or sparse.issparse(added):
                 raise DataTypeError("tags as a matrix have no labels to match.", "Pass labels to both catalogs.")
             columns[name] = [*known, *(added[row] for row in new)]
-        return Catalog([*_plain(self.ids), *(ids[row] for row in new)], **columns)
+        return Catalog([*plain_values(self.ids), *(ids[row] for row in new)], **columns)
 
     def find(self, ids: Sequence[Hashable]) -> Int[Array, " n"]:
         """The action number of every id; -1 for an id that is not in the catalog."""
@@ -240,54 +248,10 @@ def as_embeddings(name: str, value: Any, *, length: int | None = None) -> Float[
     return frozen(array)
 
 
-# Labels.
-
-
-@dataclass(frozen=True)
-class Codes:
-    """Labels as integers.
-
-    Attributes:
-        codes: The number of each label; -1 where it is missing.
-        labels: The distinct labels, sorted where they have an order, else in the order of appearance.
-    """
-
-    codes: Int[Array, " n"]
-    labels: tuple[Hashable, ...]
-
-
-def encode(name: str, column: Array, rows: Int[Array, " n"] | None = None) -> Codes:
-    """Number the distinct labels of a column; None, NaN, NaT, masked, pandas' NA and MISSING mean "no label".
-
-    `rows` gives the action of each label, where actions may have several. Errors call the labels `name`.
-    """
-    if column.dtype.kind in "biufmM":
-        distinct, inverse = np.unique(column, return_inverse=True)
-        kept = distinct == distinct  # noqa: PLR0124  NaN and NaT differ from themselves
-        number = np.where(kept, np.cumsum(kept) - 1, -1)
-        return Codes(number[inverse.reshape(-1)], tuple(_plain(distinct[kept])))
-    values, table = column.tolist(), dict[Any, int]()
-    try:
-        raw = np.fromiter((table.setdefault(v, len(table)) for v in values), dtype=np.int64, count=len(values))
-    except TypeError:
-        bad = next(i for i, value in enumerate(values) if not _hashable(value))
-        row = bad if rows is None else rows[bad]
-        raise DataTypeError(f"must hold hashable labels; row {row} has {values[bad]!r}.", argument=name) from None
-    distinct = list(table)
-    kept = [i for i, value in enumerate(distinct) if not is_missing(value)]
-    try:
-        kept.sort(key=distinct.__getitem__)
-    except TypeError:
-        pass  # labels of several types have no order
-    number = np.full(len(distinct), -1, dtype=np.int64)
-    number[kept] = np.arange(len(kept))
-    return Codes(number[raw], tuple(distinct[i] for i in kept))
-
-
 def _numbered(ids: Array) -> dict[Any, int]:
-    values = _plain(ids)
+    values = plain_values(ids)
     for row, value in enumerate(values):
-        if not _hashable(value):
+        if not is_hashable(value):
             raise DataTypeError(f"must be hashable; row {row} holds {value!r}.", argument="ids")
         if is_missing(value):
             problem = f"must not be missing; row {row} has {value!r}."
@@ -302,19 +266,6 @@ def _numbered(ids: Array) -> dict[Any, int]:
             argument="ids",
         )
     return numbers
-
-
-def _plain(column: Array) -> list[Any]:
-    """The values as Python objects, which hash alike wherever they came from; dates keep their NumPy type."""
-    return list(column) if column.dtype.kind in "mM" else column.tolist()
-
-
-def _hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
 
 
 def _as_array(name: str, value: Any) -> Array:

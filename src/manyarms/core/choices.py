@@ -211,3 +211,11 @@ def _most_probable(probabilities: Float[Array, "n K"], k: int) -> Int[Array, "n 
 
 
 _PAIRS = 1 << 17
+
+
+@dataclass(frozen=True, eq=False)
+class ChoiceShares:
+    """The actions that a policy ever chooses, ascending, and the share of contexts in which it chooses each."""
+
+    actions: Int[Array, " m"]
+    shares: Float[Array, " m"]

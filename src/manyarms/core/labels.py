@@ -112,7 +112,7 @@ def _words(values: list[Any]) -> WordLabels:
 
 @dataclass(frozen=True, eq=False)
 class RaggedLabels(Saved):
-    """Some labels per action, or a mapping from labels to weights per action."""
+    """Several labels per action, with or without weights, as a model file stores them."""
 
     saved_as = "ragged labels"
     flat: Labels
@@ -177,3 +177,58 @@ _TAGGED: dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
     np.datetime64: ("datetime64", lambda v: [str(v), np.datetime_data(v)[0]], lambda v: np.datetime64(*v)),
 }
 _READERS = {tag: read for tag, _, read in _TAGGED.values()}
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Labels coded as integers.
+
+    Attributes:
+        codes: The number of each label; -1 where it is missing.
+        labels: The distinct labels, sorted where they have an order, else in the order of appearance.
+    """
+
+    codes: Int[Array, " n"]
+    labels: tuple[Hashable, ...]
+
+
+def encode(name: str, column: Array, rows: Int[Array, " n"] | None = None) -> Codes:
+    """Number the distinct labels of a column; None, NaN, NaT, masked, pandas' NA and MISSING mean "no label".
+
+    `rows` gives the action of each label, where actions may have several. Errors call the labels `name`.
+    """
+    if column.dtype.kind in "biufmM":
+        distinct, inverse = np.unique(column, return_inverse=True)
+        kept = distinct == distinct  # noqa: PLR0124  NaN and NaT differ from themselves
+        number = np.where(kept, np.cumsum(kept) - 1, -1)
+        return Codes(number[inverse.reshape(-1)], tuple(plain_values(distinct[kept])))
+    values, table = column.tolist(), dict[Any, int]()
+    try:
+        raw = np.fromiter((table.setdefault(v, len(table)) for v in values), dtype=np.int64, count=len(values))
+    except TypeError:
+        bad = next(i for i, value in enumerate(values) if not is_hashable(value))
+        row = bad if rows is None else rows[bad]
+        raise DataTypeError(f"must hold hashable labels; row {row} has {values[bad]!r}.", argument=name) from None
+    distinct = list(table)
+    kept = [i for i, value in enumerate(distinct) if not is_missing(value)]
+    try:
+        kept.sort(key=distinct.__getitem__)
+    except TypeError:
+        pass  # labels of several types have no order
+    number = np.full(len(distinct), -1, dtype=np.int64)
+    number[kept] = np.arange(len(kept))
+    return Codes(number[raw], tuple(distinct[i] for i in kept))
+
+
+def plain_values(column: Array) -> list[Any]:
+    """The values as Python objects, which hash alike wherever they came from; dates keep their NumPy type."""
+    return list(column) if column.dtype.kind in "mM" else column.tolist()
+
+
+def is_hashable(value: Any) -> bool:
+    """True if a value can be a label."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True

@@ -150,7 +150,7 @@ class Policy(SavedModel, ABC):
         if len(contexts) == 0:
             raise ShapeError("must have at least one row: a mean over none is undefined.", argument="contexts")
         counts = row_weights(weights, len(contexts))
-        mass, rows = FeatureMassSum(), list[Array]()
+        mass, rows = _FeatureMassSum(), list[Array]()
         for part, x, choices in self.blocks(contexts, eligible):
             mass.add(choices, x, counts[part])
             if means is not None:
@@ -267,7 +267,7 @@ class FeatureMass(Saved):
         return cls(keys, summed, sum_by(actions, np.concatenate(shares))[1])
 
 
-class FeatureMassSum:
+class _FeatureMassSum:
     """Σ_i π(a | x_i) φ(x_i), added up block by block; of size K only if the policy spreads over all actions."""
 
     def __init__(self):

@@ -97,7 +97,7 @@ class MatrixEnvironment:
         logging = policy if policy.n_rows is None else None
         # Estimators do not restrict the logging policy, so it must know by itself what could not be chosen.
         if logging is not None and sets is not None:
-            logging = WithinObserved(logging, sets)
+            logging = _WithinObserved(logging, sets)
         return LoggedData(x, actions, rewards, propensities, self.n_actions, logging_policy=logging, groups=users)
 
     def value(self, policy: Policy, contexts: Any = None, *, eligible: Any = None) -> float:
@@ -111,7 +111,7 @@ class MatrixEnvironment:
         check_n_actions(policy, self.n_actions)
         users = self._users(contexts)
         sets = self.eligible(users)
-        restricted = policy if sets is None else WithinObserved(policy, sets)
+        restricted = policy if sets is None else _WithinObserved(policy, sets)
         size = restricted.rows_per_block
         if isinstance(self.matrix, np.ndarray):
             size = min(size, max(1, (1 << 22) // self.n_actions))
@@ -234,7 +234,7 @@ class ObservedActions(Eligibility):
         return self.block(slice(0, self.n_rows))
 
 
-class WithinObserved(Policy):
+class _WithinObserved(Policy):
     """Another policy restricted to the observed actions of each row. It is tied to rows, whose users are known."""
 
     def __init__(self, policy: Policy, sets: ObservedActions):
@@ -245,8 +245,8 @@ class WithinObserved(Policy):
         self.learned_from = policy.learned_from
         self.rows_per_block = int(np.clip(PAIRS_PER_BLOCK // sets.largest, 1, policy.rows_per_block))
 
-    def take(self, rows: slice | Int[Array, " m"]) -> WithinObserved:
-        return WithinObserved(self.policy.take(rows), self.sets[rows])
+    def take(self, rows: slice | Int[Array, " m"]) -> _WithinObserved:
+        return _WithinObserved(self.policy.take(rows), self.sets[rows])
 
     def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
         own = self.sets.tocsr()

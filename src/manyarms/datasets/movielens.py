@@ -87,7 +87,7 @@ class MovieLensFactors:
                 f"must be at most {len(self.items)}, the number of movies; got {n_actions}.", argument="n_actions"
             )
         drawn = items_rng.choice(len(self.items), size=n_actions, replace=False)
-        environment = LinearEnvironment(self.items[drawn], noise_std, DrawRows(self.users))
+        environment = LinearEnvironment(self.items[drawn], noise_std, _DrawRows(self.users))
         genres = [self.genres[row] for row in drawn]
         return MovieLensWorld(environment, frozen(self.movies[drawn]), genres, frozen(self.prior_vectors[drawn]))
 
@@ -110,7 +110,7 @@ class MovieLensWorld:
 
 
 @dataclass(frozen=True)
-class DrawRows:
+class _DrawRows:
     """Draws rows of `vectors` as contexts, with replacement. An object, so that worlds can be sent to processes."""
 
     vectors: Float[Array, "U r"]

@@ -93,7 +93,7 @@ class Decision(Recommendation):
     def as_json(self) -> dict[str, Any]:
         """The whole decision as plain values."""
         names = [*(entry.name for entry in fields(self)), "gains", "probability", "warnings"]
-        return {name: plain(getattr(self, name)) for name in names}
+        return {name: _json_value(getattr(self, name)) for name in names}
 
     def __repr__(self) -> str:
         evaluation = self.evaluation
@@ -156,21 +156,21 @@ def decide(
     calibrated, category_checks, unchecked = None, None, list[str]()
     if posterior is not None:
         held_out = not any_shared(posterior.learned_from, (logs.fingerprint, *fingerprints))
-        calibrated = evidence.calibration(posterior, logs, held_out, truth, true_rewards)
+        calibrated = evidence.calibration_evidence(posterior, logs, held_out, truth, true_rewards)
         if model is not None and grouped is not None:
             category_checks, unchecked = _check_categories(model, logs, column, len(grouped.labels), held_out)
     doubts = _doubts(prior_check, category_checks)
     # First the policy, then the cautions that depend on where it moves the traffic.
     best = recommend(evaluation, sure=sure, doubts=doubts).policy
     choices = next((row.choices for row in evaluation.policies if row.name == best), None)
-    changes = None if choices is None else evidence.traffic_changes(best, choices, logs, grouped, posterior)
+    changes = None if choices is None else evidence.traffic_evidence(best, choices, logs, grouped, posterior)
     cautions = _cautions(changes, calibrated, prior_check)
     return Decision(
         **vars(recommend(evaluation, sure=sure, doubts=doubts, cautions=cautions)),
         evaluation=evaluation,
         diagnostics=diagnose(evaluation),
-        support=None if grouped is None else evidence.support(evaluation, logs, grouped, posterior),
-        shrinkage=None if model is None else evidence.shrinkage(model, logs, grouped),
+        support=None if grouped is None else evidence.support_evidence(evaluation, logs, grouped, posterior),
+        shrinkage=None if model is None else evidence.shrinkage_evidence(model, logs, grouped),
         traffic_changes=changes,
         prior_check=prior_check,
         category_checks=category_checks,
@@ -252,20 +252,22 @@ def _made_with(logs: LoggedData, posterior: Posterior | None) -> dict[str, str]:
     }
 
 
-def plain(value: Any) -> Any:  # noqa: PLR0911  one line for each kind of value
+def _json_value(value: Any) -> Any:  # noqa: PLR0911  one line for each kind of value
     """Dataclasses, estimates and arrays as JSON values; numbers that are not finite become None."""
     if isinstance(value, Estimate):
         figures = {"value": value.value, "std": value.std, "interval_95": value.interval()}
         names = ("probability_positive", "kind", "method", "diagnostics", "warnings")
-        return plain({**figures, **{name: getattr(value, name) for name in names}})
+        return _json_value({**figures, **{name: getattr(value, name) for name in names}})
     if is_dataclass(value) and not isinstance(value, type):
-        return {entry.name: plain(getattr(value, entry.name)) for entry in fields(value) if entry.name != "choices"}
+        shown = [entry.name for entry in fields(value) if entry.name != "choices"]
+        return {name: _json_value(getattr(value, name)) for name in shown}
     if isinstance(value, Mapping):
-        return {" over ".join(key) if isinstance(key, tuple) else str(key): plain(item) for key, item in value.items()}
+        keys = [" over ".join(key) if isinstance(key, tuple) else str(key) for key in value]
+        return dict(zip(keys, map(_json_value, value.values()), strict=True))
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
+        return _json_value(value.tolist())
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int | str) else str(value)

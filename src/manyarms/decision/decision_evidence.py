@@ -11,8 +11,9 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_vector
 from manyarms.core import Catalog, LoggedData, encode, row_weights
+from manyarms.core.choices import ChoiceShares
 from manyarms.jobs import Evaluation
-from manyarms.jobs.evaluate import ChoiceShares, effective_size
+from manyarms.jobs.evaluate import effective_size
 from manyarms.linalg.indexing import sum_by
 from manyarms.linalg.top_k import row_norms
 from manyarms.posterior import RewardPosterior
@@ -67,7 +68,7 @@ class Support:
     n_summed: int
 
 
-def support(
+def support_evidence(
     evaluation: Evaluation,
     logs: LoggedData,
     categories: Categories,
@@ -148,7 +149,7 @@ class TrafficChanges:
     moved: float
 
 
-def traffic_changes(
+def traffic_evidence(
     name: str, choices: ChoiceShares, logs: LoggedData, categories: Categories | None, posterior: Posterior | None
 ) -> TrafficChanges:
     """The actions that gain and lose most when a policy with these choices replaces the one that made the logs."""
@@ -213,7 +214,7 @@ class Shrinkage:
     n_actions: int
 
 
-def shrinkage(posterior: RewardPosterior, logs: LoggedData, categories: Categories | None) -> Shrinkage:
+def shrinkage_evidence(posterior: RewardPosterior, logs: LoggedData, categories: Categories | None) -> Shrinkage:
     """The pull of each action from its own mean reward towards that of its category, which fades with its rounds."""
     counts = row_weights(logs.weights, len(logs))
     logged, per_action = sum_by(logs.actions[counts > 0], counts[counts > 0])
@@ -278,7 +279,7 @@ class Calibration:
     truth: Mapping[str, float]
 
 
-def calibration(
+def calibration_evidence(
     posterior: Posterior, logs: LoggedData, held_out: bool, truth: Mapping[str, float], true_rewards: Any
 ) -> Calibration:
     """Expected and observed rewards of logged rounds, grouped by expected reward.

@@ -62,7 +62,7 @@ def recommend(
     if model is not None and abs(model.value - mean) > VERY_FAR * math.hypot(model.std, error):
         doubt = f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"
         doubts = [doubt, *doubts]
-    sound = [] if doubts else [row for row in promising if not contradicting(row, evaluation)]
+    sound = [] if doubts else [row for row in promising if not _contradicting(row, evaluation)]
     if sound:
         return _ship(sound[0], evaluation, cautions)
     if promising:
@@ -95,7 +95,7 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
 
 
 def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[str]) -> Recommendation:
-    names = contradicting(best, evaluation)
+    names = _contradicting(best, evaluation)
     verb = "contradicts" if len(names) == 1 else "contradict"
     objections = [*doubts, *([f"{' and '.join(names)} {verb} it"] if names else [])]
     gain = f"according to the model, {best.name} brings {_change(best)}"
@@ -103,7 +103,7 @@ def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[s
     return Recommendation("undecided", best.name, f"Not decided: {gain}, but {', and '.join(objections)}.", reason)
 
 
-def contradicting(row: PolicyResult, evaluation: Evaluation) -> list[str]:
+def _contradicting(row: PolicyResult, evaluation: Evaluation) -> list[str]:
     """The estimators that contradict the gain seen by the model, among those with enough effective rounds.
 
     An estimator contradicts the gain when it values the policy clearly below the current one, or when it values it far

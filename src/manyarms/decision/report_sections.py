@@ -53,7 +53,7 @@ def draw_charts(decision: Decision) -> dict[str, dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class TableCell:
+class _TableCell:
     """One cell of an HTML table. A column of numbers is sorted by `key`, which is empty where a figure is missing."""
 
     text: str
@@ -67,27 +67,27 @@ class TableCell:
         return f"<td{attributes}>{escape(self.text)}</td>"
 
 
-def number_cell(value: float | None, written: Callable[[float], str] = number) -> TableCell:
+def _number_cell(value: float | None, written: Callable[[float], str] = number) -> _TableCell:
     """A cell with one number, or a dash where there is none."""
     if value is None:
-        return TableCell("–", "number", "")
-    return TableCell(written(value), "number", repr(float(value)))
+        return _TableCell("–", "number", "")
+    return _TableCell(written(value), "number", repr(float(value)))
 
 
-def count_cell(value: float | int) -> TableCell:
+def _count_cell(value: float | int) -> _TableCell:
     """A cell with a count of rounds or actions."""
-    return number_cell(float(value), lambda count: f"{count:,.6g}")
+    return _number_cell(float(value), lambda count: f"{count:,.6g}")
 
 
-def estimate_cell(estimate: Estimate | None, written: Callable[[float], str] = number) -> TableCell:
+def _estimate_cell(estimate: Estimate | None, written: Callable[[float], str] = number) -> _TableCell:
     """A cell with an estimate and its 95 % interval, or a dash where there is none."""
     if estimate is None:
-        return number_cell(None)
+        return _number_cell(None)
     low, high = estimate.interval()
-    return number_cell(estimate.value, lambda value: f"{written(value)} [{written(low)}, {written(high)}]")
+    return _number_cell(estimate.value, lambda value: f"{written(value)} [{written(low)}, {written(high)}]")
 
 
-def table(caption: str, rows: Sequence[Any], columns: Mapping[str, Callable[[Any], TableCell]]) -> str:
+def table(caption: str, rows: Sequence[Any], columns: Mapping[str, Callable[[Any], _TableCell]]) -> str:
     """An HTML table that sorts by a column when its header is clicked; `columns` makes the cells under each header."""
     cells = [[make(row) for make in columns.values()] for row in rows]
     kinds = ["word" if cell.key is None else "number" for cell in cells[0]] if cells else ["word"] * len(columns)
@@ -123,8 +123,8 @@ def _notes(lines: Iterable[str]) -> str:
     return f'<ul class="notes">{items}</ul>' if items else ""
 
 
-def _policy_cell(decision: Decision, name: str) -> TableCell:
-    return TableCell(CURRENT if name == decision.evaluation.baseline.name else name)
+def _policy_cell(decision: Decision, name: str) -> _TableCell:
+    return _TableCell(CURRENT if name == decision.evaluation.baseline.name else name)
 
 
 def _policies(decision: Decision, charts: Charts) -> str:
@@ -136,16 +136,16 @@ def _policies(decision: Decision, charts: Charts) -> str:
     marks = f"The dashed line marks the mean logged reward.{' Diamonds mark the true values.' if truth else ''}"
     columns = {
         "Policy": lambda row: _policy_cell(decision, row.name),
-        "Value per round [95 % interval]": lambda row: estimate_cell(row.value),
-        "Gain per round [95 % interval]": lambda row: estimate_cell(row.difference, signed_number),
-        "Relative gain in % [95 % interval]": lambda row: estimate_cell(
+        "Value per round [95 % interval]": lambda row: _estimate_cell(row.value),
+        "Gain per round [95 % interval]": lambda row: _estimate_cell(row.difference, signed_number),
+        "Relative gain in % [95 % interval]": lambda row: _estimate_cell(
             row.lift, lambda lift: signed_number(100 * lift)
         ),
-        "Probability of a gain": lambda row: number_cell(
+        "Probability of a gain": lambda row: _number_cell(
             row.difference and row.difference.probability_positive, percent
         ),
-        "Never logged": lambda row: number_cell(row.value.diagnostics.get("unsupported_mass"), share),
-        "Prior share": lambda row: number_cell(row.value.diagnostics.get("prior_share"), share),
+        "Never logged": lambda row: _number_cell(row.value.diagnostics.get("unsupported_mass"), share),
+        "Prior share": lambda row: _number_cell(row.value.diagnostics.get("prior_share"), share),
     }
     return (
         _figure("gains", charts, f"{lines} Right of zero, the policy is better than the current policy.")
@@ -169,10 +169,10 @@ def _estimators(decision: Decision, charts: Charts) -> str:
     estimates = [(row.name, *entry) for row in results for entry in row.estimates.items()]
     failures = [f"{name} could not evaluate {row.name}: {why}" for row in results for name, why in row.left_out.items()]
     columns = {
-        "Policy": lambda entry: TableCell(entry[0]),
-        "Estimator": lambda entry: TableCell(entry[1]),
-        "Value per round [95 % interval]": lambda entry: estimate_cell(entry[2]),
-        "Effective sample size": lambda entry: number_cell(entry[2].diagnostics.get("effective_sample_size")),
+        "Policy": lambda entry: _TableCell(entry[0]),
+        "Estimator": lambda entry: _TableCell(entry[1]),
+        "Value per round [95 % interval]": lambda entry: _estimate_cell(entry[2]),
+        "Effective sample size": lambda entry: _number_cell(entry[2].diagnostics.get("effective_sample_size")),
     }
     return (
         "<p>These estimators use logged rewards and propensities. snIPS uses no model; DR corrects the model with "
@@ -187,12 +187,12 @@ def _estimators(decision: Decision, charts: Charts) -> str:
 
 def _trust(decision: Decision, charts: Charts) -> str:
     columns = {
-        "Status": lambda entry: TableCell(STATUS[entry.colour], css=f"light {entry.colour}"),
-        "Policy": lambda entry: TableCell(entry.policy),
-        "Estimator": lambda entry: TableCell(entry.estimator),
-        "Diagnostic": lambda entry: TableCell(DIAGNOSTICS.get(entry.figure) or entry.figure.replace("_", " ")),
+        "Status": lambda entry: _TableCell(STATUS[entry.colour], css=f"light {entry.colour}"),
+        "Policy": lambda entry: _TableCell(entry.policy),
+        "Estimator": lambda entry: _TableCell(entry.estimator),
+        "Diagnostic": lambda entry: _TableCell(DIAGNOSTICS.get(entry.figure) or entry.figure.replace("_", " ")),
         "Value": _diagnostic_cell,
-        "Meaning": lambda entry: TableCell(entry.meaning, css="prose"),
+        "Meaning": lambda entry: _TableCell(entry.meaning, css="prose"),
     }
     flagged = [entry for colour in ("red", "amber") for entry in decision.diagnostics if entry.colour == colour]
     passed = [entry for entry in decision.diagnostics if entry.colour == "green"]
@@ -219,10 +219,10 @@ def _prior_check(check: PriorCheck) -> str:
     )
 
 
-def _diagnostic_cell(entry: Diagnostic) -> TableCell:
+def _diagnostic_cell(entry: Diagnostic) -> _TableCell:
     if entry.limit == 0.0:
-        return number_cell(entry.value, lambda value: "yes" if value else "no")
-    return number_cell(entry.value, share if entry.figure.endswith(("_mass", "_share")) else number)
+        return _number_cell(entry.value, lambda value: "yes" if value else "no")
+    return _number_cell(entry.value, share if entry.figure.endswith(("_mass", "_share")) else number)
 
 
 def _category_checks(decision: Decision) -> str:
@@ -234,12 +234,12 @@ def _category_checks(decision: Decision) -> str:
     if not flagged:
         return heading
     columns = {
-        "Category": lambda row: TableCell(str(row.category)),
-        "Rounds": lambda row: count_cell(row.n_rounds),
-        "Mean reward": lambda row: number_cell(row.observed),
-        "Expected by the prior": lambda row: number_cell(row.prior_mean),
-        "Expected by the model": lambda row: number_cell(row.posterior_mean),
-        "Failed checks": lambda row: TableCell(", ".join(row.flags)),
+        "Category": lambda row: _TableCell(str(row.category)),
+        "Rounds": lambda row: _count_cell(row.n_rounds),
+        "Mean reward": lambda row: _number_cell(row.observed),
+        "Expected by the prior": lambda row: _number_cell(row.prior_mean),
+        "Expected by the model": lambda row: _number_cell(row.posterior_mean),
+        "Failed checks": lambda row: _TableCell(", ".join(row.flags)),
     }
     html = table("Categories that contradict the model", flagged, columns)
     return heading + _folded(len(flagged), html, "categories")
@@ -250,13 +250,13 @@ def _traffic(decision: Decision, charts: Charts) -> str:
     html = ""
     if changes is not None:
         columns = {
-            "Action": lambda row: TableCell(row.action),
-            "Category": lambda row: TableCell(row.category),
-            "Logged rounds": lambda row: count_cell(row.n_rounds),
-            "Share in the log": lambda row: number_cell(row.logged, share),
-            f"Share under {changes.policy}": lambda row: number_cell(row.chosen, share),
-            "Mean logged reward": lambda row: number_cell(row.mean_reward),
-            "Expected reward": lambda row: number_cell(row.expected),
+            "Action": lambda row: _TableCell(row.action),
+            "Category": lambda row: _TableCell(row.category),
+            "Logged rounds": lambda row: _count_cell(row.n_rounds),
+            "Share in the log": lambda row: _number_cell(row.logged, share),
+            f"Share under {changes.policy}": lambda row: _number_cell(row.chosen, share),
+            "Mean logged reward": lambda row: _number_cell(row.mean_reward),
+            "Expected reward": lambda row: _number_cell(row.expected),
         }
         moved = f"{changes.policy} differs from the {CURRENT} in at least {share(changes.moved)} of rounds."
         html += f"<p>{escape(moved)}</p>"
@@ -266,12 +266,12 @@ def _traffic(decision: Decision, charts: Charts) -> str:
         return html
     rest = f" The last row combines {support.n_summed:,} other categories." if support.n_summed else ""
     columns = {
-        "Category": lambda row: TableCell(row.category),
-        "Actions": lambda row: count_cell(row.n_actions),
-        "Ever logged": lambda row: count_cell(row.n_logged),
-        "Share in the log": lambda row: number_cell(row.logged, share),
-        f"Share under {decision.policy}": lambda row: number_cell(row.chosen.get(decision.policy), share),
-        "Of which never logged": lambda row: number_cell(row.unsupported.get(decision.policy), share),
+        "Category": lambda row: _TableCell(row.category),
+        "Actions": lambda row: _count_cell(row.n_actions),
+        "Ever logged": lambda row: _count_cell(row.n_logged),
+        "Share in the log": lambda row: _number_cell(row.logged, share),
+        f"Share under {decision.policy}": lambda row: _number_cell(row.chosen.get(decision.policy), share),
+        "Of which never logged": lambda row: _number_cell(row.unsupported.get(decision.policy), share),
     }
     return (
         f"{html}<h3>By category</h3>"
@@ -303,9 +303,9 @@ def _calibration(decision: Decision, charts: Charts) -> str:
     inside = {name for name, (low, high) in intervals.items() if low <= truth[name] <= high}
     columns = {
         "Policy": lambda row: _policy_cell(decision, row.name),
-        "Value per round [95 % interval]": lambda row: estimate_cell(row.value),
-        "True value": lambda row: number_cell(truth[row.name]),
-        "Inside the interval": lambda row: TableCell("yes" if row.name in inside else "no"),
+        "Value per round [95 % interval]": lambda row: _estimate_cell(row.value),
+        "True value": lambda row: _number_cell(truth[row.name]),
+        "Inside the interval": lambda row: _TableCell("yes" if row.name in inside else "no"),
     }
     observed = "the true mean reward" if evidence.against_truth else "the mean reward of held-out rounds"
     caption = (

@@ -95,10 +95,10 @@ class Local(Engine):
 
     @contextmanager
     def sharded(self, logs: Logs, task: Task[Answer]) -> Generator[Shards[Answer]]:
-        yield OneShard(self.total(logs, task))
+        yield _OneShard(self.total(logs, task))
 
 
-class OneShard(Shards[Answer]):
+class _OneShard(Shards[Answer]):
     """The whole answer as one shard, in this process."""
 
     def __init__(self, answer: Answer):

@@ -21,7 +21,7 @@ from manyarms.posterior.reward_draws import EmpiricalShape
 
 
 @dataclass(frozen=True)
-class Units:
+class _Units:
     """Sums over independent units: rounds, or groups of them.
 
     Attributes:
@@ -88,13 +88,13 @@ def as_units(
     denominator: Float[Array, " n"] | None,
     weights: Float[Array, " n"] | None,
     groups: Int[Array, " n"] | None,
-) -> Units:
+) -> _Units:
     """Sums of rounds per unit. A round of weight 2 is that round twice."""
     size = np.ones(len(direct)) if weights is None else np.asarray(weights)
     columns = [direct * size, numerator * size, (size if denominator is None else denominator * size), size]
     if groups is not None:
         columns = list(sum_by(np.unique(groups, return_inverse=True)[1], np.column_stack(columns))[1].T)
-    return Units(*columns, grouped=groups is not None)
+    return _Units(*columns, grouped=groups is not None)
 
 
 class Interval(ABC):
@@ -103,7 +103,7 @@ class Interval(ABC):
     method: Method
 
     @abstractmethod
-    def shape(self, units: Units) -> Shape | None:
+    def shape(self, units: _Units) -> Shape | None:
         """The distribution of the estimate; None for the normal one with the units' standard error."""
 
 
@@ -113,7 +113,7 @@ class Normal(Interval):
 
     method: Method = "normal"
 
-    def shape(self, units: Units) -> Shape | None:
+    def shape(self, units: _Units) -> Shape | None:
         return None
 
 
@@ -131,7 +131,7 @@ class Bootstrap(Interval):
         self.n_draws = as_count("n_draws", n_draws)
         self._seed = as_generator(rng).integers(0, 1 << 63)
 
-    def shape(self, units: Units) -> Shape:
+    def shape(self, units: _Units) -> Shape:
         rng, n = np.random.default_rng(int(self._seed)), len(units.size)
         draws = np.empty(self.n_draws)
         for part in chunks(self.n_draws, max(1, (1 << 20) // max(n, 1))):
@@ -153,7 +153,7 @@ class EmpiricalBernstein(Interval):
     def __init__(self, width: float | None = None):
         self.width = None if width is None else as_scalar("width", width, above=0.0)
 
-    def shape(self, units: Units) -> Shape:
+    def shape(self, units: _Units) -> Shape:
         # A group of twice the mean size can move the estimate twice as far.
         scale = float(units.size.max() / units.size.mean()) if units.grouped else 1.0
         width = float(np.ptp(units.influence)) if self.width is None else self.width * scale

@@ -29,7 +29,7 @@ COLUMNS = 3
 
 
 @dataclass(frozen=True)
-class MeanPoint:
+class _MeanPoint:
     """A mean score, share of intervals that contain the truth, or mean CPU time; with its error, NaN for one instance.
 
     `x` counts rounds, or actions where these are on the axis.
@@ -49,7 +49,7 @@ class MeanPoint:
         return self.mean - bar, self.mean + bar
 
 
-def mean_points(figure: Figure, table: Table) -> list[MeanPoint]:
+def mean_points(figure: Figure, table: Table) -> list[_MeanPoint]:
     """The numbers of a figure: a point for each panel, method and place on the axis that has rows."""
     return [point for panel in figure.panels for point in _points(figure, panel, table)]
 
@@ -100,15 +100,15 @@ class _Plot:
 
     title: str
     kind: Kind
-    points: list[MeanPoint]
+    points: list[_MeanPoint]
 
 
-def _points(figure: Figure, panel: Panel, table: Table) -> list[MeanPoint]:
+def _points(figure: Figure, panel: Panel, table: Table) -> list[_MeanPoint]:
     methods = palette.in_order(panel.methods)
     label, kind = panel.problem.label, panel.kind
     run = {n for method in methods for n in table.rounds(label, kind, method)}
     rounds = sorted(run if panel.rounds is None else run & set(panel.rounds))
-    points: list[MeanPoint] = []
+    points: list[_MeanPoint] = []
     for method in methods:
         for n in rounds if figure.axis == "n" else rounds[-1:]:
             outcomes = list(table.outcomes(label, kind, method, n).values())
@@ -116,7 +116,7 @@ def _points(figure: Figure, panel: Panel, table: Table) -> list[MeanPoint]:
             if len(values):
                 x = n if figure.axis == "n" else outcomes[0].n_actions
                 error = _standard_error(figure.measure, values)
-                points.append(MeanPoint(panel.title, method, x, float(values.mean()), error, len(values)))
+                points.append(_MeanPoint(panel.title, method, x, float(values.mean()), error, len(values)))
     return points
 
 
@@ -160,7 +160,7 @@ def _vertical(figure: Figure, kind: Kind, plots: Sequence[_Plot]) -> _Vertical:
     return _log("MSE", points) if kind == "ope" else _linear("relative reward", points)
 
 
-def _linear(title: str, points: Iterable[MeanPoint]) -> _Vertical:
+def _linear(title: str, points: Iterable[_MeanPoint]) -> _Vertical:
     ends = [end for point in points for end in point.ends]
     lowest, top = min(ends, default=0.0), max(1.0, math.ceil(max(ends, default=1.0) * 10 - 0.5) / 10)
     # Zero is shown only when some point is near it; otherwise it wastes space.
@@ -168,7 +168,7 @@ def _linear(title: str, points: Iterable[MeanPoint]) -> _Vertical:
     return _Vertical(title, False, low, top, None if ends else [])
 
 
-def _log(title: str, points: Iterable[MeanPoint]) -> _Vertical:
+def _log(title: str, points: Iterable[_MeanPoint]) -> _Vertical:
     positive = [point for point in points if point.mean > 0]
     # A bar that nearly reaches zero would take decades of the axis: below a third of the mean it is cut off.
     low = min((max(point.ends[0], point.mean / 3) for point in positive), default=0.1) / 1.25

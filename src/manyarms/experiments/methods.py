@@ -239,8 +239,8 @@ METHODS: dict[str, Method] = {method.name: method for method in _METHODS}
 FORM = "Name it as file.py:Class or module:Class, where Class is a subclass of manyarms.experiments.Method."
 
 
-def check_specs(specs: Sequence[Any]) -> tuple[str, ...]:
-    """Require texts that say where classes are: worker processes import them, and cannot be handed objects."""
+def check_method_paths(specs: Sequence[Any]) -> tuple[str, ...]:
+    """Require methods by import path, such as "module:Class", since worker processes import them."""
     if isinstance(specs, str):
         raise InputError(f"must be a list of texts; got {specs!r}.", f"Pass [{specs!r}].", argument="extra_methods")
     for spec in specs:

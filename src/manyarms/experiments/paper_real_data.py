@@ -77,7 +77,7 @@ def _on_movielens(
 
 def kuairec(data: str | None) -> Figure:
     """KuaiRec: real watch ratios."""
-    partial = is_partial(data)
+    partial = _is_partial(data)
     problem = problems.KuaiRecProblem(data, partial)
     by_context = replace(problem, target="context")
     part = (
@@ -227,7 +227,7 @@ def digits() -> Figure:
     )
 
 
-def is_partial(data: str | None) -> bool:
+def _is_partial(data: str | None) -> bool:
     """True if only the published part of KuaiRec is there, judging by file names: nothing is opened yet."""
     folder = problems.data_path(data, "kuairec") or cache_folder()
     whole = any((folder / name).exists() for name in (SMALL, KUAIREC.archive))

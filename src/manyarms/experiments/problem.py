@@ -254,7 +254,7 @@ class Synthetic(Problem):
             vectors=prior.action_mean(),
             learnable=prior,
             make_clusters=lambda: clusters_of(prior.action_mean(), cluster_rng),
-            make_other_priors=lambda: misspecified_priors(recipe, prior, noise_rng),
+            make_other_priors=lambda: _misspecified_priors(recipe, prior, noise_rng),
         )
         world = recipe.draw_environment(prior, world_rng)
         target = EpsilonGreedy(greedy_by(prior.action_mean()), 0.5) if self.target == "prior" else None
@@ -276,7 +276,7 @@ def clusters_of(vectors: Float[Array, "K e"], rng: np.random.Generator, at_most:
     return KMeans(n_clusters=count, n_init=cast(Any, 1), random_state=seed).fit_predict(vectors).astype(np.int64)
 
 
-def misspecified_priors(
+def _misspecified_priors(
     recipe: SyntheticProblem, prior: HierarchicalGaussian, rng: np.random.Generator
 ) -> dict[str, HierarchicalGaussian]:
     """Misspecified priors at every noise level: everything, means only, covariances only, with the same noise."""

@@ -64,7 +64,7 @@ class MatrixWorld(World):
         return self.environment.eligible(logs.groups)
 
 
-def known_by_vectors(
+def _known_by_vectors(
     vectors: Float[Array, "K d"], noise_std: float, learnable: HierarchicalGaussian, rng: np.random.Generator
 ) -> Known:
     """Knowledge by the paper's recipe, from vectors of the actions in the space of θ.
@@ -122,7 +122,7 @@ class MovieLensProblem(Problem):
         world_rng, known_rng, test_rng = split(rng, "world", "known", "test")
         world = _movielens(self.data, self.half).draw_world(n_actions=1000, noise_std=1.0, rng=world_rng)
         learnable = from_tags(world.genres, dim=5, shared_std=1.0)
-        known = known_by_vectors(world.item_vectors, 1.0, learnable, known_rng)
+        known = _known_by_vectors(world.item_vectors, 1.0, learnable, known_rng)
         return ScoredWorld(world.environment, known, self.logging, test_rng)
 
     def origin(self) -> Origin:
@@ -174,7 +174,7 @@ class KuaiRecProblem(Problem):
         learnable = from_categories(topics, dim=world.environment.dim, shared_std=1.0)
         # The factorisation counts missing cells as zero: bring its products to the scale of rewards.
         vectors = world.item_vectors * (np.prod(shape_of(prior)) / prior.nnz)
-        known = known_by_vectors(vectors, float(prior.data.std()), learnable, known_rng)
+        known = _known_by_vectors(vectors, float(prior.data.std()), learnable, known_rng)
         _, clusters = np.unique(topics, return_inverse=True)
         known = replace(known, make_clusters=lambda: clusters.astype(np.int64))
         return MatrixWorld(world.environment, known, self.target)
@@ -203,7 +203,7 @@ class JesterProblem(Problem):
         )
         vectors = world.item_vectors
         learnable = from_embeddings(vectors, N_COMPONENTS, dim=world.environment.dim, shared_std=1.0, rng=learnable_rng)
-        return MatrixWorld(world.environment, known_by_vectors(vectors, 4.0, learnable, known_rng))
+        return MatrixWorld(world.environment, _known_by_vectors(vectors, 4.0, learnable, known_rng))
 
     def origin(self) -> Origin:
         ratings = load_once(datasets.load_jester, self.data, "jester")

@@ -18,9 +18,9 @@ from operator import attrgetter
 from pathlib import Path
 from threading import Thread
 
-from manyarms.errors import InputError, ManyarmsError
+from manyarms.errors import CellError, InputError, WorkerError
 from manyarms.experiments.cell import Cell, Results, compute, generator
-from manyarms.experiments.methods import Method, check_names, check_specs, method_files, methods_by_name
+from manyarms.experiments.methods import Method, check_method_paths, check_names, method_files, methods_by_name
 from manyarms.experiments.problem import Kind, Problem
 from manyarms.experiments.result_store import Journal, Store, check_provenance
 from manyarms.linalg.threads import n_cores, stay_on_one_core
@@ -29,14 +29,6 @@ GUARD = (
     "A worker process imports the script that calls `run`: save the script in a file, and put the call behind "
     '`if __name__ == "__main__":`.'
 )
-
-
-class CellError(ManyarmsError):
-    """A method failed in a cell."""
-
-
-class WorkerError(CellError):
-    """A worker process died."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +48,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class CellBatch:
+class _CellBatch:
     """Cells that share an instance and its log, with the problem itself, which they only name."""
 
     problem: Problem
@@ -92,7 +84,7 @@ def run(
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         # A worker that is still importing the script that started it would start workers again.
         raise InputError("`run` was called while a worker process started.", GUARD)
-    wanted, specs = list(grids), check_specs(extra_methods)
+    wanted, specs = list(grids), check_method_paths(extra_methods)
     _check_methods(wanted, methods_by_name(specs))
     files = method_files(specs)
     with store.lock():
@@ -111,7 +103,7 @@ def run(
         return done
 
 
-def missing_cells(grids: Iterable[Grid], done: Results) -> list[CellBatch]:
+def missing_cells(grids: Iterable[Grid], done: Results) -> list[_CellBatch]:
     """The cells still to be computed, with long and short ones mixed so that the time left can be estimated."""
     problems: dict[str, Problem] = {}
     missing: set[Cell] = set()
@@ -119,7 +111,7 @@ def missing_cells(grids: Iterable[Grid], done: Results) -> list[CellBatch]:
         problems[grid.problem.label] = grid.problem
         missing.update(cell for cell in grid.cells() if cell not in done)
     ordered = sorted(missing, key=_log_key)
-    batches = [CellBatch(problems[key[0]], tuple(sorted(cells))) for key, cells in groupby(ordered, _log_key)]
+    batches = [_CellBatch(problems[key[0]], tuple(sorted(cells))) for key, cells in groupby(ordered, _log_key)]
     generator("order").shuffle(batches)
     return batches
 
@@ -137,20 +129,20 @@ def _check_methods(grids: Iterable[Grid], methods: Mapping[str, Method]) -> None
                 raise InputError(f"{name} has no `{lacks}`, so it cannot be run for {grid.kind!r}.", "Leave it out.")
 
 
-def _user_methods_first(batches: Sequence[CellBatch], user_methods: set[str]) -> list[list[CellBatch]]:
+def _user_methods_first(batches: Sequence[_CellBatch], user_methods: set[str]) -> list[list[_CellBatch]]:
     """Put one small cell of each user method and kind before everything else: mistakes in it show at once."""
-    trials: dict[tuple[str, Kind], CellBatch] = {}
+    trials: dict[tuple[str, Kind], _CellBatch] = {}
     for batch in sorted(batches, key=lambda batch: (batch.cells[0].n, batch.cells[0].instance)):
         for cell in batch.cells:
             if cell.method in user_methods:
-                trials.setdefault((cell.method, cell.kind), CellBatch(batch.problem, (cell,)))
+                trials.setdefault((cell.method, cell.kind), _CellBatch(batch.problem, (cell,)))
     tried = {cell for batch in trials.values() for cell in batch.cells}
-    rest = (CellBatch(batch.problem, tuple(cell for cell in batch.cells if cell not in tried)) for batch in batches)
+    rest = (_CellBatch(batch.problem, tuple(cell for cell in batch.cells if cell not in tried)) for batch in batches)
     return [stage for stage in (list(trials.values()), [batch for batch in rest if batch.cells]) if stage]
 
 
 def _compute_all(
-    stages: Sequence[Sequence[CellBatch]],
+    stages: Sequence[Sequence[_CellBatch]],
     folder: Path,
     specs: tuple[str, ...],
     n_workers: int,
@@ -240,7 +232,7 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
 
-def _compute_batch(batch: CellBatch) -> None:
+def _compute_batch(batch: _CellBatch) -> None:
     methods = methods_by_name(_Worker.specs)
     for cell in batch.cells:
         if _Worker.stop.is_set():

@@ -64,7 +64,7 @@ class LatentEvidence(ABC):
         """Mean and factor of ψ given all rows."""
 
 
-class BlockEvidence(LatentEvidence):
+class _BlockEvidence(LatentEvidence):
     """Evidence in blocks of ψ that stay independent given the data; one block for all of ψ when there are none."""
 
     def __init__(self, prior: HierarchicalGaussian, size: int):
@@ -91,7 +91,7 @@ class BlockEvidence(LatentEvidence):
         return LatentPosterior(mean, BlockFactor(factor), log_det, misfit, white_mean, white_factor)
 
 
-class EvidenceByRows(BlockEvidence):
+class _EvidenceByRows(_BlockEvidence):
     """Evidence that keeps the rows and folds them at the end by QR."""
 
     def __init__(self, prior: HierarchicalGaussian, size: int):
@@ -123,7 +123,7 @@ class EvidenceByRows(BlockEvidence):
         return C, moved, misfit
 
 
-class EvidenceBySums(BlockEvidence):
+class _EvidenceBySums(_BlockEvidence):
     """Evidence as sums: Γ = Σ_a (H_a W_a)ᵀ (H_a W_a) and the score."""
 
     def __init__(self, prior: HierarchicalGaussian, size: int):
@@ -161,7 +161,7 @@ class EvidenceBySums(BlockEvidence):
         return C, moved, self._misfit - float(np.sum(moved**2))
 
 
-class EvidenceByElimination(LatentEvidence):
+class _EvidenceByElimination(LatentEvidence):
     """Evidence as the non-zero blocks of Γ; effects are eliminated along their structure."""
 
     def __init__(self, prior: HierarchicalGaussian, mixing: MixedEffects, factor: BlockFactor, plan: Plan):
@@ -217,19 +217,19 @@ def gather(prior: HierarchicalGaussian, observed: ObservedRows) -> LatentEvidenc
             return structured
     check_dense_size(size)
     n_rows = sum(group.response.size for group in observed.groups)
-    return (EvidenceByRows if n_rows * size**2 <= QR_BUDGET else EvidenceBySums)(prior, size)
+    return (_EvidenceByRows if n_rows * size**2 <= QR_BUDGET else _EvidenceBySums)(prior, size)
 
 
-def sums_for(prior: HierarchicalGaussian) -> EvidenceBySums:
+def sums_for(prior: HierarchicalGaussian) -> _EvidenceBySums:
     """Empty evidence whose sums can be added to those of other workers."""
     size = prior.mixing.gram_blocks(prior.prior_factor)
     check_dense_size(size)
-    return EvidenceBySums(prior, size)
+    return _EvidenceBySums(prior, size)
 
 
 def _by_structure(
     prior: HierarchicalGaussian, mixing: MixedEffects, observed: ObservedRows
-) -> EvidenceByElimination | None:
+) -> _EvidenceByElimination | None:
     """Evidence for elimination, where effects are independent in the prior and most pairs of them never meet."""
     factor = prior.prior_factor.with_block_size(mixing.dim)
     if factor is None or mixing.weights.nnz * 4 > mixing.n_actions * mixing.n_effects:
@@ -238,7 +238,7 @@ def _by_structure(
     if plan.n_blocks * 4 > mixing.n_effects**2:
         return None
     check_dense_size(len(plan.core) * mixing.dim)
-    return EvidenceByElimination(prior, mixing, factor, plan)
+    return _EvidenceByElimination(prior, mixing, factor, plan)
 
 
 def _solve_lower(C: Float[Array, "J b b"], right: Float[Array, "J b c"]) -> Float[Array, "J b c"]:

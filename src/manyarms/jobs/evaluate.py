@@ -8,11 +8,12 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_instance
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, any_shared, html_table, with_own_features
+from manyarms.core.choices import ChoiceShares
 from manyarms.errors import InputError, UndefinedLiftError
 from manyarms.estimators.estimator import Estimator
 from manyarms.policies import Logged
@@ -27,14 +28,6 @@ POSTERIOR = "posterior"
 
 TRAINED = "learned from these rounds, so its estimates on them are too high"
 """The warning about a policy that is evaluated on its own training rounds."""
-
-
-@dataclass(frozen=True, eq=False)
-class ChoiceShares:
-    """The actions that a policy ever chooses, ascending, and the share of contexts in which it chooses each."""
-
-    actions: Int[Array, " m"]
-    shares: Float[Array, " m"]
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ SAME_ROWS = (
 
 
 @dataclass(frozen=True)
-class EvaluationInputs:
+class _EvaluationInputs:
     """Everything that an evaluation needs, read from files; `fingerprints` are those of the files."""
 
     policies: dict[str, Policy]
@@ -128,7 +128,7 @@ def read_evaluation_inputs(
     seed: int,
     on_rows: OnRows | None,
     **options: Unpack[EvaluateOptions],
-) -> EvaluationInputs:
+) -> _EvaluationInputs:
     """Read what `evaluate` and `decide` need from files; the arguments are those of `evaluate_files`."""
     given = with_defaults("evaluate_files", options, EvaluateOptions)
     policies, estimators = given.policies, given.estimators
@@ -153,7 +153,7 @@ def read_evaluation_inputs(
     sample = sample_rounds(stream, given.sample, rng=sample_rng)
     named: dict[str, Any] = {"n_actions": stream.n_actions, "n_draws": THOMPSON_DRAWS, "rng": policy_rng}
     chosen = {name: files.get(name) or policy_named(name, posterior, **named) for name in policies}
-    return EvaluationInputs(
+    return _EvaluationInputs(
         {name: sample.bound(policy) for name, policy in chosen.items()},
         sample,
         posterior,

@@ -61,13 +61,13 @@ class Bernoulli(Likelihood):
         return log_expit(_towards(rewards, predictor))
 
     def expected_log_density(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
-        return expected_log_logistic(_towards(rewards, mean), np.sqrt(variance))
+        return _expected_log_logistic(_towards(rewards, mean), np.sqrt(variance))
 
     def log_predictive(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> PerRound:
-        return log_expected_logistic(_towards(rewards, mean), np.sqrt(variance))
+        return _log_expected_logistic(_towards(rewards, mean), np.sqrt(variance))
 
     def slopes(self, rewards: PerRound, mean: PerRound, variance: PerRound) -> tuple[PerRound, PerRound]:
-        expected, slope = expected_logistic_and_slope(mean, np.sqrt(variance))
+        expected, slope = _expected_logistic_and_slope(mean, np.sqrt(variance))
         return rewards - expected, slope
 
     def score(self, mean: Numbers, variance: Numbers) -> Numbers:
@@ -80,13 +80,13 @@ class Bernoulli(Likelihood):
     def mean_reward(self, mean: Numbers, variance: Numbers) -> Numbers:
         if self.expected == "probit":
             return expit(self._shrunk(mean, variance))
-        return expected_logistic(mean, np.sqrt(variance))
+        return _expected_logistic(mean, np.sqrt(variance))
 
     def mean_slope(self, mean: Numbers, variance: Numbers) -> Numbers:
         if self.expected == "probit":
             inner = self._shrunk(mean, variance)
             return expit(inner) * expit(-inner) / np.sqrt(1.0 + np.pi / 8.0 * variance)
-        return expected_logistic_and_slope(mean, np.sqrt(variance))[1]
+        return _expected_logistic_and_slope(mean, np.sqrt(variance))[1]
 
     @staticmethod
     def _shrunk(mean: Numbers, variance: Numbers) -> Numbers:
@@ -118,23 +118,23 @@ def _towards(rewards: PerRound, predictor: PerRound) -> PerRound:
 Formula = Callable[[Array, Array], tuple[Array, ...]]
 
 
-def expected_logistic(mean: Numbers, spread: Numbers) -> Numbers:
+def _expected_logistic(mean: Numbers, spread: Numbers) -> Numbers:
     """E g(η)."""
     return _by_width(mean, spread, _quadrature(expit), lambda m, s: _wide_moments(m, s)[:1])[0]
 
 
-def expected_logistic_and_slope(mean: Numbers, spread: Numbers) -> tuple[Numbers, Numbers]:
+def _expected_logistic_and_slope(mean: Numbers, spread: Numbers) -> tuple[Numbers, Numbers]:
     """E g(η) and E g'(η), its derivative by m."""
     expected, slope = _by_width(mean, spread, _narrow_moments, _wide_moments)
     return expected, slope
 
 
-def expected_log_logistic(mean: Numbers, spread: Numbers) -> Numbers:
+def _expected_log_logistic(mean: Numbers, spread: Numbers) -> Numbers:
     """E log g(η)."""
     return _by_width(mean, spread, _quadrature(log_expit), _wide_log)[0]
 
 
-def log_expected_logistic(mean: Numbers, spread: Numbers) -> Numbers:
+def _log_expected_logistic(mean: Numbers, spread: Numbers) -> Numbers:
     """log E g(η)."""
     return _by_width(mean, spread, _narrow_log_expected, _wide_log_expected)[0]
 

@@ -169,7 +169,7 @@ def _posterior(rest: Site, sites: Site, counts: PerRound) -> tuple[PerRound, Per
 
 
 @dataclass(frozen=True)
-class UpdateSites(StatisticsTask):
+class _UpdateSites(StatisticsTask):
     """Compute the sites of all rounds given weights; numbers are Σ E log p, its absolute terms, and the slope.
 
     For the first sites, `first` says whether the weights are the "prior" or an earlier "posterior".
@@ -204,12 +204,12 @@ class StreamSiteSolver:
     def sites_from(self, weights: HierarchicalGaussian) -> Statistics:
         """The sums of the first sites, from the predictions of some weights."""
         first = "prior" if weights is self._prior else "posterior"
-        return self._engine.total(self._logs, UpdateSites(self._likelihood, weights, first)).statistics
+        return self._engine.total(self._logs, _UpdateSites(self._likelihood, weights, first)).statistics
 
     def state(self, sites: Statistics) -> SiteState:
         """Solve for given sums of sites; the pass that evaluates the objective finds the next sites too."""
         weights = condition(self._prior, sites, 1.0)
-        updated = self._engine.total(self._logs, UpdateSites(self._likelihood, weights))
+        updated = self._engine.total(self._logs, _UpdateSites(self._likelihood, weights))
         fit, size, slope = (float(number) for number in updated.numbers)
         moved, moved_size, known = _distance(self._prior, weights, sites, with_variance=self._variational)
         joint = fit - 0.5 * moved

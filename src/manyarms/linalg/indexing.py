@@ -139,3 +139,9 @@ def cache_chunks(n: int, numbers_each: int) -> Iterator[slice]:
 
 CHUNK_NUMBERS = 1 << 17
 """Numbers per chunk of a batched product (1 MB): large enough for BLAS, small enough for the cache."""
+
+
+def one_hot(codes: Int[Array, " K"], count: int) -> sparse.csr_array:
+    """(K, count) with a one in the column of each action's code."""
+    n = len(codes)
+    return sparse.csr_array((np.ones(n), codes, np.arange(n + 1)), shape=(n, count))

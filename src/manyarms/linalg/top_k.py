@@ -24,7 +24,7 @@ FEW = 32
 Matrices = Callable[[Int[Array, " m"]], Float[Array, "m d d"]]
 
 
-class Winners:
+class _Winners:
     """The k best columns seen so far for each row, best first, lower column numbers first among equals."""
 
     def __init__(self, n_rows: int, k: int):
@@ -82,7 +82,7 @@ def best_columns(x: Float[Array, "n d"], means: Float[Array, "K d"], k: int = 1)
 
 def best_scores(n_rows: int, n_columns: int, scores: Callable[[slice, slice], Array], k: int = 1) -> Int[Array, "n k"]:
     """The k columns with the largest scores, row by row; `scores` gives the scores of a tile."""
-    winners, names = Winners(n_rows, k), np.arange(n_columns)
+    winners, names = _Winners(n_rows, k), np.arange(n_columns)
 
     def work(rows: slice) -> None:
         for columns in chunks(n_columns, COLUMNS):
@@ -100,7 +100,7 @@ def best_lower_bounds(
     A lower bound never exceeds its mean, so a pair whose mean is below the k-th best lower bound known so far needs no
     quadratic form: with much data, hardly any pair does.
     """
-    winners, tiles = Winners(len(x), k), list(chunks(len(x), ROWS))
+    winners, tiles = _Winners(len(x), k), list(chunks(len(x), ROWS))
     floor = _kth_bound_of_the_best_means(x, means, covariances, radius, k)
     for columns in chunks(len(means), COLUMNS):
         hopeful = np.zeros((len(tiles), columns.stop - columns.start), dtype=bool)

@@ -15,7 +15,8 @@ from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count, rows_from
 from manyarms.core import Fingerprint, LoggedData
 from manyarms.errors import InputError
-from manyarms.logs.row_reader import AgeRule, DroppedRows, RowReader
+from manyarms.logs.age_rule import AgeRule
+from manyarms.logs.row_reader import DroppedRows, RowReader
 from manyarms.logs.sources import Source
 
 BATCH = 1 << 15

@@ -11,9 +11,10 @@ from manyarms._base.checks import as_count, as_instance, rows_from
 from manyarms._base.options import LogOptions, Missing, Unknown, takes, with_defaults
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, codes_of, column_of, whole_numbers_of
 from manyarms.errors import ActionError, InputError
+from manyarms.logs.age_rule import AgeRule
 from manyarms.logs.learn_features import learn_features
 from manyarms.logs.log_stream import BATCH, LogStream
-from manyarms.logs.row_reader import AgeRule, ColumnRoles, RowReader, complete
+from manyarms.logs.row_reader import ColumnRoles, RowReader, complete
 from manyarms.logs.sources import Source, TableSource, as_source
 
 MOST_NUMBERED, MOST_NUMBERED_PER_ROW = 10_000_000, 100

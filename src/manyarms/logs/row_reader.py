@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Any
 
@@ -17,6 +17,7 @@ from manyarms._base.options import Missing, Unknown
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, as_propensities
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
+from manyarms.logs.age_rule import AgeRule
 from manyarms.model_file.save import Saved
 
 
@@ -37,33 +38,6 @@ class ColumnRoles:
         """The names of all columns, each once."""
         single = (self.action, self.reward, self.propensity, self.weight, self.group, self.time)
         return tuple(dict.fromkeys([*self.context, *(name for name in single if name is not None)]))
-
-
-@dataclass(frozen=True)
-class AgeRule:
-    """The effect that the age of a round has on it.
-
-    Attributes:
-        now: The time from which ages are counted.
-        half_life: A round this old counts half, one twice as old a quarter; None for no such decay.
-        maturity: Younger rounds are left out, since their rewards may still come in; None for none.
-        after: Rounds at this time or before are left out, since they were counted already; None for none.
-        by_clock: True where `now` was read from the clock, and so stands for local time where times have no zone.
-    """
-
-    now: datetime
-    half_life: timedelta | None = None
-    maturity: timedelta | None = None
-    after: datetime | None = None
-    by_clock: bool = False
-
-    @property
-    def until(self) -> datetime | None:
-        """The last moment whose rounds are old enough."""
-        if self.maturity is None:
-            return None
-        # In a zone with summer time a day by the clock may be 23 hours.
-        return (self.now if self.now.tzinfo is None else self.now.astimezone(UTC)) - self.maturity
 
 
 @dataclass(frozen=True)

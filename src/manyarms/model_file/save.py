@@ -19,7 +19,7 @@ from manyarms.model_file.arrow_file import UnknownPart, as_path, write
 
 
 class Saved:
-    """A kind of object that model files can hold.
+    """Base class of the objects that can be saved in a model file.
 
     Attributes:
         saved_as: The name of the kind. A subclass needs a name of its own, or it would be loaded as its parent.
@@ -55,7 +55,7 @@ class Saved:
 
 
 class SavedModel(Saved):
-    """A kind of object that has a model file of its own: a posterior or a policy."""
+    """Base class of the models that can be saved by themselves: posteriors and policies."""
 
     def save(self, path: Any) -> None:
         """Write it to a file that `ma.load` opens in milliseconds and with the same results to the last bit.

@@ -186,7 +186,7 @@ SMALLEST_STEP = 2.0**-30
 
 
 @dataclass(frozen=True)
-class State:
+class _State:
     """A point on the way up: z, with ψ = μ + F z; f_a(ψ) of seen actions; the objective, which never falls.
 
     Where rounds are not Gaussian, sites are the Gaussian factors that stand in for them at this ψ.
@@ -199,7 +199,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Tangent:
+class _Tangent:
     """The linear hierarchy at a state, solved: its posterior, and that of ψ in units of its prior.
 
     `rows` stand for the rounds, with θ integrated out. `decrement` is the slope of the objective towards the mean of ψ;
@@ -219,21 +219,21 @@ class Ascent(ABC):
         self.seen = seen
 
     @abstractmethod
-    def state(self, white: Float[Array, " p"], near: State | None) -> State:
+    def state(self, white: Float[Array, " p"], near: _State | None) -> _State:
         """The objective at a point; `near` is a state to start inner loops from."""
 
     @abstractmethod
-    def rows(self, state: State) -> ObservedRows:
+    def rows(self, state: _State) -> ObservedRows:
         """The Gaussian rows that have the same slope in ψ as the rounds have at this state."""
 
-    def tangent(self, state: State) -> Tangent:
+    def tangent(self, state: _State) -> _Tangent:
         """Linearise and solve: the mean of ψ is where a full step leads."""
         observed = self.rows(state)
         prior = self.seen.tangent(state.white, state.centres)
         posterior, latent = solve(prior, observed)
         rows, step = whiten(self.seen.action_covariance, observed), latent.white_mean - state.white
         pulled = rows.pulled(prior.mixing.apply(prior.prior_factor.apply(step)[None], np.arange(prior.n_actions))[0])
-        return Tangent(rows, posterior, latent, float(step @ step + pulled @ pulled))
+        return _Tangent(rows, posterior, latent, float(step @ step + pulled @ pulled))
 
 
 class ByRows(Ascent):
@@ -246,16 +246,16 @@ class ByRows(Ascent):
         super().__init__(seen)
         self._observed, self._rows = observed, whiten(seen.action_covariance, observed)
 
-    def state(self, white: Float[Array, " p"], near: State | None) -> State:
+    def state(self, white: Float[Array, " p"], near: _State | None) -> _State:
         centres = self.seen.centre(white)
         misses = self._rows.misses(centres)
-        return State(white, centres, self._rows.constant - 0.5 * float(misses @ misses + white @ white))
+        return _State(white, centres, self._rows.constant - 0.5 * float(misses @ misses + white @ white))
 
-    def rows(self, state: State) -> ObservedRows:
+    def rows(self, state: _State) -> ObservedRows:
         return self._observed
 
 
-class ByRounds(Ascent):
+class _ByRounds(Ascent):
     """The best that the treatment of a likelihood makes of log p(ψ, rewards), but for a constant.
 
     "laplace": max over θ of log p(ψ, θ, rewards), so that the climb ends at the joint mode. "variational": the evidence
@@ -267,14 +267,14 @@ class ByRounds(Ascent):
         super().__init__(seen)
         self._likelihood, self._tolerance = likelihood, tolerance
 
-    def state(self, white: Float[Array, " p"], near: State | None) -> State:
+    def state(self, white: Float[Array, " p"], near: _State | None) -> _State:
         centres = self.seen.centre(white)
         start = None if near is None else near.sites
         given = self.seen.given(centres)
         fitted = approximate(given, self.seen.logs, self._likelihood, start=start, tolerance=self._tolerance)
-        return State(white, centres, fitted.trace[-1] - 0.5 * float(white @ white), fitted.sites)
+        return _State(white, centres, fitted.trace[-1] - 0.5 * float(white @ white), fitted.sites)
 
-    def rows(self, state: State) -> ObservedRows:
+    def rows(self, state: _State) -> ObservedRows:
         assert state.sites is not None
         return self.seen.rows_of(state.sites)
 
@@ -289,7 +289,7 @@ def ascent_for(seen: SeenActions, likelihood: Likelihood, tolerance: float) -> A
         independent = seen.given(np.zeros((seen.n_actions, seen.hierarchy.dim)))
         return ByRows(seen, observe(fit_weights(independent, seen.logs, likelihood).statistics, 1.0))
     # The inner loop must be far more exact than the rises that are compared.
-    return ByRounds(seen, likelihood, 1e-2 * tolerance)
+    return _ByRounds(seen, likelihood, 1e-2 * tolerance)
 
 
 @dataclass(frozen=True)
@@ -300,8 +300,8 @@ class Climb:
     direction raised the objective, though one should have.
     """
 
-    state: State
-    tangent: Tangent
+    state: _State
+    tangent: _Tangent
     trace: tuple[float, ...]
     converged: bool
     stuck: bool = False
@@ -335,7 +335,7 @@ def climb(
         report(len(trace) - 1, max_iterations)
 
 
-def _backtrack(ascent: Ascent, state: State, tangent: Tangent) -> State | None:
+def _backtrack(ascent: Ascent, state: _State, tangent: _Tangent) -> _State | None:
     """The longest of the steps 1, 1/2, 1/4, ... that keeps a share of what the linearisation promises."""
     direction, share = tangent.latent.white_mean - state.white, 1.0
     while share > SMALLEST_STEP:

@@ -95,7 +95,7 @@ class PosteriorDraws(Posterior):
 
         Estimates carry warnings of their own draws instead.
         """
-        return convergence_warnings("the latent", self.chains)
+        return _convergence_warnings("the latent", self.chains)
 
     def action_weights(self, actions: Any) -> Float[Array, "s m d"]:
         """θ_a of the actions asked for, for every draw: the same with whatever others they are asked for."""
@@ -112,7 +112,7 @@ class PosteriorDraws(Posterior):
     def expected_rewards(self) -> Scores:
         if self.likelihood.is_linear:
             return LinearScores(lambda: self.mean_weights, self.n_actions)
-        return MeanOverDraws(self)
+        return _MeanOverDraws(self)
 
     @cached_property
     def mean_weights(self) -> Float[Array, "K d"]:
@@ -142,7 +142,7 @@ class PosteriorDraws(Posterior):
         return np.sqrt(squares / self.n_draws)
 
     def draw_factors(self, n_draws: int, rngs: Sequence[np.random.Generator]) -> tuple[FactorDraws, ...]:
-        return (SampledDraws(self, n_draws, rngs[0]),)
+        return (_SampledDraws(self, n_draws, rngs[0]),)
 
     def drawn_values(
         self, policy: Policy, contexts: Any, *, eligible: Any = None, weights: Any = None
@@ -169,7 +169,7 @@ class PosteriorDraws(Posterior):
             posterior_std=float(np.sqrt(posterior)),
             context_std=None if context is None else spread,
             method="draws",
-            warnings=(*convergence_warnings("the value", chains), *(ONE_CONTEXT if context is None else ())),
+            warnings=(*_convergence_warnings("the value", chains), *(ONE_CONTEXT if context is None else ())),
             shape=NormalMixture.around(values, spread) if spread > 0 else EmpiricalShape(values),
             posterior_shape=EmpiricalShape(values),
             diagnostics={
@@ -265,7 +265,7 @@ class PosteriorDraws(Posterior):
         return out
 
 
-class MeanOverDraws(Scores):
+class _MeanOverDraws(Scores):
     """E r(x, a) as a mean over draws, where rewards are not linear in the weights."""
 
     def __init__(self, posterior: PosteriorDraws):
@@ -287,7 +287,7 @@ class MeanOverDraws(Scores):
         return out
 
 
-class SampledDraws(FactorDraws):
+class _SampledDraws(FactorDraws):
     """Some of the draws of a sampled posterior, in random order, and no more than there are."""
 
     def __init__(self, posterior: PosteriorDraws, n_draws: int, rng: np.random.Generator):
@@ -344,7 +344,7 @@ def effective_draws(chains: Float[Array, "c n q"]) -> Float[Array, " q"]:
     return np.where(moving, m * n / time, float(m * n))
 
 
-def convergence_warnings(quantity: str, chains: Float[Array, "c n q"]) -> tuple[str, ...]:
+def _convergence_warnings(quantity: str, chains: Float[Array, "c n q"]) -> tuple[str, ...]:
     """Everything that is wrong with chains, in plain words."""
     if chains.shape[2] == 0:
         return ()

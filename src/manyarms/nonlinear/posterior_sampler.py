@@ -38,7 +38,7 @@ _NARROWEST = 1e-13
 """The narrowest bracket, in radians: below it an angle is zero in all that matters."""
 
 
-def slice_one(
+def _slice_one(
     at: Callable[[float], tuple[float, Kept]], current: tuple[float, Kept], rng: np.random.Generator
 ) -> tuple[float, Kept]:
     """A new point on the ellipse: `at` gives the log of the other factor at an angle, and what to keep of it."""
@@ -54,7 +54,7 @@ def slice_one(
     return current
 
 
-def slice_many(
+def _slice_many(
     at: Callable[[Float[Array, " m"], Bool[Array, " m"]], Float[Array, " m"]],
     current: Float[Array, " m"],
     rng: np.random.Generator,
@@ -100,7 +100,7 @@ class ChainPoint:
     noise: Float[Array, "m d"] | None = None
 
 
-class Ellipse(NamedTuple):
+class _Ellipse(NamedTuple):
     """Points middle + cos φ away + sin φ across."""
 
     middle: Float[Array, " p"]
@@ -114,7 +114,7 @@ Level = Callable[[float, float, Array], float]
 """The log density that a slice is drawn under, as a function of cos φ, sin φ and f_a(ψ)."""
 
 
-class Kernel(ABC):
+class _Kernel(ABC):
     """A sweep that leaves the posterior as it is."""
 
     keeps_weights: bool
@@ -153,7 +153,7 @@ class Kernel(ABC):
         """Move ψ, of density prior times rows times `rest`, on an ellipse of the linearised posterior."""
         return self._moved(point, *self.fitted_ellipse(point, rest, rng), rng)
 
-    def fitted_ellipse(self, point: ChainPoint, rest: Rest, rng: np.random.Generator) -> tuple[Ellipse, Level]:
+    def fitted_ellipse(self, point: ChainPoint, rest: Rest, rng: np.random.Generator) -> tuple[_Ellipse, Level]:
         """An ellipse of N(ẑ, s P⁻¹), P = I + Σ_a (H_a J_a F)ᵀ (H_a J_a F), with s drawn given z.
 
         Over s it is a Student t distribution around the linearised posterior (Nishihara, Murray and Adams, 2014): the
@@ -166,7 +166,7 @@ class Kernel(ABC):
         far = float(away @ away + away_rows @ away_rows)
         width = np.sqrt((DEGREES + far) / (2.0 * rng.standard_gamma((DEGREES + p) / 2.0)))
         pairs = (away, away_rows), (width * across, width * across_rows)
-        return Ellipse(mode, away, width * across), partial(self._fit_level, rest, *pairs)
+        return _Ellipse(mode, away, width * across), partial(self._fit_level, rest, *pairs)
 
     def _fit_level(
         self,
@@ -186,15 +186,15 @@ class Kernel(ABC):
     def _around_prior(self, point: ChainPoint, rest: Rest, rng: np.random.Generator) -> ChainPoint:
         """Move ψ, of density prior times `rest`, on an ellipse of its prior."""
         across = rng.standard_normal(len(point.white))
-        ellipse = Ellipse(np.zeros_like(across), point.white, across)
+        ellipse = _Ellipse(np.zeros_like(across), point.white, across)
         return self._moved(point, ellipse, lambda cos, sin, centres: rest(centres), rng)
 
-    def _moved(self, point: ChainPoint, ellipse: Ellipse, level: Level, rng: np.random.Generator) -> ChainPoint:
+    def _moved(self, point: ChainPoint, ellipse: _Ellipse, level: Level, rng: np.random.Generator) -> ChainPoint:
         current = level(1.0, 0.0, point.centres), point
-        return slice_one(partial(self._at, point.noise, ellipse, level), current, rng)[1]
+        return _slice_one(partial(self._at, point.noise, ellipse, level), current, rng)[1]
 
     def _at(
-        self, noise: Float[Array, "m d"] | None, ellipse: Ellipse, level: Level, angle: float
+        self, noise: Float[Array, "m d"] | None, ellipse: _Ellipse, level: Level, angle: float
     ) -> tuple[float, ChainPoint]:
         cos, sin = float(np.cos(angle)), float(np.sin(angle))
         white = ellipse.middle + cos * ellipse.away + sin * ellipse.across
@@ -207,7 +207,7 @@ class Kernel(ABC):
         return self._rows.pulled(self._mixing.apply(moved[None], np.arange(self.seen.n_actions))[0])
 
 
-class Collapsed(Kernel):
+class _Collapsed(_Kernel):
     """Gaussian rewards: ψ alone, θ integrated out."""
 
     keeps_weights = False
@@ -217,7 +217,7 @@ class Collapsed(Kernel):
         return self._around_prior(point, self._fit, rng)
 
 
-class Blocked(Kernel):
+class _Blocked(_Kernel):
     """Other rewards: ψ and z_a in turns, first as sites would have them, then as the prior would."""
 
     keeps_weights = True
@@ -265,7 +265,7 @@ class Blocked(Kernel):
         fixed = self._along(point.centres, self._x) + self._along(middle, self._v)
         at = partial(self._levels, log_factor, fixed, self._along(away, self._v), self._along(across, self._v))
         m = len(middle)
-        angles = slice_many(at, at(np.zeros(m), np.ones(m, dtype=bool)), rng)[:, None]
+        angles = _slice_many(at, at(np.zeros(m), np.ones(m, dtype=bool)), rng)[:, None]
         return ChainPoint(point.white, point.centres, middle + np.cos(angles) * away + np.sin(angles) * across)
 
     def _levels(
@@ -300,13 +300,13 @@ class Blocked(Kernel):
         return self._log_density(eta, rounds) - (linear * eta - 0.5 * weight * eta**2)
 
 
-def kernel_for(seen: SeenActions, likelihood: Likelihood) -> Kernel:
+def kernel_for(seen: SeenActions, likelihood: Likelihood) -> _Kernel:
     """The sweep that suits a likelihood, around the mode above the prior mean."""
     # Of all treatments this one lies closest to the posterior, so that its ellipses are the best.
     treated = likelihood if likelihood.treatment == "exact" else likelihood.treated("variational")
     ascent = ascent_for(seen, treated, TOLERANCE)
     climbed = climb(ascent, np.zeros(seen.hierarchy.latent_dim), MAX_STEPS, TOLERANCE)
-    return Collapsed(ascent, climbed) if likelihood.treatment == "exact" else Blocked(ascent, climbed, likelihood)
+    return _Collapsed(ascent, climbed) if likelihood.treatment == "exact" else _Blocked(ascent, climbed, likelihood)
 
 
 def sample_posterior(

@@ -37,10 +37,10 @@ class Pessimistic(ScoredPolicy):
     def scores(self) -> Scores:
         """Lower bounds."""
         weights = self.posterior.predictor_weights
-        return RewardBounds(self.posterior, self.radius) if weights is None else PredictorBounds(weights, self.radius)
+        return _RewardBounds(self.posterior, self.radius) if weights is None else _PredictorBounds(weights, self.radius)
 
 
-class PredictorBounds(Scores):
+class _PredictorBounds(Scores):
     """φ(x)ᵀ E θ_a - radius ‖φ(x)‖ in Cov θ_a."""
 
     def __init__(self, weights: ActionWeights, radius: float):
@@ -57,7 +57,7 @@ class PredictorBounds(Scores):
         return among[best_lower_bounds(contexts, means[among], lambda m: covariances(among[m]), self._radius, k)]
 
 
-class RewardBounds(Scores):
+class _RewardBounds(Scores):
     """E r(x, a) - radius std r(x, a)."""
 
     def __init__(self, posterior: Posterior, radius: float):

@@ -47,7 +47,7 @@ class PolicyProfile(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RowMoments(Saved):
-    """First and second moments of q numbers per row, and sums by group where rows come in clusters.
+    """First and second moments of q numbers per row of a policy, and sums by group where rows come in clusters.
 
     Attributes:
         weight: Σ w.

@@ -27,7 +27,7 @@ ACTIONS_PER_CHUNK = 256
 
 @dataclass(frozen=True)
 class EmpiricalShape:
-    """A distribution known by draws from it."""
+    """The distribution of a reward or a value, known by draws from it."""
 
     draws: Float[Array, " s"]
 

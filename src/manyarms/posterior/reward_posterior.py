@@ -34,8 +34,9 @@ from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.variational import FittedWeights, fit_weights
 from manyarms.linalg.indexing import cache_chunks
+from manyarms.logs.age_rule import AgeRule
 from manyarms.logs.log_stream import LogStream
-from manyarms.logs.row_reader import AgeRule, DroppedRows, seconds_between
+from manyarms.logs.row_reader import DroppedRows, seconds_between
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
 from manyarms.posterior.policy_profile import check_maps
 from manyarms.posterior.posterior import same_as
@@ -151,7 +152,7 @@ class RewardPosterior(SingleFactorPosterior):
             actions: Action numbers; None for all.
         """
         chosen = None if actions is None else as_actions("actions", actions, n_actions=self.weights.n_actions)
-        return summarise(self.weights, chosen, self.feature_names, self.catalog)
+        return _summarise(self.weights, chosen, self.feature_names, self.catalog)
 
     def update(self, logs: Logs, *, allow_repeats: bool = False, engine: Engine | str | None = None) -> RewardPosterior:
         """The posterior given more logs: the same as a fit on all of them where the likelihood is Gaussian.
@@ -379,7 +380,7 @@ class ActionSummary(Tabular):
         return f"ActionSummary({len(self):,} actions, {int(self.seen.sum()):,} seen, {', '.join(self.features)})"
 
 
-def summarise(
+def _summarise(
     weights: HierarchicalGaussian, actions: Any, features: tuple[str, ...], catalog: Catalog | None
 ) -> ActionSummary:
     """The marginal weights of some actions, or of all where `actions` is None."""

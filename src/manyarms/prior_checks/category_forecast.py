@@ -23,7 +23,7 @@ from manyarms.posterior import RewardPosterior
 from manyarms.posterior.reward_function import Predictor
 
 
-class Forecast(NamedTuple):
+class _Forecast(NamedTuple):
     """The forecast of some weights by category: sums over its rounds, each counted with its weight w."""
 
     total: Float[Array, " c"]
@@ -49,8 +49,8 @@ class CategorySums(NamedTuple):
     """Σ w Var(r | η); zero where the mean determines it."""
     variance: Float[Array, " c"]
     """Σ w Var r̂."""
-    prior: Forecast
-    posterior: Forecast
+    prior: _Forecast
+    posterior: _Forecast
     logs: LoggedData
     owner: Int[Array, " n"]
     """The category of each round."""
@@ -74,11 +74,11 @@ class RewardSum(ABC):
         """E r, E g'(η) and E Var(r | η) for η ~ N(m, v), round by round."""
 
     @abstractmethod
-    def compare(self, sums: CategorySums, forecast: Forecast, present: Int[Array, " p"]) -> tuple[Array, Array]:
+    def compare(self, sums: CategorySums, forecast: _Forecast, present: Int[Array, " p"]) -> tuple[Array, Array]:
         """z-scores and two-sided p-values of the sums of rewards under a forecast, for the categories `present`."""
 
 
-class GaussianSum(RewardSum):
+class _GaussianSum(RewardSum):
     """Σ w r ~ N(Σ w η, Var Σ w η + Σ w σ²); for log rewards under `LogNormal`."""
 
     is_gaussian = True
@@ -86,14 +86,14 @@ class GaussianSum(RewardSum):
     def expect(self, mean: Float[Array, " n"], variance: Float[Array, " n"]) -> tuple[Array, Array, Array]:
         return mean, np.ones_like(mean), np.full_like(mean, self.likelihood.noise_std**2)
 
-    def compare(self, sums: CategorySums, forecast: Forecast, present: Int[Array, " p"]) -> tuple[Array, Array]:
+    def compare(self, sums: CategorySums, forecast: _Forecast, present: Int[Array, " p"]) -> tuple[Array, Array]:
         reward, weight = sums.reward[present], sums.weight[present]
         spread = forecast.variance[present] + weight * self.likelihood.noise_std**2
         z = (reward - forecast.total[present]) / np.sqrt(spread)
         return z, 2 * ndtr(-np.abs(z))
 
 
-class DiscreteSum(RewardSum):
+class _DiscreteSum(RewardSum):
     """A sum of clicks or counts, given the mean reward of a category, which is as uncertain as its weights.
 
     That mean averages many rates. Under a wide prior most are near zero and a few are not, so no single rate with a
@@ -110,7 +110,7 @@ class DiscreteSum(RewardSum):
         noise = rate if self.has_dispersion else np.zeros_like(mean)
         return rate, self.likelihood.mean_slope(mean, variance), noise
 
-    def compare(self, sums: CategorySums, forecast: Forecast, present: Int[Array, " p"]) -> tuple[Array, Array]:
+    def compare(self, sums: CategorySums, forecast: _Forecast, present: Int[Array, " p"]) -> tuple[Array, Array]:
         below, above, error = np.empty((3, len(present)))
         rows = _split_by(sums.owner)
         for i, category in enumerate(present):
@@ -136,7 +136,7 @@ class DiscreteSum(RewardSum):
         """The inverse of g, finite even for rates that rounding puts at an end of their range."""
 
 
-class ClickSum(DiscreteSum):
+class _ClickSum(_DiscreteSum):
     """A binomial sum. Rates that differ between the rounds of a category make the sum vary less, never more."""
 
     # For a click r and r̂ determine (r - r̂)², so there is no dispersion beside the mean.
@@ -152,7 +152,7 @@ class ClickSum(DiscreteSum):
         return below, above
 
 
-class CountSum(DiscreteSum):
+class _CountSum(_DiscreteSum):
     """A Poisson sum: a sum of Poisson counts is a Poisson count."""
 
     has_dispersion = True
@@ -167,12 +167,12 @@ class CountSum(DiscreteSum):
 def reward_sum_for(likelihood: Likelihood) -> RewardSum:
     """The distribution of sums of rewards under a likelihood."""
     if likelihood.treatment == "exact":
-        return GaussianSum(likelihood)
+        return _GaussianSum(likelihood)
     if isinstance(likelihood, Bernoulli):
         # With exact expectations, whatever formula the fit ranks by.
-        return ClickSum(Bernoulli())
+        return _ClickSum(Bernoulli())
     if isinstance(likelihood, Poisson):
-        return CountSum(likelihood)
+        return _CountSum(likelihood)
     raise InputError(
         f"categories cannot be checked under {type(likelihood).__name__}: a few rounds decide the mean of heavy-tailed "
         "rewards.",
@@ -191,7 +191,7 @@ def sum_rounds(
 
 def _forecast(
     weights: HierarchicalGaussian, logs: LoggedData, codes: Int[Array, " K"], n: int, reward_sum: RewardSum
-) -> tuple[Forecast, Float[Array, "5 n"]]:
+) -> tuple[_Forecast, Float[Array, "5 n"]]:
     """The forecast of some weights, and the sums that `CategorySums` begins with; one pass over the rounds."""
     predictor, totals = Predictor(weights, reward_sum.likelihood), np.zeros((6, n))
     actions, masses = [np.empty(0, dtype=np.int64)], [np.empty((0, weights.dim))]
@@ -210,7 +210,7 @@ def _forecast(
     owner, variance = codes[action], np.zeros(n)
     for key, mine in _split_by(owner).items():
         variance[key] = weights.variance_of(mass[mine], action[mine])
-    return Forecast(totals[5], variance, owner, predictor), totals[:5]
+    return _Forecast(totals[5], variance, owner, predictor), totals[:5]
 
 
 def _split_by(keys: Int[Array, " n"]) -> dict[int, Int[Array, " m"]]:

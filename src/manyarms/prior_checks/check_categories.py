@@ -1,4 +1,4 @@
-"""Checks of prior and noise against the logs: all rounds at once, and category by category."""
+"""Checks of prior and posterior against the logs, category by category."""
 
 from __future__ import annotations
 
@@ -14,41 +14,10 @@ from manyarms._base.checks import Array, as_instance, as_scalar
 from manyarms.core import LoggedData, Tabular, any_shared, as_column, encode
 from manyarms.errors import InputError, ShapeError
 from manyarms.posterior import RewardPosterior
-from manyarms.posterior.prior_check import CLOSE, PriorCheck
+from manyarms.posterior.prior_check import CLOSE
 from manyarms.posterior.reward_posterior import check_logs
 from manyarms.prior_checks.category_forecast import CategorySums, RewardSum, reward_sum_for, sum_rounds
 from manyarms.priors.prior_builder import metadata, with_missing
-
-
-def check_prior(posterior: RewardPosterior) -> PriorCheck:
-    """Check whether the logs contradict prior or noise: free of cost, and exact where rewards are Gaussian.
-
-    Under prior and noise, the centred rewards are N(0, V) and rᵀ V⁻¹ r is χ² with one degree of freedom per round. It
-    splits into two independent parts. The part that no weights could explain, the residual of a least-squares fit
-    action by action, is χ² with n - q degrees. It checks the noise (and whether rewards are linear in the contexts at
-    all). The rest is χ² with q degrees and checks the prior, provided the noise is right. q sums the rows that carry
-    information: for an action with fewer rounds than dimensions its rounds, for any other the rank of its contexts.
-
-    A warning needs p < 0.001 and a ratio outside 0.8 ... 1.25. Weights of rounds are counts: weight 2 means the round
-    happened twice. Where their sum leaves no degrees of freedom, as with weights far below one, the noise is not
-    checked. A prior learned from the same logs by `learn_prior` has a ratio near one by construction: this check is for
-    other priors.
-
-    Clicks, counts and heavy tails have no such sum of squares. Then noise and spread are not checked, and the result
-    says so. The mean of the prior is checked instead, by a score test in every coordinate, which is as normal as the
-    posterior is: logs with 1 % clicks contradict a prior of mean zero, which expects 50 %. A warning needs p < 0.001
-    and a shift of more than half the spread of an action. `check_categories` compares the rates themselves.
-
-    Args:
-        posterior: A posterior from `fit` or `update`.
-
-    Raises:
-        InputError: If the posterior was fitted with an earlier posterior as its prior, which does not count its rounds.
-    """
-    posterior = as_instance("posterior", posterior, RewardPosterior, "a posterior from fit()")
-    if posterior.prior.observed.groups:
-        raise InputError(PRIOR_IS_POSTERIOR, "Fit all rounds on the first prior, with fit() and update().")
-    return posterior.check
 
 
 @dataclass(frozen=True)
@@ -253,6 +222,5 @@ def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-PRIOR_IS_POSTERIOR = "the prior of this posterior is itself a posterior."
 TESTS = ("prior mean", "posterior mean", "dispersion")
 SHOWN = 20

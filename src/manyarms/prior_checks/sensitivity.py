@@ -17,7 +17,7 @@ from manyarms.inference.condition import condition_on
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.prior_check import MeanShift, Misfit
 from manyarms.posterior.reward_posterior import check_logs
-from manyarms.prior_checks.check_categories import PRIOR_IS_POSTERIOR
+from manyarms.prior_checks.check_prior import PRIOR_IS_POSTERIOR
 
 _Normal: TypeAlias = tuple[float, float]
 """Mean and standard deviation."""

@@ -89,7 +89,7 @@ class AveragedPosterior(Posterior):
     def expected_rewards(self) -> Scores:
         if self.posterior.is_linear:
             return LinearScores(lambda: self.mean_weights, self.n_actions)
-        return TangentScores(self.posterior.predictor, lambda: self.mean_weights)
+        return _TangentScores(self.posterior.predictor, lambda: self.mean_weights)
 
     def pair_std(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         # Of the predictor: the variance within each prior, and between them.
@@ -136,10 +136,10 @@ class AveragedPosterior(Posterior):
         )
 
     def draw_factors(self, n_draws: int, rngs: Sequence[np.random.Generator]) -> tuple[FactorDraws, ...]:
-        return (MixtureDraws(self, n_draws, rngs[0]),)
+        return (_MixtureDraws(self, n_draws, rngs[0]),)
 
 
-class TangentScores(Scores):
+class _TangentScores(Scores):
     """Expected rewards that are not linear, moved along their derivative to another mean of the weights."""
 
     def __init__(self, rewards: Predictor, means: Callable[[], Array]):
@@ -158,7 +158,7 @@ class TangentScores(Scores):
         return rewards.expected + rewards.slopes[0] * (contexts @ self._shift.T)
 
 
-class MixtureDraws(FactorDraws):
+class _MixtureDraws(FactorDraws):
     """Draws of all weights, each under a prior that is drawn first."""
 
     def __init__(self, average: AveragedPosterior, n_draws: int, rng: np.random.Generator):

@@ -25,7 +25,7 @@ from manyarms.prior_learning.hyperparameters import Hyperparameters, Scale, Vect
 
 
 @dataclass(frozen=True, eq=False)
-class RoundSummary(Saved):
+class _RoundSummary(Saved):
     """Sums over the rounds whose weight w is not zero, which learning needs before it begins.
 
     Attributes:
@@ -53,10 +53,10 @@ class RoundSummary(Saved):
 
 
 @dataclass(frozen=True)
-class SummariseRounds(Task[RoundSummary]):
+class _SummariseRounds(Task[_RoundSummary]):
     """Summarise all rounds in one pass, which also checks their rewards."""
 
-    kinds = (RoundSummary, *CollectStatistics.kinds)
+    kinds = (_RoundSummary, *CollectStatistics.kinds)
     likelihood: Likelihood
     n_actions: int
     dim: int
@@ -65,8 +65,8 @@ class SummariseRounds(Task[RoundSummary]):
         return _SummaryTally(self)
 
 
-class _SummaryTally(Tally[RoundSummary]):
-    def __init__(self, task: SummariseRounds):
+class _SummaryTally(Tally[_RoundSummary]):
+    def __init__(self, task: _SummariseRounds):
         self._check = task.likelihood.check
         exact = task.likelihood.treatment == "exact"
         self._count = CollectStatistics(task.likelihood, task.n_actions, task.dim).begin() if exact else None
@@ -92,7 +92,7 @@ class _SummaryTally(Tally[RoundSummary]):
         self._weight += float(counts.sum())
         self._between(float(rounds.rewards.min()), float(rounds.rewards.max()))
 
-    def merge(self, answer: RoundSummary) -> None:
+    def merge(self, answer: _RoundSummary) -> None:
         if self._count is not None and answer.counted is not None:
             self._count.merge(answer.counted)
         self._often[answer.actions] += answer.often
@@ -101,9 +101,9 @@ class _SummaryTally(Tally[RoundSummary]):
         self._weight += answer.total_weight
         self._between(answer.smallest, answer.largest)
 
-    def answer(self) -> RoundSummary:
+    def answer(self) -> _RoundSummary:
         seen = np.flatnonzero(self._often)
-        return RoundSummary(
+        return _RoundSummary(
             self._weight, seen, self._often[seen], self._squares, self._rewards, self._smallest, self._largest,
             None if self._count is None else self._count.answer(),
         )  # fmt: skip
@@ -125,7 +125,7 @@ class Evidence(ABC):
         negligible: The largest improvement of the objective that counts as none.
     """
 
-    summary: RoundSummary | None
+    summary: _RoundSummary | None
     seen: Int[Array, " m"]
     total_weight: float
     residual_degrees: float
@@ -174,7 +174,7 @@ class ExactEvidence(Evidence):
         if isinstance(logs, Statistics):
             statistics = logs
         else:
-            self.summary = engine.total(logs, SummariseRounds(likelihood, n_actions, logs.dim))
+            self.summary = engine.total(logs, _SummariseRounds(likelihood, n_actions, logs.dim))
             assert self.summary.counted is not None
             statistics = self.summary.counted.statistics
         self.observed: ObservedRows = observe(statistics, 1.0)
@@ -227,7 +227,7 @@ class ApproximateEvidence(Evidence):
         self._likelihood, self._engine = likelihood, engine
         self._logs = logs.counted() if isinstance(logs, LoggedData) else logs
         self._start: Site | Statistics | None = None
-        self.summary = summary = engine.total(logs, SummariseRounds(likelihood, n_actions, logs.dim))
+        self.summary = summary = engine.total(logs, _SummariseRounds(likelihood, n_actions, logs.dim))
         self.total_weight, self.seen = summary.total_weight, summary.actions
         self.residual_degrees = self.total_weight - float(np.minimum(summary.often, logs.dim).sum())
         self.feature_sizes = np.sqrt(summary.feature_squares)

@@ -253,7 +253,7 @@ def _spread_out(size: int, n_draws: int, rng: np.random.Generator) -> Float[Arra
 
 
 def fractional_weights_warnings(evidence: Evidence) -> list[str]:
-    """A warning about weights below one, which make a round look noisier than it is and differences look like noise."""
+    """A warning that a prior was learned from rounds with weights below one, which inflate the learned noise."""
     if evidence.summary is None or evidence.total_weight >= 0.9 * evidence.summary.n_rounds:
         return []
     return [

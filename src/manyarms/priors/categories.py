@@ -24,14 +24,13 @@ from manyarms.core import (
     is_missing,
 )
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, RangeError, ShapeError
-from manyarms.linalg.indexing import pair_rows, shape_of
+from manyarms.linalg.indexing import one_hot, pair_rows, shape_of
 from manyarms.priors.prior_builder import (
     EffectPart,
     as_variance,
     build,
     build_group,
     metadata,
-    one_hot,
     with_missing,
     with_missing_effect,
 )

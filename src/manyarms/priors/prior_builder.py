@@ -13,7 +13,7 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_count, as_scalar
 from manyarms.core import MISSING, Catalog, Codes, EffectGroup, HierarchicalGaussian, MixedEffects
 from manyarms.errors import InputError
-from manyarms.linalg.indexing import shape_of
+from manyarms.linalg.indexing import one_hot, shape_of
 
 Value = TypeVar("Value")
 
@@ -90,12 +90,6 @@ def as_variance(name: str, std: Any) -> float:
     """The square of a standard deviation that is zero or more."""
     # Beyond 1e100 squares soon overflow.
     return as_scalar(name, std, at_least=0.0, at_most=1e100) ** 2
-
-
-def one_hot(codes: Int[Array, " K"], count: int) -> sparse.csr_array:
-    """(K, count) with a one in the column of each action's code."""
-    n = len(codes)
-    return sparse.csr_array((np.ones(n), codes, np.arange(n + 1)), shape=(n, count))
 
 
 def with_missing(column: Codes) -> tuple[Int[Array, " K"], tuple[Hashable, ...], int]:

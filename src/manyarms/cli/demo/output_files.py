@@ -93,7 +93,7 @@ for name, policy in {
 """)
 
 
-class OccupiedError(ManyarmsError):
+class _OccupiedError(ManyarmsError):
     """A file of the user stands where the demo would write one."""
 
 
@@ -102,7 +102,7 @@ def refuse_foreign(folder: Path, names: list[str]) -> None:
     ours = _ledger(folder)
     for path in (folder / name for name in names):
         if path.exists() and _checksum(path.read_bytes()) not in ours:
-            raise OccupiedError(
+            raise _OccupiedError(
                 f"{path} is not as an earlier demo left it, so it is kept.",
                 "Choose another --output, or pass --force to replace it.",
             )
