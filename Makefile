@@ -26,6 +26,7 @@ lint: $(VENV)/.installed-dev
 
 types: $(VENV)/.installed-dev
 	$(BIN)/pyright
+	$(BIN)/pyright -p tests
 
 layers: $(VENV)/.installed-dev
 	$(BIN)/lint-imports

@@ -15,9 +15,8 @@ from small_data import open_bandit, open_bandit_parquet
 from typer.testing import CliRunner
 
 import manyarms as ma
-from manyarms._base.options import TABLES, options_of
+from manyarms._base.options import ESTIMATORS, POLICIES, TABLES, options_of
 from manyarms.cli import app
-from manyarms.jobs.parse_names import ESTIMATORS, POLICIES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
 REAL = os.environ.get("MANYARMS_DATA")

@@ -15,6 +15,7 @@ from scipy.stats import norm
 from typer.testing import CliRunner
 
 from manyarms import __version__
+from manyarms._base.files import replace_files
 from manyarms.cli import app
 from manyarms.cli.demo import output_files as files
 from manyarms.datasets import Shop
@@ -224,7 +225,7 @@ def test_a_write_that_fails_leaves_the_old_files_whole_and_nothing_else(broken, 
 
     monkeypatch.setattr(os, broken, fail)
     with pytest.raises(OSError, match="No space"):
-        files.replace_files({tmp_path / name: b"new" for name in old})
+        replace_files({tmp_path / name: b"new" for name in old})
     monkeypatch.undo()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != files.LEDGER} == old
     files.refuse_foreign(tmp_path, list(old))

@@ -7,6 +7,7 @@ from scipy import sparse
 from world_data import Tilted, rng
 
 import manyarms as ma
+from manyarms.core import PAIRS_PER_BLOCK
 from manyarms.datasets import MatrixEnvironment
 from manyarms.errors import DataTypeError, EligibilityError, InputError, RangeError, ShapeError
 
@@ -273,7 +274,7 @@ def test_a_large_log_never_writes_its_sets_out(monkeypatch):
     logs = environment.log(ma.Uniform(400), 20_000, rng(28))
     logs.logging_policy.probability_of(logs.contexts, logs.actions)
     assert sum(sizes) > 3 * 20_000 * 300
-    assert max(sizes) < 1.2 * module.PAIRS_PER_BLOCK
+    assert max(sizes) < 1.2 * PAIRS_PER_BLOCK
 
 
 def test_a_wrong_partly_observed_world_is_refused(tables):

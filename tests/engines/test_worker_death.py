@@ -42,7 +42,7 @@ def test_a_killed_dask_worker_changes_nothing(dask_client, prior, tmp_path):
 
 def dying_while_sent_to(client, how):
     """The client's `scatter`, with a worker killed in its first call; distributed then fails, or never answers."""
-    from distributed.comm import CommClosedError
+    from distributed.comm.core import CommClosedError
 
     scatter, victims = client.scatter, [next(iter(client.run(os.getpid).values()))]
 

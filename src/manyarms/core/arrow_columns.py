@@ -16,7 +16,7 @@ Level = str | int | bool
 
 
 def table_of(value: Any) -> pa.Table | None:
-    """A table or data frame of any library as an Arrow table; None if `value` is not a table."""
+    """The columns of a table or data frame of any library, as an Arrow table; None if `value` is not a table."""
     if isinstance(value, np.ndarray | list | tuple | str):
         return None
     if isinstance(value, pa.RecordBatch):

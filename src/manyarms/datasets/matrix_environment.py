@@ -318,7 +318,7 @@ def _as_labels(labels: Any) -> sparse.csr_array:
 
 
 def draw_test_users(n_users: int, share: float, rng: np.random.Generator) -> Int[Array, " m"]:
-    """A random share of all users, rounded, with at least one user on each side where there are two."""
+    """Test users of a world of ratings: a random share of all users, at least one in the test part and one outside."""
     share = as_scalar("test_share", share, above=0.0, below=1.0)
     return np.sort(rng.permutation(n_users)[: min(max(round(share * n_users), 1), n_users - 1)])
 

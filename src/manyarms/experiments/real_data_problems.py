@@ -237,7 +237,7 @@ CLICK_RATE = 0.005
 
 
 class OpenBanditWorld(World):
-    """The log of the random policy, with the bts policy as the target: its value is known from its own log.
+    """A real-data problem: the log of the random policy, with the bts policy as the target, whose value its own log tells.
 
     The target shows each item as often as bts did at the same position in a random half of its log. Its true value is
     not known: `target_value` is the click rate of the other half, with an error of its own.

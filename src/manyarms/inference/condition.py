@@ -46,7 +46,7 @@ def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: fl
 
 
 def observe(statistics: Statistics, noise_std: float) -> ObservedRows:
-    """Statistics as rows in units of the noise, the square-root form in which everything is solved.
+    """Statistics as rows in units of the noise, the square-root form in which the posterior is solved.
 
     R_a = Φ_a / σ and ρ_a = r_a / σ, or d equivalent rows where only sums were kept.
     """

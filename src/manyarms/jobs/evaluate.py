@@ -249,7 +249,7 @@ def _evaluate_by_posterior(
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """The name, with a number where it is taken."""
+    """A name for a policy among those to evaluate: the one given, with a number added if it is taken."""
     number = next(i for i in range(1, len(taken) + 2) if (name if i == 1 else f"{name} ({i})") not in taken)
     return name if number == 1 else f"{name} ({number})"
 
