@@ -84,7 +84,7 @@ def assert_figures_of_the_page(shown):
     """Those that do not hang on the last digits of a search."""
     for line in (
         "10,000 rounds; mean reward 0.0042.",
-        "greedy          0.0101 ",
+        "greedy           0.0101 ",
         "policy.arrow    snips       0.00265 ",
     ):
         assert line in PAGE and line in shown["evaluate"]

@@ -90,7 +90,9 @@ class LogColumns(TypedDict, total=False):
     context: Annotated[Names, Option((), "Context columns, separated by commas.")]
     action: Annotated[str, Option(NEEDED, "Column of action ids.")]
     reward: Annotated[str, Option(NEEDED, "Column of rewards.")]
-    propensity: Annotated[str | None, Option(None, "Column of propensities: the probability of the action shown.")]
+    propensity: Annotated[
+        str | None, Option(None, "Column of propensities: the probability with which the logged action was chosen.")
+    ]
 
 
 class LogOptions(TypedDict, total=False):
@@ -98,21 +100,25 @@ class LogOptions(TypedDict, total=False):
 
     weight: Annotated[str | None, Option(None, "Column of row weights.")]
     group: Annotated[str | None, Option(None, "Column of users or sessions; errors are computed per group.")]
-    time: Annotated[str | None, Option(None, "Column of times, required by a half-life or a maturity.")]
+    time: Annotated[str | None, Option(None, "Column of times; needed for a half-life or a maturity.")]
     categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
     max_levels: Annotated[
-        int, Option(100, "Largest number of levels per categorical column; rarer ones share one.", minimum=1)
+        int, Option(100, "Maximum number of levels per categorical column; rarer levels are merged.", minimum=1)
     ]
-    missing: Annotated[Missing, Option("refuse", "Rows with a missing value: refuse (stop with an error) or drop.")]
+    missing: Annotated[
+        Missing, Option("refuse", "What to do with a row that lacks a value: refuse (stop with an error) or drop it.")
+    ]
     unknown: Annotated[
         Unknown,
         Option(
             "refuse",
-            "Actions not in the catalog: refuse, drop, or count them as one action named (other).",
+            "What to do with an action that is not in the catalog: refuse it (stop with an error), drop its rows, or "
+            "count it as one action named (other).",
         ),
     ]
     half_life: Annotated[
-        timedelta | None, Option(None, "Age at which a round counts half, such as 14d.", metavar="DURATION")
+        timedelta | None,
+        Option(None, "Age at which a round counts half as much as a new one, such as 14d.", metavar="DURATION"),
     ]
     maturity: Annotated[
         timedelta | None,
@@ -139,7 +145,10 @@ class CatalogOptions(TypedDict, total=False):
     category: Annotated[str | None, Option(None, "Column of categories.")]
     tags: Annotated[str | None, Option(None, "Column of tags: lists, or strings such as a|b.")]
     taxonomy: Annotated[
-        Names, Option((), "Columns of the levels, top level first, or one column with the whole path.", alias="--path")
+        Names,
+        Option(
+            (), "Columns with the levels of a taxonomy, top level first, or one with the whole path.", alias="--path"
+        ),
     ]
     embedding: Annotated[Names, Option((), "One column of vectors, or several numeric columns.")]
     separator: Annotated[str, Option("|", "Character that separates the labels in a string.")]
@@ -153,7 +162,7 @@ class PriorOptions(TypedDict, total=False):
         Option(
             None,
             "How actions are related: categories, taxonomy, tags, embeddings (clusters of them), linear-embeddings or "
-            "independent (not at all). By default the first of these for which the catalog has columns.",
+            "independent (not at all). The default is the first of these for which the catalog has columns.",
             "kind",
             metavar="KIND",
         ),
@@ -161,16 +170,18 @@ class PriorOptions(TypedDict, total=False):
     learn_prior: Annotated[
         bool,
         Option(
-            True, "Learn standard deviations, means and noise from the logs (default), or take them as given.", "learn"
+            True,
+            "Learn the standard deviations, the means and the noise from the logs (default), or use the given values.",
+            "learn",
         ),
     ]
     prior_std: Annotated[
-        float, Option(1.0, "Standard deviation of what the actions of one category share.", "effect_std")
+        float, Option(1.0, "Standard deviation of the effect that the actions of a category share.", "effect_std")
     ]
     action_std: Annotated[float, Option(1.0, "Standard deviation of an action around its category.")]
-    shared_std: Annotated[float, Option(1.0, "Standard deviation of what all actions share.")]
+    shared_std: Annotated[float, Option(1.0, "Standard deviation of the effect that all actions share.")]
     components: Annotated[
-        int | None, Option(None, "Number of clusters of embeddings (default: chosen by BIC).", minimum=1)
+        int | None, Option(None, "Number of clusters of the embeddings (default: chosen by BIC).", minimum=1)
     ]
 
 
@@ -207,12 +218,14 @@ class EvaluationOptions(TypedDict, total=False):
         Option(
             (),
             "Other estimators to run: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], switch-dr:threshold, "
-            "dros:shrinkage, replay, ... They need the column of propensities. A clip is a floor on the propensity: "
+            "dros:shrinkage, replay, ... They need propensities. A clip is a floor on the propensity: "
             "with 0.01, no weight exceeds 100.",
             metavar="NAME,...",
         ),
     ]
-    sample: Annotated[int, Option(100_000, "Largest number of rounds to evaluate on, drawn at random.", minimum=2)]
+    sample: Annotated[
+        int, Option(100_000, "Evaluate on at most this many rounds, drawn at random if there are more.", minimum=2)
+    ]
 
 
 class UpdateOptions(LogOptions, CatalogFile, CatalogOptions, total=False):
@@ -226,7 +239,9 @@ class FitOptions(UpdateOptions, PriorOptions, LikelihoodOptions, total=False):
 class EvaluateOptions(LogOptions, CatalogFile, EvaluationOptions, total=False):
     """The options of `evaluate_files`."""
 
-    context: Annotated[Names, Option((), "Context columns, where neither a model nor a policy has a feature map.")]
+    context: Annotated[
+        Names, Option((), "Context columns; needed only if neither the model nor a policy has a feature map.")
+    ]
 
 
 TABLES: Mapping[str, tuple[type, ...]] = {

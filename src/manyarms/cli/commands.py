@@ -58,13 +58,14 @@ def update_command(
 ) -> None:
     """Update a model with new logs and new actions; old logs are not needed.
 
-    With Gaussian rewards this equals a fit on everything. A file that the model
-    has seen is refused, so a job can safely run twice. Where --maturity left
-    out the young rounds of a file, those that are old enough by now are added.
-    With --half-life, rounds in the model are down-weighted too. With --catalog,
-    actions that the model does not know are added if the prior knows their
-    category (or tags, or node); an action with a new category needs a new fit.
-    Name the same file as --model and --out to update a model in place.
+    With Gaussian rewards, the result is the same as a fit on all the logs. A
+    file that the model has seen is refused, so a job can safely run twice. If
+    --maturity left out the young rounds of a file, name the file again: the
+    rounds that are old enough by now are added. With --half-life, the rounds
+    that are already in the model lose weight with age too. With --catalog, new
+    actions are added if the prior knows their category (or tags, or node). An
+    action with a new category needs a new fit. To update a model in place, name
+    the same file as --model and --out.
     """
     terminal.check_output(out)
     where = open_engine(engine)
@@ -80,10 +81,11 @@ def update_command(
 def evaluate_command(model: f.EvaluatedModel = None, seed: f.Seed = 0, as_json: f.Json = False, **options: Any) -> None:
     """Compare policies with the current one: gains, intervals, probabilities.
 
-    Each policy is evaluated by the model's posterior on the contexts of the
-    logs, and compared with `logged`, the current policy. Context columns and
-    catalog come from the model; name them only without --model. Use logs that
-    the model was not fitted on.
+    The model estimates the value of each policy on the contexts of the logs,
+    and its gain over the current policy: the one that made the logs. JSON
+    output calls that policy `logged`. Context columns and catalog come from the
+    model; name them only without --model. Use logs that the model was not
+    fitted on.
     """
     from manyarms.cli.print_results import print_evaluation
     from manyarms.jobs import evaluate_files
@@ -136,7 +138,8 @@ def score_command(
         Path,
         typer.Option(
             "--out",
-            help="Parquet file to write, replaced if it exists; with --engine dask or spark, a folder of them.",
+            help="Parquet file to write; an existing file is replaced. With --engine dask or spark, a folder of "
+            "Parquet files.",
         ),
     ],
     top_k: Annotated[int, typer.Option("--top-k", min=1, help="Number of actions for each context.")] = 1,
@@ -152,9 +155,10 @@ def score_command(
 ) -> None:
     """Write the best actions for every context, with expected rewards.
 
-    Works in batches, so memory use does not grow with the file. The output has
-    a row for each context and rank: the --keep columns, `row`, `rank`, `action`,
-    `expected_reward`, and its standard deviation `reward_std`.
+    The file is read in batches, so memory use does not grow with its size. The
+    output has one row for each context and rank. Its columns are those named by
+    --keep, then `row`, `rank`, `action`, `expected_reward` and its standard
+    deviation `reward_std`.
     """
     where = open_engine(engine)
     if engine == "local":
@@ -188,7 +192,12 @@ def report_command(
     model: f.EvaluatedModel = None,
     sure: Annotated[
         float,
-        typer.Option("--sure", min=0.5, max=1.0, help="Smallest probability of a gain for recommending a policy."),
+        typer.Option(
+            "--sure",
+            min=0.5,
+            max=1.0,
+            help="Recommend a policy only if it beats the current one with at least this probability.",
+        ),
     ] = 0.975,
     title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "Policy report",
     format: Annotated[
@@ -206,10 +215,10 @@ def report_command(
     """Recommend which policy to ship, on one page with the evidence.
 
     The page is one HTML file with interactive charts and needs no network. It
-    has the recommendation in one sentence, values with intervals, the
+    shows the recommendation in one sentence, values with intervals, the
     probability that one policy beats another, other estimators, diagnostics,
-    changes in traffic, and checks of the model. Name policies, logs and
-    estimators as for `manyarms evaluate`.
+    changes in traffic, and checks of the model. Policies, logs and estimators
+    are named as in `manyarms evaluate`.
     """
     kind = format or out.suffix.removeprefix(".").lower() or "html"
     if kind not in o.REPORT_FORMATS:

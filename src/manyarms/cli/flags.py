@@ -63,12 +63,13 @@ Engine = Annotated[
     str,
     typer.Option(
         "--engine",
-        help="Where to run: local, dask or spark (extras); dask:tcp://HOST:8786 or spark:MASTER for a running cluster.",
+        help="Where to run: local, dask or spark (the last two are extras). For a running cluster, pass "
+        "dask:tcp://HOST:8786 or spark:MASTER.",
         autocompletion=_one_of(("local", "dask", "spark")),
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of text.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed for everything random.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed for all random numbers.")]
 Model = Annotated[Path, typer.Option("--model", help="Model file that `manyarms fit` wrote.")]
 EvaluatedModel = Annotated[
     Path | None, typer.Option("--model", help="Model file. Without one, only the --estimators are computed.")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from manyarms.core.estimate import Estimate
 from manyarms.decision.format_figures import number, percent, share, signed_number
-from manyarms.jobs.evaluate import BASELINE, Evaluation
+from manyarms.jobs.evaluate import CURRENT, Evaluation
 
 DROPPED = {
     "missing": "missing value",
@@ -24,7 +24,7 @@ DROPPED = {
 
 CAPTION = (
     "Never logged: the share of a policy's choices that fall on actions without a row in the logs. Prior share: the "
-    "share of the prior's variance that the logs did not remove; at 100 % the value rests on the prior alone."
+    "share of the prior's variance that the logs did not remove. At 100 %, the value rests on the prior alone."
 )
 
 
@@ -95,14 +95,16 @@ def _print_table(console: Console, table: Table) -> None:
 
 
 def _model_table(evaluation: Evaluation) -> Table:
-    gains = (f"vs\n{BASELINE}", f"P(beats\n{BASELINE})")
+    gains = ("gain over\ncurrent", "P(beats\ncurrent)")
     table = _table(["\nby the model"], ["\nvalue", "\n95 % interval", *gains, "never\nlogged", "prior\nshare"])
+    # Two spaces between columns: most tables then fit into 80 characters.
+    table.padding = (0, 1, 0, 0)
     for row in evaluation.rows:
         if row.value is None:
             continue
         gain = row.difference
         table.add_row(
-            row.name,
+            CURRENT if row is evaluation.baseline else row.name,
             number(row.value.value),
             _interval(row.value),
             "-" if gain is None else signed_number(gain.value),

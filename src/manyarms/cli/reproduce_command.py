@@ -22,11 +22,13 @@ def reproduce(
     list_figures: Annotated[bool, typer.Option("--list", help="List every figure with its claims, and stop.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Run every figure.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="About one minute per figure on 2 cores (the default).")
+        bool, typer.Option("--quick", help="Run at a small size (default): about a minute per figure on 2 cores.")
     ] = False,
     paper: Annotated[
         bool,
-        typer.Option("--paper", help="The full size: at least 50 instances; about two hours for --all on 2 cores."),
+        typer.Option(
+            "--paper", help="Run at full size: at least 50 instances, and about two hours for --all on 2 cores."
+        ),
     ] = False,
     instances: Annotated[int | None, typer.Option(min=2, help="Number of instances per problem.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for result rows and figures.")] = Path("reproduction"),
@@ -36,7 +38,8 @@ def reproduce(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with ml-1m, kuairec, jester, obd (default: the folder of downloads).", envvar="MANYARMS_DATA"
+            help="Folder that holds ml-1m, kuairec, jester and obd (default: the download folder).",
+            envvar="MANYARMS_DATA",
         ),
     ] = None,
     download: Annotated[
@@ -50,15 +53,15 @@ def reproduce(
         typer.Option(help="Discard the rows of this method or problem and compute them again. May be repeated."),
     ] = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="With --all: at the end, delete rows that no figure needs at this size.")
+        bool, typer.Option("--prune", help="With --all: when done, delete rows that no figure needs at this size.")
     ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Number of processes (default: one per core).")] = None,
 ) -> None:
-    """Run the experiments of the paper, with a verdict on each of its claims.
+    """Run the experiments of the paper, and judge each of its claims.
 
     Every finished cell is saved at once. After a stop or a crash, the same
-    command continues where it was. A run with --paper reuses the results of
-    --quick.
+    command continues where it stopped. A run with --paper reuses the results
+    of --quick.
     """
     with one_line_errors():
         from manyarms.cli.run_figures import choose_figures, choose_size, print_list, run_all  # noqa: PLC0415

@@ -22,6 +22,7 @@ from manyarms.decision.recommendation import SURE, Diagnostic, Recommendation, d
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate
+from manyarms.jobs.evaluate import CURRENT
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.prior_check import PriorCheck
@@ -84,10 +85,16 @@ class Decision(Recommendation):
     @property
     def warnings(self) -> tuple[str, ...]:
         """The warnings of all estimates, each once: first those that all policies share."""
-        rows = self.evaluation.rows
+        rows, baseline = self.evaluation.rows, self.evaluation.baseline
+        names = [CURRENT if row is baseline else row.name for row in rows]
         texts = [text for row in rows for text in row.all_warnings]
         shared = [text for text in dict.fromkeys(texts) if texts.count(text) == len(rows)]
-        own = [f"{row.name}: {text}" for row in rows for text in row.all_warnings if text not in shared]
+        own = [
+            f"{name}: {text}"
+            for name, row in zip(names, rows, strict=True)
+            for text in row.all_warnings
+            if text not in shared
+        ]
         return tuple(dict.fromkeys([*shared, *own]))
 
     def as_json(self) -> dict[str, Any]:
@@ -194,7 +201,7 @@ def _omitted(
         "Shrinkage and the checks of the prior are missing: they need a model with a single set of weights.": (
             not isinstance(posterior, RewardPosterior | None)
         ),
-        "Calibration is missing: the model was trained on these rounds. Evaluate on held-out rounds.": (
+        "Calibration is missing: the model was fitted on these rounds. Evaluate on held-out rounds.": (
             calibrated is not None and not calibrated.bins
         ),
     }
@@ -225,7 +232,7 @@ def _cautions(
         rounds = f"{top.n_rounds:,.6g} logged round{'' if top.n_rounds == 1 else 's'}"
         cautions.append(f"{percent(top.chosen)} of its choices fall on action {top.action}, which has {rounds}")
     if calibrated is not None and not calibrated.held_out:
-        cautions.append("the model was trained on the rounds that it is evaluated on")
+        cautions.append("the model was fitted on the same rounds that the policies are evaluated on")
     return cautions + ([] if check is None else [text.rstrip(".") for text in check.warnings])
 
 

@@ -62,7 +62,7 @@ class CategorySupport:
 
 @dataclass(frozen=True)
 class Support:
-    """The categories with the largest shares, then `n_summed` others added up in one row."""
+    """The categories with the largest shares of rounds, then `n_summed` others added up in one row."""
 
     rows: tuple[CategorySupport, ...]
     n_summed: int

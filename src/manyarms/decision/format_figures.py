@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-CURRENT = "current policy"
-"""The name of the policy that made the logs, wherever a reader sees it."""
-
 
 def number(value: float) -> str:
     """A number with three significant digits."""

@@ -17,9 +17,9 @@ import altair as alt
 from manyarms._base.checks import as_instance
 from manyarms.core.estimate import Estimate
 from manyarms.decision.decision_evidence import Calibration, Shrinkage, Support, TrafficChanges
-from manyarms.decision.format_figures import CURRENT, percent, printable
+from manyarms.decision.format_figures import percent, printable
 from manyarms.errors import InputError
-from manyarms.jobs.evaluate import Evaluation, free_name
+from manyarms.jobs.evaluate import CURRENT, Evaluation, free_name
 
 __all__ = [
     "agreement",

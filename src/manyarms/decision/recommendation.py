@@ -73,7 +73,7 @@ def recommend(
         return Recommendation("keep", best.name, sentence, reason)
     sentence = f"Not decided: {best.name} looks best with {_change(best)}."
     remedy = f"Log more rounds, or test {best.name} on a share of the traffic."
-    reason = f"Shipping needs a probability of {percent(sure)}. {remedy}"
+    reason = f"Shipping requires a probability of at least {percent(sure)}. {remedy}"
     return Recommendation("undecided", best.name, sentence, reason)
 
 
@@ -81,8 +81,9 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
     assert best.value is not None
     remaining = _gain(best).diagnostics.get("prior_share", 0.0)
     unsupported = best.value.diagnostics.get("unsupported_mass", 0.0)
+    uncertain = f"{percent(remaining)} of the prior variance of the gain remains, so the gain rests on the prior"
     caveats = {
-        f"{percent(remaining)} of the prior variance of the gain remains, so it rests on the prior": remaining > 0.5,
+        uncertain: remaining > 0.5,
         f"{percent(unsupported)} of its choices are actions that were never logged": unsupported > 0.1,
         **dict.fromkeys(cautions, True),
         "it was evaluated on a single context": evaluation.n_rounds == 1,
@@ -184,13 +185,16 @@ class Diagnostic:
 
 
 _MEANINGS = {
-    "unsupported_mass": "share of the policy's choices on actions never logged, where a model relies on its prior",
+    "unsupported_mass": "share of the policy's choices on actions that were never logged; a model relies on its prior "
+    "there, and importance weights say nothing",
     "prior_share": "share of the prior variance that remains after the logs; at 100 % the logs have added nothing",
-    "effective_sample_size": "number of equally weighted rounds that would be as informative",
+    "effective_sample_size": "number of equally weighted rounds that would say as much as the weighted ones",
     "max_weight_share": "share of the total importance weight on a single round",
     "mean_weight": "mean importance weight; should be close to 1",
-    "rounded_propensities": "whether propensities look rounded; small ones would be inaccurate",
-    "evaluated_on_training_rounds": "whether policy or model learned from these rounds, which makes it optimistic",
+    "rounded_propensities": "whether propensities look rounded; if so, small ones are inaccurate",
+    "evaluated_on_training_rounds": "yes: the policy, or the reward model of this estimator, learned from these "
+    "rounds, so the estimate is too high; no: this check alone found neither, so read the warnings too (snIPS has no "
+    "reward model)",
 }
 _LIMITS = {
     "unsupported_mass": THRESHOLDS.max_unsupported_mass,

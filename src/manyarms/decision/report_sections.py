@@ -11,16 +11,21 @@ from typing import Any
 from manyarms.core.estimate import Estimate
 from manyarms.decision import plots
 from manyarms.decision.decide import Decision
-from manyarms.decision.format_figures import CURRENT, number, percent, share, signed_number
+from manyarms.decision.format_figures import number, percent, share, signed_number
 from manyarms.decision.recommendation import Diagnostic
 from manyarms.errors import InputError
+from manyarms.jobs.evaluate import CURRENT
 from manyarms.posterior.prior_check import PriorCheck
 
 Charts = Mapping[str, Any]
 
 STATUS = {"red": "● Problem", "amber": "● Caution", "green": "● OK"}
 """Traffic lights in words too, for readers who do not see colours."""
-DIAGNOSTICS = {"unsupported_mass": "choices never logged", "max_weight_share": "largest weight"}
+DIAGNOSTICS = {
+    "unsupported_mass": "choices never logged",
+    "max_weight_share": "share of the largest weight",
+    "evaluated_on_training_rounds": "training rounds recognised",
+}
 """Diagnostics that the report calls by a plainer name."""
 LONG_TABLE = 25
 """Rows beyond which a table is folded."""
@@ -148,7 +153,7 @@ def _policies(decision: Decision, charts: Charts) -> str:
         "Prior share": lambda row: _number_cell(row.value.diagnostics.get("prior_share"), share),
     }
     return (
-        _figure("gains", charts, f"{lines} Right of zero, the policy is better than the current policy.")
+        _figure("gains", charts, f"{lines} To the right of zero, a policy is better than the current one.")
         + _figure("values", charts, f"Value per round according to the model. {marks}")
         + table("Policies", [row for row in evaluation.rows if row.value is not None], columns)
         + "<p><strong>Never logged</strong>: the share of the policy's choices on actions without a logged round.</p>"
@@ -176,12 +181,12 @@ def _estimators(decision: Decision, charts: Charts) -> str:
     }
     return (
         "<p>These estimators use logged rewards and propensities. snIPS uses no model; DR corrects the model with "
-        "logged rewards. If an estimator without problems in its diagnostics excludes the model's value, find out "
-        "why before you trust either.</p>"
-        + _figure("agreement", charts, "Value per round according to the model and each estimator. 95 % intervals.")
+        "logged rewards. If the diagnostics of an estimator show no problem, but its interval excludes the model's "
+        "value, find out why before you trust either.</p>"
+        + _figure("agreement", charts, "Value per round with 95 % intervals, by the model and by each estimator.")
         + table("Estimates", estimates, columns)
-        + "<p><strong>Effective sample size</strong>: the number of equally weighted rounds that would be equally "
-        "informative. When it is small, the estimate is unreliable.</p>" + _notes(failures)
+        + "<p><strong>Effective sample size</strong>: the number of equally weighted rounds that would say as much as "
+        "the weighted ones. When it is small, the estimate is unreliable.</p>" + _notes(failures)
     )
 
 
@@ -215,7 +220,7 @@ def _prior_check(check: PriorCheck) -> str:
     return (
         "<h3>Do the rewards fit the prior and the noise of the model?</h3>"
         + (_notes(check.warnings) or f"<p>{passed}</p>")
-        + f'<details><summary>Figures of this check</summary><p class="lines">{escape(str(check))}</p></details>'
+        + f'<details><summary>Figures behind this check</summary><p class="lines">{escape(str(check))}</p></details>'
     )
 
 
@@ -264,6 +269,7 @@ def _traffic(decision: Decision, charts: Charts) -> str:
         html += table("Actions whose traffic changes most", changes.rows, columns)
     if support is None:
         return html
+    order = "Categories are ordered by their largest share of rounds, in the log or under any policy."
     rest = f" The last row combines {support.n_summed:,} other categories." if support.n_summed else ""
     columns = {
         "Category": lambda row: _TableCell(row.category),
@@ -271,11 +277,11 @@ def _traffic(decision: Decision, charts: Charts) -> str:
         "Ever logged": lambda row: _count_cell(row.n_logged),
         "Share in the log": lambda row: _number_cell(row.logged, share),
         f"Share under {decision.policy}": lambda row: _number_cell(row.chosen.get(decision.policy), share),
-        "Of which never logged": lambda row: _number_cell(row.unsupported.get(decision.policy), share),
+        "Share on actions never logged": lambda row: _number_cell(row.unsupported.get(decision.policy), share),
     }
     return (
         f"{html}<h3>By category</h3>"
-        + _figure("support", charts, f"Share of each category in the log and under the policy.{rest}")
+        + _figure("support", charts, f"Share of each category in the log and under the policy. {order}{rest}")
         + _folded(len(support.rows), table("Traffic by category", support.rows, columns), "categories")
     )
 
@@ -309,7 +315,8 @@ def _calibration(decision: Decision, charts: Charts) -> str:
     }
     observed = "the true mean reward" if evidence.against_truth else "the mean reward of held-out rounds"
     caption = (
-        f"Expected reward against {observed}, in groups of rounds. Points of a calibrated model lie on the diagonal."
+        f"Expected reward against {observed}, in groups of rounds. If the model is calibrated, the points lie on the "
+        "diagonal."
     )
     values = table("Estimated and true values", rows, columns) if truth else ""
     return values + _figure("calibration", charts, caption)

@@ -237,7 +237,7 @@ CLICK_RATE = 0.005
 
 
 class OpenBanditWorld(World):
-    """A real-data problem: the log of the random policy, with the bts policy as the target, whose value its own log tells.
+    """A real-data problem: estimate the value of the bts policy from the log of the random policy.
 
     The target shows each item as often as bts did at the same position in a random half of its log. Its true value is
     not known: `target_value` is the click rate of the other half, with an error of its own.

@@ -21,12 +21,15 @@ from manyarms.posterior.policy_profile import POLICY_ALONE, POLICY_AND_BASELINE,
 from manyarms.posterior.posterior import Posterior
 
 BASELINE = "logged"
-"""The name of the current policy in tables."""
+"""The name of the current policy in records, JSON and arguments."""
+
+CURRENT = "current policy"
+"""The name of the policy that made the logs, wherever a reader sees it."""
 
 POSTERIOR = "posterior"
 """The name of the model among the estimators."""
 
-TRAINED = "learned from these rounds, so its estimates on them are too high"
+TRAINED = "the policy was learned from these rounds, so its estimates on them are too high"
 """The warning about a policy that is evaluated on its own training rounds."""
 
 
@@ -130,16 +133,17 @@ class Evaluation(Tabular):
         return html_table(rows)
 
     def __str__(self) -> str:
-        width = max(len(row.name) for row in self.rows)
+        names = [CURRENT, *(row.name for row in self.policies)]
+        width = max(len(name) for name in names)
         lines = list[str]()
-        for row in self.rows:
-            line = f"{row.name:<{width}}"
+        for name, row in zip(names, self.rows, strict=True):
+            line = f"{name:<{width}}"
             if row.value is not None:
                 line += f"  {row.value}"
             if row.difference is not None:
-                line += f"  vs {self.baseline.name} {row.difference}, better with probability "
+                line += f"  gain {row.difference}, better with probability "
                 line += f"{row.difference.probability_positive:.3f}"
-            lines.append(line + "".join(f"  {name} {estimate}" for name, estimate in row.estimates.items()))
+            lines.append(line + "".join(f"  {estimator} {estimate}" for estimator, estimate in row.estimates.items()))
         return "\n".join(lines)
 
 

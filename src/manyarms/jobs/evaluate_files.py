@@ -18,7 +18,7 @@ from manyarms._base.rng import split
 from manyarms.core import Catalog, Estimate, Fingerprint, Policy, any_shared
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
-from manyarms.jobs.evaluate import Evaluation, PolicyResult, evaluate
+from manyarms.jobs.evaluate import CURRENT, Evaluation, PolicyResult, evaluate
 from manyarms.jobs.fit_files import OnRows, open_catalog, row_warnings
 from manyarms.jobs.parse_names import PathLike, estimator_named, open_model, policy_named
 from manyarms.jobs.sample_rounds import RoundSample, StackedMap, sample_rounds
@@ -220,7 +220,7 @@ def _merged_warnings(evaluation: Evaluation) -> list[str]:
     policies = dict[str, list[str]]()
     for row in evaluation.rows:
         for warning in row.all_warnings:
-            policies.setdefault(warning, []).append(row.name)
+            policies.setdefault(warning, []).append(CURRENT if row is evaluation.baseline else row.name)
     # No estimator evaluates the baseline, so their warnings are never about it.
     candidates = {row.name for row in evaluation.policies}
     general = {warning for warning, names in policies.items() if len(names) > 1 and candidates <= set(names)}

@@ -19,9 +19,9 @@ FILES = ["logs.parquet", "catalog.parquet", "shop.toml", "decide.py", "report.ht
 
 def demo(
     output: Annotated[Path, typer.Option(help="Folder for the files. It is created if needed.")] = Path("demo-shop"),
-    seed: Annotated[int, typer.Option(min=0, help="Seed for everything random. Each seed gives a different shop.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for all random numbers. Each seed makes another shop.")] = 0,
     items: Annotated[int, typer.Option(min=1, help="Number of items in the catalog.")] = 5000,
-    categories: Annotated[int, typer.Option(min=1, help="Number of categories of the items.")] = 40,
+    categories: Annotated[int, typer.Option(min=1, help="Number of categories.")] = 40,
     rounds: Annotated[int, typer.Option(min=2, help="Number of rounds in the log.")] = 20_000,
     force: Annotated[bool, typer.Option("--force", help="Replace files even if you have changed them.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of text.")] = False,

@@ -21,8 +21,8 @@ from manyarms._base.arrow import pq
 from manyarms.cli.demo.output_files import commands
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.datasets.shop import read_tables
-from manyarms.decision.format_figures import CURRENT, percent, share
-from manyarms.jobs.evaluate import BASELINE, PolicyResult
+from manyarms.decision.format_figures import percent, share
+from manyarms.jobs.evaluate import BASELINE, CURRENT, PolicyResult
 
 
 @dataclass(frozen=True)
