@@ -262,7 +262,7 @@ class Synthetic(Problem):
 
 
 def greedy_by(vectors: Float[Array, "K d"]) -> Policy:
-    """The policy that always takes the action with the largest xᵀ v_a: greedy on a posterior without data."""
+    """A target for problems: the policy that always takes the action with the largest xᵀ v_a."""
     K, d = vectors.shape
     nothing = LoggedData(np.empty((0, d)), np.empty(0, dtype=np.int64), np.empty(0), n_actions=K)
     return Greedy(fit(nothing, independent(K, mean=vectors, cov=1.0), Gaussian()))

@@ -44,7 +44,7 @@ class ActionWeights(Protocol):
 
 
 class Scores(ABC):
-    """A score of every action in every context: an expected reward, a lower bound on it, or any other number."""
+    """A function that scores every action in every context: by expected reward, a lower bound on it, or any other number."""
 
     n_actions: int
     all_at_once: ClassVar[bool] = False

@@ -36,7 +36,7 @@ WIDE = 10.0
 
 
 class CovarianceForm(ABC):
-    """A covariance written as a vector.
+    """A learnable covariance, written as a vector of parameters.
 
     It is made from the name, the standard deviations (or L) that learning begins with, and as `reference` those that
     the data suggest.

@@ -303,7 +303,7 @@ def certain_mean_warnings(
 
 
 def uneven_columns_notes(evidence: Evidence) -> list[str]:
-    """A note if features differ much in size: one scale for all coordinates of θ then means little."""
+    """A note with a learned prior if features differ much in size: one learned spread for all of them fits none well."""
     sizes = evidence.feature_sizes
     used = np.flatnonzero(sizes > NOTHING * sizes.max(initial=0.0))
     if len(used) < 2 or sizes[used].max() < UNEVEN * sizes[used].min():
