@@ -97,6 +97,7 @@ def test_nothing_heavy_is_loaded_for(code, heavy):
     assert out.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_python_blocks_on_experiments_run_as_a_script(tmp_path):
     """Worker processes import what a reader saved: all blocks in one file, the method in its own."""
     blocks = python_of(EXPERIMENTS)

@@ -1,6 +1,7 @@
 """The short form of the studies: the long ones are make targets of their own."""
 
 
+@pytest.mark.slow
 def test_intervals_cover_as_often_as_they_say():
     """200 problems: at a coverage of 95 %, a share below 90 % has a chance of two in a thousand."""
     from interval_coverage import run

@@ -30,7 +30,7 @@ def commands():
     return [line for block in blocks("sh") for line in block.strip().splitlines()]
 
 
-@pytest.mark.parametrize("where", ["small", "real"])
+@pytest.mark.parametrize("where", ["small", pytest.param("real", marks=pytest.mark.slow)])
 def test_the_tutorial_runs(where, tmp_path, monkeypatch):
     """Its figures are those of the real logs."""
     if where == "real" and REAL is None:
@@ -42,7 +42,7 @@ def test_the_tutorial_runs(where, tmp_path, monkeypatch):
     run(DOCS / "tutorial.md", figures=where == "real")
 
 
-@pytest.mark.parametrize("where", ["small", "real"])
+@pytest.mark.parametrize("where", ["small", pytest.param("real", marks=pytest.mark.slow)])
 def test_every_command_of_the_page_runs(where, tmp_path, monkeypatch):
     if where == "real" and REAL is None:
         pytest.skip("MANYARMS_DATA is not set")

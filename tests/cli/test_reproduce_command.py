@@ -114,6 +114,7 @@ def test_what_cannot_be_run_is_refused_with_the_way_out(tmp_path):
     assert ".." not in damaged.stderr
 
 
+@pytest.mark.slow
 def test_figures_without_data_are_named_at_the_end_and_the_others_are_run(tmp_path):
     result = reproduce("movielens", "cost", "--instances", 2, "--workers", 1)
     assert result.exit_code == 2
@@ -123,6 +124,7 @@ def test_figures_without_data_are_named_at_the_end_and_the_others_are_run(tmp_pa
     assert "## cost" in page and "## movielens" not in page
 
 
+@pytest.mark.slow
 def test_rows_of_a_truncated_file_are_not_mixed_with_those_of_the_whole_one(tmp_path):
     data = small_data.write_all(tmp_path / "data", np.random.default_rng(0))
     arguments = ("jester", "--instances", 2, "--workers", 1, "--data", data)
@@ -144,6 +146,7 @@ def forgetful(arguments):
     return reproduce(*arguments)
 
 
+@pytest.mark.slow
 def test_rows_that_no_figure_wants_are_pruned_and_the_page_is_as_before(tmp_path):
     size, figure = replace(QUICK, rounds=(100,), instances=2, slow_instances=2, exact=True), figures()["cost"]
     work = Reproduction(tmp_path, size, workers=1)

@@ -90,6 +90,7 @@ def test_what_runs_now_learns_a_little_and_leaves_much():
     assert 0.02 * possible < learned < 0.5 * possible
 
 
+@pytest.mark.slow
 def test_posterior_with_the_shops_prior_covers_the_truth():
     # The shop adapts to its own log. If that biased the posterior, or choosing greedily did, z would not be N(0, 1).
     n_shops, shop, z = 60, Shop(n_items=80, n_categories=8, n_rounds=600), list[float]()

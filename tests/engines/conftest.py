@@ -8,6 +8,15 @@ import manyarms as ma
 from manyarms.engines import Engine
 from manyarms.engines.dask import Dask
 
+SPARK_IN_SHORT = "test_every_engine_finds_what_rounds_in_memory_give[spark-Gaussian(noise_std=0.5)]"
+
+
+def pytest_collection_modifyitems(items):
+    """Spark takes its time: of the claims that hold on every engine, the fast tests try one on Spark."""
+    for item in items:
+        if "[spark" in item.name and item.name != SPARK_IN_SHORT:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory):

@@ -70,6 +70,7 @@ def test_a_sharded_posterior_is_shown_in_a_line(stream, prior, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_a_sharded_fit_of_independent_actions_is_a_fit(engine, stream, tmp_path):
     alone = ma.priors.independent(K, dim=stream.dim)
     expected = ma.fit(stream, alone, ma.Gaussian(0.5))
@@ -160,6 +161,7 @@ def test_the_sums_are_those_of_a_database(engine, stream):
     assert summed.any() and not summed.all()
 
 
+@pytest.mark.slow
 def test_a_spark_session_with_another_python_says_how_to_name_the_right_one(tmp_path):
     need_java()
     folder, other, script = write_clicks(tmp_path / "logs", n=300), tmp_path / "python", tmp_path / "script.py"
@@ -195,6 +197,7 @@ def test_a_script_without_a_guard_says_so(tmp_path):
     assert 'if __name__ == "__main__":' in last
 
 
+@pytest.mark.slow
 def test_a_command_on_spark_is_as_quiet_as_one_without(tmp_path):
     need_java()
     folder = write_clicks(tmp_path / "logs", n=300)
@@ -220,6 +223,7 @@ def test_an_unknown_engine_is_refused(stream, prior):
         ma.fit(logs, ma.priors.independent(K, dim=logs.dim), engine=Dask(pieces=2))
 
 
+@pytest.mark.slow
 def test_python_blocks_on_scale_run_on_clusters(dask_client, spark_session, tmp_path, monkeypatch):
     """With the client and the session in use, as a reader who has both would type them."""
     monkeypatch.chdir(tmp_path)
@@ -241,6 +245,7 @@ def test_the_page_on_dask_runs(tmp_path, monkeypatch):
     assert len(list(Path("scores").glob("*.parquet"))) > 1
 
 
+@pytest.mark.slow
 def test_the_page_on_spark_runs(spark_session, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(DOCS / "how-to" / "spark.md")

@@ -57,6 +57,7 @@ def dying_while_sent_to(client, how):
     return fails_at_first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["closed", "silent"])
 def test_a_dask_worker_that_dies_while_it_is_sent_the_work_changes_nothing(
     how, dask_client, stream, prior, tmp_path, monkeypatch
@@ -86,6 +87,7 @@ def test_a_dask_cluster_that_cannot_be_sent_the_work_says_so(dask_client, stream
         ma.fit(stream, prior, ma.Gaussian(0.5), engine=Dask(dask_client))
 
 
+@pytest.mark.slow
 def test_a_killed_spark_executor_changes_nothing(tmp_path):
     need_java()
     folder = write_clicks(tmp_path / "logs")

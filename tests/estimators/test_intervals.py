@@ -8,6 +8,7 @@ from tiny_problem import CONTEXTS, LOGGING, NU, REWARD, TARGET, Rule
 import manyarms as ma
 
 
+@pytest.mark.slow
 def test_standard_errors_are_those_of_many_repetitions():
     """IPS and snIPS (delta method), rounds in groups and not, against the spread over fresh logs."""
     rng = np.random.default_rng(0)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 from small_experiments import GRID, LEARN, SMALL, Coin
 
@@ -32,6 +33,7 @@ def test_a_cell_computed_alone_is_the_cell_of_the_run(tmp_path):
         assert replace(alone, seconds=0.0) == replace(results[cell], seconds=0.0)
 
 
+@pytest.mark.slow
 def test_rows_are_the_same_bytes_whatever_the_order_and_the_number_of_processes(tmp_path):
     run([LEARN, GRID], Store(tmp_path / "two"), workers=2)
     store = Store(tmp_path / "one")
@@ -42,6 +44,7 @@ def test_rows_are_the_same_bytes_whatever_the_order_and_the_number_of_processes(
     assert sorted(path.name for path in (tmp_path / "one").iterdir()) == [".lock", COSTS, ROWS]
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again(tmp_path):
     store, counts = Store(tmp_path), []
     run([GRID], store, workers=1)

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from manyarms.experiments import (
     Store,
 )
@@ -27,6 +29,7 @@ def alive(pid):
         return False
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_and_ends_with_the_rows_of_one_that_was_not(tmp_path):
     figure = ["reproduce", "scaling-k", "--quick", "--instances", "2", "--workers", "2"]
     killed, whole = tmp_path / "killed", tmp_path / "whole"

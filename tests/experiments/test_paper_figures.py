@@ -42,6 +42,7 @@ def test_figures_have_distinct_names_known_methods_and_claims_on_what_they_run()
                 assert result.verdict != "not run", f"{name}: {claim.text} needs what is not run at {size.name}"
 
 
+@pytest.mark.slow
 def test_every_method_of_every_synthetic_figure_runs():
     done = set()
     for figure in figures().values():

@@ -119,6 +119,7 @@ def test_it_is_put_into_every_panel_that_it_can_be_in(own):
         assert all(("broken" in panel.methods) == (panel.kind == "opl") for panel in extended.panels)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind", "words"),
     [

@@ -2,12 +2,14 @@
 
 import numpy as np
 import pyarrow.parquet as pq
+import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import manyarms as ma
 from manyarms.jobs import StackedMap, sample_rounds
 
 
+@pytest.mark.slow
 def test_every_round_is_equally_likely_to_be_drawn(shop):
     stream = ma.read_logs(shop / "old", ["age"], "item", "spend")
     ages, counts = stream.collect().contexts[:, 1], np.zeros(600)

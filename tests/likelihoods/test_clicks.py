@@ -108,6 +108,7 @@ def test_click_rates_are_as_asked_for():
         assert np.mean(rates) == pytest.approx(rate, abs=4 * error)
 
 
+@pytest.mark.slow
 def test_bernoulli_values_clicks_ten_times_better_than_a_linear_model_and_chooses_no_worse():
     from binary_setting_one import run, scores
 

@@ -54,6 +54,7 @@ def test_the_objective_is_that_of_dense_gaussians_and_never_falls(likelihood, sp
             assert_allclose(whole.log_evidence, dense_objective(problem, whole, exact), rtol=1e-4)
 
 
+@pytest.mark.slow
 @EVERY_FIT
 @pytest.mark.parametrize(
     "changes",
@@ -81,6 +82,7 @@ def test_odd_problems_end_in_finite_numbers_and_an_objective_that_rises(likeliho
     assert posterior.converged or posterior.warnings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reward", [0.0, 1.0])
 def test_rewards_of_one_kind_are_believed_as_far_as_the_prior_allows(reward):
     found = []

@@ -24,6 +24,7 @@ def integral(f, m, s):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("s", WIDTHS)
 def test_expectations_of_clicks_are_the_integrals_however_wide_the_predictor(s):
     one, means = ma.Bernoulli(), np.array([-30.0, -20.0, -10.0, -5.0, -2.0, -0.3, 0.0, 1.0, 5.0])

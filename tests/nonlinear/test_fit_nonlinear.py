@@ -57,6 +57,7 @@ def test_the_mode_is_that_of_the_dense_joint_density(shape, seed):
     assert_allclose(posterior.trace[-1] + constant, -example.negative_log_joint(best.x), atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("likelihood", [ma.Gaussian(0.5), ma.Bernoulli("laplace"), ma.Bernoulli()], ids=str)
 def test_the_objective_never_falls(shape, likelihood):

@@ -82,6 +82,7 @@ def test_a_move_leaves_exact_draws_exact(move, unchecked):
     assert kstest(far, chi2(df=problem.prior.latent_dim).cdf).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS[:4], ids=lambda form: f"{form['mixing_form']}-{form['cov_form']}")
 def test_draws_of_a_linear_gaussian_problem_have_its_moments(form, unchecked):
     problem = linear_problem(form, n_rounds=20)
@@ -127,6 +128,7 @@ def heavy_tailed(rewards, eta):
     return student.logpdf(rewards - eta, 3.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("likelihood", "log_density", "shape"),
     [
@@ -176,6 +178,7 @@ def brute_force_values(draws, policy, contexts, reward):
     ) / len(contexts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [ma.Gaussian(0.5), ma.Bernoulli()], ids=str)
 def test_values_are_those_of_the_drawn_weights(likelihood):
     example = Example("tanh")

@@ -112,6 +112,7 @@ def test_every_call_of_a_policy_tells_of_one_distribution(name, limited, posteri
     assert_allclose(value.context_std, rows.std(ddof=1) / np.sqrt(N), atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("name", ["softmax", "uniform", "table", "sparse table", "shared table", "epsilon greedy",
                                   "epsilon softmax", "epsilon table"])  # fmt: skip
@@ -259,6 +260,7 @@ def test_eligible_sets_may_repeat_an_action():
     assert_allclose(got, [[0.5, 0, 0.5, 0]])
 
 
+@pytest.mark.slow
 def test_a_million_actions_never_meet_as_rows_by_actions():
     """A value over 10^5 actions and 2,000 rows would need 1.6 GB as one array; peak memory stays far below."""
     import tracemalloc

@@ -409,6 +409,7 @@ def test_no_uncertainty_in_the_null_direction_of_a_singular_covariance():
         assert 0 <= std < 1e-7
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(recipe=recipes(action_scales=(1.0, 1e3), noise_stds=(0.1,)))
 def test_singular_covariances_are_as_exact_as_others(recipe):

@@ -99,6 +99,7 @@ def test_a_value_is_the_mean_of_expected_rewards(kind):
     assert low < lift.value < high
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MAKERS)
 def test_the_value_of_one_choice_is_as_wide_as_its_reward(kind):
     posterior, x = posterior_of(kind), contexts(1)

@@ -65,6 +65,7 @@ def test_category_checks_are_those_of_the_dense_joint(held_out, weighted):
         assert row.dispersion == pytest.approx(squares / np.diagonal(residual_cov)[mine].sum())
 
 
+@pytest.mark.slow
 def test_z_scores_are_normal_and_flags_are_rare_under_the_truth():
     rng = np.random.default_rng(15)
     prior = priors.from_categories(np.arange(16) // 4, dim=1, effect_std=1.0, action_std=0.5)
@@ -100,6 +101,7 @@ def test_only_the_category_that_is_off_is_flagged():
     assert {row.category for row in found.rows[:2]} == {3, 7}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [ma.Bernoulli(), ma.Poisson(), ma.LogNormal()])
 @pytest.mark.parametrize("n_rounds", [100, 1000])
 def test_categories_of_clicks_counts_and_amounts_are_rarely_flagged_under_the_truth(likelihood, n_rounds):
@@ -139,6 +141,7 @@ SIMULATED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SIMULATED)
 def test_tails_of_sums_are_those_of_simulated_logs(case):
     """3,000 draws of all weights, and of the rewards that they give: how many sums lie below a rare one."""

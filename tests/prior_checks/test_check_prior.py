@@ -95,6 +95,7 @@ def test_a_contradicted_prior_or_noise_is_reported_in_words():
     assert "correct the noise first" in warnings(priors.independent(100, cov=0.05, dim=2), 0.2)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", [ma.Bernoulli(), ma.Bernoulli("laplace"), ma.Poisson(), ma.StudentT()])
 @pytest.mark.parametrize("n_rounds", [100, 1000])
 def test_the_mean_of_a_prior_is_checked_where_rewards_are_not_gaussian(likelihood, n_rounds):

@@ -136,6 +136,7 @@ def test_a_fit_in_steps_is_as_sensitive_as_one_of_all_rounds():
     assert one.misfit.value == pytest.approx(other.misfit.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_baseline", [False, True])
 @pytest.mark.parametrize("likelihood", [ma.Bernoulli(), ma.Poisson(), ma.StudentT(), ma.LogNormal()])
 def test_sensitivity_of_other_rewards_is_that_of_refits(likelihood, with_baseline):

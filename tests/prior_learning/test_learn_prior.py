@@ -100,6 +100,7 @@ def test_evidence_at_learned_values_is_the_dense_one_and_a_maximum():
         assert learned.log_evidence == pytest.approx(-best, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("avoid_boundary", [False, True])
 def test_objective_never_falls(avoid_boundary):
     for seed in range(4 if avoid_boundary else 2):
@@ -177,6 +178,7 @@ def test_units_of_rewards_and_features_do_not_matter():
         assert two.value == pytest.approx(unit * one.value, rel=1e-3, abs=1e-3 * unit)
 
 
+@pytest.mark.slow
 def test_a_spread_that_the_data_put_at_zero_is_reported_and_set_to_zero():
     """Actions exactly at their category's effect. Off: zero, said so, and no lower evidence. On: small, not zero."""
     hits = 0
@@ -229,6 +231,7 @@ def test_units_of_a_single_column_do_not_matter():
         assert_allclose(found[1:], [found[0]] * 2, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_taxonomy_with_little_noise_is_learned():
     """A first step as long as the bounds allow would leave what sums of squares can hold."""
     for seed in range(4):
@@ -297,6 +300,7 @@ def test_fixed_parts_stay_as_they_are():
         learned.prior.latent_factor, np.zeros(1, int), np.zeros(1, int))[0]), 0.5)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_log_standard_deviations_are_as_uncertain_as_they_say():
     """20 data sets from a known prior; the study has 200 and the table."""
     z = []
@@ -313,6 +317,7 @@ def test_log_standard_deviations_are_as_uncertain_as_they_say():
     assert ((z.std(axis=0) > 0.5) & (z.std(axis=0) < 1.5)).all()
 
 
+@pytest.mark.slow
 def test_averaging_agrees_with_quadrature():
     """One unknown standard deviation: the mixture against a fine grid over it."""
     rng = np.random.default_rng(8)

@@ -42,6 +42,7 @@ def pairs(problem, rng, n):
 # Theorem 3.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_rounds", "marginal"), [(0, False), (15, False), (60, False), (15, True)])
 def test_bayes_mse_equals_the_expected_squared_norm(n_rounds, marginal):
     # Also with ψ integrated out: r̂ then conditions on the rounds of one action only, and is calibrated given those.
@@ -108,6 +109,7 @@ def test_both_bounds_hold_when_actions_are_few(n_actions, dim, latent_dim, n_rou
     assert upper < theory.corrected_bound(n_actions, risk.expected_squared_norm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_actions", [100, 1000])
 def test_theorem_1_fails_for_independent_normal_weights(n_actions):
     # φ = 1, θ_a ~ N(0, 1), no data: greedy earns 0, the best action the largest of K normals, and the bound says 2.
@@ -282,6 +284,7 @@ def paired(problem, n_rounds, n_instances, **methods):
     }
 
 
+@pytest.mark.slow
 def test_greedy_beats_pessimism_and_every_other_prior():
     problem = synthetic(18, n_actions=60, dim=4, latent_dim=4, noise_std=1.0)
     prior = problem.prior

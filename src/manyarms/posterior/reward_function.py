@@ -44,7 +44,7 @@ class ActionWeights(Protocol):
 
 
 class Scores(ABC):
-    """A function that scores every action in every context: by expected reward, a lower bound on it, or any other number."""
+    """Scores of every action in every context: expected rewards, lower bounds on them, or any other numbers."""
 
     n_actions: int
     all_at_once: ClassVar[bool] = False

@@ -303,7 +303,7 @@ def certain_mean_warnings(
 
 
 def uneven_columns_notes(evidence: Evidence) -> list[str]:
-    """A note with a learned prior if features differ much in size: one learned spread for all of them fits none well."""
+    """A note with a learned prior if features differ much in size: one spread for all then fits none."""
     sizes = evidence.feature_sizes
     used = np.flatnonzero(sizes > NOTHING * sizes.max(initial=0.0))
     if len(used) < 2 or sizes[used].max() < UNEVEN * sizes[used].min():
