@@ -1,5 +1,7 @@
 """The short form of the studies: the long ones are make targets of their own."""
 
+import pytest
+
 
 @pytest.mark.slow
 def test_intervals_cover_as_often_as_they_say():

@@ -17,7 +17,9 @@ ManyarmsError
 ├── EngineError                        a cluster cannot be reached, or failed
 ├── MissingLibraryError (an ImportError) a library that only some calls need is not installed
 ├── TooLargeError                      the requested array is larger than this library will form
-└── UndefinedLiftError                 a relative change against a baseline that may be zero
+├── UndefinedLiftError                 a relative change against a baseline that may be zero
+└── CellError                          a method of an experiment failed
+    └── WorkerError                    a worker process of an experiment died
 ```
 """
 

@@ -7,7 +7,7 @@ from scipy import sparse
 from world_data import Tilted, rng
 
 import manyarms as ma
-from manyarms.core import PAIRS_PER_BLOCK
+from manyarms.core.eligibility import PAIRS_PER_BLOCK
 from manyarms.datasets import MatrixEnvironment
 from manyarms.errors import DataTypeError, EligibilityError, InputError, RangeError, ShapeError
 

@@ -33,6 +33,6 @@ def test_calibration_is_shown_on_held_out_rounds_or_against_the_truth_only(known
     assert_allclose([bins[0].expected, bins[0].observed], [expected[order].mean(), test.rewards[order].mean()])
     seen = ma.decide(policies, world()[0], posterior)
     assert not seen.calibration.held_out and seen.calibration.bins == ()
-    assert any("trained on these rounds" in reason for reason in seen.omitted)
+    assert any("fitted on these rounds" in reason for reason in seen.omitted)
     against_truth = ma.decide(policies, world()[0], posterior, true_rewards=np.zeros(750))
     assert {group.observed for group in against_truth.calibration.bins} == {0.0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from multiprocessing import current_process
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, filterwarnings
 
 from manyarms._base.checks import as_count
 from manyarms.core.logged_data import Logs
@@ -31,12 +31,6 @@ PIECES = 4
 ATTEMPTS = 3
 TIMEOUT = 20
 """Seconds that a scheduler has to answer."""
-PAUSE = 0.2
-"""Seconds before work is sent again, in which the scheduler notices which workers have died."""
-SENDING = 60
-"""Seconds that sending work may take."""
-UNSENT = (OSError, KeyError, ValueError, AssertionError)
-"""Errors of the scheduler when a worker dies while work is sent to it: lost connections, wrong lists of workers."""
 UNGUARDED = (
     "Every Dask process starts by running the script again. Put what the script does under "
     'if __name__ == "__main__":. Or pass the client of a running cluster, as in engine=Dask(client).'
@@ -209,27 +203,18 @@ def _start_cluster() -> tuple[Client, Any]:
 
 
 def _send(client: Client, work: Any) -> Any:
-    """Work on every worker, so that none has to fetch it and one that dies does not take it along.
+    """Work as a task of its own, which the scheduler keeps: if the worker that holds it dies, another one gets it.
 
-    A worker that dies meanwhile makes the whole call fail, or wait for an answer that never comes. The work is then
-    sent again to the workers that are left.
+    `client.scatter` would leave the work with the workers only, and can wait forever for one that dies meanwhile.
     """
+    with catch_warnings():
+        # Work may be large, since it holds the posterior; it goes through the scheduler once.
+        filterwarnings("ignore", message="(?s).*Sending large graph")
+        return client.submit(_hold, work, pure=False)
 
-    async def scatter() -> Any:
-        return await client.scatter(work, broadcast=True, hash=False, asynchronous=True)
 
-    for attempt in range(ATTEMPTS):
-        try:
-            return client.sync(scatter, callback_timeout=SENDING)
-        except UNSENT as lost:
-            if attempt == ATTEMPTS - 1:
-                raise EngineError(
-                    f"the Dask cluster lost workers {ATTEMPTS} times while work was sent to them: "
-                    f"{without_full_stop(lost)}.",
-                    "Check that the scheduler and its workers run, and why workers die; usually they lack memory.",
-                ) from lost
-            time.sleep(PAUSE)
-    raise AssertionError("not reached")
+def _hold(work: Any) -> Any:
+    return work
 
 
 def _do(piece: Any, work: Any) -> Any:
