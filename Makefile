@@ -25,8 +25,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/.installed-dev
-	$(BIN)/pyright
-	$(BIN)/pyright -p tests
+	$(BIN)/pyright & src=$$!; $(BIN)/pyright -p tests && wait $$src
 
 layers: $(VENV)/.installed-dev
 	$(BIN)/lint-imports

@@ -44,6 +44,7 @@ def test_update_equals_a_fit_on_everything_and_refuses_a_file_twice(shop, tmp_pa
     assert twice["rounds"] == 1000 and any("twice" in one for one in twice["warnings"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reward", ["spend", "click"])
 def test_nightly_updates_age_what_the_model_holds_and_add_rounds_that_have_matured(reward, shop, tmp_path):
     """Each night all files so far are named, their young rounds left out: in the end, one fit on the last night."""

@@ -93,6 +93,7 @@ def without_one_set_of_weights(kind, folder):
     return ma.fit_sharded(logs, prior, ma.Gaussian(1.0), out=folder / "shards"), logs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["hurdle", "averaged", "sampled", "sharded"])
 def test_every_kind_of_posterior_is_accepted_and_what_it_lacks_is_listed(kind, tmp_path):
     posterior, logs = without_one_set_of_weights(kind, tmp_path)

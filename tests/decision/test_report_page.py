@@ -30,6 +30,7 @@ def test_the_page_draws_all_its_charts_and_fetches_nothing(known, tmp_path, widt
     assert any("Content Security Policy" in line for line in opened(asking, width=width)[1])
 
 
+@pytest.mark.slow
 def test_labels_of_a_catalog_are_shown_and_never_run(tmp_path):
     train, test, catalog = world(evil=True)
     posterior = ma.fit(train, ma.priors.from_categories(catalog, dim=3))

@@ -184,6 +184,7 @@ def test_a_spark_session_with_another_python_says_how_to_name_the_right_one(tmp_
     assert 'os.environ["PYSPARK_PYTHON"] = sys.executable' in last
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_says_so(tmp_path):
     folder = write_clicks(tmp_path / "logs", n=300)
     script = tmp_path / "script.py"

@@ -19,6 +19,7 @@ from manyarms.likelihoods.collect_statistics import CollectStatistics
 pytestmark = ON_CLUSTERS
 
 
+@pytest.mark.slow
 def test_a_killed_dask_worker_changes_nothing(dask_client, prior, tmp_path):
     stream = read(write_clicks(tmp_path / "more", n=30_000))
     expected = ma.fit(stream, prior, ma.Bernoulli())

@@ -23,6 +23,7 @@ from manyarms.experiments.result_store import (
 from manyarms.experiments.run import missing_cells
 
 
+@pytest.mark.slow
 def test_a_cell_computed_alone_is_the_cell_of_the_run(tmp_path):
     results = run([GRID, LEARN], Store(tmp_path), workers=2)
     assert set(results) == {*GRID.cells(), *LEARN.cells()}

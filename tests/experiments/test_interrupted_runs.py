@@ -57,6 +57,7 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_the_rows_of_one_that_was_not
     assert {path.suffix for path in whole.iterdir()} >= {".svg", ".png", ".md", ".parquet"}
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_answered_at_once_and_keeps_what_was_finished(tmp_path):
     figure = ["reproduce", "digits", "--quick", "--instances", "20", "--workers", "2", "--out", tmp_path / "out"]
     with manyarms(*figure, start_new_session=True) as process:

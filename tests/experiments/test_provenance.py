@@ -58,6 +58,7 @@ def weighed(tmp_path):
     return write
 
 
+@pytest.mark.slow
 def test_rows_of_other_data_are_refused_and_can_be_made_anew(weighed, tmp_path):
     store = Store(tmp_path / "out")
     before = run([weighed("1 2")], store, workers=1)

@@ -125,6 +125,7 @@ def assert_same_estimate(found, expected, tolerance=1e-10):
 # ---------------------------------------------------------------- values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crowd", [{}, CROWD], ids=["rows", "weights and groups"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_on_a_stream_are_those_on_its_rounds_wherever_it_is_gone_through(kind, crowd, folder):

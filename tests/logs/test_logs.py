@@ -105,6 +105,7 @@ def _known(whole):
     return learn_features([whole], ROLES["context"], max_levels=100), ma.Catalog(sorted(set(whole["item"].to_pylist())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parquet", "csv", "csv.gz", "arrow"])
 @pytest.mark.parametrize("how", ["folder", "glob"])
 def test_files_of_every_kind_give_the_rounds_of_the_table(kind, how, tmp_path):

@@ -213,6 +213,7 @@ def test_values_are_those_of_the_drawn_weights(likelihood):
     assert any("worth only" in text for text in gain.warnings)
 
 
+@pytest.mark.slow
 def test_an_action_has_the_same_weights_whoever_asks_and_a_seed_gives_the_same_draws():
     example = Example("tanh", n_actions=600, n_rounds=40)
     for rewards, likelihood in ((example.rewards, ma.Gaussian(0.5)), (example.clicks, ma.Bernoulli())):

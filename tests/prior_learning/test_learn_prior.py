@@ -214,6 +214,7 @@ def test_a_full_covariance_without_spread_in_one_direction_is_reported():
     assert off.log_evidence >= on.log_evidence
 
 
+@pytest.mark.slow
 def test_units_of_a_single_column_do_not_matter():
     """An intercept beside a price in other units, with a spread for each coordinate."""
     rng = np.random.default_rng(0)
@@ -384,6 +385,7 @@ def test_few_actions_are_warned_about():
     assert any("only 5 actions" in text for text in averaged.value(ma.Uniform(5), logs.contexts).warnings)
 
 
+@pytest.mark.slow
 def test_heavy_tails_report_the_scale_that_was_learned():
     rng = np.random.default_rng(10)
     prior = ma.priors.independent(30, dim=1)

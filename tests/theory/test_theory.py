@@ -224,6 +224,7 @@ def worst_contexts(cov, miss):
     return np.linalg.solve(cov, miss[..., None])[..., 0]
 
 
+@pytest.mark.slow
 def test_bayesian_widths_cover_all_contexts_at_once():
     problem = synthetic(14, n_actions=5, dim=3, latent_dim=2, logging_policy=uneven(5))
     everyone, deltas = np.arange(5), (0.05, 0.9)
