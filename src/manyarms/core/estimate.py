@@ -12,8 +12,8 @@ from manyarms._base.checks import as_scalar, check_choice
 from manyarms.core.result_tables import Tabular, html_facts
 from manyarms.errors import InputError
 
-Kind = Literal["posterior", "sampling"]
-Method = Literal["exact", "delta", "draws", "normal", "bootstrap", "bernstein"]
+Kind = Literal["posterior", "sampling", "checked"]
+Method = Literal["exact", "delta", "draws", "normal", "bootstrap", "bernstein", "quadrature"]
 
 
 @runtime_checkable
@@ -43,7 +43,8 @@ class Estimate(Tabular):
         std: Standard deviation of the total error.
         posterior_std: The part that more rewards would reduce, where it is known.
         context_std: The part that more contexts would reduce, where it is known.
-        kind: "posterior" for a posterior distribution, "sampling" for a sampling distribution.
+        kind: "posterior" for a posterior distribution, "sampling" for a sampling distribution, "checked" for the
+            posterior of `Checked`, which held-out rewards have corrected.
         method: The method that gave the distribution.
         diagnostics: Figures that show how far to trust the estimate.
         warnings: Problems with the estimate, in plain words; empty if there are none.

@@ -43,6 +43,7 @@ class Policy(SavedModel, ABC):
         catalog: The ids of the actions, where they are known.
         tied_to: The stream of rounds that it repeats, or None. It can only be evaluated on that stream.
         samples_have_probabilities: True if `sample` follows `probability_of`; `Thompson` draws afresh.
+        repeats_log: True for the current policy, which repeats the logged actions.
     """
 
     n_actions: int
@@ -53,6 +54,7 @@ class Policy(SavedModel, ABC):
     features: FeatureMap | None = None
     catalog: Catalog | None = None
     samples_have_probabilities: bool = True
+    repeats_log: bool = False
     rows_per_block: int = 1 << 14
 
     @abstractmethod

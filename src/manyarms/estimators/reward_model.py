@@ -27,7 +27,7 @@ from manyarms.estimators.estimator import (
 )
 from manyarms.likelihoods import Hurdle, Likelihood
 from manyarms.likelihoods.gaussian import as_likelihood
-from manyarms.posterior import fit
+from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.posterior import Posterior
 
 
@@ -103,8 +103,47 @@ class TableModel(RewardModel):
         return self._rewards[np.arange(len(logs)), logs.actions], expected
 
 
-class CrossFit(RewardModel):
+class FoldedModel(RewardModel):
     """A reward model fitted once per fold, without that fold, so that it never predicts a round it was fitted on.
+
+    Args:
+        n_folds: The number of folds. When the logs have groups, each group is in one fold.
+        rng: A NumPy generator. It is read once, here, so the folds stay the same.
+    """
+
+    def __init__(self, *, n_folds: int, rng: np.random.Generator):
+        self.n_folds = as_count("n_folds", n_folds, minimum=2)
+        self._seed = int(as_generator(rng).integers(0, 1 << 63))
+
+    @abstractmethod
+    def without(self, logs: LoggedData, left_out: Array) -> Posterior:
+        """The posterior given all rounds except those left out."""
+
+    def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        if callable(eligible):
+            raise InputError(
+                "must not be a function here, as cross-fitting takes rows out of order.",
+                "Pass a sparse matrix, or lists.",
+                argument="eligible",
+            )
+        at_logged, expected = np.empty(len(logs)), np.empty(len(logs))
+        folds = self.folds(logs)
+        for fold in np.unique(folds):
+            rows = np.flatnonzero(folds == fold)
+            allowed = None if eligible is None else _eligible_rows(eligible, rows)
+            model = FittedModel(self.without(logs, folds == fold))
+            at_logged[rows], expected[rows] = model.predict(policy.take(rows), logs.take(rows), allowed)
+        return at_logged, expected
+
+    def folds(self, logs: LoggedData) -> Array:
+        """The fold of every round. Rounds of one group are in one fold."""
+        keys = np.arange(len(logs)) if logs.groups is None else np.unique(logs.groups, return_inverse=True)[1]
+        rng = np.random.default_rng(self._seed)
+        return (rng.permutation(int(keys.max()) + 1) % self.n_folds)[keys]
+
+
+class CrossFit(FoldedModel):
+    """A reward model fitted from a prior once per fold, without that fold.
 
     Args:
         prior: The prior to fit with: structured (sDM), `prior.marginal()` (DM Bayes) or `priors.ridge` (DM Freq). With
@@ -127,38 +166,33 @@ class CrossFit(RewardModel):
         self._priors = tuple(as_instance("prior", p, HierarchicalGaussian, "a HierarchicalGaussian") for p in priors)
         # Of a pair, that of whether there is a reward.
         self.prior = self._priors[0]
-        self.n_folds = as_count("n_folds", n_folds, minimum=2)
-        self._seed = int(as_generator(rng).integers(0, 1 << 63))
-
-    def predict(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        if callable(eligible):
-            raise InputError(
-                "must not be a function here, as cross-fitting takes rows out of order.",
-                "Pass a sparse matrix, or lists.",
-                argument="eligible",
-            )
-        check_model_size(self.prior, logs)
-        at_logged, expected = np.empty(len(logs)), np.empty(len(logs))
-        folds = self.folds(logs)
-        for fold in np.unique(folds):
-            rows = np.flatnonzero(folds == fold)
-            allowed = None if eligible is None else _eligible_rows(eligible, rows)
-            model = FittedModel(self.without(logs, folds == fold))
-            at_logged[rows], expected[rows] = model.predict(policy.take(rows), logs.take(rows), allowed)
-        return at_logged, expected
+        super().__init__(n_folds=n_folds, rng=rng)
 
     def without(self, logs: LoggedData, left_out: Array) -> Posterior:
-        """The posterior given all rounds except those left out."""
+        check_model_size(self.prior, logs)
         kept = logs.take(np.flatnonzero(~left_out))
         if isinstance(self.likelihood, Hurdle):
             return fit(kept, (self.prior, self._priors[-1]), self.likelihood)
         return fit(kept, self.prior, self.likelihood)
 
-    def folds(self, logs: LoggedData) -> Array:
-        """The fold of every round. Rounds of one group are in one fold."""
-        keys = np.arange(len(logs)) if logs.groups is None else np.unique(logs.groups, return_inverse=True)[1]
-        rng = np.random.default_rng(self._seed)
-        return (rng.permutation(int(keys.max()) + 1) % self.n_folds)[keys]
+
+class CrossUpdate(FoldedModel):
+    """A posterior updated once per fold with all rounds except that fold.
+
+    Args:
+        posterior: A posterior that has not seen these rounds.
+        n_folds: The number of folds. When the logs have groups, each group is in one fold.
+        rng: A NumPy generator. It is read once, here, so the folds stay the same.
+    """
+
+    def __init__(self, posterior: RewardPosterior, *, n_folds: int = 5, rng: np.random.Generator):
+        self.posterior = posterior
+        self.learned_from = posterior.learned_from
+        super().__init__(n_folds=n_folds, rng=rng)
+
+    def without(self, logs: LoggedData, left_out: Array) -> Posterior:
+        check_model_size(self.posterior, logs)
+        return self.posterior.update(logs.take(np.flatnonzero(~left_out)))
 
 
 class ModelEstimator(SamplingEstimator):

@@ -24,6 +24,7 @@ class Logged(Policy):
     """
 
     not_saved = "It repeats the rows of a log: keep the log."
+    repeats_log = True
 
     def __init__(self, logs: LoggedData | LogStream):
         if isinstance(logs, LogStream):

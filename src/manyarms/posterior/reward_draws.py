@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int, UInt64
@@ -62,16 +62,16 @@ class NormalMixture:
 
     def interval(self, level: float) -> tuple[float, float]:
         """The central interval that holds the value with probability `level`."""
+        return self.quantile(0.5 - level / 2), self.quantile(0.5 + level / 2)
+
+    def quantile(self, share: float) -> float:
+        """The number that the value is below with probability `share`."""
         low, high = float((self.means - 40 * self.stds).min()), float((self.means + 40 * self.stds).max())
         if not high > low:
-            return low, high
+            return low
         from scipy.optimize import brentq  # noqa: PLC0415  slow to import
 
-        ends = (
-            brentq(lambda x, q=q: self.below(x) - q, low, high, xtol=1e-12 * (high - low))
-            for q in (0.5 - level / 2, 0.5 + level / 2)
-        )
-        return cast(tuple[float, float], tuple(ends))
+        return float(brentq(lambda x: self.below(x) - share, low, high, xtol=1e-12 * (high - low)))
 
     @property
     def probability_positive(self) -> float:

@@ -1,0 +1,161 @@
+"""The checked estimate: the posterior's value, corrected by the residuals of held-out rounds as far as they can tell.
+
+The model says V(π) = M. Where the model is wrong, V(π) = M + b. Two sources tell how large b is:
+
+- The log: the weighted mean of the residuals r - r̂ estimates b, with an error that the weights determine.
+- Experience: real rewards are not linear in anyone's features, and models are off by some share of the value.
+
+Both are joined by Bayes' rule on a grid of values. With good overlap the log decides, and the answer is that of doubly
+robust estimation. Without overlap only the model and the experience remain, and the interval says so by its width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from manyarms._base.checks import as_count, as_instance, as_scalar
+from manyarms.core import Estimate, LoggedData, Policy, any_shared
+from manyarms.estimators.estimator import Estimator, check_target
+from manyarms.estimators.logging_policy import propensities_of
+from manyarms.estimators.reward_model import CrossFit, CrossUpdate, FittedModel, RewardModel
+from manyarms.estimators.value_on_grid import PolicyResiduals, ResidualEvidence, value_on_grid
+from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
+from manyarms.posterior import RewardPosterior
+from manyarms.posterior.posterior import Posterior
+
+SCALE = 0.7
+"""How far models are off, as a share of the value: the scale of b on the grid's own axis.
+
+Chosen on two multi-label sets (science, rcv1); docs/decisions.md reports other sets.
+"""
+
+
+class Checked(Estimator):
+    """The value of a policy by a posterior, corrected by held-out residuals.
+
+    V(π) = M + b, where M is the model's value and b its error for this policy. The prior of M + b is centred on the
+    model; its spread joins the posterior standard deviation and a Student distribution with `scale`, both of which
+    vanish where the policy does what was logged. The self-normalised mean of the weighted residuals measures b.
+
+    Args:
+        posterior: The model, ideally fitted on other rounds than those of the estimate. If it has seen these rounds, it
+            is fitted again without each fold of them, from its own prior.
+        scale: How far models like this one are off, as a share of the value; 0 trusts the model but for the residuals.
+        n_folds: The model also learns from the logs of the estimate, except for the fold that it predicts. 0 to leave
+            the posterior as it is, which saves this many fits.
+        name: The name that tables and reports use.
+        thresholds: Limits of the diagnostics beyond which the estimate warns.
+
+    Examples:
+        >>> import numpy as np
+        >>> import manyarms as ma
+        >>> rng = np.random.default_rng(0)
+        >>> actions = rng.integers(3, size=600)
+        >>> rewards = np.array([0.0, 1.0, 3.0])[actions] + rng.normal(size=600)
+        >>> logs = ma.LoggedData(np.ones((600, 1)), actions, rewards, propensities=np.full(600, 1 / 3))
+        >>> train, test = logs.split(0.5, rng=rng)
+        >>> posterior = ma.fit(train, ma.priors.independent(3, dim=1))
+        >>> gain = ma.Checked(posterior).difference(ma.Greedy(posterior), ma.Logged(test), test)
+        >>> gain.probability_positive > 0.999
+        True
+    """
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        *,
+        scale: float = SCALE,
+        n_folds: int = 5,
+        name: str = "checked",
+        thresholds: Thresholds | None = None,
+    ):
+        self.posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
+        self.scale = as_scalar("scale", scale, at_least=0.0)
+        self.n_folds = as_count("n_folds", n_folds, minimum=0)
+        self.name = name
+        self.thresholds = Thresholds() if thresholds is None else thresholds
+
+    def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
+        """The value of a policy. Its diagnostics show the parts: model, correction, discrepancy, residual error."""
+        check_target(policy, logs)
+        model = self.posterior.value(policy, logs.contexts, eligible=eligible, weights=logs.weights)
+        residuals, estimated = self._residuals(policy, logs, eligible)
+        return self._checked(policy, residuals, None, model, estimated)
+
+    def difference(self, policy: Policy, baseline: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
+        """The value of a policy minus that of a baseline, such as `Logged(logs)`, paired on rounds and residuals.
+
+        Args:
+            policy: The candidate.
+            baseline: The policy that it is compared with.
+            logs: Logged rounds, best those that neither model nor candidate was learned from.
+            eligible: The actions that both may choose in each round; None for all.
+        """
+        for side in (policy, baseline):
+            check_target(side, logs)
+        model = self.posterior.difference(policy, baseline, logs.contexts, eligible=eligible, weights=logs.weights)
+        residuals, estimated = self._residuals(policy, logs, eligible)
+        return self._checked(policy, residuals, self._residuals(baseline, logs, eligible)[0], model, estimated)
+
+    def _model(self, logs: LoggedData) -> RewardModel:
+        """A model that has not seen the rounds it predicts."""
+        posterior, rng = self.posterior, np.random.default_rng(0)
+        if not isinstance(posterior, RewardPosterior):
+            return FittedModel(posterior)
+        if any_shared(posterior.learned_from, (logs.fingerprint,)):
+            return CrossFit(posterior.prior, posterior.likelihood, n_folds=max(self.n_folds, 2), rng=rng)
+        return CrossUpdate(posterior, n_folds=self.n_folds, rng=rng) if self.n_folds > 1 else FittedModel(posterior)
+
+    def _residuals(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[PolicyResiduals, dict[str, float]]:
+        """The policy on these rounds, and the diagnostic that says whether propensities were estimated."""
+        at_logged, expected = self._model(logs).predict(policy, logs, eligible)
+        if policy.repeats_log:
+            return PolicyResiduals(logs, np.ones(len(logs)), at_logged, at_logged), {}
+        propensities, estimated = propensities_of(logs)
+        weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / propensities
+        return PolicyResiduals(logs, weights, at_logged, expected), estimated
+
+    def _checked(
+        self, policy: Policy, residuals: PolicyResiduals, baseline: PolicyResiduals | None, model: Estimate,
+        estimated: dict[str, float],
+    ) -> Estimate:  # fmt: skip
+        evidence = ResidualEvidence.collect(residuals, baseline)
+        spread = model.std if model.posterior_std is None else model.posterior_std
+        result = value_on_grid(evidence, spread, self.scale)
+        median, offset = result.median, evidence.baseline
+        more = value_on_grid(evidence.with_more_rounds(2.0, median), spread, self.scale)
+        unchecked = value_on_grid(replace(evidence, observed=None, context_error=0.0), 0.0, self.scale)
+        learned_from = (*policy.learned_from, *self.posterior.learned_from)
+        diagnostics = {
+            **{key: model.diagnostics[key] for key in ("unsupported_mass", "prior_share") if key in model.diagnostics},
+            **estimated,
+            "mean_weight": residuals.mean_weight,
+            "effective_sample_size": evidence.effective_size,
+            "model": evidence.model - offset,
+            "correction": median - evidence.model,
+            "discrepancy": unchecked.std,
+            "residual_error": float(np.sqrt(evidence.variance(np.array([median]))[0])),
+            "std_with_twice_the_rounds": more.std,
+            "evaluated_on_training_rounds": float(any_shared(learned_from, (residuals.logs.fingerprint,))),
+        }
+        return Estimate(
+            value=median - offset,
+            std=result.std,
+            kind="checked",
+            method="quadrature",
+            diagnostics=diagnostics,
+            warnings=tuple(dict.fromkeys([*model.warnings, *self._warnings(diagnostics)])),
+            shape=replace(result.shape, means=result.shape.means - offset),
+        )
+
+    def _warnings(self, diagnostics: dict[str, float]) -> tuple[str, ...]:
+        """Warnings that the width of the interval does not already express."""
+        kept = ("unsupported_mass", "mean_weight", "evaluated_on_training_rounds", "estimated_propensities")
+        warnings = diagnostic_warnings({k: v for k, v in diagnostics.items() if k in kept}, self.thresholds)
+        if diagnostics["effective_sample_size"] >= 1.0:
+            return warnings
+        text = "the log has no rounds like the policy's choices, so it cannot check the model for this policy"
+        return (*warnings, f"{text}: the interval rests on how far models are usually off.")
