@@ -22,7 +22,7 @@ SPREAD_ROUNDS = 10.0
 """The observed spread of the residuals decides only with many more effective rounds than this."""
 SPARSE_ROUNDS = 1e-3
 """A rate of 0 or 1 would have no spread at all."""
-N_SCALES, N_GRID, REACH = 40, 1001, 8.0
+N_SCALES, N_GRID, REACH = 40, 2001, 8.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PolicyResiduals:
 
     @cached_property
     def counts(self) -> Float[Array, " n"]:
-        """How often each round counts."""
+        """The number of times that each round counts."""
         return row_weights(self.logs.weights, len(self.logs))
 
     @property
@@ -76,9 +76,9 @@ class PolicyResiduals:
 
     @property
     def missed(self) -> float:
-        """How much less certain the observed value is than the rounds of the log make it look, for those it missed."""
-        found = float((self.counts * self.shares**2).sum())
-        return 1.0 if found == 0 else 1.0 / (self.effective_size * found)
+        """The factor by which the variance grows because the log has missed some of the policy's choices."""
+        of_seen = float((self.counts * self.shares**2).sum())
+        return 1.0 if of_seen == 0 else 1.0 / (self.effective_size * of_seen)
 
     @cached_property
     def residuals(self) -> Float[Array, " n"]:
@@ -144,9 +144,10 @@ class ResidualEvidence:
     def collect(cls, policy: PolicyResiduals, baseline: PolicyResiduals | None) -> ResidualEvidence:
         """The evidence of a log on the value of a policy, or on its gain over a baseline."""
         rewards, counts, n = policy.logs.rewards, policy.counts, float(policy.counts.sum())
-        effective, distance = policy.effective_size, _distance(policy, baseline)
         value = 0.0 if baseline is None else baseline.model + baseline.correction
         gap = policy.shares if baseline is None else policy.shares - baseline.shares
+        clustering, distance = _clustering(policy, gap), _distance(policy, baseline)
+        effective = policy.effective_size / clustering
         everywhere, here = policy.spread_everywhere, policy.spread_here
         # The noise of the logged rewards in the baseline's value, unless the observed value of the policy shares it.
         noise = 0.0 if baseline is None else everywhere / n * max(0.0, min(1.0, 2 * distance) - effective / n)
@@ -158,7 +159,7 @@ class ResidualEvidence:
             baseline=value,
             distance=distance,
             observed=None if effective == 0 else policy.model + policy.correction,
-            inverse_size=float((counts * gap**2).sum()) * policy.missed * _clustering(policy, gap),
+            inverse_size=float((counts * gap**2).sum()) * policy.missed * clustering,
             spread=(SPREAD_ROUNDS * everywhere + effective * here) / (SPREAD_ROUNDS + effective),
             effective_size=effective,
             context_error=_standard_error(direct, policy.logs, policy.logs.groups) ** 2 + noise,
@@ -213,7 +214,7 @@ def _standard_error(terms: Float[Array, " n"], logs: LoggedData, groups: Int[Arr
 
 
 def _clustering(policy: PolicyResiduals, gap: Float[Array, " n"]) -> float:
-    """How many times more the variance is since residuals of one group, a user or a session, agree."""
+    """The factor by which the variance grows because residuals of one group, a user or a session, agree."""
     logs, terms = policy.logs, gap * (policy.residuals - policy.correction)
     alone = _standard_error(terms, logs, None)
     if logs.groups is None or alone == 0:

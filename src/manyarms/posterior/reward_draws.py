@@ -71,7 +71,7 @@ class NormalMixture:
             return low
         from scipy.optimize import brentq  # noqa: PLC0415  slow to import
 
-        return float(brentq(lambda x: self.below(x) - share, low, high, xtol=1e-12 * (high - low)))
+        return cast(float, brentq(lambda x: self.below(x) - share, low, high, xtol=1e-12 * (high - low)))
 
     @property
     def probability_positive(self) -> float:

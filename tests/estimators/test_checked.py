@@ -1,0 +1,214 @@
+"""The checked estimate follows the log where it can tell, the model where it cannot, and says how unsure either is."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy import integrate, stats
+
+import manyarms as ma
+from manyarms.errors import DataTypeError, InputError, RangeError
+
+K, D = 8, 3
+
+
+def clicks(n, seed=0, rate=None):
+    """Rewards of 0 and 1 that no linear model fits, logged uniformly at random."""
+    rng = np.random.default_rng(seed)
+    contexts = np.column_stack([np.ones(n), rng.normal(size=(n, D - 1))])
+    actions = rng.integers(K, size=n)
+    rates = true_rates(contexts)[np.arange(n), actions] if rate is None else rate
+    return ma.LoggedData(
+        contexts, actions, (rng.random(n) < rates) * 1.0, n_actions=K, propensities=np.full(n, 1.0 / K)
+    )
+
+
+def true_rates(contexts):
+    """High in a ring around the origin, whose place differs by action."""
+    radius = np.hypot(contexts[:, 1], contexts[:, 2])
+    return 0.05 + 0.6 * np.exp(-((radius[:, None] - np.linspace(0.2, 2.0, K)) ** 2) / 0.1)
+
+
+def model(logs):
+    return ma.fit(logs, ma.priors.independent(K, dim=D, cov=0.1), ma.Gaussian(0.4))
+
+
+def fixed(action, n):
+    probabilities = np.zeros((n, K))
+    probabilities[:, action] = 1.0
+    return ma.TablePolicy(probabilities)
+
+
+@pytest.mark.parametrize("rewards", ["clicks", "amounts", "signed"])
+def test_the_interval_is_that_of_bayes_rule_by_brute_force(rewards):
+    """An oracle without the library: prior times likelihood, integrated by adaptive quadrature."""
+    train, test = clicks(400), clicks(300, seed=1)
+    noise = {"clicks": 0.0, "amounts": 1.0, "signed": -1.0}[rewards]
+    if noise:
+        rng = np.random.default_rng(2)
+        train, test = (
+            ma.LoggedData(
+                part.contexts, part.actions, noise * part.rewards * rng.exponential(2.0, len(part)), n_actions=K,
+                propensities=part.propensities,
+            )
+            for part in (train, test)
+        )  # fmt: skip
+    posterior, n = model(train), len(test)
+    policy = fixed(3, n)
+    gain = ma.Checked(posterior, n_folds=0).difference(policy, ma.Logged(test), test)
+
+    weight = (test.actions == 3) * K * 1.0
+    at_logged = posterior.expected_reward(test.contexts, test.actions)
+    expected = posterior.expected_reward(test.contexts, np.full(n, 3))
+    residual, r = test.rewards - at_logged, test.rewards
+    m, baseline = expected.mean(), r.mean()
+    distance = min(1.0, max(0.5 * np.abs(weight - 1).mean(), 1 - weight.mean()))
+    effective = max(weight.sum(), n) ** 2 / ((weight**2).sum() + max(n - weight.sum(), 0) ** 2)
+    own = (weight @ residual) / weight.sum()
+    variance = ((weight / weight.sum() - 1 / n) ** 2).sum() / (effective * (weight**2).sum() / weight.sum() ** 2)
+    here = (weight @ (residual - own) ** 2) / weight.sum()
+    spread = (10 * residual.var() + effective * here) / (10 + effective)
+    size = max(abs(m), abs(baseline))
+    if rewards == "signed":
+        size = max(abs(m - baseline), at_logged.std())
+    knee, centre = 0.5 * size, m + (1 - distance) * residual.mean()
+    std = posterior.difference(policy, ma.Logged(test), test.contexts).posterior_std / np.hypot(centre, knee)
+
+    def density(v):
+        u = np.arcsinh(v / knee) - np.arcsinh(centre / knee)
+        scales = stats.t.ppf(0.5 + (np.arange(40) + 0.5) / 80, 3) * 0.7 * distance
+        prior = stats.norm.pdf(u, scale=np.sqrt(std**2 + scales**2)).mean() / np.hypot(v, knee)
+        implied = spread
+        if rewards == "clicks":
+            rate = min(max(v, 1e-3), 1 - 1e-3)
+            implied = (10 * rate * (1 - rate) + effective * min(spread, rate * (1 - rate))) / (10 + effective)
+        return prior * stats.norm.pdf(m + own, v, np.sqrt(variance * implied))
+
+    low, high = {"clicks": (0.0, 1.0), "amounts": (0.0, 30.0), "signed": (-30.0, 30.0)}[rewards]
+    around = [m + own, centre, 0.0]
+    total = integrate.quad(density, low, high, limit=500, points=around)[0]
+    noise = residual.var() / n * max(0, min(1, 2 * distance) - effective / n)
+    blur = np.sqrt((expected - at_logged).var(ddof=1) / n + noise)
+
+    def below(x):
+        def share(v):
+            return density(v) * stats.norm.cdf(x, v - baseline, blur)
+
+        return integrate.quad(share, low, high, limit=500, points=around)[0] / total
+
+    assert_allclose([below(x) for x in gain.interval()], [0.025, 0.975], atol=1e-3)
+    assert_allclose(below(gain.value), 0.5, atol=2e-3)
+    assert_allclose(1 - below(0.0), gain.probability_positive, atol=2e-3)
+
+
+def test_with_many_rounds_it_is_the_doubly_robust_value():
+    train, test = clicks(500), clicks(60_000, seed=1)
+    posterior = model(train)
+    policy = ma.Greedy(posterior)
+    checked = ma.Checked(posterior, n_folds=0).estimate(policy, test)
+    robust = ma.SNDR(posterior).estimate(policy, test)
+    assert abs(checked.value - robust.value) < 0.1 * robust.std
+    assert_allclose(checked.std, robust.std, rtol=0.1)
+    truth = true_rates(test.contexts)[np.arange(len(test)), policy.actions(test.contexts)].mean()
+    low, high = checked.interval()
+    assert low < truth < high
+    assert abs(posterior.value(policy, test.contexts).value - truth) > 3 * checked.std
+
+
+def test_without_overlap_it_is_the_model_and_doubts_it():
+    logs = clicks(300)
+    never = logs.take(np.flatnonzero(logs.actions != 5))
+    posterior = model(clicks(400, seed=3))
+    estimate = ma.Checked(posterior, n_folds=0).estimate(fixed(5, len(never)), never)
+    expected = posterior.value(fixed(5, len(never)), never.contexts)
+    low, high = estimate.interval()
+    # On the logarithmic axis the middle is the model's value.
+    assert_allclose(estimate.value, expected.value, rtol=0.02)
+    assert high - low > 3 * (expected.interval()[1] - expected.interval()[0])
+    assert estimate.diagnostics["effective_sample_size"] == 0.0
+    assert any("cannot check the model" in text for text in estimate.warnings)
+
+
+def test_a_policy_that_does_what_was_logged_gains_nothing_for_certain():
+    logs = clicks(300)
+    gain = ma.Checked(model(clicks(300, seed=2))).difference(ma.Logged(logs), ma.Logged(logs), logs)
+    assert (gain.value, gain.std, gain.probability_positive) == (0.0, 0.0, 0.5)
+    assert gain.interval() == (0.0, 0.0)
+
+
+def test_the_value_of_the_current_policy_is_the_mean_reward():
+    logs = clicks(2000)
+    value = ma.Checked(model(clicks(300, seed=2))).estimate(ma.Logged(logs), logs)
+    assert abs(value.value - logs.rewards.mean()) < 0.2 * value.std
+    assert_allclose(value.std, logs.rewards.std() / np.sqrt(len(logs)), rtol=0.2)
+
+
+def test_the_parts_add_up_and_more_rounds_narrow_it():
+    train, test = clicks(400), clicks(300, seed=1)
+    posterior = model(train)
+    gain = ma.Checked(posterior).difference(ma.Greedy(posterior), ma.Logged(test), test)
+    parts = gain.diagnostics
+    assert gain.kind == "checked"
+    assert_allclose(parts["model"] + parts["correction"], gain.value, rtol=1e-9)
+    assert parts["std_with_twice_the_rounds"] < gain.std < parts["discrepancy"]
+
+
+def test_a_model_never_predicts_a_round_it_has_seen():
+    """A posterior that has learned the rounds by heart has no residuals on them, and would look right."""
+    logs, others = clicks(200, rate=0.5), clicks(200, seed=1, rate=0.5)
+    by_heart = ma.priors.independent(K, dim=D, cov=1e4)
+    learned, policy = ma.fit(logs, by_heart, ma.Gaussian(0.1)), ma.Greedy(ma.fit(others, by_heart, ma.Gaussian(0.1)))
+    bare = learned.difference(policy, ma.Logged(logs), logs.contexts)
+    assert min(bare.probability_positive, 1 - bare.probability_positive) < 0.01
+    gain = ma.Checked(learned).difference(policy, ma.Logged(logs), logs)
+    low, high = gain.interval()
+    assert low < 0.0 < high
+    assert gain.diagnostics["evaluated_on_training_rounds"] == 1.0
+
+
+def test_rounds_of_one_user_count_less_than_independent_ones():
+    test = clicks(4000, seed=1)
+    twice = np.repeat(np.arange(4000), 2)
+    doubled = {name: getattr(test, name)[twice] for name in ("contexts", "actions", "rewards", "propensities")}
+    posterior = model(clicks(400))
+    rounds = ma.LoggedData(**doubled, n_actions=K)
+    users = ma.LoggedData(**doubled, n_actions=K, groups=twice)
+    checked = ma.Checked(posterior, n_folds=0)
+    once, alone, grouped = (checked.estimate(ma.Greedy(posterior), logs) for logs in (test, rounds, users))
+    assert alone.std < 0.8 * once.std
+    assert_allclose(grouped.std, once.std, rtol=0.15)
+
+
+def test_weights_of_rounds_are_counts():
+    test = clicks(300, seed=1)
+    weights = np.where(np.arange(300) < 100, 2.0, 1.0)
+    rows = np.repeat(np.arange(300), weights.astype(int))
+    posterior = model(clicks(400))
+    weighted = ma.LoggedData(
+        test.contexts, test.actions, test.rewards, n_actions=K, propensities=test.propensities, weights=weights
+    )
+    checked, policy = ma.Checked(posterior, n_folds=0), ma.Greedy(posterior)
+    first, second = (checked.difference(policy, ma.Logged(x), x) for x in (weighted, test.take(rows)))
+    assert_allclose(
+        [first.value, first.std, *first.interval()], [second.value, second.std, *second.interval()], rtol=2e-3
+    )
+
+
+def test_estimated_propensities_and_every_kind_of_reward_are_accepted():
+    train, test = clicks(400), clicks(400, seed=1)
+    unknown = ma.LoggedData(test.contexts, test.actions, test.rewards, n_actions=K)
+    posterior = ma.fit(train, ma.priors.independent(K, dim=D), ma.Bernoulli())
+    gain = ma.Checked(posterior).difference(ma.Greedy(posterior), ma.Logged(unknown), unknown)
+    known = ma.Checked(posterior).difference(ma.Greedy(posterior), ma.Logged(test), test)
+    assert gain.diagnostics["estimated_propensities"] == 1.0
+    assert abs(gain.value - known.value) < known.std
+
+
+def test_bad_input_is_refused_with_its_argument(own_errors):
+    logs = clicks(50)
+    posterior = model(logs)
+    with pytest.raises(DataTypeError, match="posterior"):
+        ma.Checked(posterior.prior)
+    with pytest.raises(RangeError, match="scale"):
+        ma.Checked(posterior, scale=-1.0)
+    with pytest.raises(InputError, match="at least 2 rounds"):
+        ma.Checked(posterior).estimate(ma.Uniform(K), logs.take(np.arange(1)))
