@@ -44,7 +44,7 @@ def test_evaluate_gives_the_figures_of_the_library(shop):
         "uniform": ma.Uniform(20),
         "softmax:0.3": ma.Softmax(posterior, 0.3),
     }.items():
-        value, gain = posterior.value(policy, logs.contexts), posterior.difference(policy, now, logs.contexts)
+        value, gain = posterior.value(policy, logs.contexts), ma.Checked(posterior).difference(policy, now, logs)
         assert_allclose(rows[name]["model"]["value"], value.value, rtol=1e-9)
         assert_allclose(rows[name]["model"]["interval_95"], value.interval(), rtol=1e-9)
         assert_allclose(rows[name]["difference"]["value"], gain.value, rtol=1e-9)

@@ -12,11 +12,14 @@ from manyarms.errors import InputError
 
 def test_a_decision_says_what_the_posterior_says(known):
     decision, policies, test, posterior = known
-    gain = posterior.difference(policies["greedy"], ma.Logged(test), test.contexts)
-    lift = posterior.lift(policies["greedy"], ma.Logged(test), test.contexts)
-    row = decision.evaluation.policies[0]
-    assert_allclose([row.difference.value, row.difference.std], [gain.value, gain.std], rtol=1e-9)
-    assert_allclose([row.lift.value, *row.lift.interval()], [lift.value, *lift.interval()], rtol=1e-9)
+    bare = posterior.difference(policies["greedy"], ma.Logged(test), test.contexts)
+    gain = ma.Checked(posterior).difference(policies["greedy"], ma.Logged(test), test)
+    row, earned = decision.evaluation.policies[0], abs(test.rewards.mean())
+    lift = row.lift
+    assert_allclose([row.difference.value, row.difference.std], [bare.value, bare.std], rtol=1e-9)
+    assert_allclose([row.checked.value, row.checked.std], [gain.value, gain.std], rtol=1e-9)
+    relative = np.array([gain.value, *gain.interval()]) / earned
+    assert_allclose([lift.value, *lift.interval()], relative, rtol=1e-6)
     between = posterior.difference(policies["greedy"], policies["uniform"], test.contexts)
     better = decision.evaluation.probability_better
     assert_allclose(better("greedy", "uniform"), between.probability_positive, rtol=1e-9)
@@ -32,7 +35,7 @@ def test_the_verdict_rests_on_the_gains(known):
     decision = known[0]
     assert list(decision.gains) == ["greedy", "pessimistic", "uniform"]
     assert decision.policy == max(decision.gains, key=lambda name: decision.gains[name].value)
-    assert decision.gains["greedy"] is decision.evaluation.policies[0].difference
+    assert decision.gains["greedy"] is decision.evaluation.policies[0].checked
     assert decision.probability == decision.gains[decision.policy].probability_positive
 
 
@@ -99,7 +102,7 @@ def test_every_kind_of_posterior_is_accepted_and_what_it_lacks_is_listed(kind, t
     posterior, logs = without_one_set_of_weights(kind, tmp_path)
     policies = {"greedy": ma.Greedy(posterior), "uniform": ma.Uniform(24)}
     decision = ma.decide(policies, logs, posterior, categories=np.arange(24) % 6)
-    gain = posterior.difference(policies["greedy"], ma.Logged(logs), logs.contexts)
+    gain = ma.Checked(posterior).difference(policies["greedy"], ma.Logged(logs), logs)
     assert_allclose(decision.gains["greedy"].value, gain.value, rtol=1e-9)
     assert len(decision.support.rows) == 6
     assert decision.shrinkage is None and "single set of weights" in " ".join(decision.omitted)

@@ -54,7 +54,7 @@ def test_a_run_holds_the_figures_the_settings_and_the_model(mlflow, evaluated):
     found = mlflow.get_run(run.info.run_id)
     greedy = evaluation.policies[0]
     assert_allclose(found.data.metrics["greedy/posterior/value"], greedy.value.value)
-    assert_allclose(found.data.metrics["greedy/posterior/probability_better"], greedy.difference.probability_positive)
+    assert_allclose(found.data.metrics["greedy/posterior/probability_better"], greedy.gain.probability_positive)
     assert_allclose(
         found.data.metrics["softmax_0.1/snIPS/high"], evaluation.policies[1].estimates["snIPS"].interval()[1]
     )

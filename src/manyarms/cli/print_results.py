@@ -102,7 +102,7 @@ def _model_table(evaluation: Evaluation) -> Table:
     for row in evaluation.rows:
         if row.value is None:
             continue
-        gain = row.difference
+        gain = row.gain
         table.add_row(
             CURRENT if row is evaluation.baseline else row.name,
             number(row.value.value),

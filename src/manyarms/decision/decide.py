@@ -74,7 +74,7 @@ class Decision(Recommendation):
     @property
     def gains(self) -> dict[str, Estimate]:
         """The gain of each policy over the current one, on which the verdict is based; empty without a model."""
-        return {row.name: row.difference for row in self.evaluation.policies if row.difference is not None}
+        return {row.name: row.gain for row in self.evaluation.policies if row.gain is not None}
 
     @property
     def probability(self) -> float | None:

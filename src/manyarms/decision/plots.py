@@ -111,7 +111,7 @@ def gains(evaluation: Evaluation) -> alt.LayerChart:
         evaluation: The result of `evaluate`.
     """
     shown = _labels(evaluation)
-    rows = [_interval_row(shown[row.name], row.difference) for row in evaluation.policies if row.difference is not None]
+    rows = [_interval_row(shown[row.name], row.gain) for row in evaluation.policies if row.gain is not None]
     if not rows:
         raise InputError("There are no gains to draw.", "Evaluate the policies with a posterior.")
     tips = {"shown:N": "gain [95 %]", "probability:N": "probability of a gain"}

@@ -37,18 +37,19 @@ class Recommendation:
     reason: str
 
 
-def recommend(
+def recommend(  # noqa: PLR0911  one line for each verdict
     evaluation: Evaluation, *, sure: float = SURE, doubts: Sequence[str] = (), cautions: Sequence[str] = ()
 ) -> Recommendation:
     """The recommendation that follows from an evaluation.
 
-    A policy is shipped when three things hold. It beats the current policy with a probability of at least `sure`.
-    Nothing speaks against the model, neither the logs nor `doubts` from elsewhere. No estimator with a large enough
-    effective sample size contradicts the gain. If several policies qualify, the one with the largest expected gain is
-    shipped, with `cautions` stated. The current policy is kept when every candidate is worse with a probability of at
-    least `sure`.
+    A policy is shipped when its gain over the current policy is positive with a probability of at least `sure`, and it
+    was not learned from the very rounds that it is evaluated on. The gain is the checked one: rewards have already
+    corrected the model where they could, and the interval counts how far models are usually off. So `doubts` about the
+    model are stated with a shipped policy as `cautions` are; they decide only where the gain could not be checked. If
+    several policies qualify, the one with the largest gain is shipped. The current policy is kept when every candidate
+    is worse with a probability of at least `sure`.
     """
-    results = [row for row in evaluation.policies if row.difference is not None]
+    results = [row for row in evaluation.policies if row.gain is not None]
     if not results:
         return _recommend_without_model(evaluation)
     results.sort(key=lambda row: _gain(row).value, reverse=True)
@@ -62,11 +63,15 @@ def recommend(
     if model is not None and abs(model.value - mean) > VERY_FAR * math.hypot(model.std, error):
         doubt = f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"
         doubts = [doubt, *doubts]
-    sound = [] if doubts else [row for row in promising if not _contradicting(row, evaluation)]
+    held_out = [row for row in promising if not row.trained]
+    sound = [row for row in held_out if row.checked is not None or not (doubts or _contradicting(row, evaluation))]
     if sound:
-        return _ship(sound[0], evaluation, cautions)
+        against = [f"{name} contradicts it" for name in _contradicting(sound[0], evaluation)]
+        return _ship(sound[0], evaluation, [*doubts, *against, *cautions])
+    if held_out:
+        return _contradicted(held_out[0], evaluation, doubts)
     if promising:
-        return _contradicted(promising[0], evaluation, doubts)
+        return _trained(promising[0])
     if all(_gain(row).probability_positive <= 1.0 - sure for row in results):
         sentence = f"Keep the current policy: the best candidate, {best.name}, would bring {_change(best)}."
         reason = f"No candidate has more than a {percent(1.0 - sure)} probability of being better."
@@ -93,6 +98,12 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
         listed = "; ".join(text for text, applies in caveats.items() if applies)
         reason = f"Caution: {listed}. Test it on a share of the traffic first."
     return Recommendation("ship", best.name, f"Ship {best.name}: {_change(best)}.", reason)
+
+
+def _trained(best: PolicyResult) -> Recommendation:
+    reason = "Learn it on one part of the log and evaluate it on the other, which `logs.split` keeps apart."
+    claim = f"{best.name} was learned from the rounds that it is evaluated on, which makes any policy look better"
+    return Recommendation("undecided", best.name, f"Not decided: {claim} ({_change(best)}).", reason)
 
 
 def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[str]) -> Recommendation:
@@ -149,8 +160,8 @@ def _recommend_without_model(evaluation: Evaluation) -> Recommendation:
 
 
 def _gain(row: PolicyResult) -> Estimate:
-    assert row.difference is not None
-    return row.difference
+    assert row.gain is not None
+    return row.gain
 
 
 def _change(row: PolicyResult) -> str:

@@ -142,13 +142,11 @@ def _policies(decision: Decision, charts: Charts) -> str:
     columns = {
         "Policy": lambda row: _policy_cell(decision, row.name),
         "Value per round [95 % interval]": lambda row: _estimate_cell(row.value),
-        "Gain per round [95 % interval]": lambda row: _estimate_cell(row.difference, signed_number),
+        "Gain per round [95 % interval]": lambda row: _estimate_cell(row.gain, signed_number),
         "Relative gain in % [95 % interval]": lambda row: _estimate_cell(
             row.lift, lambda lift: signed_number(100 * lift)
         ),
-        "Probability of a gain": lambda row: _number_cell(
-            row.difference and row.difference.probability_positive, percent
-        ),
+        "Probability of a gain": lambda row: _number_cell(row.gain and row.gain.probability_positive, percent),
         "Never logged": lambda row: _number_cell(row.value.diagnostics.get("unsupported_mass"), share),
         "Prior share": lambda row: _number_cell(row.value.diagnostics.get("prior_share"), share),
     }

@@ -15,8 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
-from manyarms._base.checks import as_count, as_instance, as_scalar
+from manyarms._base.checks import Array, as_count, as_instance, as_scalar
 from manyarms.core import Estimate, LoggedData, Policy, any_shared
 from manyarms.estimators.estimator import Estimator, check_target
 from manyarms.estimators.logging_policy import propensities_of
@@ -44,13 +45,15 @@ class Checked(Estimator):
         posterior: The model, ideally fitted on other rounds than those of the estimate. If it has seen these rounds, it
             is fitted again without each fold of them, from its own prior.
         scale: How far models like this one are off, as a share of the value; 0 trusts the model but for the residuals.
-        n_folds: The model also learns from the logs of the estimate, except for the fold that it predicts. 0 to leave
-            the posterior as it is, which saves this many fits.
+        n_folds: The model also learns from the logs of the estimate, except for the fold that it predicts. 0 leaves the
+            posterior as it is, which saves this many fits. By default 5 where a fit is a single solve, else 0.
+        seen: True if the posterior has seen the rounds of the estimate. By default their fingerprints tell.
         name: The name that tables and reports use.
         thresholds: Limits of the diagnostics beyond which the estimate warns.
 
     Examples:
         >>> import numpy as np
+    from jaxtyping import Float
         >>> import manyarms as ma
         >>> rng = np.random.default_rng(0)
         >>> actions = rng.integers(3, size=600)
@@ -68,13 +71,18 @@ class Checked(Estimator):
         posterior: Posterior,
         *,
         scale: float = SCALE,
-        n_folds: int = 5,
+        n_folds: int | None = None,
+        seen: bool | None = None,
         name: str = "checked",
         thresholds: Thresholds | None = None,
     ):
         self.posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
         self.scale = as_scalar("scale", scale, at_least=0.0)
-        self.n_folds = as_count("n_folds", n_folds, minimum=0)
+        is_exact = isinstance(posterior, RewardPosterior) and posterior.likelihood.treatment == "exact"
+        self.n_folds = (5 if is_exact else 0) if n_folds is None else as_count("n_folds", n_folds, minimum=0)
+        self.seen = seen
+        # All policies of one evaluation share the model and the propensities of its logs.
+        self._prepared: tuple[LoggedData, RewardModel, Float[Array, " n"], dict[str, float]] | None = None
         self.name = name
         self.thresholds = Thresholds() if thresholds is None else thresholds
 
@@ -105,16 +113,21 @@ class Checked(Estimator):
         posterior, rng = self.posterior, np.random.default_rng(0)
         if not isinstance(posterior, RewardPosterior):
             return FittedModel(posterior)
-        if any_shared(posterior.learned_from, (logs.fingerprint,)):
+        if self._has_seen(logs):
             return CrossFit(posterior.prior, posterior.likelihood, n_folds=max(self.n_folds, 2), rng=rng)
         return CrossUpdate(posterior, n_folds=self.n_folds, rng=rng) if self.n_folds > 1 else FittedModel(posterior)
 
+    def _has_seen(self, logs: LoggedData) -> bool:
+        return any_shared(self.posterior.learned_from, (logs.fingerprint,)) if self.seen is None else self.seen
+
     def _residuals(self, policy: Policy, logs: LoggedData, eligible: Any) -> tuple[PolicyResiduals, dict[str, float]]:
         """The policy on these rounds, and the diagnostic that says whether propensities were estimated."""
-        at_logged, expected = self._model(logs).predict(policy, logs, eligible)
+        if self._prepared is None or self._prepared[0] is not logs:
+            self._prepared = (logs, self._model(logs), *propensities_of(logs))
+        _, model, propensities, estimated = self._prepared
+        at_logged, expected = model.predict(policy, logs, eligible)
         if policy.repeats_log:
             return PolicyResiduals(logs, np.ones(len(logs)), at_logged, at_logged), {}
-        propensities, estimated = propensities_of(logs)
         weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / propensities
         return PolicyResiduals(logs, weights, at_logged, expected), estimated
 
@@ -128,7 +141,7 @@ class Checked(Estimator):
         median, offset = result.median, evidence.baseline
         more = value_on_grid(evidence.with_more_rounds(2.0, median), spread, self.scale)
         unchecked = value_on_grid(replace(evidence, observed=None, context_error=0.0), 0.0, self.scale)
-        learned_from = (*policy.learned_from, *self.posterior.learned_from)
+        reused = self._has_seen(residuals.logs) or any_shared(policy.learned_from, (residuals.logs.fingerprint,))
         diagnostics = {
             **{key: model.diagnostics[key] for key in ("unsupported_mass", "prior_share") if key in model.diagnostics},
             **estimated,
@@ -139,7 +152,7 @@ class Checked(Estimator):
             "discrepancy": unchecked.std,
             "residual_error": float(np.sqrt(evidence.variance(np.array([median]))[0])),
             "std_with_twice_the_rounds": more.std,
-            "evaluated_on_training_rounds": float(any_shared(learned_from, (residuals.logs.fingerprint,))),
+            "evaluated_on_training_rounds": float(reused),
         }
         return Estimate(
             value=median - offset,

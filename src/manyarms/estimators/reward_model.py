@@ -114,6 +114,9 @@ class FoldedModel(RewardModel):
     def __init__(self, *, n_folds: int, rng: np.random.Generator):
         self.n_folds = as_count("n_folds", n_folds, minimum=2)
         self._seed = int(as_generator(rng).integers(0, 1 << 63))
+        # The posteriors of the last logs, since several policies are evaluated on the same ones.
+        self._logs: LoggedData | None = None
+        self._fitted = dict[int, FittedModel]()
 
     @abstractmethod
     def without(self, logs: LoggedData, left_out: Array) -> Posterior:
@@ -128,11 +131,14 @@ class FoldedModel(RewardModel):
             )
         at_logged, expected = np.empty(len(logs)), np.empty(len(logs))
         folds = self.folds(logs)
-        for fold in np.unique(folds):
+        if self._logs is not logs:
+            self._logs, self._fitted = logs, {}
+        for fold in np.unique(folds).tolist():
             rows = np.flatnonzero(folds == fold)
             allowed = None if eligible is None else _eligible_rows(eligible, rows)
-            model = FittedModel(self.without(logs, folds == fold))
-            at_logged[rows], expected[rows] = model.predict(policy.take(rows), logs.take(rows), allowed)
+            if fold not in self._fitted:
+                self._fitted[fold] = FittedModel(self.without(logs, folds == fold))
+            at_logged[rows], expected[rows] = self._fitted[fold].predict(policy.take(rows), logs.take(rows), allowed)
         return at_logged, expected
 
     def folds(self, logs: LoggedData) -> Array:

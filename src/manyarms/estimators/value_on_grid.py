@@ -22,7 +22,7 @@ SPREAD_ROUNDS = 10.0
 """The observed spread of the residuals decides only with many more effective rounds than this."""
 SPARSE_ROUNDS = 1e-3
 """A rate of 0 or 1 would have no spread at all."""
-N_SCALES, N_GRID, REACH = 40, 2001, 8.0
+N_SCALES, N_GRID, REACH, FARTHEST = 40, 2001, 8.0, 12.0
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,9 @@ def value_on_grid(evidence: ResidualEvidence, posterior_std: float, scale: float
 def _grid(evidence: ResidualEvidence, middle: float, stds: Float[Array, " s"], knee: float) -> Float[Array, " g"]:
     """Values that are dense where prior or evidence are narrow, and reach as far as either."""
     steps = np.linspace(-1.0, 1.0, N_GRID)
-    values = [knee * np.sinh(middle + steps * REACH * std) for std in (stds[0], np.median(stds), stds[-1])]
+    values = [
+        knee * np.sinh(middle + steps * min(REACH * std, FARTHEST)) for std in (stds[0], np.median(stds), stds[-1])
+    ]
     if evidence.observed is not None:
         at = np.clip(evidence.observed, evidence.low, evidence.high)
         error = np.sqrt(evidence.variance(np.array([at]))[0])

@@ -15,10 +15,12 @@ from manyarms._base.progress import Progress, reporter
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, any_shared, html_table, with_own_features
 from manyarms.core.choices import ChoiceShares
 from manyarms.errors import InputError, UndefinedLiftError
+from manyarms.estimators.checked import Checked
 from manyarms.estimators.estimator import Estimator
 from manyarms.policies import Logged
 from manyarms.posterior.policy_profile import POLICY_ALONE, POLICY_AND_BASELINE, PolicyProfiles
 from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.reward_draws import NormalMixture
 
 BASELINE = "logged"
 """The name of the current policy in records, JSON and arguments."""
@@ -41,7 +43,10 @@ class PolicyResult:
         name: The name of the policy.
         value: Its value by the posterior; None without a posterior.
         difference: Its value minus that of the baseline; None for the baseline, and without a posterior.
-        lift: The difference over the size of the baseline's value; None where that may be zero.
+        lift: The gain over the size of the baseline's value; None where that may be zero.
+        checked: The difference by `Checked`: the posterior's, corrected by the rewards of these rounds as far as they
+            can tell, with an interval that also counts how far models are usually off. None without a posterior.
+        trained: True if the policy was learned from the rounds that it is evaluated on.
         choices: The share of contexts in which it chooses each action.
         estimates: Its value by each estimator, by name.
         left_out: Estimators that could not evaluate it, with the reason.
@@ -53,9 +58,16 @@ class PolicyResult:
     difference: Estimate | None = None
     lift: Estimate | None = None
     choices: ChoiceShares | None = None
+    checked: Estimate | None = None
+    trained: bool = False
     estimates: Mapping[str, Estimate] = field(default_factory=dict[str, Estimate])
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     warnings: tuple[str, ...] = ()
+
+    @property
+    def gain(self) -> Estimate | None:
+        """The gain over the current policy, on which decisions are based: checked where possible."""
+        return self.difference if self.checked is None else self.checked
 
     @property
     def all_warnings(self) -> tuple[str, ...]:
@@ -100,7 +112,7 @@ class Evaluation(Tabular):
         for sign, pair in ((1, (first, second)), (-1, (second, first))):
             difference = self.pairs.get(pair)
             if difference is None and pair[1] == self.baseline.name:
-                difference = next((row.difference for row in self.policies if row.name == pair[0]), None)
+                difference = next((row.gain for row in self.policies if row.name == pair[0]), None)
             if difference is not None:
                 return difference.probability_positive if sign > 0 else 1.0 - difference.probability_positive
         return None
@@ -115,10 +127,10 @@ class Evaluation(Tabular):
         for row in self.rows:
             if row.value is not None:
                 record: dict[str, Any] = {"policy": row.name, "estimator": POSTERIOR}
-                if row.difference is not None:
-                    low, high = row.difference.interval(level)
-                    record |= {"difference": row.difference.value, "difference_low": low, "difference_high": high}
-                    record["probability_better"] = row.difference.probability_positive
+                if row.gain is not None:
+                    low, high = row.gain.interval(level)
+                    record |= {"difference": row.gain.value, "difference_low": low, "difference_high": high}
+                    record["probability_better"] = row.gain.probability_positive
                 records.append(record | row.value.record(level))
             for name, estimate in row.estimates.items():
                 records.append({"policy": row.name, "estimator": name, **estimate.record(level)})
@@ -140,9 +152,9 @@ class Evaluation(Tabular):
             line = f"{name:<{width}}"
             if row.value is not None:
                 line += f"  {row.value}"
-            if row.difference is not None:
-                line += f"  gain {row.difference}, better with probability "
-                line += f"{row.difference.probability_positive:.3f}"
+            if row.gain is not None:
+                line += f"  gain {row.gain}, better with probability "
+                line += f"{row.gain.probability_positive:.3f}"
             lines.append(line + "".join(f"  {estimator} {estimate}" for estimator, estimate in row.estimates.items()))
         return "\n".join(lines)
 
@@ -200,13 +212,15 @@ def evaluate(
     candidates: dict[str, Policy] = {BASELINE: Logged(logs), **own}
     rows = list[PolicyResult]()
     profiles = dict[str, Any]()
+    seen = posterior is not None and any_shared(posterior.learned_from, known)
+    checked = None if posterior is None or len(logs) < 2 else Checked(posterior, seen=seen)
     with reporter(progress, len(candidates), "policies") as report:
         for name, policy in candidates.items():
             result, profile = _evaluate_by_posterior(name, policy, logs, posterior, profiles.get(BASELINE))
             if profile is not None and (pairs or name == BASELINE):
                 profiles[name] = profile
             if name != BASELINE:
-                result = _add_estimates(result, policy, logs, estimators, known)
+                result = _add_estimates(_check(result, policy, logs, checked), policy, logs, estimators, known)
             rows.append(result)
             report(len(rows), len(candidates))
     profiles.pop(BASELINE, None)
@@ -252,6 +266,27 @@ def _evaluate_by_posterior(
     return PolicyResult(name, value, difference, lift, choices), profile
 
 
+def _check(result: PolicyResult, policy: Policy, logs: LoggedData, checked: Checked | None) -> PolicyResult:
+    """The result with its checked gain, or the reason why there is none."""
+    if checked is None:
+        return result
+    try:
+        gain = checked.difference(policy, Logged(logs), logs)
+        scale = abs(float(np.average(logs.rewards, weights=logs.weights)))
+        lift = None if result.lift is None or scale == 0.0 else _scaled(gain, 1.0 / scale)
+        return replace(result, checked=gain, lift=lift)
+    except InputError as cause:
+        return replace(result, left_out={**result.left_out, checked.name: str(cause)})
+
+
+def _scaled(estimate: Estimate, factor: float) -> Estimate:
+    """A multiple of a checked estimate."""
+    shape = estimate.shape
+    if isinstance(shape, NormalMixture):
+        shape = replace(shape, means=shape.means * factor, stds=shape.stds * factor)
+    return replace(estimate, value=estimate.value * factor, std=estimate.std * factor, shape=shape)
+
+
 def free_name(name: str, taken: Collection[str]) -> str:
     """A name for a policy among those to evaluate: the one given, with a number added if it is taken."""
     number = next(i for i in range(1, len(taken) + 2) if (name if i == 1 else f"{name} ({i})") not in taken)
@@ -275,4 +310,6 @@ def _add_estimates(
     trained = any_shared(policy.learned_from, known)
     noted = any(estimate.diagnostics.get("evaluated_on_training_rounds") for estimate in estimates.values())
     warnings = (TRAINED,) if trained and not noted else ()
-    return replace(result, estimates=estimates, left_out=left_out, warnings=warnings)
+    return replace(
+        result, estimates=estimates, left_out={**result.left_out, **left_out}, warnings=warnings, trained=trained
+    )

@@ -228,7 +228,7 @@ def _merged_warnings(evaluation: Evaluation) -> list[str]:
 
 
 def _record(row: PolicyResult) -> dict[str, Any]:
-    gain = row.difference
+    gain = row.gain
     return {
         "policy": row.name,
         "model": None if row.value is None else _plain_estimate(row.value),

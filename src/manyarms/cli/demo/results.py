@@ -163,7 +163,7 @@ def figures(result: DemoResult, folder: Path) -> dict[str, Any]:
 
 
 def _record(row: PolicyResult, true_value: float) -> dict[str, Any]:
-    value, gain = row.value, row.difference
+    value, gain = row.value, row.gain
     assert value is not None
     return {
         "name": CURRENT if gain is None else row.name,
@@ -202,7 +202,7 @@ def _table(result: DemoResult) -> Table:
     ):
         table.add_column(name, justify="right", no_wrap=True)
     for row in result.rows:
-        value, gain = row.value, row.difference
+        value, gain = row.value, row.gain
         assert value is not None
         low, high = value.interval()
         table.add_row(
