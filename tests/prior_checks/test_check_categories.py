@@ -159,7 +159,9 @@ def test_the_smallest_p_value_and_its_correction_count_the_tests_of_the_posterio
     assert [row.p_value for row in rows] == pytest.approx([2 * stats.norm.sf(abs(row.posterior_z)) for row in rows])
     least = rows[0].p_value
     for factor, flagged in ((1.01, 1), (0.99, 0)):
-        assert len(check_categories(posterior, test, np.arange(20) // 5, level=1 - 4 * least * factor).flagged) == flagged
+        assert (
+            len(check_categories(posterior, test, np.arange(20) // 5, level=1 - 4 * least * factor).flagged) == flagged
+        )
 
 
 SIMULATED = {
