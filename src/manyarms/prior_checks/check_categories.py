@@ -131,8 +131,8 @@ def check_categories(
     Σ (1 - φᵀ Cov θ_a φ / σ²) degrees of freedom, which spreads no less. That of counts is shown and not tested.
 
     A category is flagged when the p-value of one of its one or two tests, times the number of all tests over all
-    categories, is below 1 - `level`; for the dispersion, the ratio must also lie outside 0.8 ... 1.25. Weights of rounds are counts: weight 2 means the round
-    happened twice.
+    categories, is below 1 - `level`; for the dispersion, the ratio must also lie outside 0.8 ... 1.25. Weights of
+    rounds are counts: weight 2 means the round happened twice.
 
     Args:
         posterior: A fitted posterior.

@@ -296,8 +296,8 @@ def _scale(reward_squares: float, feature_squares: Float[Array, " d"], total_wei
 def _constant_column(summary: _RoundSummary) -> int | None:
     """The first column of the contexts that is the same in all rounds, and not zero: (Σ w φ)² = Σ w Σ w φ² there."""
     squares = summary.total_weight * summary.feature_squares
-    found = np.flatnonzero((squares > 0) & (summary.feature_sums**2 >= (1 - 1e-12) * squares))
-    return int(found[0]) if len(found) else None
+    columns = np.flatnonzero((squares > 0) & (summary.feature_sums**2 >= (1 - 1e-12) * squares))
+    return int(columns[0]) if len(columns) else None
 
 
 _PREDICTOR = 3.0

@@ -102,7 +102,7 @@ class Hyperparameters:
                     group.name in unseen,
                     scale.weight,
                     notes,
-                )  # fmt: skip
+                )
                 for group, root in zip(given, self._roots, strict=False)
             ),
             *(None for _ in self.groups[self._n_given :]),

@@ -79,8 +79,8 @@ def learn_prior(
         means: How the means of groups of effects, or of all actions, are learned where the logs can tell them apart:
             "integrated" out under a flat prior while covariances are learned (restricted likelihood, less biased when
             effects are few) and then set to their posterior expectation; "maximised" with the rest (plain type-II
-            maximum likelihood); or "fixed". A single effect that all actions share keeps its mean, except for clicks and
-            counts: there its mean in the constant column of the contexts is learned too, the rate of events.
+            maximum likelihood); or "fixed". A single effect that all actions share keeps its mean, except for clicks
+            and counts: there its mean in the constant column of the contexts is learned too, the rate of events.
         learn_noise: True learns the noise too.
         avoid_boundary: True keeps standard deviations off zero by a weak prior.
         max_iterations: The most iterations of the search.
