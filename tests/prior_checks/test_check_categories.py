@@ -1,4 +1,4 @@
-"""Checks by category: exact under the truth, and only the category that is off is flagged."""
+"""Checks by category: exact under the truth, and only a category whose rewards contradict the posterior is flagged."""
 
 import numpy as np
 import pytest
@@ -91,12 +91,12 @@ def test_only_the_category_that_is_off_is_flagged():
     shift, noise = (categories == 3)[logs.actions], (categories == 7)[logs.actions]
     contexts = np.ones((4000, 1))
     theta = 0.2 * rng.normal(size=200)[logs.actions]
-    rewards = theta + 0.5 * rng.normal(size=4000) * np.where(noise, 2.0, 1.0) + 1.0 * shift
+    rewards = theta + 0.5 * rng.normal(size=4000) * np.where(noise, 2.0, 1.0) + 3.0 * shift
     logs = ma.LoggedData(contexts, logs.actions, rewards, n_actions=200)
     found = check_categories(ma.fit(logs, prior, ma.Gaussian(0.5)), logs, categories)
     flags = {row.category: row.flags for row in found.flagged}
     assert set(flags) == {3, 7}
-    assert "prior mean" in flags[3]
+    assert "posterior mean" in flags[3]
     assert flags[7] == ("dispersion",)
     assert {row.category for row in found.rows[:2]} == {3, 7}
 
@@ -124,13 +124,44 @@ def test_categories_of_clicks_counts_and_amounts_are_rarely_flagged_under_the_tr
 def test_only_the_category_whose_events_are_off_is_flagged(likelihood):
     rng = np.random.default_rng(20)
     prior = priors.independent(40, cov=0.04, dim=2)
-    logs = draw_events(rng, prior, likelihood, 3000)
-    wrong = (CATEGORIES == 3)[logs.actions]
-    rewards = np.where(wrong, draw_events(rng, prior, likelihood, 3000, shift=1.0).rewards, logs.rewards)
-    logs = logs.with_rewards(rewards)
-    found = check_categories(ma.fit(logs, prior, likelihood), logs, CATEGORIES)
-    assert [row.category for row in found.flagged] == [3]
-    assert "prior mean" in found.flagged[0].flags
+    train, test = draw_events(rng, prior, likelihood, 6000).split(0.5, rng=rng)
+    wrong = (CATEGORIES == 3)[test.actions]
+    moved = draw_events(rng, prior, likelihood, 6000, shift=1.0).rewards[: len(test)]
+    test = test.with_rewards(np.where(wrong, moved, test.rewards))
+    found = check_categories(ma.fit(train, prior, likelihood), test, CATEGORIES)
+    assert found.held_out
+    assert [(row.category, row.flags) for row in found.flagged] == [(3, ("posterior mean",))]
+
+
+def test_a_prior_that_is_far_off_is_shown_and_not_flagged():
+    """A narrow prior at 50 % clicks and logs with 2 %: the posterior is right, whatever the prior expected."""
+    rng = np.random.default_rng(22)
+    n, categories = 20_000, np.arange(10) % 2
+    contexts, actions = np.ones((n, 1)), rng.integers(10, size=n)
+    logs = ma.LoggedData(contexts, actions, (rng.random(n) < 0.02).astype(float), n_actions=10)
+    train, test = logs.split(0.5, rng=rng)
+    prior = priors.from_categories(categories, dim=1, effect_std=1.0, action_std=0.3)
+    for rounds in (train, test):
+        found = check_categories(ma.fit(train, prior, ma.Bernoulli()), rounds, categories)
+        assert found.held_out is (rounds is test)
+        assert found.flagged == ()
+        assert all(row.prior_z < -3.0 and row.prior_mean == pytest.approx(0.5) for row in found)
+        assert all(row.p_value > 0.05 for row in found)
+
+
+def test_the_smallest_p_value_and_its_correction_count_the_tests_of_the_posterior_alone():
+    """Held-out Gaussian rewards have one test per category: flagged below (1 - level) / categories."""
+    rng = np.random.default_rng(23)
+    prior = priors.from_categories(np.arange(20) // 5, dim=1, effect_std=1.0, action_std=0.5)
+    train, test = draw_logs(rng, prior, 0.7, 400).split(0.7, rng=rng)
+    posterior = ma.fit(train, prior, ma.Gaussian(0.7))
+    rows = check_categories(posterior, test, np.arange(20) // 5).rows
+    assert [row.p_value for row in rows] == pytest.approx([2 * stats.norm.sf(abs(row.posterior_z)) for row in rows])
+    least = rows[0].p_value
+    for factor, flagged in ((1.01, 1), (0.99, 0)):
+        assert (
+            len(check_categories(posterior, test, np.arange(20) // 5, level=1 - 4 * least * factor).flagged) == flagged
+        )
 
 
 SIMULATED = {

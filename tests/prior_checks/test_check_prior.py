@@ -130,3 +130,29 @@ def test_a_small_error_is_no_warning_however_much_data_there_are():
     found = check_prior(ma.fit(draw_logs(rng, prior, 1.05, 20_000), prior))
     assert found.noise.p_value < 1e-6
     assert found.warnings == ()
+
+
+def test_a_prior_that_was_just_learned_is_not_to_be_learned(tmp_path):
+    """Noise and structure held wrong on purpose, so that even the learned prior is contradicted."""
+    rng = np.random.default_rng(24)
+    logs = draw_logs(rng, priors.independent(60, dim=2), 1.0, 1200)
+    more = draw_logs(rng, priors.independent(60, dim=2), 1.0, 300)
+    start = priors.from_categories(np.arange(60) % 6, dim=2, action_std=0.1)
+    learned = ma.learn_prior(logs, start, action_cov="fixed", learn_noise=False).posterior
+    (warning,) = check_prior(learned).warnings
+    assert "actions differ more than the prior implies" in warning
+    assert "The prior was learned from these rounds" in warning and "compare_priors" in warning
+    assert "Learn the prior" not in warning
+    learned.save(tmp_path / "model.arrow")
+    assert check_prior(ma.load(tmp_path / "model.arrow")).warnings == (warning,)
+    for other in (ma.fit(logs, learned.prior), learned.update(more), learned.refit(more)):
+        assert any("Learn the prior from the logs" in text for text in check_prior(other).warnings)
+
+
+def test_a_learned_prior_whose_mean_was_kept_is_told_to_set_it():
+    rng = np.random.default_rng(25)
+    logs = draw_events(rng, BY_CATEGORY, ma.Bernoulli(), 1000, shift=-4.0)
+    kept = ma.learn_prior(logs, BY_CATEGORY, ma.Bernoulli(), effect_cov="fixed", means="fixed").posterior
+    (warning,) = check_prior(kept).warnings
+    assert "The prior was learned from these rounds" in warning and warning.endswith("or set its mean.")
+    assert check_prior(ma.learn_prior(logs, BY_CATEGORY, ma.Bernoulli()).posterior).warnings == ()

@@ -54,7 +54,7 @@ class Decision(Recommendation):
         shrinkage: Own means and expected rewards of single actions; None unless the model is a `RewardPosterior`.
         traffic_changes: The actions whose traffic changes most under `policy`; None when the verdict is about none.
         prior_check: The spread of the rewards against prior and noise; None unless the model is a `RewardPosterior`.
-        category_checks: Predictive checks by category; None where they could not be made.
+        category_checks: Checks of the posterior's expected rewards by category; None where they could not be made.
         calibration: Expected and observed rewards; None without a model.
         omitted: The parts that are missing, with the reason for each.
         made_with: Software versions, sizes, time and command.

@@ -132,19 +132,22 @@ class PriorCheck:
         return "\n".join([*lines, *([f"warning: {text}" for text in self.warnings] or [fine])])
 
 
-def check_misfit(weights: HierarchicalGaussian, noise_std: float, total_weight: float | None) -> PriorCheck:
+def check_misfit(
+    weights: HierarchicalGaussian, noise_std: float, total_weight: float | None, *, prior_learned: bool = False
+) -> PriorCheck:
     """The two parts of the misfit of all rounds since the first prior; see `check_prior`.
 
     `total_weight` is the sum of the weights of all these rounds; None if unknown, so that the noise is not checked.
+    `prior_learned` is true for a prior learned from these rounds: learning it is then no advice.
     """
     inside = float(_informative_rows(weights.observed))
     prior = Misfit(max(weights.misfit, 0.0), inside) if inside else None
     outside = 0.0 if total_weight is None else total_weight - inside
     noise = Misfit(weights.observed.residual, outside) if outside > 1e-9 * max(inside, 1.0) else None
-    return PriorCheck(noise, prior, _warnings(noise, prior, noise_std))
+    return PriorCheck(noise, prior, _warnings(noise, prior, noise_std, prior_learned))
 
 
-def check_mean(weights: HierarchicalGaussian, likelihood: Likelihood) -> PriorCheck:
+def check_mean(weights: HierarchicalGaussian, likelihood: Likelihood, *, prior_learned: bool = False) -> PriorCheck:
     """Check that the weights of all actions lie around the mean of the prior, when rewards are not Gaussian.
 
     A score test, one coordinate j after the other: were E θ_aj larger by δ for every action, the log evidence would
@@ -163,7 +166,7 @@ def check_mean(weights: HierarchicalGaussian, likelihood: Likelihood) -> PriorCh
         f"the weights of context column {shift.column} lie {abs(shift.shift):.3g} ± {shift.error:.2g} {side} the mean "
         f"of the prior, which gives an action a standard deviation of {shift.spread:.3g}"
         + ("" if meaning is None else f" (a predictor of zero means {meaning})")
-        + ". Learn the prior from the logs, or set its mean."
+        + (f". {_LEARNED} or set its mean." if prior_learned else ". Learn the prior from the logs, or set its mean.")
     )
     return PriorCheck(None, None, (warning,), shift, f"under {kind}")
 
@@ -185,6 +188,8 @@ def _mean_shift(weights: HierarchicalGaussian) -> MeanShift | None:
     return MeanShift(j, float(z[j] / J[j]), float(J[j] ** -0.5), spread, len(known))
 
 
+_LEARNED = "The prior was learned from these rounds and still does not fit: choose another one, with compare_priors,"
+_LEARN = "Learn the prior from the logs, or choose another one."
 _ZERO = {"Bernoulli": "50 % clicks", "Poisson": "one event per round"}
 
 
@@ -199,7 +204,7 @@ def _informative_rows(observed: ObservedRows) -> int:
     return count
 
 
-def _warnings(noise: Misfit | None, prior: Misfit | None, noise_std: float) -> tuple[str, ...]:
+def _warnings(noise: Misfit | None, prior: Misfit | None, noise_std: float, prior_learned: bool) -> tuple[str, ...]:
     warnings = list[str]()
     if noise is not None and noise.contradicts:
         more = noise.ratio > 1
@@ -213,6 +218,6 @@ def _warnings(noise: Misfit | None, prior: Misfit | None, noise_std: float) -> t
         warnings.append(
             f"actions differ {'more' if prior.ratio > 1 else 'less'} than the prior implies: their misfit is "
             f"{prior.ratio:.3g} times the expected one{' (correct the noise first)' if warnings else ''}. "
-            "Learn the prior from the logs, or choose another one."
+            + (f"{_LEARNED} or learn more of it." if prior_learned else _LEARN)
         )
     return tuple(warnings)

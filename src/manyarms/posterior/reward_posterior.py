@@ -62,6 +62,7 @@ class RewardPosterior(SingleFactorPosterior):
         features: The map from context columns to φ(x), if the logs came with one: then contexts may be tables.
         catalog: The ids of the actions, if the logs came with a catalog.
         as_of: The time, in ISO 8601, from which the ages of its rounds are counted, where they count less with age.
+        prior_learned: True if `learn_prior` learned the prior from these same rounds.
     """
 
     saved_as = "reward posterior"
@@ -77,6 +78,7 @@ class RewardPosterior(SingleFactorPosterior):
     features: FeatureMap | None = None
     catalog: Catalog | None = None
     as_of: str | None = None
+    prior_learned: bool = False
     n_rounds = same_as("statistics.n_rounds")
     n_actions = same_as("weights.n_actions")
     dim = same_as("weights.dim")
@@ -124,11 +126,12 @@ class RewardPosterior(SingleFactorPosterior):
         # A prior that is itself a posterior does not say how many rounds are behind it.
         known = not self.prior.observed.groups
         if self.likelihood.treatment != "exact":
-            return check_mean(self.weights, self.likelihood)
+            return check_mean(self.weights, self.likelihood, prior_learned=self.prior_learned)
         if not self.statistics.counted:
             # The misfit is not χ² then.
             return PriorCheck(None, None, unchecked="where the weights of rounds are not counts")
-        return check_misfit(self.weights, self.likelihood.noise_std, self.statistics.total_weight if known else None)
+        total_weight = self.statistics.total_weight if known else None
+        return check_misfit(self.weights, self.likelihood.noise_std, total_weight, prior_learned=self.prior_learned)
 
     @property
     def log_evidence(self) -> float:
@@ -201,6 +204,8 @@ class RewardPosterior(SingleFactorPosterior):
             # Rounds of a fit that was cut short keep what it made of them.
             converged=self.converged and added.converged,
             fit_warnings=tuple(dict.fromkeys((*self.fit_warnings, *added.warnings, *twice))),
+            # With new rounds there is something to learn again.
+            prior_learned=False,
         )
 
     def discounted(self, share: float) -> RewardPosterior:
@@ -246,7 +251,7 @@ class RewardPosterior(SingleFactorPosterior):
         rounds = in_memory_if_small(logs, self.likelihood, engine)
         fitted = fit_weights(self.prior, rounds, self.likelihood, engine=as_engine(engine), start=self.weights)
         parts = {**self.fitted_parts(fitted, rounds), "features": self.features, "catalog": self.catalog}
-        return remember_files(replace(self, **parts, as_of=None), logs)
+        return remember_files(replace(self, **parts, as_of=None, prior_learned=False), logs)
 
     @staticmethod
     def fitted_parts(fitted: FittedWeights, logs: Logs) -> dict[str, Any]:

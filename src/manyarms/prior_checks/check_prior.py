@@ -22,7 +22,7 @@ def check_prior(posterior: RewardPosterior) -> PriorCheck:
     A warning needs p < 0.001 and a ratio outside 0.8 ... 1.25. Weights of rounds are counts: weight 2 means the round
     happened twice. Where their sum leaves no degrees of freedom, as with weights far below one, the noise is not
     checked. A prior learned from the same logs by `learn_prior` has a ratio near one by construction: this check is for
-    other priors.
+    other priors. If it is contradicted all the same, the warning advises another prior.
 
     Clicks, counts and heavy tails have no such sum of squares. Then noise and spread are not checked, and the result
     says so. The mean of the prior is checked instead, by a score test in every coordinate, which is as normal as the

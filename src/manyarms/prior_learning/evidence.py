@@ -31,6 +31,7 @@ class _RoundSummary(Saved):
     Attributes:
         actions: The logged actions, ascending.
         often: In how many rounds each of these was logged.
+        feature_sums: Σ w φ, column by column.
         feature_squares: Σ w φ², column by column; likewise `reward_squares` is Σ w r².
         smallest: The smallest reward; infinite when there are no rounds, and `largest` minus infinity.
         counted: Sufficient statistics, for a likelihood that has them.
@@ -40,6 +41,7 @@ class _RoundSummary(Saved):
     total_weight: float
     actions: Int[Array, " m"]
     often: Int[Array, " m"]
+    feature_sums: Float[Array, " d"]
     feature_squares: Float[Array, " d"]
     reward_squares: float
     smallest: float
@@ -71,7 +73,7 @@ class _SummaryTally(Tally[_RoundSummary]):
         exact = task.likelihood.treatment == "exact"
         self._count = CollectStatistics(task.likelihood, task.n_actions, task.dim).begin() if exact else None
         self._often = np.zeros(task.n_actions, dtype=np.int64)
-        self._squares = np.zeros(task.dim)
+        self._sums, self._squares = np.zeros((2, task.dim))
         self._weight = self._rewards = 0.0
         self._smallest, self._largest = np.inf, -np.inf
 
@@ -87,6 +89,7 @@ class _SummaryTally(Tally[_RoundSummary]):
         self._often += np.bincount(rounds.actions, minlength=len(self._often))
         # An overflow is reported where the sums are used.
         with np.errstate(over="ignore"):
+            self._sums += counts @ rounds.contexts
             self._squares += counts @ rounds.contexts**2
             self._rewards += float(counts @ rounds.rewards**2)
         self._weight += float(counts.sum())
@@ -96,6 +99,7 @@ class _SummaryTally(Tally[_RoundSummary]):
         if self._count is not None and answer.counted is not None:
             self._count.merge(answer.counted)
         self._often[answer.actions] += answer.often
+        self._sums += answer.feature_sums
         self._squares += answer.feature_squares
         self._rewards += answer.reward_squares
         self._weight += answer.total_weight
@@ -104,7 +108,8 @@ class _SummaryTally(Tally[_RoundSummary]):
     def answer(self) -> _RoundSummary:
         seen = np.flatnonzero(self._often)
         return _RoundSummary(
-            self._weight, seen, self._often[seen], self._squares, self._rewards, self._smallest, self._largest,
+            self._weight, seen, self._often[seen], self._sums, self._squares, self._rewards,
+            self._smallest, self._largest,
             None if self._count is None else self._count.answer(),
         )  # fmt: skip
 
@@ -121,6 +126,8 @@ class Evidence(ABC):
         residual_degrees: The number of rounds beyond those that the weights of seen actions could explain.
         feature_sizes: Root of the sum of squares of each context column.
         scale: The size of rewards and of weights that would explain them.
+        constant: The first constant column of the contexts, where events are clicks or counts: the mean there is their
+            rate. None if there is no such column, and for other rewards.
         step: The step of the differences of gradients for second derivatives.
         negligible: The largest improvement of the objective that counts as none.
     """
@@ -131,6 +138,7 @@ class Evidence(ABC):
     residual_degrees: float
     feature_sizes: Float[Array, " d"]
     scale: Scale
+    constant: int | None = None
     step: float
     negligible: float
 
@@ -234,6 +242,7 @@ class ApproximateEvidence(Evidence):
         # A predictor of a few units covers the whole range of a probability or a rate.
         size = summary.reward_squares if likelihood.is_linear else _PREDICTOR**2 * self.total_weight
         self.scale = _scale(size, summary.feature_squares, self.total_weight)
+        self.constant = None if likelihood.is_linear else _constant_column(summary)
 
     def at(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[float, Vector]:
         if self._likelihood.treatment != "laplace":
@@ -282,6 +291,13 @@ def _scale(reward_squares: float, feature_squares: Float[Array, " d"], total_wei
     # A column of zeros, up to rounding, has no size of its own: it gets that of the largest.
     used = np.where(feature_squares > NOTHING**2 * feature_squares.max(), feature_squares, feature_squares.max())
     return Scale(float(np.sqrt(reward_squares / total_weight)), np.sqrt(reward_squares / used))
+
+
+def _constant_column(summary: _RoundSummary) -> int | None:
+    """The first column of the contexts that is the same in all rounds, and not zero: (Σ w φ)² = Σ w Σ w φ² there."""
+    squares = summary.total_weight * summary.feature_squares
+    columns = np.flatnonzero((squares > 0) & (summary.feature_sums**2 >= (1 - 1e-12) * squares))
+    return int(columns[0]) if len(columns) else None
 
 
 _PREDICTOR = 3.0

@@ -28,6 +28,7 @@ from manyarms.prior_learning.learnable_parts import (
     Vector,
     learnable_means,
     with_mean_effects,
+    within,
 )
 
 Choice = FormName | Literal["fixed"]
@@ -67,13 +68,14 @@ class Hyperparameters:
         action_cov: Choice,
         means: Means,
         learn_noise: bool,
+        constant: int | None = None,
     ):
         check_choice("means", means, ("integrated", "maximised", "fixed"))
         self._given, self._noise_std, self._scale = prior, noise_std, scale
         self.learn_noise = learn_noise and noise_std is not None
         self.groups, self._roots, notes = _independent_groups(prior)
         self._n_given = len(self.groups)
-        self.means, why_not = learnable_means(prior, seen) if means != "fixed" else ((), ())
+        self.means, why_not = learnable_means(prior, seen, constant) if means != "fixed" else ((), ())
         # Means are maximised where further effects would mean to write out a large dense mixing.
         small = prior.n_actions * prior.dim * (prior.latent_dim + prior.dim) <= MAX_DENSE // 8
         can_add = isinstance(prior.mixing, MixedEffects) or prior.latent_dim == 0 or small
@@ -84,13 +86,23 @@ class Hyperparameters:
             wide = WIDE * scale.weight
             self._prior = with_mean_effects(prior, self.means, wide)
             self.groups += self._prior.effects[len(prior.effects) :]
-            self._roots += [np.diag(wide)[None]] * len(self.means)
+            self._roots += [np.diag(within(mean, wide))[None] for mean in self.means]
         given = self.groups[: self._n_given]
+        # One other column is too little to learn the standard deviation of a single effect with a learned mean from.
+        alone = {mean.name for mean in self.means if mean.is_single and prior.dim <= 2}
+        notes += [f"{name}: its standard deviation stays as given, as contexts have few columns" for name in alone]
         unseen = _unseen_groups(prior, given, seen)
         self.forms: tuple[CovarianceForm | None, ...] = (
             _action_form(prior.action_covariance, action_cov, scale.weight, notes),
             *(
-                _effect_form(group, root, _chosen(effect_cov, group, given), group.name in unseen, scale.weight, notes)
+                _effect_form(
+                    group,
+                    root,
+                    "fixed" if group.name in alone else _chosen(effect_cov, group, given),
+                    group.name in unseen,
+                    scale.weight,
+                    notes,
+                )
                 for group, root in zip(given, self._roots, strict=False)
             ),
             *(None for _ in self.groups[self._n_given :]),
@@ -102,11 +114,11 @@ class Hyperparameters:
         d = self._prior.dim
         maximised = () if self.integrated else self.means
         sizes = [0 if form is None else len(form.start) for form in self.forms]
-        edges = np.cumsum([0, int(self.learn_noise), *sizes, *(d for _ in maximised)])
+        edges = np.cumsum([0, int(self.learn_noise), *sizes, *(len(range(d)[mean.columns]) for mean in maximised)])
         self.size = int(edges[-1])
         self._parts = [slice(int(low), int(high)) for low, high in pairwise(edges)]
         self.maximised = tuple(
-            (mean, part, self._scale.weight / np.sqrt(mean.count))
+            (mean, part, self._scale.weight[mean.columns] / np.sqrt(mean.count))
             for mean, part in zip(maximised, self._parts[1 + len(self.forms) :], strict=True)
         )
 
@@ -156,27 +168,37 @@ class Hyperparameters:
         factor = self._factor(eta, len(self.groups))
         return prior.with_parts(latent_mean, factor, action, offset), noise_std
 
-    def _factor(self, eta: Vector, n_groups: int) -> BlockFactor:
-        """The factor of the covariance of ψ, for the first `n_groups` groups."""
+    def _factor(self, eta: Vector, n_groups: int, known: Mapping[str, Array] | None = None) -> BlockFactor:
+        """The factor of the covariance of ψ, for the first `n_groups` groups; see `_widened` for those in `known`."""
         factor = BlockFactor(np.zeros((1, 0, 0)))
-        for given, form, part in zip(self._roots[:n_groups], self.forms[1:], self.form_parts[1:], strict=False):
+        for group, given, form, part in zip(
+            self.groups[:n_groups], self._roots, self.forms[1:], self.form_parts[1:], strict=False
+        ):
             root = 1.0 if form is None else form.root(eta[part])
             blocks = np.broadcast_to(root, given.shape) if isinstance(root, np.ndarray) else root * given
+            if form is not None and known is not None and group.name in known:
+                blocks = _widened(blocks, known[group.name])
             factor = factor.beside(BlockFactor(blocks))
         return factor
 
     def plugged(self, eta: Vector, posterior: HierarchicalGaussian) -> HierarchicalGaussian:
-        """The prior at η in the given structure, with integrated means at their posterior expectation."""
+        """The prior at η in the given structure, with integrated means at their posterior expectation.
+
+        A single effect whose mean was learned becomes wider by UNSURE standard deviations of what is not known about
+        the sum of both, so that the posterior of the effect does not count the logs twice.
+        """
         built, _ = self.build(eta)
         if not self.integrated:
             return built
-        own = self._given.latent_dim
-        latent_mean, offset = built.latent_mean[:own].copy(), self._given.offset
+        own, d = self._given.latent_dim, self._given.dim
+        latent_mean, offset, known = built.latent_mean[:own].copy(), self._given.offset, dict[str, Array]()
         for number, mean in enumerate(self.means):
-            start = own + number * self._given.dim
-            shift = posterior.latent_mean[start : start + self._given.dim]
+            start = own + number * d
+            shift = posterior.latent_mean[start : start + d][mean.columns]
             offset = _shift(mean, shift, latent_mean, offset)
-        factor = self._factor(eta, self._n_given)
+            if mean.is_single:
+                known[mean.name] = posterior.latent_factor.part_gram(start, 1, d)
+        factor = self._factor(eta, self._n_given, known)
         return self._given.with_parts(latent_mean, factor, built.action_covariance, offset)
 
     def gradient(self, eta: Vector, by_part: EvidenceGradient, by_noise: float) -> Vector:
@@ -192,7 +214,7 @@ class Hyperparameters:
             pull = by_part.offset_pull
             if mean.coordinates is not None:
                 pull = by_part.latent_pull[mean.coordinates].reshape(mean.count, -1).sum(axis=0)
-            out[part] = unit * pull
+            out[part] = unit * pull[mean.columns]
         return out
 
     def penalty(self, eta: Vector) -> tuple[float, Vector]:
@@ -221,13 +243,24 @@ class Hyperparameters:
 
 
 def _shift(
-    mean: SharedMean, shift: Float[Array, " d"], latent_mean: Float[Array, " p"], offset: Float[Array, "*K d"] | None
+    mean: SharedMean, shift: Float[Array, " c"], latent_mean: Float[Array, " p"], offset: Float[Array, "*K d"] | None
 ) -> Float[Array, "*K d"] | None:
     """Move a mean: in place for the mean of a group of effects; the offset is returned."""
     if mean.coordinates is None:
         return shift if offset is None else offset + shift
-    latent_mean[mean.coordinates].reshape(mean.count, -1)[...] += shift
+    latent_mean[mean.coordinates].reshape(mean.count, -1)[:, mean.columns] += shift
     return offset
+
+
+def _widened(root: Float[Array, "1 d d"], mean_cov: Float[Array, "d d"]) -> Float[Array, "1 d d"]:
+    """The root of the covariance of an effect with what is not known about effect plus mean, UNSURE² times, added.
+
+    Given that sum, its mean under a flat prior varies as much as the effect does; so what is not known about the sum is
+    the posterior variance of the mean less the variance of the effect.
+    """
+    cov = root @ root.swapaxes(1, 2)
+    unknown = np.maximum(np.diagonal(mean_cov) - np.diagonal(cov[0]), 0.0)
+    return psd_root(cov + UNSURE**2 * np.diag(unknown))
 
 
 def _independent_groups(prior: HierarchicalGaussian) -> tuple[tuple[EffectGroup, ...], list[Array], list[str]]:
@@ -344,5 +377,7 @@ def _form(name: str, roots: Float[Array, "J b b"], choice: FormName, weight: Flo
     return FullCovariance(name, np.linalg.cholesky(roots[0] @ roots[0].T + np.diag(1e-6 * lifted)), reference)
 
 
+UNSURE = 3.0
+"""The width added to an effect with a learned mean: a posterior std then is 5 % narrower than with a flat prior."""
 _CHOICES = ("scale", "diagonal", "full", "fixed")
 _DECADES = 6 * float(np.log(10.0))

@@ -79,7 +79,8 @@ def learn_prior(
         means: How the means of groups of effects, or of all actions, are learned where the logs can tell them apart:
             "integrated" out under a flat prior while covariances are learned (restricted likelihood, less biased when
             effects are few) and then set to their posterior expectation; "maximised" with the rest (plain type-II
-            maximum likelihood); or "fixed".
+            maximum likelihood); or "fixed". A single effect that all actions share keeps its mean, except for clicks
+            and counts: there its mean in the constant column of the contexts is learned too, the rate of events.
         learn_noise: True learns the noise too.
         avoid_boundary: True keeps standard deviations off zero by a weak prior.
         max_iterations: The most iterations of the search.
@@ -116,7 +117,7 @@ def learn_prior(
         raise InputError("all rewards, or all contexts, are 0, so no prior can be learned.", "Check the columns.")
     hyper = Hyperparameters(
         prior, likelihood.dispersion, evidence.seen, evidence.scale,
-        effect_cov=effect_cov, action_cov=action_cov, means=means, learn_noise=learn_noise,
+        effect_cov=effect_cov, action_cov=action_cov, means=means, learn_noise=learn_noise, constant=evidence.constant,
     )  # fmt: skip
     max_iterations = as_count("max_iterations", max_iterations)
     if hyper.size == 0:
@@ -131,7 +132,7 @@ def learn_prior(
         aged = _evidence(logs, likelihood, prior.n_actions, engine)
         posterior = aged.fit(learned.prior, learned.likelihood.dispersion)
         warnings = tuple(dict.fromkeys((*posterior.fit_warnings, *learned.posterior.fit_warnings)))
-        learned = replace(learned, posterior=replace(posterior, fit_warnings=warnings), aged=aged)
+        learned = replace(learned, posterior=replace(posterior, fit_warnings=warnings, prior_learned=True), aged=aged)
     return (
         learned if isinstance(logs, Statistics) else replace(learned, posterior=remember_files(learned.posterior, logs))
     )
@@ -176,8 +177,8 @@ def _result(
     if not converged:
         notes.append(f"the search had not converged after {len(trace)} iterations; allow more")
     return LearnedPrior(
-        replace(posterior, fit_warnings=(*posterior.fit_warnings, *few, *sure)), flexible, evidence, hyper, eta,
-        avoid_boundary, tuple(zeroed), converged, tuple(trace), tuple(notes), sure,
+        replace(posterior, fit_warnings=(*posterior.fit_warnings, *few, *sure), prior_learned=True),
+        flexible, evidence, hyper, eta, avoid_boundary, tuple(zeroed), converged, tuple(trace), tuple(notes), sure,
     )  # fmt: skip
 
 

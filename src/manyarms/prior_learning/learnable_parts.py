@@ -8,7 +8,9 @@ with F⁻¹ dF.
 A mean that all effects of a group share moves every action by the sum of its weights on that group. Two groups whose
 sums are proportional (the levels of a taxonomy: one effect of each) cannot both have a mean. Nor can a single effect:
 one draw does not show whether it lies far from zero because its mean does or because its standard deviation is large.
-Its mean stays as given.
+Its mean stays as given. For clicks and counts a mean of zero is a rate far from that of most logs, so there the effect
+that all actions share learns its mean in the column of the contexts that is constant, and its standard deviation from
+the other columns.
 
 A mean is either maximised with everything else, or integrated out under a flat prior, as an effect that all actions of
 the group share. Covariances are then learned without pretending that the mean was known (restricted likelihood).
@@ -204,18 +206,29 @@ class SharedMean:
     Attributes:
         name: The name of the group; "all actions" for the offset that they share.
         coordinates: The place of the effects of the group in ψ; None for the offset.
+        columns: The coordinates of θ in which the mean is learned, those of the context columns.
     """
 
     name: str
     coordinates: slice | None
     count: int
+    columns: slice
+
+    @property
+    def is_single(self) -> bool:
+        """True for the mean of one effect, which is learned in the constant column alone."""
+        return self.coordinates is not None and self.count == 1
 
 
 def learnable_means(
-    prior: HierarchicalGaussian, seen: Int[Array, " m"]
+    prior: HierarchicalGaussian, seen: Int[Array, " m"], constant: int | None = None
 ) -> tuple[tuple[SharedMean, ...], tuple[str, ...]]:
-    """The means that can be learned, and notes on why others cannot."""
+    """The means that can be learned, and notes on why others cannot.
+
+    `constant` is the context column in which a single effect that all actions share learns its mean; None for none.
+    """
     means, notes, spanned, spanned_by = list[SharedMean](), list[str](), list[Array](), list[str]()
+    everyone, all_columns = np.ones(len(seen)), slice(0, prior.dim)
     for group, where in effect_slices(prior.effects):
         if group.part_dim != prior.dim:
             # Effects outside the space of θ have no mean that sums could distinguish from others.
@@ -225,11 +238,11 @@ def learnable_means(
             # The direction in which one effect moves all actions is taken, whether or not its mean is learned.
             if not column.any():
                 continue
+            if constant is not None and group.has_mean and not np.ptp(column) and not _spans(spanned, everyone):
+                means.append(SharedMean(group.name, where, 1, slice(constant, constant + 1)))
+            notes.append(_single_effect_note(group.name, bool(means) and means[-1].name == group.name))
             spanned.append(column)
             spanned_by.append(f"the {group.name} effect")
-            notes.append(
-                f"{group.name}: one effect does not show both its mean and its spread; the mean stays as given"
-            )
         elif not group.has_mean or np.ptp(prior.latent_mean[where].reshape(group.count, -1), axis=0).any():
             notes.append(f"{group.name}: the means of its effects stay as given")
         elif _spans(spanned, column):
@@ -237,11 +250,15 @@ def learnable_means(
         else:
             spanned.append(column)
             spanned_by.append(f"the mean of {group.name}")
-            means.append(SharedMean(group.name, where, group.count))
-    everyone = np.ones(len(seen))
+            means.append(SharedMean(group.name, where, group.count, all_columns))
     if not _spans(spanned, everyone):
-        means.append(SharedMean("all actions", None, len(seen)))
+        means.append(SharedMean("all actions", None, len(seen), all_columns))
     return tuple(means), tuple(notes)
+
+
+def _single_effect_note(name: str, in_constant: bool) -> str:
+    which = "the mean of the constant column is learned, others stay" if in_constant else "the mean stays"
+    return f"{name}: one effect does not show both its mean and its spread; {which} as given"
 
 
 def _moved(prior: HierarchicalGaussian, where: slice, actions: Int[Array, " m"]) -> Float[Array, " m"]:
@@ -260,8 +277,15 @@ def with_mean_effects(
         moved = np.ones(len(everyone)) if mean.coordinates is None else _moved(prior, mean.coordinates, everyone)
         mixing = MixedEffects(moved[:, None], prior.dim)
         group = EffectGroup(f"mean of {mean.name}", 1, prior.dim)
-        prior += HierarchicalGaussian(np.zeros(prior.dim), stds**2, mixing, 0.0, effects=[group])
+        prior += HierarchicalGaussian(np.zeros(prior.dim), within(mean, stds) ** 2, mixing, 0.0, effects=[group])
     return prior
+
+
+def within(mean: SharedMean, stds: Float[Array, " d"]) -> Float[Array, " d"]:
+    """Standard deviations in the coordinates of a mean, and zero in all others."""
+    out = np.zeros_like(stds)
+    out[mean.columns] = stds[mean.columns]
+    return out
 
 
 def _spans(columns: list[Array], new: Float[Array, " m"]) -> bool:

@@ -149,7 +149,7 @@ class LearnedPrior(SavedModel, Tabular):
         for number, mean in enumerate(hyper.means):
             learned = self.prior.offset if mean.coordinates is None else self.prior.latent_mean[mean.coordinates]
             assert learned is not None
-            for i, error in enumerate(self._mean_errors(number)):
+            for i, error in zip(range(self.prior.dim)[mean.columns], self._mean_errors(number), strict=True):
                 value = float(learned[i] if learned.ndim == 1 else learned[:, i].mean())
                 parameters.append(Parameter(f"{mean.name} mean {i}", value, error))
         return tuple(parameters)
@@ -162,9 +162,9 @@ class LearnedPrior(SavedModel, Tabular):
         d = self.prior.dim
         if not self.hyper.integrated:
             _, part, unit = self.hyper.maximised[number]
-            return self._error(part, np.diag(np.broadcast_to(unit, (d,))))
+            return self._error(part, np.diag(unit))
         cov = self.flexible.latent_factor.part_gram(self.prior.latent_dim + number * d, 1, d)
-        return np.sqrt(np.diagonal(cov)).tolist()
+        return np.sqrt(np.diagonal(cov)[self.hyper.means[number].columns]).tolist()
 
     def _error(self, part: slice, slope: Float[Array, "k s"]) -> list[float]:
         """Standard errors of quantities that change with η[part] by `slope`."""

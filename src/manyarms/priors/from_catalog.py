@@ -42,7 +42,7 @@ def from_catalog(
         action_std: Standard deviation of an action around its effects.
         shared_std: Standard deviation of an effect that all actions share; None for no such effect. With it
             `learn_prior` learns this standard deviation rather than a mean per feature, which a feature that hardly
-            ever occurs would leave undetermined.
+            ever occurs would leave undetermined. For clicks and counts it learns the mean of the constant feature too.
         n_components: Clusters of embeddings; None for as many as BIC chooses.
         rng: For clusters of embeddings; by default seed 0.
     """
