@@ -14,7 +14,7 @@ from manyarms.cli.terminal import one_line_errors, spinner
 if TYPE_CHECKING:
     from manyarms.cli.demo.results import DemoResult
 
-FILES = ["logs.parquet", "catalog.parquet", "shop.toml", "decide.py", "report.html"]
+FILES = ["logs.parquet", "new-logs.parquet", "catalog.parquet", "shop.toml", "decide.py", "report.html"]
 
 
 def demo(
@@ -22,15 +22,16 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, help="Seed for all random numbers. Each seed makes another shop.")] = 0,
     items: Annotated[int, typer.Option(min=1, help="Number of items in the catalog.")] = 5000,
     categories: Annotated[int, typer.Option(min=1, help="Number of categories.")] = 40,
-    rounds: Annotated[int, typer.Option(min=2, help="Number of rounds in the log.")] = 20_000,
+    rounds: Annotated[int, typer.Option(min=4, help="Number of rounds in the log.")] = 40_000,
     force: Annotated[bool, typer.Option("--force", help="Replace files even if you have changed them.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of text.")] = False,
 ) -> None:
     """Simulate a shop, fit a model to its log, and recommend a policy.
 
-    The demo writes the log (logs.parquet), the catalog (catalog.parquet) and
-    the decision on one page (report.html). Two more files are templates for
-    your own data: shop.toml, a commented spec for the other commands, and
+    The demo writes the log, the catalog (catalog.parquet) and the decision on
+    one page (report.html). A model and policies are learned from the first
+    half of the log (logs.parquet) and evaluated on the second (new-logs.parquet).
+    Two more files are templates for your own data: shop.toml, a commented spec for the other commands, and
     decide.py, a script that does the same as the demo in Python.
 
     A second run replaces these files if you have not changed them. If one of
@@ -63,7 +64,9 @@ def _run(output: Path, seed: int, items: int, categories: int, rounds: int, forc
     with spinner("Making up a shop"):
         shop = Shop(n_items=items, n_categories=categories, n_rounds=rounds)
         log = shop.draw(np.random.default_rng(seed))
-        tables = {"logs.parquet": log.logs_table, "catalog.parquet": log.catalog_table}
+        half = rounds // 2
+        first, second = log.logs_table.slice(0, half), log.logs_table.slice(half)
+        tables = {"logs.parquet": first, "new-logs.parquet": second, "catalog.parquet": log.catalog_table}
         write_ours(output, {**{name: parquet_bytes(table) for name, table in tables.items()}, **templates()})
     with spinner("Reading the log, fitting, comparing policies"):
         result = evaluate_shop(output, log.environment)

@@ -46,8 +46,10 @@ _SCRIPT = Template("""\
 # The script works as it is on the demo's files. For your own data, change the
 # names at the top. It needs manyarms and nothing else.
 #
-#   LOGS     one row per round: the customer's columns, the item shown, the reward.
-#   CATALOG  one row per item, shown or not: its id and its category.
+#   LOGS      one row per round: the customer's columns, the item shown, the reward,
+#             and the probability with which it was shown. The model learns from it.
+#   NEW_LOGS  later rounds of the same kind: the policies are evaluated on these.
+#   CATALOG   one row per item, shown or not: its id and its category.
 
 from pathlib import Path
 
@@ -57,37 +59,44 @@ import pyarrow.parquet as pq
 import manyarms as ma
 
 HERE = Path(__file__).parent
-LOGS, CATALOG = HERE / "logs.parquet", HERE / "catalog.parquet"
-ITEM, CATEGORY, REWARD = "item", "category", "margin"
+LOGS, NEW_LOGS, CATALOG = HERE / "logs.parquet", HERE / "new-logs.parquet", HERE / "catalog.parquet"
+ITEM, CATEGORY, REWARD, PROBABILITY = "item", "category", "margin", "propensity"
 # Numbers of about unit scale; an intercept is added below.
 CONTEXT = $context
 
-logs, table = pq.read_table(LOGS), pq.read_table(CATALOG)
+table = pq.read_table(CATALOG)
 catalog = ma.Catalog(table[ITEM], categories=table[CATEGORY])
-actions = catalog.numbers(logs[ITEM])
-columns = [logs[name].to_numpy() for name in CONTEXT]
-contexts = np.column_stack([np.ones(len(logs)), *columns])
-rewards = logs[REWARD].to_numpy()
-data = ma.LoggedData(contexts, actions, rewards, n_actions=len(catalog))
+
+
+def read(path):
+    logs = pq.read_table(path)
+    columns = [logs[name].to_numpy() for name in CONTEXT]
+    contexts = np.column_stack([np.ones(len(logs)), *columns])
+    actions, rewards = catalog.numbers(logs[ITEM]), logs[REWARD].to_numpy()
+    propensities = logs[PROBABILITY].to_numpy()
+    return ma.LoggedData(contexts, actions, rewards, propensities, n_actions=len(catalog))
+
+
+old, new = read(LOGS), read(NEW_LOGS)
 
 # All items share one effect, each category adds its own, and each item adds its
 # own again. Items that were never shown borrow from those that were. The
 # standard deviations of these effects and of the noise are learned from the log.
-dim = contexts.shape[1]
-prior = ma.priors.from_categories(catalog, dim=dim, shared_std=1.0)
-learned = ma.learn_prior(data, prior)
+prior = ma.priors.from_categories(catalog, dim=old.dim, shared_std=1.0)
+learned = ma.learn_prior(old, prior)
 posterior = learned.posterior
 print(learned, end="\\n\\n")
 
-current = ma.Logged(data)
-print(f"{'current policy':<14} {posterior.value(current, contexts)}")
+# The gain is that of the model, corrected by the rewards of the new rounds.
+current, checked = ma.Logged(new), ma.Checked(posterior)
+print(f"{'current policy':<14} {posterior.value(current, new.contexts)}")
 for name, policy in {
     "greedy": ma.Greedy(posterior),
     "pessimistic": ma.Pessimistic(posterior),
     "uniform": ma.Uniform(len(catalog)),
 }.items():
-    value = posterior.value(policy, contexts)
-    gain = posterior.difference(policy, current, contexts)
+    value = posterior.value(policy, new.contexts)
+    gain = checked.difference(policy, current, new)
     probability = gain.probability_positive
     print(f"{name:<14} {value}  gain {gain}  P(beats current) {probability:.4f}")
 """)
@@ -139,8 +148,8 @@ def templates() -> dict[str, bytes]:
 def commands(folder: Path) -> tuple[str, str]:
     """The commands to run once the spec names the user's own data."""
     spec, model = (shlex.quote(str(folder / name)) for name in ("shop.toml", "model.arrow"))
-    page = shlex.quote(str(folder / "my-report.html"))
+    page, new = (shlex.quote(str(folder / name)) for name in ("my-report.html", "new-logs.parquet"))
     return (
         f"manyarms fit --spec {spec} --out {model}",
-        f"manyarms report --spec {spec} --model {model} --out {page}",
+        f"manyarms report --spec {spec} --model {model} --logs {new} --out {page}",
     )

@@ -30,10 +30,10 @@ class DemoResult:
     """The decision between the current policy and the candidates.
 
     Attributes:
-        n_rounds: Rounds in the log.
+        n_rounds: Rounds in both halves of the log.
         n_items: Items in the catalog.
         n_categories: Categories of the items.
-        n_never_shown: Items without a row in the log.
+        n_never_shown: Items without a row in the first half of the log.
         learned: The learned parameters of the prior by name: standard deviations, and means coordinate by coordinate.
         true_values: The true value of each policy by name. Only a made-up shop has them.
         decision: The recommendation with its evidence.
@@ -59,16 +59,16 @@ class DemoResult:
 
 
 def evaluate_shop(folder: Path, truth: LinearEnvironment) -> DemoResult:
-    """Read the files as a user would, learn a prior, fit, and evaluate the policies on the logged customers.
+    """Read the files as a user would, learn from the first half of the log, and evaluate on the second.
 
     Args:
-        folder: The folder with logs.parquet and catalog.parquet.
+        folder: The folder with logs.parquet, new-logs.parquet and catalog.parquet.
         truth: The shop itself. It is used for the true values only.
     """
     catalog = pq.read_table(folder / "catalog.parquet")
-    logs = read_tables(pq.read_table(folder / "logs.parquet"), catalog)
+    old, logs = (read_tables(pq.read_table(folder / name), catalog) for name in ("logs.parquet", "new-logs.parquet"))
     categories = catalog["category"].to_pylist()
-    learned = ma.learn_prior(logs, ma.priors.from_categories(categories, dim=logs.dim, shared_std=1.0))
+    learned = ma.learn_prior(old, ma.priors.from_categories(categories, dim=logs.dim, shared_std=1.0))
     posterior = learned.posterior
     policies: dict[str, ma.Policy] = {
         "greedy": _as_table(ma.Greedy(posterior), logs.contexts),
@@ -88,10 +88,10 @@ def evaluate_shop(folder: Path, truth: LinearEnvironment) -> DemoResult:
         notes={"command": "manyarms demo", "data": "a made-up shop, so the truth is known"},
     )
     return DemoResult(
-        n_rounds=len(logs),
+        n_rounds=len(old) + len(logs),
         n_items=logs.n_actions,
         n_categories=len(set(categories)),
-        n_never_shown=logs.n_actions - len(np.unique(logs.actions)),
+        n_never_shown=old.n_actions - len(np.unique(old.actions)),
         learned={parameter.name: parameter.value for parameter in learned.parameters},
         true_values=true_values,
         decision=decision,
@@ -109,8 +109,8 @@ MIN_WIDTH = 80
 
 CAPTION = (
     "Never shown: the share of a policy's choices that fall on items without a row in the log; their values come from "
-    "their categories. The true values are known because the shop is made up. Values are averages over the "
-    "customers in the log, which the model was fitted to; with your own data, evaluate on later rounds."
+    "their categories. The true values are known because the shop is made up. The model and the policies were learned "
+    "from the first half of the log, and the values are averages over the customers of the second half."
 )
 
 
@@ -183,9 +183,9 @@ def _opening(result: DemoResult, folder: Path) -> Text:
     return Text(
         f"A made-up shop: {result.n_rounds:,} rounds, {result.n_items:,} items in {result.n_categories:,} categories.\n"
         f"{result.n_never_shown:,} items ({share(result.n_never_shown / result.n_items)}) were never shown.\n"
-        f"The log was saved to {folder}, and a model was fitted to it.\n"
-        f"Standard deviations learned from the log, in euros: noise {learned['noise std']:.2g}, "
-        f"categories {learned['category std']:.2g},\nitems within a category {learned['actions std']:.2g}.\n"
+        f"The log was saved to {folder}, and a model was fitted to its first half.\n"
+        f"Standard deviations learned from the log, in euros:\nnoise {learned['noise std']:.2g}, "
+        f"categories {learned['category std']:.2g}, items within a category {learned['actions std']:.2g}.\n"
     )
 
 
