@@ -18,6 +18,7 @@ from manyarms._version import __version__
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, any_shared, as_column, html_table
 from manyarms.decision import decision_evidence as evidence
 from manyarms.decision.format_figures import percent
+from manyarms.decision.propose import propose
 from manyarms.decision.recommendation import SURE, Diagnostic, Recommendation, diagnose, recommend
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
@@ -58,6 +59,7 @@ class Decision(Recommendation):
         calibration: Expected and observed rewards; None without a model.
         omitted: The parts that are missing, with the reason for each.
         made_with: Software versions, sizes, time and command.
+        candidates: The policies by name, for example to save the one to ship.
     """
 
     evaluation: Evaluation
@@ -70,6 +72,7 @@ class Decision(Recommendation):
     calibration: evidence.Calibration | None
     omitted: tuple[str, ...]
     made_with: Mapping[str, str] = field(default_factory=dict[str, str])
+    candidates: Mapping[str, Policy] = field(default_factory=dict[str, Policy])
 
     @property
     def gains(self) -> dict[str, Estimate]:
@@ -99,7 +102,10 @@ class Decision(Recommendation):
 
     def as_json(self) -> dict[str, Any]:
         """The whole decision as plain values."""
-        names = [*(entry.name for entry in fields(self)), "gains", "probability", "warnings"]
+        names = [
+            *(entry.name for entry in fields(self) if entry.name != "candidates"),
+            *("gains", "probability", "warnings"),
+        ]
         return {name: _json_value(getattr(self, name)) for name in names}
 
     def __repr__(self) -> str:
@@ -114,7 +120,7 @@ class Decision(Recommendation):
 
 
 def decide(
-    policies: Mapping[str, Policy],
+    policies: Mapping[str, Policy] | None,
     logs: LoggedData,
     posterior: Posterior | None = None,
     *,
@@ -134,7 +140,8 @@ def decide(
     `Decision.omitted`.
 
     Args:
-        policies: The candidates by name.
+        policies: The candidates by name. None to let one half of the logs learn a model and propose policies, and the
+            other half evaluate them (`decision.propose`); they are then in `Decision.candidates`.
         logs: Rounds to evaluate on, ideally held out from the fit of the posterior and of the policies.
         posterior: The model, any `Posterior`; None to use estimators alone.
         estimators: Estimators that check the model with the logged rewards.
@@ -148,6 +155,10 @@ def decide(
         progress: As in `evaluate`.
     """
     sure = as_scalar("sure", sure, above=0.0, below=1.0)
+    if policies is None:
+        _refuse_by_row(posterior=posterior, truth=truth, true_rewards=true_rewards, contexts=contexts)
+        proposal = propose(logs, categories)
+        policies, posterior, logs = proposal.policies, proposal.posterior, proposal.held_out
     truth = {name: as_scalar(f"truth of {name}", value) for name, value in (truth or {}).items()}
     evaluation = evaluate(
         policies, logs, posterior,
@@ -184,7 +195,19 @@ def decide(
         calibration=calibrated,
         omitted=(*_omitted(len(policies), logs, column, posterior, calibrated), *unchecked),
         made_with={**(notes or {}), **_made_with(logs, posterior)},
+        candidates=dict(policies),
     )
+
+
+def _refuse_by_row(**arguments: Any) -> None:
+    """Refuse arguments that do not go with a log that is split here."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise InputError(
+                "does not go with policies=None, which splits the logs and learns its own model.",
+                "Split the logs yourself, learn policies, and pass them.",
+                argument=name,
+            )
 
 
 def _omitted(
