@@ -1,4 +1,4 @@
-"""Policies proposed from a log alone: one part of it learns a model and policies, the other is kept to evaluate them."""
+"""Policies proposed from a log alone: one part learns a model and policies, the other is kept to evaluate them."""
 
 from __future__ import annotations
 
@@ -73,6 +73,6 @@ def propose(logs: LoggedData, categories: Any = None, likelihood: Likelihood | N
 
 
 def _temperature(posterior: RewardPosterior, logs: LoggedData) -> float:
-    """A temperature at which the choices of a softmax policy vary: the spread of expected rewards over logged actions."""
+    """A temperature at which choices vary: the spread of the expected rewards of logged actions."""
     spread = float(np.std(posterior.expected_reward(logs.contexts, logs.actions)))
     return max(spread, 1e-6)
