@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 import manyarms as ma
-from manyarms._base.files import parquet_bytes
+from manyarms.cli.demo.output_files import shop_files
 from manyarms.cli.demo.results import evaluate_shop
 from manyarms.datasets.shop import Shop
 
@@ -21,10 +21,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     output = parser.parse_args().folder
-    log = Shop().draw(np.random.default_rng(0))
+    log = Shop(n_rounds=40_000).draw(np.random.default_rng(0))
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "logs.parquet").write_bytes(parquet_bytes(log.logs_table))
-        (Path(folder) / "catalog.parquet").write_bytes(parquet_bytes(log.catalog_table))
+        for name, content in shop_files(log).items():
+            (Path(folder) / name).write_bytes(content)
         result = evaluate_shop(Path(folder), log.environment)
     for path in ma.write_report(result.decision, output, format="svg"):
         print(path)

@@ -53,8 +53,7 @@ def _run(output: Path, seed: int, items: int, categories: int, rounds: int, forc
     # Imported here, so that `manyarms --help` does not wait for what only the demo needs.
     import numpy as np  # noqa: PLC0415
 
-    from manyarms._base.files import parquet_bytes  # noqa: PLC0415
-    from manyarms.cli.demo.output_files import refuse_foreign, templates, write_ours  # noqa: PLC0415
+    from manyarms.cli.demo.output_files import refuse_foreign, shop_files, templates, write_ours  # noqa: PLC0415
     from manyarms.cli.demo.results import evaluate_shop  # noqa: PLC0415
     from manyarms.datasets.shop import Shop  # noqa: PLC0415
     from manyarms.decision.write_report import html_page  # noqa: PLC0415
@@ -64,10 +63,7 @@ def _run(output: Path, seed: int, items: int, categories: int, rounds: int, forc
     with spinner("Making up a shop"):
         shop = Shop(n_items=items, n_categories=categories, n_rounds=rounds)
         log = shop.draw(np.random.default_rng(seed))
-        half = rounds // 2
-        first, second = log.logs_table.slice(0, half), log.logs_table.slice(half)
-        tables = {"logs.parquet": first, "new-logs.parquet": second, "catalog.parquet": log.catalog_table}
-        write_ours(output, {**{name: parquet_bytes(table) for name, table in tables.items()}, **templates()})
+        write_ours(output, {**shop_files(log), **templates()})
     with spinner("Reading the log, fitting, comparing policies"):
         result = evaluate_shop(output, log.environment)
     with spinner("Writing the report"):

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 
-from manyarms._base.files import replace_files
-from manyarms.datasets.shop import CUSTOMER_COLUMNS
+from manyarms._base.files import parquet_bytes, replace_files
+from manyarms.datasets.shop import CUSTOMER_COLUMNS, ShopLog
 from manyarms.errors import ManyarmsError
 
 LEDGER = ".manyarms-demo"
@@ -136,6 +136,14 @@ def _ledger(folder: Path) -> set[str]:
 
 def _checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def shop_files(log: ShopLog) -> dict[str, bytes]:
+    """The two halves of a shop's log, to learn from and to evaluate on, and its catalog, as Parquet files."""
+    rounds = log.logs_table
+    half = len(rounds) // 2
+    tables = {"logs": rounds.slice(0, half), "new-logs": rounds.slice(half), "catalog": log.catalog_table}
+    return {f"{name}.parquet": parquet_bytes(table) for name, table in tables.items()}
 
 
 def templates() -> dict[str, bytes]:
