@@ -276,7 +276,7 @@ def run(
 def summarise(rows: Iterable[Row]) -> list[Row]:
     """One row per method and number of rounds, 0 for all together.
 
-    A candidate without an answer is neither covered nor shipped. Errors are means over the candidates that every method
+    A candidate without an answer is neither covered nor shipped. Errors are over the candidates that every method
     answered for, so that none is better off for its silence; widths are medians over the method's own answers. Both are
     shares of the candidate's true value, so that sets with other units of reward can be pooled.
     """
@@ -302,7 +302,7 @@ def _scores(rows: list[Row], silent: set[tuple[Any, ...]]) -> Row:
     names = ("true_gain", "true_value", "low", "high", "probability", "value")
     gain, truth, low, high, probability, value = (np.array([row[name] for row in rows]) for name in names)
     answered = np.array([_candidate(row) not in silent for row in rows])
-    shipped, better = probability >= SHIP, gain > 0
+    shipped, better, errors = probability >= SHIP, gain > 0, (np.abs(value - truth) / np.abs(truth))[answered]
     return {
         "candidates": len(rows),
         "no_answer": int(np.isnan(low).sum()),
@@ -311,20 +311,58 @@ def _scores(rows: list[Row], silent: set[tuple[Any, ...]]) -> Row:
         "ships": int(shipped.sum()),
         "false_ships": int((shipped & ~better).sum()),
         "power": float(shipped[better].mean()) if better.any() else np.nan,
-        "error": float((np.abs(value - truth) / np.abs(truth))[answered].mean()),
+        "error": float(errors.mean()),
+        "median_error": float(np.median(errors)),
     }
 
 
 def table(summary: Iterable[Row]) -> Iterator[str]:
     """The summary as lines of a Markdown table."""
-    yield "| rounds | method | coverage | median width | ships | false ships | power | error of the value | no answer |"
-    yield "|---" * 9 + "|"
+    yield _line(
+        "rounds", "method", "coverage", "median width", "ships", "false ships", "power", "mean error", "median error",
+        "no answer",
+    )  # fmt: skip
+    yield "|---" * 10 + "|"
     for row in summary:
-        rounds = f"{row['rounds']:,}" if row["rounds"] else "all"
-        yield (
-            f"| {rounds} | {row['method']} | {row['coverage']:.1%} | {row['width']:.3g} | {row['ships']} | "
-            f"{row['false_ships']} | {row['power']:.1%} | {row['error']:.1%} | {row['no_answer']} |"
-        ).replace("%", " %")
+        shares = [f"{row[name]:.1%}" for name in ("power", "error", "median_error")]
+        yield _line(
+            f"{row['rounds']:,}" if row["rounds"] else "all", row["method"], f"{row['coverage']:.1%}",
+            f"{row['width']:.3g}", row["ships"], row["false_ships"], *shares, row["no_answer"],
+        )  # fmt: skip
+
+
+def _line(*cells: Any) -> str:
+    return f"| {' | '.join(str(cell).replace('%', ' %') for cell in cells)} |"
+
+
+def targets(summary: Iterable[Row]) -> Iterator[str]:
+    """What `Checked` aims at, and whether it holds, as lines of a Markdown table.
+
+    The best error is that of any other method, and the best width that of any other method that covers at least 90 %.
+    """
+    by_rounds = defaultdict[int, dict[str, Row]](dict)
+    for row in summary:
+        by_rounds[row["rounds"]][row["method"]] = row
+    yield "| rounds | coverage | false ships of ships | power / posterior's | error / best | width / best that covers |"
+    yield "|---" * 6 + "|"
+    for n, by_method in by_rounds.items():
+        checked, posterior = by_method.pop("Checked"), by_method["posterior"]
+        widths = [row["width"] for row in by_method.values() if row["coverage"] >= 0.9]
+        false_share = checked["false_ships"] / max(checked["ships"], 1)
+        power, error = checked["power"] / posterior["power"], min(row["error"] for row in by_method.values())
+        width = checked["width"] / min(widths, default=np.nan)
+        yield _line(
+            f"{n:,}" if n else "all",
+            f"{checked['coverage']:.1%}{_holds(checked['coverage'] >= 0.9)}",
+            f"{false_share:.1%}{_holds(false_share <= 0.01)}",
+            f"{power:.2f}{_holds(power >= 0.95)}",
+            f"{checked['error'] / error:.2f}{_holds(checked['error'] <= 1.05 * error)}",
+            f"{width:.2f}{_holds(width <= 1.5)}" if widths else "no other covers",
+        )
+
+
+def _holds(claim: bool) -> str:
+    return ", holds" if claim else ", **does not hold**"
 
 
 def main() -> None:
@@ -351,7 +389,8 @@ def main() -> None:
     for likelihood in args.likelihood:
         print(f"\n{', '.join(args.sets)}; {likelihood}; {args.logs} logs per cell; seed {args.seed}\n")
         chosen = [row for row in rows if row["likelihood"] == likelihood]
-        print("\n".join(table(summarise(chosen))))
+        summary = summarise(chosen)
+        print("\n".join([*table(summary), "", "Checked, and what it aims at:", "", *targets(summary)]))
 
 
 if __name__ == "__main__":
