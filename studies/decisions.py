@@ -273,23 +273,24 @@ def run(
     return rows
 
 
-def summarise(rows: Iterable[Row]) -> list[Row]:
-    """One row per method and number of rounds, 0 for all together.
+def summarise(rows: Iterable[Row], by: str = "rounds") -> list[Row]:
+    """One row per part and method. The first part is "all"; the others are the values of the column `by`.
 
     A candidate without an answer is neither covered nor shipped. Errors are over the candidates that every method
     answered for, so that none is better off for its silence; widths are medians over the method's own answers. Both are
     shares of the candidate's true value, so that sets with other units of reward can be pooled.
     """
-    groups = defaultdict[tuple[int, str], list[Row]](list)
+    parts = {"all": defaultdict[str, list[Row]](list)}
     silent = set[tuple[Any, ...]]()
     for row in rows:
-        groups[0, row["method"]].append(row)
-        groups[row["rounds"], row["method"]].append(row)
+        for part in ("all", row[by]):
+            parts.setdefault(part, defaultdict(list))[row["method"]].append(row)
         if np.isnan(row["gain"]):
             silent.add(_candidate(row))
     return [
-        {"rounds": n, "method": method, **_scores(group, silent)}
-        for (n, method), group in sorted(groups.items(), key=lambda item: item[0][0])
+        {"part": part, "method": method, **_scores(group, silent)}
+        for part, by_method in parts.items()
+        for method, group in by_method.items()
     ]
 
 
@@ -316,46 +317,49 @@ def _scores(rows: list[Row], silent: set[tuple[Any, ...]]) -> Row:
     }
 
 
-def table(summary: Iterable[Row]) -> Iterator[str]:
+def table(summary: Iterable[Row], by: str) -> Iterator[str]:
     """The summary as lines of a Markdown table."""
     yield _line(
-        "rounds", "method", "coverage", "median width", "ships", "false ships", "power", "mean error", "median error",
+        by, "method", "coverage", "median width", "ships", "false ships", "power", "mean error", "median error",
         "no answer",
     )  # fmt: skip
     yield "|---" * 10 + "|"
     for row in summary:
         shares = [f"{row[name]:.1%}" for name in ("power", "error", "median_error")]
         yield _line(
-            f"{row['rounds']:,}" if row["rounds"] else "all", row["method"], f"{row['coverage']:.1%}",
-            f"{row['width']:.3g}", row["ships"], row["false_ships"], *shares, row["no_answer"],
+            row["part"], row["method"], f"{row['coverage']:.1%}", f"{row['width']:.3g}", row["ships"],
+            row["false_ships"], *shares, row["no_answer"],
         )  # fmt: skip
 
 
 def _line(*cells: Any) -> str:
-    return f"| {' | '.join(str(cell).replace('%', ' %') for cell in cells)} |"
+    texts = (f"{cell:,}" if isinstance(cell, int) else str(cell).replace("%", " %") for cell in cells)
+    return f"| {' | '.join(texts)} |"
 
 
-def targets(summary: Iterable[Row]) -> Iterator[str]:
+def targets(summary: Iterable[Row], by: str) -> Iterator[str]:
     """What `Checked` aims at, and whether it holds, as lines of a Markdown table.
 
     The best error is that of any other method, and the best width that of any other method that covers at least 90 %.
     """
-    by_rounds = defaultdict[int, dict[str, Row]](dict)
+    parts = defaultdict[Any, dict[str, Row]](dict)
     for row in summary:
-        by_rounds[row["rounds"]][row["method"]] = row
-    yield "| rounds | coverage | false ships of ships | power / posterior's | error / best | width / best that covers |"
+        parts[row["part"]][row["method"]] = row
+    yield _line(
+        by, "coverage", "false ships of ships", "power / posterior's", "error / best", "width / best that covers"
+    )
     yield "|---" * 6 + "|"
-    for n, by_method in by_rounds.items():
+    for part, by_method in parts.items():
         checked, posterior = by_method.pop("Checked"), by_method["posterior"]
         widths = [row["width"] for row in by_method.values() if row["coverage"] >= 0.9]
         false_share = checked["false_ships"] / max(checked["ships"], 1)
         power, error = checked["power"] / posterior["power"], min(row["error"] for row in by_method.values())
         width = checked["width"] / min(widths, default=np.nan)
         yield _line(
-            f"{n:,}" if n else "all",
+            part,
             f"{checked['coverage']:.1%}{_holds(checked['coverage'] >= 0.9)}",
             f"{false_share:.1%}{_holds(false_share <= 0.01)}",
-            f"{power:.2f}{_holds(power >= 0.95)}",
+            f"{power:.3f}{_holds(power >= 0.95)}",
             f"{checked['error'] / error:.2f}{_holds(checked['error'] <= 1.05 * error)}",
             f"{width:.2f}{_holds(width <= 1.5)}" if widths else "no other covers",
         )
@@ -372,6 +376,7 @@ def main() -> None:
     parser.add_argument("--logs", type=int, default=3, help="logs per set, size, likelihood and logging policy")
     parser.add_argument("--likelihood", nargs="+", choices=["gaussian", "bernoulli"], default=["gaussian"])
     parser.add_argument("--without-propensities", action="store_true")
+    parser.add_argument("--by", choices=["rounds", "set", "logging", "candidate"], default="rounds")
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "manyarms-decisions")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
@@ -389,8 +394,9 @@ def main() -> None:
     for likelihood in args.likelihood:
         print(f"\n{', '.join(args.sets)}; {likelihood}; {args.logs} logs per cell; seed {args.seed}\n")
         chosen = [row for row in rows if row["likelihood"] == likelihood]
-        summary = summarise(chosen)
-        print("\n".join([*table(summary), "", "Checked, and what it aims at:", "", *targets(summary)]))
+        summary = summarise(chosen, args.by)
+        aims = targets(summary, args.by)
+        print("\n".join([*table(summary, args.by), "", "Checked, and what it aims at:", "", *aims]))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def test_a_run_that_is_resumed_adds_nothing_and_reads_the_same_rows(folder, rows
 def test_checked_intervals_hold_the_truth_more_often_than_those_of_the_bare_posterior(rows):
     from decisions import summarise
 
-    coverage = {row["method"]: row["coverage"] for row in summarise(rows) if row["rounds"] == 0}
+    coverage = {row["method"]: row["coverage"] for row in summarise(rows) if row["part"] == "all"}
     assert coverage["Checked"] >= 5 / 6
     assert coverage["Checked"] > coverage["posterior"]
 
@@ -74,7 +74,7 @@ def test_a_candidate_without_an_answer_is_neither_covered_nor_shipped_and_counts
         {**facts, "candidate": "b", "method": "one", **sure, "value": 4.0},
         {**facts, "candidate": "b", "method": "two", **silent},
     ]
-    one, two = (row for row in summarise(rows) if row["rounds"] == 0)
+    one, two = (row for row in summarise(rows) if row["part"] == "all")
     assert (one["coverage"], one["ships"], one["power"], one["no_answer"]) == (1.0, 2, 1.0, 0)
     assert (two["coverage"], two["ships"], two["power"], two["no_answer"]) == (0.5, 1, 0.5, 1)
     # Of "b", of which one method says nothing, no error counts.
