@@ -7,8 +7,8 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-dependencies lint types layers unit unit-all docs docs-serve format lock release-check \
-	line-coverage coverage reproduce benchmark learned-priors taxonomy real-priors clicks clicks-at-scale estimators-at-scale \
-	out-of-core gallery clean
+	line-coverage coverage reproduce benchmark learned-priors taxonomy real-priors decisions clicks clicks-at-scale \
+	estimators-at-scale out-of-core gallery clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -91,6 +91,12 @@ real-priors: $(VENV)/.installed  ## compare priors on MovieLens and Jester; need
 	$(RUN) studies/real_priors.py movielens $(MANYARMS_DATA)/ml-1m
 	$(RUN) studies/real_priors.py movielens-halves $(MANYARMS_DATA)/ml-1m
 	$(RUN) studies/real_priors.py jester $(MANYARMS_DATA)/jester
+
+decisions: $(VENV)/.installed  ## are gains and ships right where the model is wrong? needs MANYARMS_DATA (half an hour)
+	@test -n "$(MANYARMS_DATA)" || { echo "set MANYARMS_DATA to a folder with multilabel/ and jester/"; exit 1; }
+	$(RUN) studies/decisions.py --logs 8
+	$(RUN) studies/decisions.py --sets Corel16k001 digits --likelihood bernoulli --rounds 1000 5000 --logs 2
+	$(RUN) studies/decisions.py --sets science rcv1subset1_top944 --logs 2
 
 clicks: $(VENV)/.installed-dev  ## click rates of 1, 5 and 20 %: every treatment beside an exact sampler (a quarter of an hour)
 	$(RUN) studies/clicks.py

@@ -66,7 +66,11 @@ class NormalMixture:
 
     def quantile(self, share: float) -> float:
         """The number that the value is below with probability `share`."""
-        low, high = float((self.means - 40 * self.stds).min()), float((self.means + 40 * self.stds).max())
+        # Between means that surely lie on either side: far ones of hardly any share would cost all precision.
+        order, reach = np.argsort(self.means), 40 * float(self.stds.max())
+        first, last = np.searchsorted(np.cumsum(self.shares[order]), (share / 2, (1 + share) / 2))
+        low = float(self.means[order[max(first - 1, 0)]]) - reach
+        high = float(self.means[order[min(last + 1, len(order) - 1)]]) + reach
         if not high > low:
             return low
         from scipy.optimize import brentq  # noqa: PLC0415  slow to import
