@@ -39,7 +39,7 @@ def test_tables_show_what_their_records_hold(fitted):
     checks = ma.check_categories(posterior, logs, logs.catalog)
     shown = cells(evaluation._repr_html_())
     row = evaluation.policies[0]
-    figures = row.value.value, *row.value.interval(), row.difference.value, row.difference.probability_positive
+    figures = row.value.value, *row.value.interval(), row.gain.value, row.gain.probability_positive
     assert all(f"{value:.4g}" in shown for value in figures) and EVIL not in evaluation._repr_html_()
     for table in (checks, posterior.summary(), ma.decide({"uniform": ma.Uniform(3)}, logs, posterior)):
         html = table._repr_html_()

@@ -89,8 +89,10 @@ def test_an_evaluation_has_the_gain_of_every_candidate_and_no_other(results):
     assert list(table["estimator"]) == ["posterior", *(["posterior", "IPS", "snIPS"] * 2)]
     gain = table[table["difference"].notna()]
     assert list(gain["policy"]) == ["greedy", "uniform"]
-    baseline = table["value"][0]
-    assert_allclose(gain["difference"], gain["value"] - baseline, rtol=1e-9)
+    evaluation = results["evaluation"]
+    assert_allclose(gain["difference"], [row.checked.value for row in evaluation.policies], rtol=1e-12)
+    bare = [row.difference.value for row in evaluation.policies]
+    assert_allclose(gain["value"] - table["value"][0], bare, rtol=1e-9)
 
 
 def test_a_summary_has_the_marginals_of_every_action_by_its_id(results):
