@@ -236,6 +236,10 @@ class FitOptions(UpdateOptions, PriorOptions, LikelihoodOptions, total=False):
     """The options of `fit_files`."""
 
 
+class DecideOptions(UpdateOptions, LikelihoodOptions, total=False):
+    """The options of `decide_from_logs`."""
+
+
 class EvaluateOptions(LogOptions, CatalogFile, EvaluationOptions, total=False):
     """The options of `evaluate_files`."""
 

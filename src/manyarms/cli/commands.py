@@ -181,6 +181,60 @@ def score_command(
     typer.echo(f"{result.n_contexts:,} contexts, {result.n_rows:,} rows{left_out}: {result.path}")
 
 
+Sure = Annotated[
+    float,
+    typer.Option(
+        "--sure",
+        min=0.5,
+        max=1.0,
+        help="Recommend a policy only if it beats the current one with at least this probability.",
+    ),
+]
+EXIT_CODES = {"ship": 0, "undecided": 3, "keep": 4}
+"""The exit code of `manyarms decide` for each verdict."""
+
+
+@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions)
+def decide_command(
+    out: Annotated[Path | None, typer.Option("--out", help="Report page to write (HTML or JSON).")] = None,
+    policy: Annotated[
+        Path | None, typer.Option("--policy", help="File for the recommended policy; written if one should ship.")
+    ] = None,
+    sure: Sure = 0.975,
+    as_json: f.Json = False,
+    **options: Any,
+) -> None:
+    """Decide from logs and a catalog alone whether a better policy should ship.
+
+    One half of the rounds learns a model and proposes policies, the other half
+    evaluates them. No model file is needed. The exit code is the verdict: 0 for
+    ship, 3 for undecided, 4 for keeping the current policy.
+    """
+    for path in (out, policy):
+        if path is not None:
+            terminal.check_output(path)
+    from manyarms.decision.decide_files import decide_from_logs
+    from manyarms.decision.write_report import write_report
+
+    options.setdefault("context", ())
+    with terminal.row_bar("Reading") as bar:
+        progress = partial(bar.step, activity="Evaluating, policy")
+        notes = {"command": f"manyarms {shlex.join(sys.argv[1:])}"}
+        decision = decide_from_logs(**options, sure=sure, notes=notes, progress=progress, on_rows=bar)
+    if out is not None:
+        write_report(decision, out)
+    if policy is not None and decision.verdict == "ship":
+        decision.candidates[decision.policy].save(policy)
+    for reason in (*decision.omitted, *decision.warnings):
+        terminal.warn(reason)
+    if as_json:
+        terminal.print_json(decision.as_json())
+    else:
+        typer.echo(str(decision.evaluation))
+        typer.echo(f"\n{decision}")
+    raise typer.Exit(EXIT_CODES.get(decision.verdict, 1))
+
+
 @f.with_options(
     o.EvaluationOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions,
     without=("tags", "taxonomy", "embedding", "separator"),
@@ -190,15 +244,7 @@ def report_command(
         Path, typer.Option("--out", help="The page to write, or a folder for the charts as SVG or PNG files.")
     ] = Path("report.html"),
     model: f.EvaluatedModel = None,
-    sure: Annotated[
-        float,
-        typer.Option(
-            "--sure",
-            min=0.5,
-            max=1.0,
-            help="Recommend a policy only if it beats the current one with at least this probability.",
-        ),
-    ] = 0.975,
+    sure: Sure = 0.975,
     title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "Policy report",
     format: Annotated[
         str | None,

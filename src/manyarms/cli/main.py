@@ -8,6 +8,7 @@ import typer
 
 from manyarms._version import __version__
 from manyarms.cli.commands import (
+    decide_command,
     evaluate_command,
     fit_command,
     learn_command,
@@ -21,6 +22,8 @@ from manyarms.cli.terminal import running_flags
 
 LOGS = "--logs logs/day=8 --action item --reward click"
 EXAMPLES = {
+    decide_command: "decide --logs logs/ --context age,city --action item --reward click --propensity p "
+    "--catalog items.parquet --category department --out report.html --policy policy.arrow",
     fit_command: "fit --logs logs/ --context age,city --action item --reward click --catalog items.parquet "
     "--category department --likelihood bernoulli --out model.arrow",
     evaluate_command: f"evaluate --model model.arrow {LOGS} --policies greedy,softmax:0.1,policy.arrow --propensity p "
@@ -39,6 +42,7 @@ app = typer.Typer(
     name="manyarms",
     help="Bayesian off-policy evaluation and learning when there are many actions.",
     epilog="Example: manyarms demo --output my-shop --seed 1\n\n"
+    "Example: manyarms decide --logs logs/ --context age,city --action item --reward click --catalog items.csv\n\n"
     "Example: manyarms fit --logs logs/ --context age,city --action item --reward click --out model.arrow\n\n"
     f"Example: manyarms evaluate --model model.arrow {LOGS}\n\n"
     f"Example: manyarms report --model model.arrow {LOGS} --out report.html\n\n"

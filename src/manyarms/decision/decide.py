@@ -24,6 +24,7 @@ from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate
 from manyarms.jobs.evaluate import CURRENT
+from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.prior_check import PriorCheck
@@ -128,6 +129,7 @@ def decide(
     categories: Any = None,
     truth: Mapping[str, float] | None = None,
     true_rewards: Any = None,
+    likelihood: Likelihood | None = None,
     sure: float = SURE,
     contexts: Any = None,
     fingerprints: tuple[Fingerprint, ...] = (),
@@ -148,6 +150,7 @@ def decide(
         categories: (K,) the category labels of the actions; None for those of the catalog.
         truth: The true value of each policy by name, and of "logged", in a simulation.
         true_rewards: (n,) the true mean reward of each logged round, in a simulation.
+        likelihood: The likelihood of the rewards, for the model that is learned where `policies` is None.
         sure: The probability of beating the current policy that a policy needs to be shipped.
         contexts: The rows of `logs` as a table, for policies with a feature map other than that of `logs`.
         fingerprints: Other fingerprints of these rounds, such as those of the files they came from.
@@ -157,7 +160,7 @@ def decide(
     sure = as_scalar("sure", sure, above=0.0, below=1.0)
     if policies is None:
         _refuse_by_row(posterior=posterior, truth=truth, true_rewards=true_rewards, contexts=contexts)
-        proposal = propose(logs, categories)
+        proposal = propose(logs, categories, likelihood)
         policies, posterior, logs = proposal.policies, proposal.posterior, proposal.held_out
     truth = {name: as_scalar(f"truth of {name}", value) for name, value in (truth or {}).items()}
     evaluation = evaluate(

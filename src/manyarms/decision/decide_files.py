@@ -1,19 +1,30 @@
-"""A decision from log files, with policies and estimators given by name: what `manyarms report` does.
+"""Decisions from files: with a model and named policies (`manyarms report`), or from logs alone (`manyarms decide`).
 
-The options are the flags of the command, with the same defaults.
+The options are the flags of the commands, with the same defaults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack, cast
 
-from manyarms._base.options import EvaluateOptions, takes, with_defaults
+from manyarms._base.options import (
+    CatalogOptions,
+    DecideOptions,
+    EvaluateOptions,
+    LogOptions,
+    only,
+    takes,
+    with_defaults,
+)
 from manyarms._base.progress import Progress
 from manyarms.decision.decide import SURE, Decision, decide
 from manyarms.jobs.evaluate_files import read_evaluation_inputs
 from manyarms.jobs.fit_files import OnRows, open_catalog
-from manyarms.jobs.parse_names import PathLike
+from manyarms.jobs.parse_names import PathLike, likelihood_named
+from manyarms.logs.file_source import FileSource
+from manyarms.logs.log_stream import LogStream
+from manyarms.logs.read_logs import read_logs
 from manyarms.posterior.posterior import Posterior
 
 DEFAULT_ESTIMATORS = ("snips", "dr")
@@ -65,3 +76,33 @@ def decide_files(
         estimators=inputs.estimators, categories=categories, sure=sure, fingerprints=inputs.fingerprints, notes=lines,
         progress=progress,
     )  # fmt: skip
+
+
+@takes(DecideOptions)
+def decide_from_logs(
+    logs: PathLike,
+    context: str | Sequence[str],
+    action: str,
+    reward: str,
+    propensity: str | None = None,
+    *,
+    sure: float = SURE,
+    notes: Mapping[str, str] | None = None,
+    progress: Progress = False,
+    on_rows: OnRows | None = None,
+    **options: Unpack[DecideOptions],
+) -> Decision:
+    """From log files and a catalog to a decision: one half of the rounds learns and proposes, the other half evaluates.
+
+    The rounds are read into memory. Rounds of one `group` stay together. The policies are in `Decision.candidates`.
+    `sure`, `notes` and `progress` are as in `decide`, and all other arguments as in `fit_files`.
+    """
+    given = with_defaults("decide_from_logs", options, DecideOptions)
+    actions = open_catalog(given, action, only(options, CatalogOptions))
+    source = FileSource(logs, on_rows)
+    read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
+    rounds = cast(LogStream, read).collect()
+    likelihood = likelihood_named(given.likelihood, given.noise_std)
+    return decide(
+        None, rounds, likelihood=likelihood, sure=sure, notes={**(notes or {}), "logs": str(logs)}, progress=progress
+    )

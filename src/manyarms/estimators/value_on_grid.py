@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import stdtrit
+from scipy.special import ndtr, stdtrit
 
 from manyarms._base.checks import Array
 from manyarms.core import LoggedData, row_weights
@@ -22,6 +22,7 @@ SPREAD_ROUNDS = 10.0
 """The observed spread of the residuals decides only with many more effective rounds than this."""
 SPARSE_ROUNDS = 1e-3
 """A rate of 0 or 1 would have no spread at all."""
+ONE_SIGMA = float(ndtr(1.0))
 N_SCALES, N_GRID, REACH, FARTHEST = 40, 2001, 8.0, 12.0
 
 
@@ -235,10 +236,11 @@ class GridValue:
 
     @property
     def std(self) -> float:
-        """The standard deviation."""
-        means, shares = self.shape.means, self.shape.shares
-        mean = float(shares @ means)
-        return float(np.sqrt(shares @ ((means - mean) ** 2 + self.shape.stds**2)))
+        """Half the width of the interval that holds 68 %: the standard deviation of a normal distribution.
+
+        That of heavy tails depends on the last few values of the grid.
+        """
+        return 0.5 * (self.shape.quantile(ONE_SIGMA) - self.shape.quantile(1.0 - ONE_SIGMA))
 
 
 def value_on_grid(evidence: ResidualEvidence, posterior_std: float, scale: float) -> GridValue:
@@ -250,14 +252,15 @@ def value_on_grid(evidence: ResidualEvidence, posterior_std: float, scale: float
     """
     if evidence.inverse_size == 0.0 and evidence.observed is not None:
         # The policy does what the baseline does: there is nothing to be unsure of.
-        at, blur = np.array([evidence.observed]), np.array([np.sqrt(evidence.context_error)])
-        return GridValue(NormalMixture(at, blur, np.ones(1)))
+        return _certain(evidence.observed, evidence)
     knee = KNEE * evidence.size
     middle = float(np.arcsinh(evidence.centre / knee))
     own = posterior_std / np.hypot(evidence.centre, knee)
     quantiles = stdtrit(TAILS, 0.5 + (np.arange(N_SCALES) + 0.5) / (2 * N_SCALES))
     variances = own**2 + (quantiles * scale * evidence.distance) ** 2 + _TINY
     values = _grid(evidence, middle, np.sqrt(variances), knee)
+    if len(values) < 2:
+        return _certain(float(np.clip(evidence.centre, evidence.low, evidence.high)), evidence)
     axis = np.arcsinh(values / knee)
     prior = (np.exp(-0.5 * (axis - middle) ** 2 / variances[:, None]) / np.sqrt(variances)[:, None]).mean(axis=0)
     log_density = np.log(prior + _TINY) - np.log(np.hypot(values, knee))
@@ -269,6 +272,12 @@ def value_on_grid(evidence: ResidualEvidence, posterior_std: float, scale: float
     middles = 0.5 * (values[1:] + values[:-1])
     blur = np.full(len(middles), np.sqrt(evidence.context_error))
     return GridValue(NormalMixture(middles, blur, shares / shares.sum()))
+
+
+def _certain(value: float, evidence: ResidualEvidence) -> GridValue:
+    """A value without error but that of the contexts."""
+    blur = np.array([np.sqrt(evidence.context_error)])
+    return GridValue(NormalMixture(np.array([value]), blur, np.ones(1)))
 
 
 def _grid(evidence: ResidualEvidence, middle: float, stds: Float[Array, " s"], knee: float) -> Float[Array, " g"]:

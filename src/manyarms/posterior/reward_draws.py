@@ -71,8 +71,11 @@ class NormalMixture:
         first, last = np.searchsorted(np.cumsum(self.shares[order]), (share / 2, (1 + share) / 2))
         low = float(self.means[order[max(first - 1, 0)]]) - reach
         high = float(self.means[order[min(last + 1, len(order) - 1)]]) + reach
-        if not high > low:
+        # Cells without a width are steps, which may reach beyond the share at either end.
+        if not high > low or self.below(low) >= share:
             return low
+        if self.below(high) <= share:
+            return high
         from scipy.optimize import brentq  # noqa: PLC0415  slow to import
 
         return cast(float, brentq(lambda x: self.below(x) - share, low, high, xtol=1e-12 * (high - low)))

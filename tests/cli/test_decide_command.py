@@ -1,0 +1,53 @@
+"""`manyarms decide`: from logs and a catalog to a verdict, which is also the exit code."""
+
+import json
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from small_shop import CATALOG, CONTEXT, ROLES, catalog_table, log_table, refused, run
+
+import manyarms as ma
+from manyarms.decision.decide_files import decide_from_logs
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("decide")
+    pq.write_table(log_table(1600, 0), folder / "logs.parquet")
+    pq.write_table(catalog_table(), folder / "items.parquet")
+    return folder
+
+
+def arguments(folder, *more):
+    files = ["--logs", folder / "logs.parquet", "--catalog", folder / "items.parquet"]
+    return ["decide", *files, *ROLES, *CONTEXT, *CATALOG, *more]
+
+
+def test_a_better_policy_is_shipped_saved_and_reported_and_python_says_the_same(folder):
+    page, policy = folder / "page.html", folder / "policy.arrow"
+    result = run(*arguments(folder, "--out", page, "--policy", policy, "--json"))
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)
+    options = {"catalog": folder / "items.parquet", "id": "sku", "category": "kind"}
+    decision = decide_from_logs(folder / "logs.parquet", ["age", "city"], "item", "spend", "p", **options)
+    assert (shown["verdict"], shown["policy"], shown["sentence"]) == ("ship", decision.policy, decision.sentence)
+    assert f"Ship {decision.policy}" in page.read_text(encoding="utf-8")
+    contexts = pq.read_table(folder / "logs.parquet").slice(0, 50)
+    chosen = decision.candidates[decision.policy].actions(contexts)
+    np.testing.assert_array_equal(ma.load(policy).actions(contexts), chosen)
+
+
+def test_the_exit_code_is_the_verdict(folder):
+    clicks = ["--reward", "click"]  # a coin that no item changes
+    result = run(*arguments(folder, *clicks))
+    assert result.exit_code == 3 and "Not decided" in result.stdout
+
+
+def test_no_policy_is_written_that_should_not_ship(folder, tmp_path):
+    result = run(*arguments(folder, "--reward", "click", "--policy", tmp_path / "policy.arrow"))
+    assert result.exit_code == 3 and not (tmp_path / "policy.arrow").exists()
+
+
+def test_a_column_that_is_not_there_is_named(folder):
+    refused(*arguments(folder, "--reward", "revenue"), words=["revenue"])
