@@ -212,3 +212,20 @@ def test_bad_input_is_refused_with_its_argument(own_errors):
         ma.Checked(posterior, scale=-1.0)
     with pytest.raises(InputError, match="at least 2 rounds"):
         ma.Checked(posterior).estimate(ma.Uniform(K), logs.take(np.arange(1)))
+
+
+def test_a_log_without_a_click_does_not_prove_that_there_are_none():
+    train, test = clicks(400, rate=0.0), clicks(400, seed=1, rate=0.0)
+    posterior = model(train)
+    gain = ma.Checked(posterior).difference(ma.Greedy(posterior), ma.Logged(test), test)
+    low, high = gain.interval()
+    assert low < 0.0 < high
+    assert 0.05 < gain.probability_positive < 0.95
+
+
+@pytest.mark.parametrize("propensity", [1e-160, 1e-12])
+def test_absurd_propensities_leave_a_finite_answer(propensity):
+    test = clicks(200, seed=1)
+    strange = ma.LoggedData(test.contexts, test.actions, test.rewards, np.full(200, propensity), K)
+    gain = ma.Checked(model(clicks(200))).difference(ma.Uniform(K), ma.Logged(strange), strange)
+    assert np.isfinite([gain.value, gain.std, *gain.interval()]).all()

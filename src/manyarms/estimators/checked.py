@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._base.checks import Array, as_count, as_instance, as_scalar
+from manyarms._base.checks import Array, as_count, as_instance, as_scalar, check_overflow
 from manyarms.core import Estimate, LoggedData, Policy, any_shared
 from manyarms.estimators.estimator import Estimator, check_target
 from manyarms.estimators.logging_policy import propensities_of
@@ -135,7 +135,10 @@ class Checked(Estimator):
         self, policy: Policy, residuals: PolicyResiduals, baseline: PolicyResiduals | None, model: Estimate,
         estimated: dict[str, float],
     ) -> Estimate:  # fmt: skip
-        evidence = ResidualEvidence.collect(residuals, baseline)
+        with np.errstate(over="ignore", invalid="ignore"):
+            evidence = ResidualEvidence.collect(residuals, baseline)
+        figures = (evidence.model, evidence.baseline, evidence.inverse_size, evidence.spread, evidence.context_error)
+        check_overflow("weights, rewards or their squares", np.array(figures))
         spread = model.std if model.posterior_std is None else model.posterior_std
         result = value_on_grid(evidence, spread, self.scale)
         median, offset = result.median, evidence.baseline

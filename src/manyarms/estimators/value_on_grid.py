@@ -22,6 +22,8 @@ SPREAD_ROUNDS = 10.0
 """The observed spread of the residuals decides only with many more effective rounds than this."""
 SPARSE_ROUNDS = 1e-3
 """A rate of 0 or 1 would have no spread at all."""
+SMALLEST = 1e-140
+"""Values whose squares would vanish count as zero."""
 ONE_SIGMA = float(ndtr(1.0))
 N_SCALES, N_GRID, REACH, FARTHEST = 40, 2001, 8.0, 12.0
 
@@ -46,6 +48,11 @@ class PolicyResiduals:
     def counts(self) -> Float[Array, " n"]:
         """The number of times that each round counts."""
         return row_weights(self.logs.weights, len(self.logs))
+
+    @cached_property
+    def is_binary(self) -> bool:
+        """True where rewards are 0 or 1."""
+        return bool(np.isin(self.logs.rewards, (0.0, 1.0)).all())
 
     @property
     def model(self) -> float:
@@ -73,7 +80,8 @@ class PolicyResiduals:
         n, total = float(self.counts.sum()), float(self.counts @ self.weights)
         if total == 0:
             return 0.0
-        return max(total, n) ** 2 / (float(self.counts @ self.weights**2) + max(n - total, 0.0) ** 2)
+        whole = max(total, n)
+        return 1.0 / (float(self.counts @ (self.weights / whole) ** 2) + (max(n - total, 0.0) / whole) ** 2)
 
     @property
     def missed(self) -> float:
@@ -98,8 +106,16 @@ class PolicyResiduals:
 
     @property
     def spread_everywhere(self) -> float:
-        """The variance of the residuals of all rounds."""
-        return float(np.average((self.residuals - self.mean_residual) ** 2, weights=self.counts))
+        """The variance of the residuals of all rounds.
+
+        If rewards are 0 or 1, it is at least that of one more reward of each kind: a log without a click does not show
+        that there are none.
+        """
+        spread = float(np.average((self.residuals - self.mean_residual) ** 2, weights=self.counts))
+        if not self.is_binary:
+            return spread
+        rate = (float(self.counts @ self.logs.rewards) + 1.0) / (float(self.counts.sum()) + 2.0)
+        return max(spread, min(rate * (1.0 - rate), 1.0 / (float(self.counts.sum()) + 2.0)))
 
     @property
     def spread_here(self) -> float:
@@ -153,7 +169,6 @@ class ResidualEvidence:
         # The noise of the logged rewards in the baseline's value, unless the observed value of the policy shares it.
         noise = 0.0 if baseline is None else everywhere / n * max(0.0, min(1.0, 2 * distance) - effective / n)
         direct = policy.expected if baseline is None else policy.expected - baseline.expected
-        is_binary = bool(np.isin(rewards, (0.0, 1.0)).all())
         return cls(
             model=policy.model,
             centre=policy.model + (1.0 - distance) * policy.mean_residual,
@@ -165,8 +180,8 @@ class ResidualEvidence:
             effective_size=effective,
             context_error=_standard_error(direct, policy.logs, policy.logs.groups) ** 2 + noise,
             low=-np.inf if rewards.min() < 0 else 0.0,
-            high=1.0 if is_binary else np.inf,
-            is_binary=is_binary,
+            high=1.0 if policy.is_binary else np.inf,
+            is_binary=policy.is_binary,
             size=_size(policy, value),
         )
 
@@ -253,7 +268,10 @@ def value_on_grid(evidence: ResidualEvidence, posterior_std: float, scale: float
     if evidence.inverse_size == 0.0 and evidence.observed is not None:
         # The policy does what the baseline does: there is nothing to be unsure of.
         return _certain(evidence.observed, evidence)
-    knee = KNEE * evidence.size
+    knee = KNEE * max(evidence.size, posterior_std)
+    if knee < SMALLEST:
+        # All rewards are zero, and the model is sure of it.
+        return _certain(evidence.centre, evidence)
     middle = float(np.arcsinh(evidence.centre / knee))
     own = posterior_std / np.hypot(evidence.centre, knee)
     quantiles = stdtrit(TAILS, 0.5 + (np.arange(N_SCALES) + 0.5) / (2 * N_SCALES))
@@ -266,7 +284,7 @@ def value_on_grid(evidence: ResidualEvidence, posterior_std: float, scale: float
     log_density = np.log(prior + _TINY) - np.log(np.hypot(values, knee))
     if evidence.observed is not None:
         variance = evidence.variance(values)
-        log_density -= 0.5 * (evidence.observed - values) ** 2 / variance + 0.5 * np.log(variance)
+        log_density -= 0.5 * ((evidence.observed - values) / np.sqrt(variance)) ** 2 + 0.5 * np.log(variance)
     density = np.exp(log_density - log_density.max())
     shares = 0.5 * (density[1:] + density[:-1]) * np.diff(values)
     middles = 0.5 * (values[1:] + values[:-1])
