@@ -2,8 +2,8 @@
 
 python studies/checked_when_right.py
 
-Rewards are drawn from the very prior that the model has. The first half of a log fits the model and gives a greedy policy, the second half
-evaluates its gain over the logging policy, a softmax of the true rewards.
+Rewards are drawn from the very prior that the model has. The first half of a log fits the model and gives a greedy
+policy, the second half evaluates its gain over the logging policy, a softmax of the true rewards.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ def problem(n_actions: int, n_rounds: int, seed: int) -> tuple[float, float, flo
     policy = ma.Greedy(posterior)
     everyone, shares = draw(theta, N_TRUTH, rng)
     rewards = everyone.contexts @ theta.T
-    truth = float(
-        rewards[np.arange(N_TRUTH), policy.actions(everyone.contexts)].mean() - (shares * rewards).sum(1).mean()
-    )
+    chosen = rewards[np.arange(N_TRUTH), policy.actions(everyone.contexts)]
+    truth = float(chosen.mean() - (shares * rewards).sum(axis=1).mean())
     current = ma.Logged(test)
     estimates = (
         posterior.difference(policy, current, test.contexts),
