@@ -118,7 +118,7 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
-    """The content of a Parquet file that holds a table."""
+    """The content of a Parquet file that holds a table, for `replace_files` to write."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
     return sink.getvalue().to_pybytes()

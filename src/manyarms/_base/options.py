@@ -84,7 +84,7 @@ class Option:
 
 
 class LogColumns(TypedDict, total=False):
-    """The path of the logs, and the columns that every job needs."""
+    """Options that name the path of the logs, and the columns that every job needs."""
 
     logs: Annotated[str, Option(NEEDED, "Logs in Parquet, CSV or Arrow: a file, a folder or a glob.", "path")]
     context: Annotated[Names, Option((), "Context columns, separated by commas.")]
@@ -131,7 +131,7 @@ class LogOptions(TypedDict, total=False):
 
 
 class CatalogFile(TypedDict, total=False):
-    """The path of the catalog, and the column that identifies an action."""
+    """Options that name the path of the catalog, and the column that identifies an action."""
 
     catalog: Annotated[
         Any, Option(None, "Catalog of all actions, including those never shown: Parquet, CSV or Arrow.", "path")
@@ -229,19 +229,19 @@ class EvaluationOptions(TypedDict, total=False):
 
 
 class UpdateOptions(LogOptions, CatalogFile, CatalogOptions, total=False):
-    """The options of `update_files`."""
+    """Options of the job `update_files`, defined once for Python, flags and spec."""
 
 
 class FitOptions(UpdateOptions, PriorOptions, LikelihoodOptions, total=False):
-    """The options of `fit_files`."""
+    """Options of the job `fit_files`, defined once for Python, flags and spec."""
 
 
 class DecideOptions(UpdateOptions, LikelihoodOptions, total=False):
-    """The options of `decide_from_logs`."""
+    """Options of the job `decide_from_logs`, defined once for Python, flags and spec."""
 
 
 class EvaluateOptions(LogOptions, CatalogFile, EvaluationOptions, total=False):
-    """The options of `evaluate_files`."""
+    """Options of the job `evaluate_files`, defined once for Python, flags and spec."""
 
     context: Annotated[
         Names, Option((), "Context columns; needed only if neither the model nor a policy has a feature map.")
@@ -264,7 +264,7 @@ def options_of(*kinds: type) -> dict[str, tuple[Any, Option]]:
 
 
 def value_type(hint: Any) -> Any:
-    """The type of a value other than None, as a flag gives it: `int` for `int | None`, a text for anything."""
+    """The type of an option's value other than None: `int` for `int | None`, a text for anything."""
     if hint is Any:
         return str
     if hint == Names or not get_args(hint) or not any(part is type(None) for part in get_args(hint)):

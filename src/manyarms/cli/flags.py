@@ -46,7 +46,7 @@ def _some_of(names: Mapping[str, str]) -> Completer:
 
 
 def figure_names(incomplete: str) -> list[tuple[str, str]]:
-    """Complete the figures of `manyarms reproduce`, with their titles."""
+    """Shell completion, like that of flags, of the figures of `manyarms reproduce`, with their titles."""
     from manyarms.experiments.reproduction import figures  # noqa: PLC0415  slow to import
 
     return [(name, figure.title) for name, figure in figures().items() if name.startswith(incomplete)]

@@ -34,7 +34,7 @@ def choose_figures(names: list[str], everything: bool, known: dict[str, Figure])
 
 
 def choose_size(quick: bool, paper: bool, instances: int | None) -> Size:
-    """The size of the run, by the flags."""
+    """The size at which to run figures, by the flags --quick, --paper and --instances."""
     if quick and paper:
         raise InputError("--quick and --paper cannot be used together.", "Pass one of them.")
     size = PAPER_SIZE if paper else QUICK
@@ -63,7 +63,7 @@ def run_all(chosen: list[Figure], work: Reproduction) -> dict[str, str]:
 
 
 def print_list(figures: Iterable[Figure]) -> None:
-    """Print every figure with its claims."""
+    """Print every figure that can be run, with its claims."""
     console = Console(highlight=False)
     for figure in figures:
         line = Text(figure.name, style="bold")

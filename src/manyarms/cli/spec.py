@@ -84,7 +84,7 @@ def _as_value(name: str, value: Any, hint: Any) -> Any:
 
 
 def split_names(name: str, value: Any) -> tuple[str, ...]:
-    """Names from a flag or a key of the spec: a list of texts, or one text separated by commas."""
+    """Names as a key of the spec holds them, or a flag: a list of texts, or one text separated by commas."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise InputError(f"{name} must be a list of names; got {value!r}.")

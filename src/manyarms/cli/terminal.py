@@ -112,7 +112,7 @@ def _one_line(message: str) -> str:
 
 
 def check_output(path: Path) -> None:
-    """Refuse an output file that cannot be written, before hours of work go into it."""
+    """Raise an error for the terminal if the output file of a command cannot be written, before hours of work on it."""
     if path.is_dir():
         raise InputError(f"must name a file; {path} is a folder.", "Name another file, or remove it.", argument="out")
     if not path.parent.is_dir():
@@ -121,7 +121,9 @@ def check_output(path: Path) -> None:
 
 
 def check_output_folder(path: Path, why: str, instead: str) -> None:
-    """Refuse an output folder that cannot be written. A folder that does not exist yet is created later.
+    """Raise an error for the terminal if the output folder of a command cannot be written.
+
+    A folder that does not exist yet is created later.
 
     Args:
         path: The folder.
@@ -149,7 +151,7 @@ def _check_writable(path: Path) -> None:
 
 
 def print_json(record: Mapping[str, Any]) -> None:
-    """Print a result as one JSON object."""
+    """Print the result of any command on the terminal, as one JSON object."""
     typer.echo(json.dumps(record, indent=2))
 
 
@@ -255,7 +257,7 @@ class _CellBar:
 
 @contextmanager
 def cell_bar(title: str) -> Generator[_CellBar]:
-    """A progress bar of cells on a terminal; elsewhere one line with their number."""
+    """A progress bar on a terminal for cells, as `row_bar` is for rows; elsewhere one line with their number."""
     if not sys.stderr.isatty():
         yield _CellBar(lambda done, total: _announce(title, done, total), lambda: typer.echo(STOPPING, err=True))
         return

@@ -176,7 +176,10 @@ class ActionCovariance(Saved):
 
 
 def as_covariances(name: str, matrices: Float[Array, "k d d"]) -> Float[Array, "k d d"]:
-    """The matrices, made exactly symmetric; an error names the first that is not symmetric (to rounding) or PSD."""
+    """Action covariances, or those of ψ and the like, made exactly symmetric.
+
+    An error names the first that is not symmetric (to rounding) or PSD.
+    """
     for holds, must, remedy in (
         (is_symmetric, "must be symmetric", "Use (S + S.T) / 2."),
         (is_psd, "must be positive semi-definite", "An eigenvalue is negative; build the matrix as A @ A.T."),

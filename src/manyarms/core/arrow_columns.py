@@ -16,7 +16,7 @@ Level = str | int | bool
 
 
 def table_of(value: Any) -> pa.Table | None:
-    """The columns of a table or data frame of any library, as an Arrow table; None if `value` is not a table."""
+    """Arrow columns of a table or data frame of any library, as one Arrow table; None if `value` is not a table."""
     if isinstance(value, np.ndarray | list | tuple | str):
         return None
     if isinstance(value, pa.RecordBatch):
@@ -68,7 +68,7 @@ def whole_numbers_of(name: str, column: pa.ChunkedArray) -> Array:
 
 
 def codes_of(column: pa.ChunkedArray) -> tuple[Array, list[Level]]:
-    """The code of each row, and the distinct values in the order of their codes."""
+    """Codes of an Arrow column: the code of each row, and the distinct values in the order of their codes."""
     coded = column.combine_chunks() if not isinstance(column, pa.Array) else column
     if pa.types.is_dictionary(coded.type):
         # A dictionary may list values that no row has.

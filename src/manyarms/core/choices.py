@@ -14,7 +14,7 @@ from manyarms.linalg.top_k import best_of_pairs
 
 
 class RowError(Exception):
-    """A policy cannot choose in a row of a block; `Policy.blocks` turns it into an error with the row's number."""
+    """Choices in a block are impossible in one row; `Policy.blocks` turns this into an error with the row's number."""
 
     def __init__(self, row: int, problem: str):
         super().__init__(problem)

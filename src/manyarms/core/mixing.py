@@ -336,7 +336,7 @@ def _as_csr(name: str, value: Any) -> sparse.csr_array:
 
 @dataclass(frozen=True)
 class EffectGroup(Saved):
-    """Parts of ψ that are exchangeable: ψ_j ~ N(μ_g, Λ_g) for j = 1 ... count, independent.
+    """Exchangeable parts of the ψ that a mixing maps: ψ_j ~ N(μ_g, Λ_g) for j = 1 ... count, independent.
 
     Attributes:
         name: The kind of effect: "category", "tag", "level 2", ...
@@ -379,13 +379,13 @@ class EffectGroup(Saved):
 
 
 def effect_slices(groups: tuple[EffectGroup, ...]) -> list[tuple[EffectGroup, slice]]:
-    """Every group of effects with its place in ψ."""
+    """Every group of effects that a mixing combines, with its place in ψ."""
     ends = np.cumsum([0, *(group.count * group.part_dim for group in groups)])
     return [(group, slice(int(low), int(high))) for group, low, high in zip(groups, ends[:-1], ends[1:], strict=True)]
 
 
 def as_effects(value: Sequence[EffectGroup] | None, mixing: Mixing) -> tuple[EffectGroup, ...]:
-    """Check the argument `effects` of a user: groups that together make up ψ, in its order."""
+    """Check a user's argument `effects` against the mixing: groups that together make up ψ, in its order."""
     if value is None:
         if mixing.latent_dim == 0:
             return ()

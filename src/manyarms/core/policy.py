@@ -196,7 +196,7 @@ class Policy(SavedModel, ABC):
 
 
 def row_weights(weights: Any, n_rows: int) -> Float[Array, " n"]:
-    """The weight of each row: one if `weights` is None."""
+    """The weight of each row that a policy is averaged over: one if `weights` is None."""
     if weights is None:
         return np.ones(n_rows)
     counts = as_weights(weights, n_rows)
@@ -243,7 +243,7 @@ def with_own_features(policy: Policy, contexts: Any, features: FeatureMap | None
 
 @dataclass(frozen=True, eq=False)
 class FeatureMass(Saved):
-    """m_a = mean_i π(a | x_i) φ(x_i) of the actions with any mass, ascending by action.
+    """Summary of a policy over contexts: m_a = mean_i π(a | x_i) φ(x_i) of actions with any mass, ascending by action.
 
     Attributes:
         actions: The actions that are chosen at all.

@@ -57,7 +57,7 @@ class Records(list[dict[str, Any]], Tabular):
 
 
 def as_arrow(values: Sequence[Any]) -> pa.Array:
-    """A column of plain values; as text if they are of several types, as labels may be."""
+    """A column of a result table, from plain values; as text if they are of several types, as labels may be."""
     try:
         return pa.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError):

@@ -237,7 +237,9 @@ def kuairec_world(
 
 
 def split_cells(matrix: Any, rng: np.random.Generator) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """Two random halves of the stored cells of each user. Where their number is odd, chance decides which gets more.
+    """Two random halves of the stored cells of each user in a KuaiRec matrix.
+
+    Where their number is odd, chance decides which half gets more.
 
     Args:
         matrix: (users, videos) SciPy sparse matrix. Stored zeros are cells too.

@@ -201,10 +201,11 @@ class BestObserved(Policy):
 
 
 class ObservedActions(Eligibility):
-    """Row i may choose the observed actions of user users[i]. Rows are read in blocks, since all of them are n x K.
+    """Eligible actions in a `MatrixEnvironment`: row i may choose the observed actions of user users[i].
 
     Pass it as `eligible`. `sets[rows]` are the sets of some rows, and `sets.tocsr()` is the whole matrix.
     `pattern` is a (users, K) matrix with ones where observed: columns sorted, none twice, no row empty.
+    Rows are read in blocks, since all of them are n x K.
     """
 
     def __init__(self, pattern: sparse.csr_array, users: Int[Array, " n"]):
@@ -318,7 +319,7 @@ def _as_labels(labels: Any) -> sparse.csr_array:
 
 
 def draw_test_users(n_users: int, share: float, rng: np.random.Generator) -> Int[Array, " m"]:
-    """Test users of a world of ratings: a random share of all users, at least one in the test part and one outside."""
+    """Test users of an environment on a matrix: a random share, at least one in the test part and one outside."""
     share = as_scalar("test_share", share, above=0.0, below=1.0)
     return np.sort(rng.permutation(n_users)[: min(max(round(share * n_users), 1), n_users - 1)])
 

@@ -106,7 +106,7 @@ def _as_pattern(observed: Any) -> sparse.csr_array:
 
 
 def as_sparse(name: str, value: Any) -> sparse.csr_array:
-    """A copy of a SciPy sparse matrix in CSR form: finite, columns sorted, none twice, stored zeros kept."""
+    """A sparse matrix of ratings or labels as a CSR copy: finite, columns sorted, none twice, stored zeros kept."""
     if not sparse.issparse(value) or value.ndim != 2 or value.dtype.kind not in "biuf":
         raise DataTypeError("must be a SciPy sparse matrix of real numbers with 2 axes.", argument=name)
     table = sparse.csr_array(value, dtype=np.float64, copy=True)
@@ -118,7 +118,7 @@ def as_sparse(name: str, value: Any) -> sparse.csr_array:
 def check_cells(
     name: str, table: sparse.csr_array, good: Bool[Array, " p"], error: type[InputError], must: str, remedy: str
 ) -> None:
-    """Raise `error` naming the row of the first stored cell that is not good."""
+    """Raise `error` naming the row of the first stored cell of a matrix of ratings or labels that is not good."""
     if not good.all():
         cell = int(np.argmin(good))
         raise error(f"{must}; row {pair_rows(table)[cell]} holds {table.data[cell]}.", remedy, argument=name)

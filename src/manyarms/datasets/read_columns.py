@@ -83,7 +83,10 @@ def read_columns(archive: Archive, name: str, kinds: Mapping[str, Kind]) -> Colu
 
 
 def read_parquet(file: Any, full: str, kinds: Mapping[str, Kind], where: str) -> Columns:
-    """Read some columns of a Parquet file, or of its path. `full` is its name in messages, `where` the remedy."""
+    """Read columns as `read_columns` does, but from one Parquet file, open or given by its path.
+
+    `full` is its name in messages, `where` the remedy.
+    """
     import pyarrow as pa  # noqa: PLC0415  slow to import, and only readers need it
     import pyarrow.parquet as pq  # noqa: PLC0415
 

@@ -171,7 +171,7 @@ class ShopLog:
 
 
 def read_tables(logs: pa.Table, catalog: pa.Table) -> LoggedData:
-    """The rounds of a logs table, with items numbered in the order of the catalog table.
+    """The rounds of the shop's logs table, with items numbered in the order of its catalog table.
 
     Raises:
         ActionError: When an item of the log is missing from the catalog.

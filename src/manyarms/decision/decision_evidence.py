@@ -33,7 +33,7 @@ BINS = 10
 
 
 class Categories:
-    """The category of every action, as codes and as names, and the labels of all codes.
+    """The actions' categories in the evidence of a decision, as codes and as names, and the labels of all codes.
 
     Missing labels (None, NaN) form one category, the last.
     """

@@ -31,5 +31,5 @@ def share(value: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Text without the characters that XML does not allow."""
+    """Format text for a chart: without the characters that XML does not allow."""
     return "".join(character if character.isprintable() else " " for character in text)

@@ -181,7 +181,7 @@ Colour = Literal["green", "amber", "red"]
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One figure of `Estimate.diagnostics` that says how far an estimate of one policy can be trusted.
+    """A traffic light beside a recommendation: a figure of `Estimate.diagnostics`, for one policy and one estimator.
 
     It is red beyond the limit, amber from half way there, else green. The estimator is "model" for the posterior.
     """
@@ -217,7 +217,7 @@ _LIMITS = {
 
 
 def diagnose(evaluation: Evaluation) -> tuple[Diagnostic, ...]:
-    """The diagnostics in an evaluation that tell how far to trust it."""
+    """The traffic lights beside a recommendation: the diagnostics in an evaluation that tell how far to trust it."""
     return tuple(
         _diagnostic(row.name, estimator, figure, value)
         for row in evaluation.policies

@@ -32,7 +32,7 @@ LONG_TABLE = 25
 
 
 def draw_charts(decision: Decision) -> dict[str, dict[str, Any]]:
-    """The charts that this decision has the data for, as Vega-Lite specifications without a theme, by name."""
+    """The charts of a report's sections that the decision has the data for, as Vega-Lite without a theme, by name."""
     evaluation, calibrated = decision.evaluation, decision.calibration
     charts = dict[str, Any]()
 

@@ -46,7 +46,7 @@ class Estimator(ABC):
 
 @dataclass(frozen=True)
 class Rounds:
-    """Contributions of the rounds to an estimate, which is mean(direct) + mean(numerator) / mean(denominator).
+    """The rounds' contributions to an estimator, which returns mean(direct) + mean(numerator) / mean(denominator).
 
     Attributes:
         direct: (n,) Terms that are averaged as they are.

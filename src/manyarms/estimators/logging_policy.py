@@ -126,12 +126,12 @@ def propensities_of(logs: LoggedData) -> tuple[Float[Array, " n"], dict[str, flo
 
 
 def as_clip(clip: float | None) -> float:
-    """A floor on propensities; 0 for None."""
+    """The floor on the propensities of a logging policy, from a user's `clip`; 0 for None."""
     return 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
 
 
 def as_labels(name: str, value: Any, n_actions: int | None = None) -> Int[Array, " K"]:
-    """Labels 0, 1, ... of every action, from whole numbers or texts, or from columns of them, whose combinations count.
+    """Labels 0, 1, ... of actions, for estimating a logging policy: from numbers or texts, or combinations in columns.
 
     Actions without a label (None) share one label.
     """

@@ -183,7 +183,7 @@ class CrossFit(FoldedModel):
 
 
 class CrossUpdate(FoldedModel):
-    """A posterior updated once per fold with all rounds except that fold.
+    """A reward model that is a posterior updated once per fold with all rounds except that fold.
 
     Args:
         posterior: A posterior that has not seen these rounds.
@@ -202,7 +202,7 @@ class CrossUpdate(FoldedModel):
 
 
 class ModelEstimator(SamplingEstimator):
-    """An estimator with an optional reward model. With it, weights multiply r - r̂, and Σ_a π r̂ is added."""
+    """An estimator joined with an optional reward model: with it, weights multiply r - r̂, and Σ_a π r̂ is added."""
 
     def __init__(self, model: Any = None, **options: Unpack[EstimatorOptions]):
         super().__init__(**options)

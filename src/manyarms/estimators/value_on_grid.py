@@ -30,7 +30,7 @@ N_SCALES, N_GRID, REACH, FARTHEST = 40, 2001, 8.0, 12.0
 
 @dataclass(frozen=True)
 class PolicyResiduals:
-    """A policy on logged rounds: the weights of the rounds, and the rewards that a held-out model expects.
+    """A policy whose value goes on the grid: weights of logged rounds, and the rewards that a held-out model expects.
 
     Attributes:
         logs: The rounds.
@@ -125,7 +125,7 @@ class PolicyResiduals:
 
 @dataclass(frozen=True)
 class ResidualEvidence:
-    """The evidence of a log on the value of a policy, alone or against a baseline.
+    """The evidence from which `value_on_grid` computes the value of a policy, alone or against a baseline.
 
     Attributes:
         model: The value of the policy by the model.

@@ -33,7 +33,7 @@ class Thresholds:
 
 
 def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, eligible: Any = None) -> Records:
-    """Per category: the share of logged rounds, the share of the policy's choices, and the share never logged.
+    """Diagnostics per category: the share of logged rounds, that of the policy's choices, and the share never logged.
 
     Args:
         policy: The target policy.

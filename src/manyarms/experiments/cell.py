@@ -66,7 +66,7 @@ Results = dict[Cell, Outcome]
 
 
 def generator(*parts: object) -> np.random.Generator:
-    """A generator that depends on these words and numbers alone."""
+    """A random generator for cells (a world, a log, a method) that depends on these words and numbers alone."""
     digest = sha256("\x1f".join(map(str, parts)).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16], "big"))
 
@@ -130,7 +130,7 @@ def score(kind: Kind, outcome: Outcome) -> float:
 
 
 class Table:
-    """Outcomes and scores by problem, kind, method and number of rounds.
+    """A table of finished cells: their outcomes and scores by problem, kind, method and number of rounds.
 
     A score is the squared error of the estimate (ope), or the value of the learned policy over that of the best (opl).
 
@@ -167,7 +167,7 @@ class Table:
 
 
 def covered(outcomes: Iterable[Outcome]) -> Float[Array, " m"]:
-    """1 where a method's own interval contains the truth, else 0; instances without an interval are left out.
+    """1 for each cell outcome whose own interval contains the truth, else 0; those without an interval are left out.
 
     A truth that was measured on a sample of contexts has an error of its own. The half-width of the interval and that
     error, at the same level, are added in quadrature.

@@ -130,7 +130,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class HeadToHead:
-    """A user method compared with each other method of a panel.
+    """A user method compared with each other method in one panel of a figure.
 
     Attributes:
         unit: The quantity that is compared.
@@ -145,7 +145,7 @@ class HeadToHead:
 
 
 def head_to_heads(figure: Figure, user_methods: Sequence[str], table: Table, size: Size) -> list[HeadToHead]:
-    """Compare every user method, by name, with the others, in every panel of the figure that has it."""
+    """The head-to-heads of a figure: every user method, by name, against the others, in every panel that has it."""
     timed = figure.measure == "seconds"
     pairs: list[HeadToHead] = []
     for panel, name in product(figure.panels, user_methods):

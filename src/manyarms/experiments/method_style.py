@@ -121,7 +121,7 @@ _SAMPLE, _LINE = 30, 20
 
 
 def legend_width(looks: dict[str, Style]) -> int:
-    """The width of one column in pixels, by the usual widths of letters."""
+    """The width in pixels of one column in the legend of method styles, by the usual widths of letters."""
 
     def width(letter: str) -> float:
         return 13.0 if letter > "\u2e80" else 10.0 if letter in "mwMW@%" else 8.0 if letter.isupper() else 5.6
@@ -141,7 +141,7 @@ def _columns(looks: dict[str, Style]) -> list[list[str]]:
 
 
 def legend(looks: dict[str, Style], *, one_column: bool) -> Any:
-    """A small chart: for each method a piece of its line with its mark, and its name.
+    """The legend of method styles, a small chart: for each method a piece of its line with its mark, and its name.
 
     Vega's own legends show a mark without the dashes and the width of its line. The names are in one column, or in as
     many as there is room for.

@@ -303,7 +303,7 @@ def load_method(spec: str) -> Method:
 
 
 def check_names(names: Iterable[str], known: Iterable[str], noun: str) -> None:
-    """Refuse names that do not exist, and say which do."""
+    """Refuse names of methods (or figures, or problems) that do not exist, and say which do."""
     options = sorted(known, key=str.casefold)
     unknown = [name for name in names if name not in options]
     if unknown:

@@ -41,7 +41,7 @@ def movielens(data: str | None) -> Figure:
 
 
 def movielens_epsilon_greedy(data: str | None) -> Figure:
-    """MovieLens, logged by a good policy."""
+    """The real-data figure on MovieLens logged by a good policy."""
     problem = problems.MovieLensProblem(data, logging="epsilon-greedy")
     title, where = "MovieLens 1M, logged by a good policy", 'Appendix, "Different Logging Policy: ε-Greedy"'
     note = (
@@ -52,7 +52,7 @@ def movielens_epsilon_greedy(data: str | None) -> Figure:
 
 
 def movielens_halves(data: str | None) -> Figure:
-    """MovieLens, with truth and prior from separate ratings."""
+    """The real-data figure on MovieLens with truth and prior from separate ratings."""
     problem = problems.MovieLensProblem(data, half=True)
     title = "MovieLens 1M, the prior from one half of the ratings and the truth from the other"
     note = "Ratings are split at random once; the vectors for priors come from the other half."

@@ -43,13 +43,13 @@ CLUSTERED = ("MIPS", "PC")
 
 
 def learns_best(problem: Problem) -> Claim:
-    """The claim that sDM learns a better policy than every baseline."""
+    """The claim, made first on synthetic problems, that sDM learns a better policy than every baseline."""
     requirement = BetterThanEach(problem.label, "opl", "sDM", RIVALS)
     return Claim("sDM learns a better policy than every baseline.", (requirement,))
 
 
 def estimates_best(problem: Problem, remark: str = "") -> Claim:
-    """The claim that sDM has a smaller squared error than every baseline."""
+    """The claim, made first on synthetic problems, that sDM has a smaller squared error than every baseline."""
     requirement = BetterThanEach(problem.label, "ope", "sDM", RIVALS)
     return Claim("sDM has a smaller squared error than every baseline.", (requirement,), remark)
 

@@ -55,7 +55,7 @@ class Origin:
 
 
 def digest_of(*parts: object) -> str:
-    """A short digest of arrays, texts and numbers: equal for equal parts, different for different ones."""
+    """A short digest of a problem's data (arrays, texts, numbers): equal for equal parts, otherwise different."""
     digest = sha256()
     for part in parts:
         if isinstance(part, np.ndarray) and part.dtype.kind in "biuf":
@@ -68,7 +68,7 @@ def digest_of(*parts: object) -> str:
 
 
 def shortfall(**counts: tuple[int, int]) -> str:
-    """A caveat for data that is not as published, from (actual, published) counts; empty when all agree."""
+    """The caveat in the `Origin` of a problem, from (actual, published) counts of its data; empty when all agree."""
     wrong = [f"{actual:,} {name} instead of {full:,}" for name, (actual, full) in counts.items() if actual != full]
     return f"not the full data: {', '.join(wrong)}" if wrong else ""
 
@@ -120,7 +120,7 @@ class Known:
 
 @dataclass(frozen=True)
 class MethodTask:
-    """Everything that a method is given.
+    """Everything that a method is given when it works on a problem.
 
     Attributes:
         logs: The logged rounds.
@@ -269,7 +269,7 @@ def greedy_by(vectors: Float[Array, "K d"]) -> Policy:
 
 
 def clusters_of(vectors: Float[Array, "K e"], rng: np.random.Generator, at_most: int = N_CLUSTERS) -> Int[Array, " K"]:
-    """k-means labels of actions."""
+    """The clusters of a problem's actions, by k-means on their vectors."""
     count = min(at_most, len(np.unique(vectors, axis=0)))
     seed = int(rng.integers(1 << 31))
     # scikit-learn is annotated too narrowly: n_init is a number or "auto".

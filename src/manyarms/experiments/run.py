@@ -33,7 +33,7 @@ GUARD = (
 
 @dataclass(frozen=True)
 class Grid:
-    """Every combination of these methods, by name, numbers of rounds and first instances on one problem."""
+    """The cells to run on one problem: all combinations of methods, by name, numbers of rounds and first instances."""
 
     problem: Problem
     kind: Kind

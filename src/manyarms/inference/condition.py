@@ -46,7 +46,7 @@ def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: fl
 
 
 def observe(statistics: Statistics, noise_std: float) -> ObservedRows:
-    """Statistics as rows in units of the noise, the square-root form in which the posterior is solved.
+    """Prepare statistics for `condition_on`: as rows in units of the noise, the square-root form that is solved.
 
     R_a = Φ_a / σ and ρ_a = r_a / σ, or d equivalent rows where only sums were kept.
     """
@@ -76,7 +76,7 @@ def _from_sums(sums: ActionSums, noise_std: float) -> tuple[tuple[ObservedGroup,
 
 
 def check_sizes(prior: HierarchicalGaussian, statistics: Statistics) -> None:
-    """Refuse statistics of other actions or dimensions."""
+    """Refuse to condition a prior on statistics of other actions or dimensions."""
     if (statistics.n_actions, statistics.dim) != (prior.n_actions, prior.dim):
         raise ShapeError(
             f"the prior has {prior.n_actions} actions in {prior.dim} dimensions; "
@@ -105,7 +105,7 @@ def solve(prior: HierarchicalGaussian, observed: ObservedRows) -> tuple[Hierarch
 
 
 def small_products(prior: HierarchicalGaussian) -> AbstractContextManager[None]:
-    """BLAS at one thread, unless ψ is so large that its dense factor is worth several."""
+    """BLAS at one thread while a prior is conditioned, unless ψ is so large that its dense factor is worth several."""
     large = _WORTH_THREADS < prior.mixing.gram_blocks(prior.prior_factor) <= MAX_DENSE_LATENT
     return nullcontext() if large else one_blas_thread()
 

@@ -231,7 +231,7 @@ def evaluate(
 
 
 def effective_size(weights: Float[Array, " n"] | None, n: int) -> float:
-    """The effective sample size (Σw)² / Σw², whatever the unit of weights."""
+    """Effective number of rounds that policies are evaluated on, (Σw)² / Σw², whatever the unit of weights."""
     return float(n) if weights is None else float(weights.sum() ** 2 / max((weights**2).sum(), np.finfo(float).tiny))
 
 

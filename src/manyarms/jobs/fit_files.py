@@ -206,7 +206,7 @@ def update_files(
 
 
 def open_catalog(given: Any, action: str, columns: CatalogOptions, *, required: bool = True) -> Catalog | None:
-    """The catalog that was given, read where it is a file; None where none was given.
+    """The catalog given to `fit_files` or another job on files, read where it is a file; None where none was given.
 
     Columns of a catalog whose file was forgotten are refused, unless it is not required: without it, actions would have
     nothing in common.
@@ -227,7 +227,7 @@ def open_catalog(given: Any, action: str, columns: CatalogOptions, *, required: 
 
 
 def rewards_are_binary(posterior: RewardPosterior) -> bool:
-    """True where all rewards of a Gaussian fit were 0 or 1: then Σ r = Σ r², and hardly ever otherwise.
+    """True, and `fit_files` warns, if rewards fitted as Gaussian were all 0 or 1: Σ r = Σ r², hardly ever otherwise.
 
     The sums are those of the statistics, where the feature map begins with a column of ones.
     """
@@ -304,7 +304,7 @@ def _update_warnings(has_half_life: bool, as_of: str | None, dropped: DroppedRow
 
 
 def row_warnings(dropped: DroppedRows) -> list[str]:
-    """Warnings about rows that were read, though none of them is an error."""
+    """Warnings of `fit_files` and other jobs about rows that were read, though none of them is an error."""
     if not dropped.ahead:
         return []
     rounds = "1 round is" if dropped.ahead == 1 else f"{dropped.ahead:,} rounds are"

@@ -22,7 +22,7 @@ PathLike = str | os.PathLike[str]
 
 
 def open_model(model: PathLike | Posterior) -> Posterior:
-    """The model that was given, loaded where it is a file."""
+    """Parse the `model` argument of a job: a posterior, or the name of its file, which is loaded."""
     if isinstance(model, Posterior):
         return model
     posterior = load(model)
@@ -38,7 +38,7 @@ def open_model(model: PathLike | Posterior) -> Posterior:
 def learn_policy(
     model: PathLike | Posterior, policy: str = "greedy", *, seed: int = 0, out: PathLike | None = None
 ) -> Policy:
-    """Make a policy from a model, as `manyarms learn` does.
+    """Make a policy by its name, such as "softmax:0.1", from a model, as `manyarms learn` does; nothing is trained.
 
     Args:
         model: The model, or its file.

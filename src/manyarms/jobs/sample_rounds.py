@@ -87,7 +87,7 @@ def _smallest(
 
 
 class StackedMap(FeatureMap):
-    """Several feature maps side by side, for logs that are read once for models with maps of their own.
+    """Feature maps side by side, so that `sample_rounds` reads logs once for models with maps of their own.
 
     Args:
         maps: The maps; those that are equal stand there once.

@@ -69,7 +69,7 @@ class TrainingRounds:
 
 
 def counted_rows(logs: LoggedData) -> Int[Array, " m"]:
-    """The rows with a weight above zero. There must be at least one."""
+    """Rows that enter the objective of a learner: those with a weight above zero. There must be at least one."""
     kept = np.arange(len(logs)) if logs.weights is None else np.flatnonzero(logs.weights)
     if len(kept) == 0:
         raise InputError(f"nothing can be learned: none of the {len(logs)} rounds has a weight above zero.")
@@ -86,7 +86,7 @@ def eligible_sets(eligible: Eligibility) -> ActionSets:
 
 @dataclass(frozen=True)
 class PredictedRewards:
-    """r̂(x_i, a) = x_iᵀ θ̂_a, with a θ̂ of its own for each fold of rounds.
+    """Predictions in the objective of a learner: r̂(x_i, a) = x_iᵀ θ̂_a, with a θ̂ of its own for each fold of rounds.
 
     Attributes:
         means: (F, K, d) θ̂ of each fold.

@@ -95,7 +95,9 @@ class Bernoulli(Likelihood):
 
 @dataclass(frozen=True)
 class Hurdle:
-    """r = 0 with probability 1 - p(x, a), else r ~ amount: spending, where most visitors buy nothing.
+    """A Bernoulli and an amount: r = 0 with probability 1 - p(x, a), else r ~ amount.
+
+    For spending, where most visitors buy nothing.
 
     Args:
         occurs: Likelihood of whether there is a reward.

@@ -23,7 +23,7 @@ Numbers = Float[Array, "..."]
 
 
 class Site(NamedTuple):
-    """One Gaussian factor per round, exp(linear η - weight η² / 2) in its predictor η; weights are not negative."""
+    """Gaussian factor exp(linear η - weight η² / 2) that stands in for the likelihood of each round; weight >= 0."""
 
     weight: PerRound
     linear: PerRound

@@ -113,7 +113,7 @@ RIDGE = 1e-3
 
 @dataclass(frozen=True)
 class FittedWeights:
-    """A fitted posterior of the weights with its convergence record and its faults in plain words.
+    """Posterior of the weights from one solve or the variational loop, with its convergence and its faults in words.
 
     Attributes:
         statistics: Sums over the rewards of these rounds, or over the pseudo-rewards that stand in for them.
@@ -140,7 +140,7 @@ def fit_weights(
     tolerance: float = 1e-6,
     progress: Progress = False,
 ) -> FittedWeights:
-    """Weights given rounds: one solve under an exact likelihood, the variational loop under any other.
+    """Posterior of weights given rounds: the variational loop, or one solve under an exact likelihood.
 
     The prior may be an earlier posterior.
     """
@@ -165,7 +165,7 @@ def fit_weights(
 def fit_statistics(
     prior: HierarchicalGaussian, collected: CollectedStatistics, likelihood: Likelihood
 ) -> FittedWeights:
-    """The exact posterior, from statistics that one pass over the rounds has collected."""
+    """The exact posterior, which needs no variational loop, from statistics that one pass has collected."""
     weights = condition(prior, collected.statistics, likelihood.noise_std)
     return FittedWeights(weights, collected.statistics, float(collected.numbers[0]), warnings=likelihood.warnings)
 

@@ -113,7 +113,7 @@ def csr_from_parts(parts: tuple[Any, ...]) -> sparse.csr_array:
 
 
 def shared_set(matrix: sparse.csr_array) -> Int[Array, " m"] | None:
-    """The columns of a row if all rows have the same ones and there are at least 16 rows; else None."""
+    """Column indices in a row of a sparse matrix, if all rows have the same and there are at least 16; else None."""
     n_rows = shape_of(matrix)[0]
     if n_rows < 16 or len(matrix.indices) % n_rows:
         return None

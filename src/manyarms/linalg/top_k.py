@@ -185,7 +185,10 @@ def best_of_pairs(
 
 
 def row_norms(vectors: Float[Array, "n d"], keys: Int[Array, " n"], matrices: Matrices) -> Float[Array, " n"]:
-    """√(v_iᵀ M_{k_i} v_i), row by row; `matrices` is called for a bounded number of distinct keys at a time."""
+    """Widths of scores, for lower bounds as in top-k: √(v_iᵀ M_{k_i} v_i), row by row.
+
+    `matrices` is called for a bounded number of distinct keys at a time.
+    """
     distinct, where = np.unique(keys, return_inverse=True)
     order = np.argsort(where, kind="stable")
     bounds = np.searchsorted(where[order], np.arange(len(distinct) + 1))
@@ -201,12 +204,15 @@ def row_norms(vectors: Float[Array, "n d"], keys: Int[Array, " n"], matrices: Ma
 
 
 def pack_forms(matrices: Float[Array, "m d d"]) -> Float[Array, "m q"]:
-    """Symmetric matrices as vectors, such that vᵀ M v is the product with `pack_squares(v)`: q = d (d + 1) / 2."""
+    """Pack symmetric matrices for the widths in top-k: vᵀ M v is then the product with `pack_squares(v)`.
+
+    The vectors have q = d (d + 1) / 2 entries.
+    """
     i, j = np.triu_indices(matrices.shape[1])
     return matrices[:, i, j] * np.where(i == j, 1.0, 2.0)
 
 
 def pack_squares(vectors: Float[Array, "n d"]) -> Float[Array, "n q"]:
-    """The distinct entries of v vᵀ."""
+    """Distinct entries of v vᵀ, for the widths in top-k by lower bounds; see `pack_forms`."""
     i, j = np.triu_indices(vectors.shape[1])
     return vectors[:, i] * vectors[:, j]

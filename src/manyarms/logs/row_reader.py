@@ -193,7 +193,7 @@ def _present(column: pa.ChunkedArray) -> Bool[Array, " n"]:
 
 
 def seconds_between(earlier: datetime, later: datetime) -> float:
-    """Seconds from one moment to another; where one has no time zone, both are taken by the local clock."""
+    """Seconds from one moment to another, as `RowReader` counts ages: by the local clock if just one has a zone."""
     if (earlier.tzinfo is None) != (later.tzinfo is None):
         earlier, later = _local(earlier), _local(later)
     return (later - earlier).total_seconds()

@@ -140,7 +140,7 @@ def read(path: Path) -> tuple[Any, list[Array]]:
 
 
 def to_bytes(model: dict[str, Any], arrays: Sequence[Array]) -> bytes:
-    """The content of a model file, to be sent to another process."""
+    """The content of an Arrow model file as bytes, from a description and arrays, to be sent to another process."""
     sink = BytesIO()
     _write(sink, model, arrays)
     return sink.getvalue()
@@ -165,7 +165,7 @@ def _contents(path: Path, reader: pa.RecordBatchFileReader) -> tuple[Any, list[A
 
 
 class UnknownPart(Exception):
-    """A part of a file that only a newer manyarms can have written; `file_errors` adds the name of the file."""
+    """A part of an Arrow file that only a newer manyarms can have written; `file_errors` adds the name of the file."""
 
 
 @contextmanager

@@ -136,7 +136,7 @@ class NonlinearHierarchy:
 
 
 def check_rounds(logs: Any, hierarchy: NonlinearHierarchy) -> LoggedData:
-    """Refuse logs that do not fit the hierarchy, before any work is done."""
+    """Refuse logs that do not fit a nonlinear hierarchy, before any work is done."""
     logs = as_instance("logs", logs, LoggedData, "a LoggedData")
     if logs.dim != hierarchy.dim or logs.n_actions > hierarchy.n_actions:
         raise ShapeError(

@@ -118,7 +118,7 @@ def whiten(action_covariance: ActionCovariance, observed: ObservedRows) -> White
 
 
 class Conditional:
-    """θ_a = f_a(ψ) + L_a z_a with z_a | ψ ~ N(κ_a - M_a f_a(ψ), (D_a D_aᵀ)⁻¹), for rows R_a and responses ρ_a.
+    """Seen actions given ψ, rows R_a, responses ρ_a: θ_a = f_a(ψ) + L_a z_a, z_a ~ N(κ_a - M_a f_a(ψ), (D_a D_aᵀ)⁻¹).
 
     With Z_a = R_a L_a: D_a D_aᵀ = I + Z_aᵀ Z_a, M_a = (D_a D_aᵀ)⁻¹ Z_aᵀ R_a and κ_a = (D_a D_aᵀ)⁻¹ Z_aᵀ ρ_a. So
     z_a = κ_a - M_a f_a + D_a⁻ᵀ e_a with e_a standard normal: given rows, e_a and ψ are independent, which is what lets

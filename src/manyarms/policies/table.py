@@ -15,7 +15,7 @@ from manyarms.linalg.indexing import shape_of
 
 
 class Uniform(Policy):
-    """Chooses every eligible action with the same probability.
+    """Chooses every eligible action with the same probability, as a table of equal probabilities would.
 
     Args:
         n_actions: K.

@@ -253,7 +253,7 @@ _MIN_NUMBERS, _MAX_PARTS = 1 << 20, 64
 
 
 def check_maps(features: FeatureMap | None, catalog: Catalog | None, logs: Logs) -> None:
-    """Refuse rounds whose contexts or actions mean something else to a posterior with this map and catalog."""
+    """Refuse rounds, for a policy profile or to learn from, of another feature map or catalog than the posterior's."""
     remedy = "Read them with ma.read_logs(..., features=posterior.features, catalog=posterior.catalog)."
     if features is not None and logs.features is not None and features != logs.features:
         raise InputError("these logs were read through another feature map than the posterior's.", remedy)

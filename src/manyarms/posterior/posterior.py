@@ -38,7 +38,7 @@ from manyarms.posterior.reward_function import ActionWeights, Scores
 
 
 def same_as(path: str) -> Any:
-    """A property that a posterior has from one of its parts, as in `same_as("occurs.n_actions")`."""
+    """A property that a `Posterior` of any kind has from one of its parts, as in `same_as("occurs.n_actions")`."""
     return property(attrgetter(path))
 
 

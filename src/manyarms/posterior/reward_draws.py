@@ -44,7 +44,7 @@ class EmpiricalShape:
 
 @dataclass(frozen=True)
 class NormalMixture:
-    """Several normal distributions, each with its share."""
+    """The distribution of a value as several normal ones with shares, such as one around each draw."""
 
     means: Float[Array, " k"]
     stds: Float[Array, " k"]
@@ -176,7 +176,7 @@ def _block_values(
 
 
 def unnamed_shares(choices: Choices, rows: slice, columns: Any) -> Float[Array, "b c"]:
-    """The probabilities of some actions in some rows, but for those that are given action by action."""
+    """Probabilities that weigh rewards, or draws of them, in a policy's value, but for those given action by action."""
     out = np.zeros((rows.stop - rows.start, len(np.arange(choices.n_actions)[columns])))
     if choices.everywhere is not None:
         out += choices.everywhere[columns]

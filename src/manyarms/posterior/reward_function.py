@@ -26,7 +26,7 @@ Actions = Int[Array, " m"] | slice
 
 @runtime_checkable
 class ActionWeights(Protocol):
-    """Gaussian weights of every action, marginally: θ_a ~ N(action_mean, action_cov)."""
+    """Gaussian weights of a reward function, marginally for every action: θ_a ~ N(action_mean, action_cov)."""
 
     @property
     def n_actions(self) -> int: ...
@@ -44,7 +44,7 @@ class ActionWeights(Protocol):
 
 
 class Scores(ABC):
-    """Scores of every action in every context: expected rewards, lower bounds on them, or any other numbers."""
+    """A reward function, or any other score of every action in every context, such as a lower bound on the reward."""
 
     n_actions: int
     all_at_once: ClassVar[bool] = False
@@ -84,7 +84,7 @@ class Scores(ABC):
 
 
 class LinearScores(Scores):
-    """φ(x)ᵀ m_a, with a vector m_a for each action; `means` may be a function that returns them when needed."""
+    """A linear reward function, or other score, φ(x)ᵀ m_a; `means` may be a function that gives all m_a when needed."""
 
     all_at_once = True
 

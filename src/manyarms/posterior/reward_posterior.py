@@ -311,13 +311,13 @@ _TWICE = "some rounds were counted twice: they were in an earlier fit or update"
 
 
 def check_logs(logs: Any, prior: HierarchicalGaussian) -> LoggedData:
-    """Rounds in memory that fit the prior, or an error before any work is done."""
+    """Rounds in memory that fit the prior of a `RewardPosterior`, or an error before any work is done."""
     as_logs(as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first"), prior)
     return logs
 
 
 def as_logs(logs: Any, prior: HierarchicalGaussian) -> Logs:
-    """Rounds, in memory or not, that fit the prior, or an error before any work is done."""
+    """Rounds, in memory or not, that fit the prior of a `RewardPosterior`, or an error before any work is done."""
     if not isinstance(logs, Logs):
         raise DataTypeError(
             f"must be a LoggedData, or what ma.read_logs returned; got {type(logs).__name__}.", argument="logs"

@@ -95,7 +95,7 @@ def remember_files(posterior: RewardPosterior, logs: Logs) -> RewardPosterior:
 
 
 def in_memory_if_small(logs: Logs, likelihood: Likelihood, engine: Engine | str | None) -> Logs:
-    """The logs in memory where a likelihood needs them again and again and there is room; else as they are."""
+    """Rounds of training files: in memory if a likelihood needs them repeatedly and there is room, else as they are."""
     if not isinstance(logs, LogStream) or likelihood.treatment == "exact" or as_engine(engine) is not LOCAL:
         return logs
     n_rows = logs.source.n_rows

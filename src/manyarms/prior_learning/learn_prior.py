@@ -144,7 +144,7 @@ def _evidence(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, e
 
 
 def relearn(learned: LearnedPrior, logs: LoggedData | Statistics) -> RewardPosterior:
-    """The posterior from other rounds, after learning the same numbers from these, starting from the learned values."""
+    """Repeat `learn_prior` on other rounds, starting at the learned values, and return the posterior from them."""
     evidence = evidence_of(logs, learned.likelihood, learned.prior.n_actions)
     hyper, eta = learned.hyper, learned.eta
     if hyper.size:
@@ -183,7 +183,7 @@ def _result(
 
 
 def one_likelihood(likelihood: Any) -> Likelihood:
-    """The `likelihood` argument, `Gaussian(1.0)` for None; a hurdle is refused, as it is two likelihoods."""
+    """The likelihood to learn a prior with, `Gaussian(1.0)` for None; a hurdle is refused, as it is two likelihoods."""
     if isinstance(likelihood, Hurdle):
         raise DataTypeError(
             "is a Hurdle: two likelihoods, each with a prior of its own.",

@@ -32,7 +32,7 @@ class EffectPart:
 
 
 def metadata(source: Any, column: str, check: Callable[[str, Any], Value], name: str | None = None) -> Value:
-    """A column of a catalog, or the plain array passed instead of one, checked as a catalog checks it.
+    """Metadata passed to a prior builder: a column of a catalog, or a plain array checked as a catalog checks it.
 
     `name` is the name of the argument, where it differs from the column.
     """
@@ -93,7 +93,7 @@ def as_variance(name: str, std: Any) -> float:
 
 
 def with_missing(column: Codes) -> tuple[Int[Array, " K"], tuple[Hashable, ...], int]:
-    """The codes of a column with missing labels as one more label at the end, all labels, and how many were missing."""
+    """A column as prior builders use it, missing labels as a last one: codes, all labels, and how many were missing."""
     missing = column.codes < 0
     n_missing = int(missing.sum())
     labels = (*column.labels, MISSING) if n_missing else column.labels
@@ -116,6 +116,6 @@ def with_missing_effect(weights: sparse.csr_array, missing: Int[Array, " m"]) ->
 
 
 def root_mean_square(values: Float[Array, "..."]) -> float:
-    """√(mean of v²), for values whose squares may be too large or too small to hold."""
+    """√(mean of v²) for a prior builder, of values whose squares may be too large or too small to hold."""
     largest = float(np.abs(values).max())
     return largest * float(np.sqrt(np.mean((values / largest) ** 2))) if largest > 0 else 0.0

@@ -139,7 +139,10 @@ def _checksum(content: bytes) -> str:
 
 
 def shop_files(log: ShopLog) -> dict[str, bytes]:
-    """The two halves of a shop's log, to learn from and to evaluate on, and its catalog, as Parquet files."""
+    """Output files of the demo: both halves of the shop's log, to learn from and to evaluate on, and its catalog.
+
+    They are Parquet files, given as their content by name.
+    """
     rounds = log.logs_table
     half = len(rounds) // 2
     tables = {"logs": rounds.slice(0, half), "new-logs": rounds.slice(half), "catalog": log.catalog_table}

@@ -115,7 +115,7 @@ CAPTION = (
 
 
 def print_result(result: DemoResult, folder: Path) -> None:
-    """Print the shop, the table of policies, the decision, and the commands to run on one's own data."""
+    """Print the demo's results: the shop, the table of policies, the decision, and commands for one's own data."""
     console = Console(highlight=False)
     # Below this the table would drop digits; a narrow terminal wraps whole lines instead.
     console.width = max(console.width, MIN_WIDTH)
