@@ -38,7 +38,8 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.linear_model import Ridge
 
 import manyarms as ma
-from manyarms._base.files import parquet_bytes, replace_files
+from manyarms._base.arrow import parquet_bytes
+from manyarms._base.files import replace_files
 from manyarms._base.rng import split
 from manyarms.datasets import jester_world, load_jester
 from manyarms.errors import InputError

@@ -87,8 +87,8 @@ from manyarms.policies.pessimistic import Pessimistic as Pessimistic
 from manyarms.policies.softmax import LinearSoftmax as LinearSoftmax
 from manyarms.policies.softmax import Softmax as Softmax
 from manyarms.policies.table import TablePolicy as TablePolicy
-from manyarms.policies.table import Uniform as Uniform
 from manyarms.policies.thompson import Thompson as Thompson
+from manyarms.policies.uniform import Uniform as Uniform
 from manyarms.posterior.fit import fit as fit
 from manyarms.posterior.hurdle_posterior import HurdlePosterior as HurdlePosterior
 from manyarms.posterior.posterior import Posterior as Posterior

@@ -13,8 +13,6 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO
 
-from manyarms._base.arrow import pa, pq
-
 
 def draft_of(path: Path) -> Path:
     """The path of a draft of `path`, in the same folder, so that a rename is enough to make it the file."""
@@ -115,10 +113,3 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
             file = drafts.enter_context(replacing(path))
             file.write(content)
             sync(file)
-
-
-def parquet_bytes(table: pa.Table) -> bytes:
-    """The content of a Parquet file that holds a table, for `replace_files` to write."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    return sink.getvalue().to_pybytes()

@@ -29,7 +29,7 @@ def fit_command(
     """Fit a model of the rewards of every action, including those never shown.
 
     The model file holds the posterior, the feature map of the context columns
-    and the catalog. All other commands start from it.
+    and the catalog. evaluate, report, learn, score and update read it.
     """
     terminal.check_output(out)
     where = open_engine(engine)
@@ -81,9 +81,9 @@ def update_command(
 def evaluate_command(model: f.EvaluatedModel = None, seed: f.Seed = 0, as_json: f.Json = False, **options: Any) -> None:
     """Compare policies with the current one: gains, intervals, probabilities.
 
-    The model estimates the value of each policy on the contexts of the logs,
-    and its gain over the current policy: the one that made the logs. JSON
-    output calls that policy `logged`. Context columns and catalog come from the
+    Estimates each policy's value with the model, and its gain over the current
+    policy, which produced the logs. Gains are corrected with the logged
+    rewards. JSON output calls the current policy `logged`. Context columns and catalog come from the
     model; name them only without --model. Use logs that the model was not
     fitted on.
     """
@@ -198,16 +198,17 @@ EXIT_CODES = {"ship": 0, "undecided": 3, "keep": 4}
 def decide_command(
     out: Annotated[Path | None, typer.Option("--out", help="Report page to write (HTML or JSON).")] = None,
     policy: Annotated[
-        Path | None, typer.Option("--policy", help="File for the recommended policy; written if one should ship.")
+        Path | None,
+        typer.Option("--policy", help="File for the recommended policy, written only if it should ship."),
     ] = None,
     sure: Sure = 0.975,
     as_json: f.Json = False,
     **options: Any,
 ) -> None:
-    """Decide from logs and a catalog alone whether a better policy should ship.
+    """Find a better policy from logs and a catalog, and say whether to ship it.
 
-    One half of the rounds learns a model and proposes policies, the other half
-    evaluates them. No model file is needed. The exit code is the verdict: 0 for
+    The model and the policies are learned from one half of the rounds and
+    evaluated on the other half. No model file is needed. The exit code is the verdict: 0 for
     ship, 3 for undecided, 4 for keeping the current policy.
     """
     for path in (out, policy):

@@ -23,9 +23,9 @@ DROPPED = {
 """Reasons why rows are left out, by their names in `DroppedRows`."""
 
 CAPTION = (
-    "Gain: that of the model, corrected by the rewards of these rounds as far as they can tell. "
-    "Never logged: the share of a policy's choices that fall on actions without a row in the logs. Prior share: the "
-    "share of the prior's variance that the logs did not remove. At 100 %, the value rests on the prior alone."
+    "Gain: the model's estimate, corrected with the rewards of these rounds, so it is not exactly the difference of "
+    "two values. Never logged: the share of a policy's choices that fall on actions without a row in the model's logs. "
+    "Prior share: the share of the prior's variance that the logs did not remove. At 100 %, the value rests on the prior alone."
 )
 
 

@@ -93,7 +93,7 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
         **dict.fromkeys(cautions, True),
         "it was evaluated on a single context": evaluation.n_rounds == 1,
     }
-    reason = f"The model compared it with the current policy on {evaluation.n_rounds:,} logged contexts."
+    reason = f"It was compared with the current policy on {evaluation.n_rounds:,} logged rounds."
     if any(caveats.values()):
         listed = "; ".join(text for text, applies in caveats.items() if applies)
         reason = f"Caution: {listed}. Test it on a share of the traffic first."

@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_count, as_scalar
 from manyarms._base.rng import as_generator
 from manyarms.core.estimate import Method, Shape
+from manyarms.core.shapes import EmpiricalShape
 from manyarms.linalg.indexing import chunks, sum_by
-from manyarms.posterior.reward_draws import EmpiricalShape
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from scipy.special import ndtr, stdtrit
 
 from manyarms._base.checks import Array
 from manyarms.core import LoggedData, row_weights
+from manyarms.core.shapes import NormalMixture
 from manyarms.estimators.intervals import as_units
-from manyarms.posterior.reward_draws import NormalMixture
 
 TAILS = 3
 """Degrees of freedom of the Student distribution of the model's error: heavy tails, since some models fail."""

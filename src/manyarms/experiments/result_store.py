@@ -26,8 +26,8 @@ from uuid import uuid4
 
 import numpy as np
 
-from manyarms._base.arrow import pa, pq
-from manyarms._base.files import parquet_bytes, replace_files
+from manyarms._base.arrow import pa, parquet_bytes, pq
+from manyarms._base.files import replace_files
 from manyarms.errors import DataFileError, InputError, ManyarmsError, without_full_stop
 from manyarms.experiments.cell import RECIPE, Cell, Outcome, Results, draw_world, score
 from manyarms.experiments.problem import Origin, Problem

@@ -14,13 +14,13 @@ from manyarms._base.checks import Array, as_instance
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, any_shared, html_table, with_own_features
 from manyarms.core.choices import ChoiceShares
+from manyarms.core.shapes import NormalMixture
 from manyarms.errors import InputError, UndefinedLiftError
 from manyarms.estimators.checked import Checked
 from manyarms.estimators.estimator import Estimator
 from manyarms.policies import Logged
 from manyarms.posterior.policy_profile import POLICY_ALONE, POLICY_AND_BASELINE, PolicyProfiles
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_draws import NormalMixture
 
 BASELINE = "logged"
 """The name of the current policy in records, JSON and arguments."""

@@ -31,3 +31,15 @@ class AgeRule:
             return None
         # In a zone with summer time a day by the clock may be 23 hours.
         return (self.now if self.now.tzinfo is None else self.now.astimezone(UTC)) - self.maturity
+
+
+def seconds_between(earlier: datetime, later: datetime) -> float:
+    """Seconds from one moment to another, as `RowReader` counts ages: by the local clock if just one has a zone."""
+    if (earlier.tzinfo is None) != (later.tzinfo is None):
+        earlier, later = local_time(earlier), local_time(later)
+    return (later - earlier).total_seconds()
+
+
+def local_time(moment: datetime) -> datetime:
+    """A moment as a clock without a time zone shows it here."""
+    return moment if moment.tzinfo is None else moment.astimezone().replace(tzinfo=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import UTC
 from hashlib import blake2b
 from typing import Any
 
@@ -17,7 +17,7 @@ from manyarms._base.options import Missing, Unknown
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, as_propensities
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
-from manyarms.logs.age_rule import AgeRule
+from manyarms.logs.age_rule import AgeRule, local_time, seconds_between
 from manyarms.model_file.save import Saved
 
 
@@ -192,18 +192,6 @@ def _present(column: pa.ChunkedArray) -> Bool[Array, " n"]:
     return np.ones(len(column), dtype=bool) if column.null_count == 0 else column.is_valid().to_numpy()
 
 
-def seconds_between(earlier: datetime, later: datetime) -> float:
-    """Seconds from one moment to another, as `RowReader` counts ages: by the local clock if just one has a zone."""
-    if (earlier.tzinfo is None) != (later.tzinfo is None):
-        earlier, later = _local(earlier), _local(later)
-    return (later - earlier).total_seconds()
-
-
-def _local(moment: datetime) -> datetime:
-    """A moment as a clock without a time zone shows it here."""
-    return moment if moment.tzinfo is None else moment.astimezone().replace(tzinfo=None)
-
-
 def _groups(column: pa.ChunkedArray) -> Int[Array, " n"]:
     """Ids of users or sessions as integers: texts by a digest, so that batches and machines agree without a list."""
     if pa.types.is_integer(column.type):
@@ -221,7 +209,7 @@ def _ages(name: str, column: pa.ChunkedArray, age: AgeRule) -> Float[Array, " n"
         raise DataTypeError(f"column {name} must hold times; its type is {column.type}.")
     zone, now = getattr(column.type, "tz", None), age.now
     if zone is None and age.by_clock:
-        now = _local(now)
+        now = local_time(now)
     if zone is not None and now.tzinfo is None:
         raise InputError(
             f"must have a time zone, as column {name} has ({zone}); got {now.isoformat()}.",

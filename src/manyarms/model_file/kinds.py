@@ -17,7 +17,7 @@ MODELS = {
     "softmax": "policies.softmax:Softmax",
     "thompson": "policies.thompson:Thompson",
     "epsilon-greedy": "policies.epsilon_greedy:EpsilonGreedy",
-    "uniform": "policies.table:Uniform",
+    "uniform": "policies.uniform:Uniform",
     "table": "policies.table:TablePolicy",
     "linear softmax": "policies.softmax:LinearSoftmax",
 }

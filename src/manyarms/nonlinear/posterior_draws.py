@@ -15,6 +15,7 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_actions
 from manyarms._base.rng import as_generator
 from manyarms.core import Catalog, Choices, Estimate, FeatureMap, FeatureMass, Fingerprint, Policy, row_weights
+from manyarms.core.shapes import EmpiricalShape, NormalMixture
 from manyarms.errors import TooLargeError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import chunks, pair_rows
@@ -22,7 +23,7 @@ from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
 from manyarms.nonlinear.seen_actions import Conditional
 from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
 from manyarms.posterior.posterior import ONE_CONTEXT, Posterior, same_as
-from manyarms.posterior.reward_draws import EmpiricalShape, FactorDraws, NormalMixture, unnamed_shares
+from manyarms.posterior.reward_draws import FactorDraws, unnamed_shares
 from manyarms.posterior.reward_function import LinearScores, Scores
 
 MAX_KEPT = 1 << 27

@@ -5,7 +5,8 @@ from manyarms.policies.greedy import Greedy
 from manyarms.policies.logged import Logged
 from manyarms.policies.pessimistic import Pessimistic
 from manyarms.policies.softmax import Softmax
-from manyarms.policies.table import TablePolicy, Uniform
+from manyarms.policies.table import TablePolicy
 from manyarms.policies.thompson import Thompson
+from manyarms.policies.uniform import Uniform
 
 __all__ = ["EpsilonGreedy", "Greedy", "Logged", "Pessimistic", "Softmax", "TablePolicy", "Thompson", "Uniform"]

@@ -8,28 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_count, as_floats, check_rows
+from manyarms._base.checks import Array, as_floats, check_rows
 from manyarms.core import Choices, Policy, RowError
 from manyarms.errors import DataTypeError, PropensityError, ShapeError
 from manyarms.linalg.indexing import shape_of
-
-
-class Uniform(Policy):
-    """Chooses every eligible action with the same probability, as a table of equal probabilities would.
-
-    Args:
-        n_actions: K.
-    """
-
-    saved_as = "uniform"
-    saved_fields = ("n_actions",)
-
-    def __init__(self, n_actions: int):
-        self.n_actions = as_count("n_actions", n_actions)
-        self._probabilities = np.full(self.n_actions, 1.0 / self.n_actions)
-
-    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
-        return Choices.of_shared(self._probabilities, len(contexts), eligible)
 
 
 class TablePolicy(Policy):

@@ -23,6 +23,7 @@ from manyarms.core import (
     as_contexts,
     with_own_features,
 )
+from manyarms.core.shapes import EmpiricalShape
 from manyarms.engines import Engine
 from manyarms.errors import ShapeError, UndefinedLiftError
 from manyarms.model_file.save import SavedModel
@@ -33,7 +34,7 @@ from manyarms.posterior.policy_profile import (
     PolicyProfiles,
     collect_profiles,
 )
-from manyarms.posterior.reward_draws import EmpiricalShape, FactorDraws, draw_values
+from manyarms.posterior.reward_draws import FactorDraws, draw_values
 from manyarms.posterior.reward_function import ActionWeights, Scores
 
 

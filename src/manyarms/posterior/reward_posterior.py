@@ -34,9 +34,9 @@ from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.variational import FittedWeights, fit_weights
 from manyarms.linalg.indexing import cache_chunks
-from manyarms.logs.age_rule import AgeRule
+from manyarms.logs.age_rule import AgeRule, seconds_between
 from manyarms.logs.log_stream import LogStream
-from manyarms.logs.row_reader import DroppedRows, seconds_between
+from manyarms.logs.row_reader import DroppedRows
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
 from manyarms.posterior.policy_profile import check_maps
 from manyarms.posterior.posterior import same_as

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 
-from manyarms._base.files import parquet_bytes, replace_files
+from manyarms._base.arrow import parquet_bytes
+from manyarms._base.files import replace_files
 from manyarms.datasets.shop import CUSTOMER_COLUMNS, ShopLog
 from manyarms.errors import ManyarmsError
 
