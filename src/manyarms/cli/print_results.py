@@ -25,7 +25,8 @@ DROPPED = {
 CAPTION = (
     "Gain: the model's estimate, corrected with the rewards of these rounds, so it is not exactly the difference of "
     "two values. Never logged: the share of a policy's choices that fall on actions without a row in the model's logs. "
-    "Prior share: the share of the prior's variance that the logs did not remove. At 100 %, the value rests on the prior alone."
+    "Prior share: the share of the prior's variance that the logs did not remove. At 100 %, the value rests on the "
+    "prior alone."
 )
 
 

@@ -154,10 +154,10 @@ def _policies(decision: Decision, charts: Charts) -> str:
         _figure("gains", charts, f"{lines} To the right of zero, a policy is better than the current one.")
         + _figure("values", charts, f"Value per round according to the model. {marks}")
         + table("Policies", [row for row in evaluation.rows if row.value is not None], columns)
-        + "<p>Values come from the model. Gains are corrected with the rewards of these rounds, so a gain is not exactly "
-        "the difference of two values.</p>"
-        "<p><strong>Never logged</strong>: the share of the policy's choices on actions without a round in the log that "
-        "the model was fitted on.</p>"
+        + "<p>Values come from the model. Gains are corrected with the rewards of these rounds, so a gain is not "
+        "exactly the difference of two values.</p>"
+        "<p><strong>Never logged</strong>: the share of the policy's choices on actions without a round in the log "
+        "that the model was fitted on.</p>"
         "<p><strong>Prior share</strong>: the share of the prior variance that remains after the logs. Near 100 %, the "
         "value rests on the prior and not on the data.</p>"
     )

@@ -53,7 +53,7 @@ class Checked(Estimator):
 
     Examples:
         >>> import numpy as np
-            >>> import manyarms as ma
+        >>> import manyarms as ma
         >>> rng = np.random.default_rng(0)
         >>> actions = rng.integers(3, size=600)
         >>> rewards = np.array([0.0, 1.0, 3.0])[actions] + rng.normal(size=600)
