@@ -51,3 +51,11 @@ def test_no_policy_is_written_that_should_not_ship(folder, tmp_path):
 
 def test_a_column_that_is_not_there_is_named(folder):
     refused(*arguments(folder, "--reward", "revenue"), words=["revenue"])
+
+
+@pytest.mark.parametrize("flag", ["--policy", "--out"])
+@pytest.mark.parametrize("name", ["logs.parquet", "items.parquet"])
+def test_no_input_is_overwritten(folder, flag, name):
+    before = (folder / name).read_bytes()
+    refused(*arguments(folder, flag, folder / name), words=["one of the files to be read"])
+    assert (folder / name).read_bytes() == before

@@ -208,16 +208,21 @@ def decide_command(
     """Find a better policy from logs and a catalog, and say whether to ship it.
 
     The model and the policies are learned from one half of the rounds and
-    evaluated on the other half. No model file is needed. The exit code is the verdict: 0 for
-    ship, 3 for undecided, 4 for keeping the current policy.
+    evaluated on the other half. No model file is needed. The exit code is the
+    verdict: 0 for ship, 3 for undecided, 4 for keeping the current policy.
     """
-    for path in (out, policy):
-        if path is not None:
-            terminal.check_output(path)
+    outputs = [path for path in (out, policy) if path is not None]
+    for path in outputs:
+        terminal.check_output(path)
     from manyarms.decision.decide_files import decide_from_logs
     from manyarms.decision.write_report import write_report
+    from manyarms.logs.file_source import FileSource
 
     options.setdefault("context", ())
+    sources = [FileSource(options[name]) for name in ("logs", "catalog") if options.get(name) is not None]
+    for path in outputs:
+        for source in sources:
+            source.refuse_output(path)
     with terminal.row_bar("Reading") as bar:
         progress = partial(bar.step, activity="Evaluating, policy")
         notes = {"command": f"manyarms {shlex.join(sys.argv[1:])}"}

@@ -20,7 +20,7 @@ KNEE = 0.5
 """The axis of the grid is linear below this share of the value and logarithmic above: errors are factors, both ways."""
 SPREAD_ROUNDS = 10.0
 """The observed spread of the residuals decides only with many more effective rounds than this."""
-SPARSE_ROUNDS = 1e-3
+RATE_MARGIN = 1e-3
 """A rate of 0 or 1 would have no spread at all."""
 SMALLEST = 1e-140
 """Values whose squares would vanish count as zero."""
@@ -199,7 +199,7 @@ class ResidualEvidence:
         """The variance of the observed value, were these the true values."""
         spread = np.full(len(values), self.spread)
         if self.is_binary:
-            rate = np.clip(values, SPARSE_ROUNDS, 1.0 - SPARSE_ROUNDS)
+            rate = np.clip(values, RATE_MARGIN, 1.0 - RATE_MARGIN)
             # Of 0 and 1, the model explains a part; how large a part is only known from many rounds.
             implied = rate * (1.0 - rate)
             n, few = self.effective_size, SPREAD_ROUNDS

@@ -131,10 +131,7 @@ def score(
     )  # fmt: skip
     if work.top_k > policy.n_actions:
         raise InputError(f"must be at most the {policy.n_actions} actions there are; got {top_k}.", argument="top_k")
-    if path.exists():
-        read = {place for file in source.files for place in (file, *file.resolve().parents)}
-        if any(path.samefile(place) for place in read):
-            raise InputError(f"{path} is, or holds, one of the files to be read.", "Write elsewhere.")
+    source.refuse_output(path)
     if not isinstance(where, Local):
         return _in_parts(work, source, path, where)
     if path.is_dir():
