@@ -7,11 +7,11 @@ from manyarms import errors as errors
 from manyarms import priors as priors
 from manyarms._version import __version__ as __version__
 from manyarms.core.catalog import Catalog as Catalog
+from manyarms.core.effect_group import EffectGroup as EffectGroup
 from manyarms.core.estimate import Estimate as Estimate
 from manyarms.core.feature_map import FeatureMap as FeatureMap
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian as HierarchicalGaussian
 from manyarms.core.logged_data import LoggedData as LoggedData
-from manyarms.core.mixing import EffectGroup as EffectGroup
 from manyarms.core.mixing import MixedEffects as MixedEffects
 from manyarms.core.policy import Policy as Policy
 from manyarms.core.statistics import Statistics as Statistics
@@ -66,9 +66,9 @@ from manyarms.learners.learner import PolicyConvolutionLearner as PolicyConvolut
 from manyarms.learners.learner import SNIPSLearner as SNIPSLearner
 from manyarms.learners.training import Training as Training
 from manyarms.likelihoods.bernoulli import Bernoulli as Bernoulli
-from manyarms.likelihoods.bernoulli import Hurdle as Hurdle
 from manyarms.likelihoods.gaussian import Gaussian as Gaussian
 from manyarms.likelihoods.gaussian import LogNormal as LogNormal
+from manyarms.likelihoods.hurdle import Hurdle as Hurdle
 from manyarms.likelihoods.likelihood import Likelihood as Likelihood
 from manyarms.likelihoods.poisson import Poisson as Poisson
 from manyarms.likelihoods.student_t import StudentT as StudentT

@@ -255,3 +255,34 @@ def as_contexts(
         )
     matrix = value if table is None or features is None else features(table)
     return as_matrix("contexts", matrix, columns=columns, rows=rows)
+
+
+class StackedMap(FeatureMap):
+    """Feature maps side by side, so that logs are read once for models with maps of their own.
+
+    Args:
+        maps: The maps; those that are equal stand there once.
+    """
+
+    def __init__(self, maps: Sequence[FeatureMap]):
+        self.maps = [part for i, part in enumerate(maps) if part not in maps[:i]]
+        self.features, self.intercept = (), False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that any of the maps reads."""
+        return tuple(dict.fromkeys(name for part in self.maps for name in part.columns))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all features, map by map."""
+        return tuple(name for part in self.maps for name in part.names)
+
+    def __call__(self, table: pa.Table | pa.RecordBatch) -> Float[Array, "n d"]:
+        return np.hstack([part(table) for part in self.maps])
+
+    def part(self, contexts: Float[Array, "n d"], features: FeatureMap) -> Float[Array, "n k"]:
+        """The columns of one of the maps."""
+        place = self.maps.index(features)
+        start = sum(part.dim for part in self.maps[:place])
+        return contexts[:, start : start + features.dim]

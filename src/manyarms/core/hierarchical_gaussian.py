@@ -12,8 +12,9 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_vector, check_overflow, frozen
 from manyarms._base.rng import split
 from manyarms.core.action_covariance import ActionCovariance
+from manyarms.core.effect_group import EffectGroup, as_effects
 from manyarms.core.latent_covariance import BlockFactor, LatentFactor
-from manyarms.core.mixing import DenseMixing, EffectGroup, Mixing, as_effects, as_mixing
+from manyarms.core.mixing import DenseMixing, Mixing, as_mixing
 from manyarms.core.observed_rows import ObservedRows
 from manyarms.errors import InputError, ShapeError
 from manyarms.linalg.indexing import cache_chunks

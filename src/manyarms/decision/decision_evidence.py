@@ -15,7 +15,7 @@ from manyarms.core.choices import ChoiceShares
 from manyarms.jobs import Evaluation
 from manyarms.jobs.evaluate import effective_size
 from manyarms.linalg.indexing import sum_by
-from manyarms.linalg.top_k import row_norms
+from manyarms.linalg.quadratic_forms import row_norms
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
 from manyarms.priors.prior_builder import with_missing

@@ -1,10 +1,11 @@
 """Jobs for every night: fit, update and evaluate from files, learn a policy, score contexts."""
 
+from manyarms.core.feature_map import StackedMap
 from manyarms.jobs.evaluate import Evaluation, PolicyResult, evaluate
 from manyarms.jobs.evaluate_files import EvaluationResult, evaluate_files
 from manyarms.jobs.fit_files import FitResult, UpdateResult, fit_files, update_files
 from manyarms.jobs.parse_names import estimator_named, learn_policy, likelihood_named, policy_named
-from manyarms.jobs.sample_rounds import RoundSample, StackedMap, sample_rounds
+from manyarms.jobs.sample_rounds import RoundSample, sample_rounds
 from manyarms.jobs.score import ScoreResult, score
 
 __all__ = [

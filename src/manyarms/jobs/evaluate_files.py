@@ -16,12 +16,13 @@ from manyarms._base.options import EvaluateOptions, LogOptions, only, takes, wit
 from manyarms._base.progress import Progress
 from manyarms._base.rng import split
 from manyarms.core import Catalog, Estimate, Fingerprint, Policy, any_shared
+from manyarms.core.feature_map import StackedMap
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs.evaluate import CURRENT, Evaluation, PolicyResult, evaluate
 from manyarms.jobs.fit_files import OnRows, open_catalog, row_warnings
 from manyarms.jobs.parse_names import PathLike, estimator_named, open_model, policy_named
-from manyarms.jobs.sample_rounds import RoundSample, StackedMap, sample_rounds
+from manyarms.jobs.sample_rounds import RoundSample, sample_rounds
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_logs import read_logs

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_count
 from manyarms._base.rng import as_generator
 from manyarms.core import FeatureMap, LoggedData, Policy, PolicyWithOwnFeatures
+from manyarms.core.feature_map import StackedMap
 from manyarms.errors import InputError
 from manyarms.logs.log_stream import LogStream, joined
 
@@ -84,34 +83,3 @@ def _smallest(
         return rounds, key
     kept = np.sort(np.argpartition(key, n - 1)[:n])
     return rounds.take(kept), key[kept]
-
-
-class StackedMap(FeatureMap):
-    """Feature maps side by side, so that `sample_rounds` reads logs once for models with maps of their own.
-
-    Args:
-        maps: The maps; those that are equal stand there once.
-    """
-
-    def __init__(self, maps: Sequence[FeatureMap]):
-        self.maps = [part for i, part in enumerate(maps) if part not in maps[:i]]
-        self.features, self.intercept = (), False
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that any of the maps reads."""
-        return tuple(dict.fromkeys(name for part in self.maps for name in part.columns))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of all features, map by map."""
-        return tuple(name for part in self.maps for name in part.names)
-
-    def __call__(self, table: pa.Table | pa.RecordBatch) -> Float[Array, "n d"]:
-        return np.hstack([part(table) for part in self.maps])
-
-    def part(self, contexts: Float[Array, "n d"], features: FeatureMap) -> Float[Array, "n k"]:
-        """The columns of one of the maps."""
-        place = self.maps.index(features)
-        start = sum(part.dim for part in self.maps[:place])
-        return contexts[:, start : start + features.dim]

@@ -1,4 +1,4 @@
-"""Clicks and purchases: rewards that are 0 or 1, or 0 and else an amount (`Hurdle`).
+"""Clicks: rewards that are 0 or 1.
 
 The rest of the file computes expectations of the logistic function g(η) = 1 / (1 + e⁻η) for η ~ N(m, s²), however
 wide: up to s = NARROW by Gauss-Hermite quadrature. Beyond, the nodes lie farther apart than g takes to rise, and a
@@ -13,15 +13,14 @@ with Σ_k c_k u^(k-1) the polynomial through 1 / (1 + u) at Chebyshev's points o
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool
 from scipy.special import erfcx, expit, log_expit, log_ndtr, ndtr
 
-from manyarms._base.checks import Array, as_instance, check_choice
-from manyarms.likelihoods.gaussian import LogNormal
+from manyarms._base.checks import Array, check_choice
 from manyarms.likelihoods.likelihood import HERMITE, NARROW, Likelihood, Numbers, PerRound, Treatment
 
 
@@ -91,25 +90,6 @@ class Bernoulli(Likelihood):
     @staticmethod
     def _shrunk(mean: Numbers, variance: Numbers) -> Numbers:
         return mean / np.sqrt(1.0 + np.pi / 8.0 * variance)
-
-
-@dataclass(frozen=True)
-class Hurdle:
-    """A Bernoulli and an amount: r = 0 with probability 1 - p(x, a), else r ~ amount.
-
-    For spending, where most visitors buy nothing.
-
-    Args:
-        occurs: Likelihood of whether there is a reward.
-        amount: Likelihood of a reward that is not zero.
-    """
-
-    occurs: Likelihood = field(default_factory=Bernoulli)
-    amount: Likelihood = field(default_factory=LogNormal)
-
-    def __post_init__(self) -> None:
-        as_instance("occurs", self.occurs, Bernoulli, "a Bernoulli")
-        as_instance("amount", self.amount, Likelihood, "a likelihood, as in ma.LogNormal(1.0)")
 
 
 def _towards(rewards: PerRound, predictor: PerRound) -> PerRound:

@@ -24,7 +24,7 @@ from manyarms.inference import condition
 from manyarms.likelihoods.collect_statistics import StatisticsTally, StatisticsTask
 from manyarms.likelihoods.likelihood import Likelihood, PerRound, Site
 from manyarms.linalg.indexing import chunks
-from manyarms.linalg.top_k import row_norms
+from manyarms.linalg.quadratic_forms import row_norms
 
 WIDE = 1.0
 """Variance above which even an earlier posterior knows a predictor no better than the prior."""

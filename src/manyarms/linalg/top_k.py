@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array
 from manyarms.errors import NumericalError
 from manyarms.linalg.indexing import chunks
+from manyarms.linalg.quadratic_forms import Matrices, pack_forms, pack_squares, row_norms
 from manyarms.linalg.threads import for_each
 
 ROWS, COLUMNS = 256, 1024
@@ -20,8 +21,6 @@ ROWS, COLUMNS = 256, 1024
 
 FEW = 32
 """Up to this many winners are taken from a tile one by one; more are taken by sorting it."""
-
-Matrices = Callable[[Int[Array, " m"]], Float[Array, "m d d"]]
 
 
 class _Winners:
@@ -182,37 +181,3 @@ def best_of_pairs(
     out = np.full((n_rows, k), -1, dtype=np.int64)
     out[rows[chosen], rank[chosen]] = columns[order[chosen]]
     return out
-
-
-def row_norms(vectors: Float[Array, "n d"], keys: Int[Array, " n"], matrices: Matrices) -> Float[Array, " n"]:
-    """Widths of scores, for lower bounds as in top-k: √(v_iᵀ M_{k_i} v_i), row by row.
-
-    `matrices` is called for a bounded number of distinct keys at a time.
-    """
-    distinct, where = np.unique(keys, return_inverse=True)
-    order = np.argsort(where, kind="stable")
-    bounds = np.searchsorted(where[order], np.arange(len(distinct) + 1))
-    out = np.empty(len(vectors))
-    for part in chunks(len(distinct), 1024):
-        rows = order[bounds[part.start] : bounds[part.stop]]
-        forms = matrices(distinct[part])
-        for piece in chunks(len(rows), 1 << 13):
-            mine = rows[piece]
-            v = vectors[mine]
-            out[mine] = np.einsum("nd,nd->n", np.einsum("nd,nde->ne", v, forms[where[mine] - part.start]), v)
-    return np.sqrt(np.maximum(out, 0.0))
-
-
-def pack_forms(matrices: Float[Array, "m d d"]) -> Float[Array, "m q"]:
-    """Pack symmetric matrices for the widths in top-k: vᵀ M v is then the product with `pack_squares(v)`.
-
-    The vectors have q = d (d + 1) / 2 entries.
-    """
-    i, j = np.triu_indices(matrices.shape[1])
-    return matrices[:, i, j] * np.where(i == j, 1.0, 2.0)
-
-
-def pack_squares(vectors: Float[Array, "n d"]) -> Float[Array, "n q"]:
-    """Distinct entries of v vᵀ, for the widths in top-k by lower bounds; see `pack_forms`."""
-    i, j = np.triu_indices(vectors.shape[1])
-    return vectors[:, i] * vectors[:, j]

@@ -33,7 +33,7 @@ PARTS = {
     "dense mixing": "core.mixing:DenseMixing",
     "mixed effects": "core.mixing:MixedEffects",
     "action covariance": "core.action_covariance:ActionCovariance",
-    "effects": "core.mixing:EffectGroup",
+    "effects": "core.effect_group:EffectGroup",
     "block factor": "core.latent_covariance:BlockFactor",
     "eliminated factor": "core.latent_covariance:EliminatedFactor",
     "block Cholesky factor": "linalg.block_cholesky:BlockCholesky",

@@ -23,9 +23,10 @@ from manyarms.errors import InputError, NonFiniteError, ShapeError
 from manyarms.inference.condition import observe, solve
 from manyarms.inference.latent_posterior import LatentPosterior
 from manyarms.likelihoods import Likelihood
+from manyarms.likelihoods.fit_weights import fit_weights
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.likelihoods.likelihood import Site
-from manyarms.likelihoods.variational import approximate, fit_weights
+from manyarms.likelihoods.variational import approximate
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy, check_rounds
 from manyarms.nonlinear.seen_actions import SeenActions, WhiteRows, whiten
 from manyarms.posterior.reward_posterior import RewardPosterior

@@ -6,7 +6,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.linalg.top_k import best_lower_bounds, row_norms
+from manyarms.linalg.quadratic_forms import row_norms
+from manyarms.linalg.top_k import best_lower_bounds
 from manyarms.policies.scored_policy import ScoredPolicy, follow
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_function import ActionWeights, Scores

@@ -11,8 +11,9 @@ from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Gaussian, Hurdle, Likelihood
+from manyarms.likelihoods.fit_weights import FittedWeights, fit_weights
 from manyarms.likelihoods.gaussian import as_likelihood
-from manyarms.likelihoods.variational import MAX_ITERATIONS, FittedWeights, fit_weights
+from manyarms.likelihoods.variational import MAX_ITERATIONS
 from manyarms.posterior.hurdle_posterior import HurdlePosterior, split_rounds
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_posterior import RewardPosterior, as_logs

@@ -15,7 +15,7 @@ from manyarms._base.checks import Array, check_overflow
 from manyarms.core import Estimate, FeatureMass, HierarchicalGaussian, Method, Policy
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import chunks
-from manyarms.linalg.top_k import row_norms
+from manyarms.linalg.quadratic_forms import row_norms
 from manyarms.posterior.policy_profile import Masses, PolicyProfile, PolicyProfiles
 from manyarms.posterior.posterior import ONE_CONTEXT, Posterior
 from manyarms.posterior.reward_draws import FactorDraws, GaussianFactorDraws

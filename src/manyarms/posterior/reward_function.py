@@ -16,7 +16,8 @@ from manyarms.core import Choices, FeatureMass, Policy, row_weights
 from manyarms.errors import ShapeError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import cache_chunks, chunks, pair_rows
-from manyarms.linalg.top_k import COLUMNS, ROWS, best_columns, best_scores, pack_forms, pack_squares, row_norms
+from manyarms.linalg.quadratic_forms import pack_forms, pack_squares, row_norms
+from manyarms.linalg.top_k import COLUMNS, ROWS, best_columns, best_scores
 from manyarms.posterior.reward_draws import unnamed_shares
 
 MAX_FORMS = 1 << 27

@@ -32,7 +32,7 @@ from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, ShapeError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
-from manyarms.likelihoods.variational import FittedWeights, fit_weights
+from manyarms.likelihoods.fit_weights import FittedWeights, fit_weights
 from manyarms.linalg.indexing import cache_chunks
 from manyarms.logs.age_rule import AgeRule, seconds_between
 from manyarms.logs.log_stream import LogStream

@@ -15,7 +15,7 @@ from manyarms._base.checks import Array
 from manyarms._base.rng import split
 from manyarms.core import Estimate, HierarchicalGaussian, Policy
 from manyarms.core.shapes import NormalMixture
-from manyarms.linalg.top_k import row_norms
+from manyarms.linalg.quadratic_forms import row_norms
 from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
 from manyarms.posterior.posterior import Posterior, same_as
 from manyarms.posterior.reward_draws import FactorDraws, chunk_rng, draw_key

@@ -16,8 +16,9 @@ from manyarms.inference.condition import condition_on, observe
 from manyarms.inference.evidence_gradient import evidence_gradient
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
+from manyarms.likelihoods.fit_weights import fit_statistics
 from manyarms.likelihoods.likelihood import Site
-from manyarms.likelihoods.variational import Approximation, approximate, fit_statistics
+from manyarms.likelihoods.variational import Approximation, approximate
 from manyarms.model_file.save import Saved
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.fit import posterior_of

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, check_choice
 from manyarms.core import MAX_DENSE, ActionCovariance, BlockFactor, EffectGroup, HierarchicalGaussian, MixedEffects
-from manyarms.core.mixing import effect_slices
+from manyarms.core.effect_group import effect_slices
 from manyarms.errors import InputError
 from manyarms.inference.evidence_gradient import EvidenceGradient
 from manyarms.linalg.factor_and_solve import psd_root

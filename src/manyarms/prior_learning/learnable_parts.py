@@ -28,7 +28,7 @@ from scipy.linalg import solve_triangular
 
 from manyarms._base.checks import Array
 from manyarms.core import EffectGroup, HierarchicalGaussian, MixedEffects
-from manyarms.core.mixing import effect_slices
+from manyarms.core.effect_group import effect_slices
 from manyarms.linalg.factor_and_solve import triangular
 
 FormName = Literal["scale", "diagonal", "full"]
