@@ -138,15 +138,22 @@ def logging_policy(world: World, kind: str) -> np.ndarray:
     return np.tile(0.8 * popularity / popularity.sum() + 0.2 / n_actions, (len(scores), 1))
 
 
-def candidates(world: World, posterior: ma.RewardPosterior, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Policies that a team may want to ship: three learned ones, two from outside, and one that is random."""
-    expected, (noise_rng, trap_rng) = posterior.expected_reward(world.contexts), split(rng, "noise", "trap")
-    sharpness = 4 / max((expected.max(axis=1) - expected.mean(axis=1)).mean(), 1e-9)
-    greedy, noise = best(expected), noise_rng.normal(size=world.scores.shape)
+def learned_policies(posterior: ma.RewardPosterior, contexts: np.ndarray) -> dict[str, ma.Policy]:
+    """Policies that follow the model."""
+    expected = posterior.expected_reward(contexts)
+    temperature = max((expected.max(axis=1) - expected.mean(axis=1)).mean(), 1e-9) / 4
     return {
-        "greedy": greedy,
-        "softmax": softmax(sharpness * expected, axis=1),
-        "epsilon-greedy": 0.9 * greedy + 0.1 / world.n_actions,
+        "greedy": ma.Greedy(posterior),
+        "softmax": ma.Softmax(posterior, temperature),
+        "epsilon-greedy": ma.EpsilonGreedy(ma.Greedy(posterior), 0.1),
+    }
+
+
+def given_policies(world: World, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Policies from elsewhere, as probabilities of all actions for all items: two good ones, and one that is random."""
+    noise_rng, trap_rng = split(rng, "noise", "trap")
+    noise = noise_rng.normal(size=world.scores.shape)
+    return {
         "outside": best(world.scores),
         "outside, noisy": best(world.scores + 2 * world.scores.std() * noise),
         "random": best(world.contexts @ trap_rng.normal(size=(world.contexts.shape[1], world.n_actions))),
@@ -219,14 +226,20 @@ def run_log(
     prior = ma.priors.from_categories(world.categories, dim=world.contexts.shape[1])
     posterior = ma.learn_prior(half_a, prior, noise).posterior
     current, rows, gains = world.value(logging), list[Row](), methods(posterior, half_b)
-    for name, policy in candidates(world, posterior, candidate_rng).items():
-        table, truth = ma.TablePolicy(policy[items_b]), world.value(policy)
+    given = given_policies(world, candidate_rng)
+    candidates = {
+        **learned_policies(posterior, world.contexts),
+        **{k: ma.TablePolicy(v[items_b]) for k, v in given.items()},
+    }
+    for name, policy in candidates.items():
+        shares = given[name] if name in given else policy.probabilities(world.contexts)
+        truth = world.value(shares)
         facts = {"candidate": name, "true_value": truth, "true_gain": truth - current}
         for method, gain in gains.items():
-            rows.append({**facts, "method": method, **answer(gain, table)})
+            rows.append({**facts, "method": method, **answer(gain, policy)})
             value = rows[-1]["gain"] + float(half_b.rewards.mean())
             # The posterior's own value does not contain the mean logged reward.
-            rows[-1]["value"] = posterior.value(table, half_b.contexts).value if method == "posterior" else value
+            rows[-1]["value"] = posterior.value(policy, half_b.contexts).value if method == "posterior" else value
     return rows
 
 

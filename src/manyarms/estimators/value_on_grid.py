@@ -3,124 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
-from jaxtyping import Float, Int
-from scipy.special import ndtr, stdtrit
+from jaxtyping import Float
+from scipy.special import ndtri
 
 from manyarms._base.checks import Array
-from manyarms.core import LoggedData, row_weights
 from manyarms.core.shapes import NormalMixture
-from manyarms.estimators.intervals import as_units
+from manyarms.estimators.model_error import ModelError
+from manyarms.estimators.policy_residuals import (
+    KNEE,
+    RATE_MARGIN,
+    SMALLEST,
+    SPREAD_ROUNDS,
+    PolicyResiduals,
+    clustering,
+    error_size,
+    standard_error,
+)
 
-TAILS = 3
-"""Degrees of freedom of the Student distribution of the model's error: heavy tails, since some models fail."""
-KNEE = 0.5
-"""The axis of the grid is linear below this share of the value and logarithmic above: errors are factors, both ways."""
-SPREAD_ROUNDS = 10.0
-"""The observed spread of the residuals decides only with many more effective rounds than this."""
-RATE_MARGIN = 1e-3
-"""A rate of 0 or 1 would have no spread at all."""
-SMALLEST = 1e-140
-"""Values whose squares would vanish count as zero."""
-ONE_SIGMA = float(ndtr(1.0))
-N_SCALES, N_GRID, REACH, FARTHEST = 40, 2001, 8.0, 12.0
-
-
-@dataclass(frozen=True)
-class PolicyResiduals:
-    """A policy whose value goes on the grid: weights of logged rounds, and the rewards that a held-out model expects.
-
-    Attributes:
-        logs: The rounds.
-        weights: (n,) π(a_i | x_i) / π_0(a_i | x_i); ones for the policy that repeats the log.
-        at_logged: (n,) r̂(x_i, a_i).
-        expected: (n,) Σ_a π(a | x_i) r̂(x_i, a).
-    """
-
-    logs: LoggedData
-    weights: Float[Array, " n"]
-    at_logged: Float[Array, " n"]
-    expected: Float[Array, " n"]
-
-    @cached_property
-    def counts(self) -> Float[Array, " n"]:
-        """The number of times that each round counts."""
-        return row_weights(self.logs.weights, len(self.logs))
-
-    @cached_property
-    def is_binary(self) -> bool:
-        """True where rewards are 0 or 1."""
-        return bool(np.isin(self.logs.rewards, (0.0, 1.0)).all())
-
-    @property
-    def model(self) -> float:
-        """The value of the policy by the model."""
-        return float(np.average(self.expected, weights=self.counts))
-
-    @property
-    def shares(self) -> Float[Array, " n"]:
-        """The weight of a round in the self-normalised mean; zeros where no round has any weight."""
-        total = float(self.counts @ self.weights)
-        return self.weights / total if total > 0 else np.zeros(len(self.weights))
-
-    @property
-    def mean_weight(self) -> float:
-        """About 1 if the log covers the policy's choices."""
-        return float(np.average(self.weights, weights=self.counts))
-
-    @property
-    def effective_size(self) -> float:
-        """The number of equally weighted rounds that would tell as much.
-
-        Weights sum to the number of rounds on average. Where they fall short, the log has missed some of the policy's
-        choices: they count as a single round that would carry all the missing weight.
-        """
-        n, total = float(self.counts.sum()), float(self.counts @ self.weights)
-        if total == 0:
-            return 0.0
-        whole = max(total, n)
-        return 1.0 / (float(self.counts @ (self.weights / whole) ** 2) + (max(n - total, 0.0) / whole) ** 2)
-
-    @property
-    def missed(self) -> float:
-        """The factor by which the variance grows because the log has missed some of the policy's choices."""
-        of_seen = float((self.counts * self.shares**2).sum())
-        return 1.0 if of_seen == 0 else 1.0 / (self.effective_size * of_seen)
-
-    @cached_property
-    def residuals(self) -> Float[Array, " n"]:
-        """r_i - r̂(x_i, a_i)."""
-        return self.logs.rewards - self.at_logged
-
-    @property
-    def mean_residual(self) -> float:
-        """The model's error on the logged rounds."""
-        return float(np.average(self.residuals, weights=self.counts))
-
-    @property
-    def correction(self) -> float:
-        """The model's error for this policy: the self-normalised mean of the weighted residuals."""
-        return float((self.counts * self.shares) @ self.residuals)
-
-    @property
-    def spread_everywhere(self) -> float:
-        """The variance of the residuals of all rounds.
-
-        If rewards are 0 or 1, it is at least that of one more reward of each kind: a log without a click does not show
-        that there are none.
-        """
-        spread = float(np.average((self.residuals - self.mean_residual) ** 2, weights=self.counts))
-        if not self.is_binary:
-            return spread
-        rate = (float(self.counts @ self.logs.rewards) + 1.0) / (float(self.counts.sum()) + 2.0)
-        return max(spread, min(rate * (1.0 - rate), 1.0 / (float(self.counts.sum()) + 2.0)))
-
-    @property
-    def spread_here(self) -> float:
-        """The variance of the residuals of rounds like the policy's."""
-        return float((self.counts * self.shares) @ (self.residuals - self.correction) ** 2)
+NORMAL_WIDTH = 2.0 * float(ndtri(0.975))
+"""The width of the 95 % interval of a normal distribution of standard deviation one."""
+N_GRID, REACH, FARTHEST, FINEST = 2001, 8.0, 12.0, 1e-5
 
 
 @dataclass(frozen=True)
@@ -158,31 +62,42 @@ class ResidualEvidence:
     size: float
 
     @classmethod
-    def collect(cls, policy: PolicyResiduals, baseline: PolicyResiduals | None) -> ResidualEvidence:
-        """The evidence of a log on the value of a policy, or on its gain over a baseline."""
+    def collect(
+        cls, policy: PolicyResiduals, baseline: PolicyResiduals | None, error: ModelError, posterior_std: float
+    ) -> ResidualEvidence:
+        """The evidence of a log on the value of a policy, or on its gain over a baseline.
+
+        Args:
+            policy: The policy.
+            baseline: The policy that it is compared with.
+            error: The model's error. Where it is small, the mean residual of the log is mostly noise.
+            posterior_std: The posterior standard deviation of the value or the gain.
+        """
         rewards, counts, n = policy.logs.rewards, policy.counts, float(policy.counts.sum())
         value = 0.0 if baseline is None else baseline.model + baseline.correction
         gap = policy.shares if baseline is None else policy.shares - baseline.shares
-        clustering, distance = _clustering(policy, gap), _distance(policy, baseline)
-        effective = policy.effective_size / clustering
+        grouped, distance = clustering(policy, gap), _distance(policy, baseline)
+        effective = policy.effective_size / grouped
         everywhere, here = policy.spread_everywhere, policy.spread_here
+        trusted = 1.0 if baseline is None else _share_of_error(baseline, everywhere / n * grouped, error, posterior_std)
         # The noise of the logged rewards in the baseline's value, unless the observed value of the policy shares it.
         noise = 0.0 if baseline is None else everywhere / n * max(0.0, min(1.0, 2 * distance) - effective / n)
         direct = policy.expected if baseline is None else policy.expected - baseline.expected
         return cls(
             model=policy.model,
-            centre=policy.model + (1.0 - distance) * policy.mean_residual,
+            centre=policy.model + (1.0 - trusted * distance) * policy.mean_residual,
             baseline=value,
             distance=distance,
             observed=None if effective == 0 else policy.model + policy.correction,
-            inverse_size=float((counts * gap**2).sum()) * policy.missed * clustering,
+            inverse_size=float((counts * gap**2).sum()) * policy.missed * grouped,
             spread=(SPREAD_ROUNDS * everywhere + effective * here) / (SPREAD_ROUNDS + effective),
             effective_size=effective,
-            context_error=_standard_error(direct, policy.logs, policy.logs.groups) ** 2 + noise,
-            low=-np.inf if rewards.min() < 0 else 0.0,
-            high=1.0 if policy.is_binary else np.inf,
+            context_error=standard_error(direct, policy.logs, policy.logs.groups) ** 2 + trusted * noise,
+            # Values are relative to the observed baseline, and so are their bounds.
+            low=-np.inf if rewards.min() < 0 else (1.0 - trusted) * policy.mean_residual,
+            high=1.0 + (1.0 - trusted) * policy.mean_residual if policy.is_binary else np.inf,
             is_binary=policy.is_binary,
-            size=_size(policy, value),
+            size=error_size(policy, value),
         )
 
     def with_more_rounds(self, times: float, value: float) -> ResidualEvidence:
@@ -214,30 +129,6 @@ def _distance(policy: PolicyResiduals, baseline: PolicyResiduals | None) -> floa
     return min(1.0, max(apart, 1.0 - policy.mean_weight))
 
 
-def _size(policy: PolicyResiduals, baseline: float) -> float:
-    """The size that errors are relative to: the larger value; where rewards have signs, their distance from the mean.
-
-    It also counts how far the model's predictions differ, which has a size where all values are near the mean.
-    """
-    mean = float(np.average(policy.logs.rewards, weights=policy.counts))
-    if policy.logs.rewards.min() >= 0:
-        return max(abs(policy.model), abs(baseline), abs(mean), _TINY)
-    return max(abs(policy.model - mean), abs(baseline - mean), float(np.std(policy.at_logged)), _TINY)
-
-
-def _standard_error(terms: Float[Array, " n"], logs: LoggedData, groups: Int[Array, " n"] | None) -> float:
-    return as_units(terms, np.zeros(len(terms)), None, logs.weights, groups).std
-
-
-def _clustering(policy: PolicyResiduals, gap: Float[Array, " n"]) -> float:
-    """The factor by which the variance grows because residuals of one group, a user or a session, agree."""
-    logs, terms = policy.logs, gap * (policy.residuals - policy.correction)
-    alone = _standard_error(terms, logs, None)
-    if logs.groups is None or alone == 0:
-        return 1.0
-    return max(1.0, (_standard_error(terms, logs, logs.groups) / alone) ** 2)
-
-
 @dataclass(frozen=True)
 class GridValue:
     """The distribution of a value: shares of grid cells, each blurred by what other contexts would have given."""
@@ -251,19 +142,28 @@ class GridValue:
 
     @property
     def std(self) -> float:
-        """Half the width of the interval that holds 68 %: the standard deviation of a normal distribution.
+        """The standard deviation of the normal distribution whose 95 % interval is as wide.
 
         That of heavy tails depends on the last few values of the grid.
         """
-        return 0.5 * (self.shape.quantile(ONE_SIGMA) - self.shape.quantile(1.0 - ONE_SIGMA))
+        low, high = self.shape.interval(0.95)
+        return (high - low) / NORMAL_WIDTH
 
 
-def value_on_grid(evidence: ResidualEvidence, posterior_std: float, scale: float) -> GridValue:
+def value_on_grid(
+    evidence: ResidualEvidence, posterior_std: float, error: ModelError, error_above: ModelError | None = None
+) -> GridValue:
     """The value given model and residuals.
 
-    On the axis u = arcsinh(V / knee), the prior is normal around the model with the posterior's variance plus that of
-    the model's error: Student with `scale` times the distance of the policy from the log. The observed value is normal
-    around V with the variance that V implies.
+    On the axis u = arcsinh(V / knee), the prior has the model as its median. On either side it is a mixture of normal
+    distributions, with the posterior's variance plus that of the model's error times the distance of the policy from
+    the log. The observed value is normal around V with the variance that V implies.
+
+    Args:
+        evidence: The evidence of the log.
+        posterior_std: The posterior standard deviation of the value, if the model is right.
+        error: How far the model is off, as a share of the value.
+        error_above: The same where the value is higher than the model says; None for no difference.
     """
     if evidence.inverse_size == 0.0 and evidence.observed is not None:
         # The policy does what the baseline does: there is nothing to be unsure of.
@@ -274,14 +174,17 @@ def value_on_grid(evidence: ResidualEvidence, posterior_std: float, scale: float
         return _certain(evidence.centre, evidence)
     middle = float(np.arcsinh(evidence.centre / knee))
     own = posterior_std / np.hypot(evidence.centre, knee)
-    quantiles = stdtrit(TAILS, 0.5 + (np.arange(N_SCALES) + 0.5) / (2 * N_SCALES))
-    variances = own**2 + (quantiles * scale * evidence.distance) ** 2 + _TINY
-    values = _grid(evidence, middle, np.sqrt(variances), knee)
+    sides = [_prior_parts(evidence, own, side) for side in (error, error_above or error)]
+    values = _grid(evidence, middle, np.sqrt(np.sort(np.concatenate([variances for variances, _ in sides]))), knee)
     if len(values) < 2:
         return _certain(float(np.clip(evidence.centre, evidence.low, evidence.high)), evidence)
-    axis = np.arcsinh(values / knee)
-    prior = (np.exp(-0.5 * (axis - middle) ** 2 / variances[:, None]) / np.sqrt(variances)[:, None]).mean(axis=0)
-    log_density = np.log(prior + _TINY) - np.log(np.hypot(values, knee))
+    squares = (np.arcsinh(values / knee) - middle) ** 2
+    start = int(np.searchsorted(values, evidence.centre))
+    below, above = (
+        (shares[:, None] * np.exp(-0.5 * part / variances[:, None]) / np.sqrt(variances)[:, None]).sum(axis=0)
+        for part, (variances, shares) in zip((squares[:start], squares[start:]), sides, strict=True)
+    )
+    log_density = np.log(np.concatenate([below, above]) + _TINY) - np.log(np.hypot(values, knee))
     if evidence.observed is not None:
         variance = evidence.variance(values)
         log_density -= 0.5 * ((evidence.observed - values) / np.sqrt(variance)) ** 2 + 0.5 * np.log(variance)
@@ -290,6 +193,21 @@ def value_on_grid(evidence: ResidualEvidence, posterior_std: float, scale: float
     middles = 0.5 * (values[1:] + values[:-1])
     blur = np.full(len(middles), np.sqrt(evidence.context_error))
     return GridValue(NormalMixture(middles, blur, shares / shares.sum()))
+
+
+def _prior_parts(
+    evidence: ResidualEvidence, own: float, error: ModelError
+) -> tuple[Float[Array, " s"], Float[Array, " s"]]:
+    """The variances of the parts of the prior on the axis, and their shares."""
+    stds, shares = error.normal_parts()
+    return np.maximum(own**2 + (stds * evidence.distance) ** 2, FINEST**2), shares
+
+
+def _share_of_error(baseline: PolicyResiduals, variance: float, error: ModelError, posterior_std: float) -> float:
+    """The share of the mean residual that is the model's error rather than noise of this variance."""
+    off = error.scale * np.hypot(baseline.model, KNEE * error_size(baseline, baseline.model))
+    expected = off**2 + posterior_std**2
+    return 1.0 if variance == 0 else float(expected / (expected + variance))
 
 
 def _certain(value: float, evidence: ResidualEvidence) -> GridValue:
