@@ -21,8 +21,12 @@ Missing = Literal["refuse", "drop"]
 """Treatment of a row with a missing value."""
 Unknown = Literal["refuse", "drop", "other"]
 """Treatment of an action that the catalog does not list."""
-PriorKind = Literal["categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "independent"]
+PriorKind = Literal["categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "combined", "independent"]
 """The metadata through which actions share information."""
+PriorChoice = Literal[
+    "auto", "categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "combined", "independent"
+]
+"""A kind of prior, or the one that predicts held-out rounds best."""
 LikelihoodKind = Literal["gaussian", "bernoulli", "poisson", "student-t", "log-normal"]
 """The distribution of rewards given their mean."""
 
@@ -158,11 +162,12 @@ class PriorOptions(TypedDict, total=False):
     """Options of the prior: the metadata that actions share, and how much actions differ."""
 
     prior: Annotated[
-        PriorKind | None,
+        PriorChoice | None,
         Option(
             None,
-            "How actions are related: categories, taxonomy, tags, embeddings (clusters of them), linear-embeddings or "
-            "independent (not at all). The default is the first of these for which the catalog has columns.",
+            "How actions are related: categories, taxonomy, tags, embeddings (clusters of them), linear-embeddings, "
+            "combined (all of them together) or independent (not at all). auto compares these on held-out rounds and "
+            "takes the best. The default is all metadata that the catalog has.",
             "kind",
             metavar="KIND",
         ),
