@@ -26,7 +26,7 @@ PriorKind = Literal["categories", "taxonomy", "tags", "embeddings", "linear-embe
 PriorChoice = Literal[
     "auto", "categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "combined", "independent"
 ]
-"""A kind of prior, or the one that predicts held-out rounds best."""
+"""A kind of prior, or "auto" to choose one by its score on held-out rounds."""
 LikelihoodKind = Literal["gaussian", "bernoulli", "poisson", "student-t", "log-normal"]
 """The distribution of rewards given their mean."""
 
@@ -167,7 +167,7 @@ class PriorOptions(TypedDict, total=False):
             None,
             "How actions are related: categories, taxonomy, tags, embeddings (clusters of them), linear-embeddings, "
             "combined (all of them together) or independent (not at all). auto compares these on held-out rounds and "
-            "takes the best. The default is all metadata that the catalog has.",
+            "takes the simplest of the best. The default is all metadata that the catalog has.",
             "kind",
             metavar="KIND",
         ),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.checks import Array, as_count, as_instance
+from manyarms._base.options import PriorChoice
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.engines import Engine, as_engine
@@ -37,7 +38,7 @@ LONGEST = 2.0
 
 def learn_prior(
     logs: Logs | Statistics,
-    prior: HierarchicalGaussian,
+    prior: HierarchicalGaussian | PriorChoice,
     likelihood: Likelihood | None = None,
     *,
     effect_cov: Choice | Mapping[str, Choice] = "scale",
@@ -70,7 +71,9 @@ def learn_prior(
     Args:
         logs: Logged rounds, in memory or a `LogStream`; for Gaussian rewards also their `Statistics`.
         prior: Its structure is kept; learning starts from its scales and means. A standard deviation of exactly 0
-            stays 0.
+            stays 0. Or the name of a kind of prior, built from the catalog of the logs; or "auto" to compare all kinds
+            that the catalog allows on held-out rounds of a sample, and take the simplest one within one standard error
+            of the best (`LearnedPrior.comparison`).
         likelihood: Learning starts from its noise; by default `Gaussian(1.0)`.
         effect_cov: The part of the covariance of effects that is learned: one "scale" per group, a "diagonal" or "full"
             matrix that the effects of a group share, or nothing ("fixed"); or a mapping from the name of a group to one
@@ -90,7 +93,15 @@ def learn_prior(
     Returns:
         A `LearnedPrior`: prior, likelihood and posterior, the learned numbers with standard errors, and notes.
     """
-    prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
+    if isinstance(prior, str):
+        from manyarms.prior_learning.choose_prior import learn_named_prior  # noqa: PLC0415  it uses this function
+
+        return learn_named_prior(
+            logs, prior, likelihood,
+            effect_cov=effect_cov, action_cov=action_cov, means=means, learn_noise=learn_noise,
+            avoid_boundary=avoid_boundary, max_iterations=max_iterations, progress=progress, engine=engine,
+        )  # fmt: skip
+    prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian or the name of a kind of prior")
     if prior.observed.groups:
         raise InputError(
             "is a posterior, which cannot be learned.",

@@ -97,7 +97,7 @@ def _combined(
     catalog: Catalog, *, dim: int, effect_std: float, action_std: float, shared_std: float | None
 ) -> HierarchicalGaussian:
     """The sum of the effects of all metadata; kinds that would make the latent solve too large are left out."""
-    variance, everyone = as_variance("effect_std", effect_std), np.arange(catalog.n_actions)
+    variance = as_variance("effect_std", effect_std)
     parts = list[EffectPart]()
     for kind in metadata_kinds(catalog):
         if kind == "embeddings":
@@ -105,16 +105,23 @@ def _combined(
         else:
             built = _weights_by_group(_BUILDERS[kind](catalog, dim=dim))
         more = [*parts, *(EffectPart(group, weights, variance) for group, weights in built)]
-        core = 0
-        if parts and built:
-            weights = sparse.hstack([part.weights for part in more], format="csr")
-            core = len(MixedEffects(weights, dim).plan(everyone).core)
-        if core * dim <= MOST_DENSE_ROWS:
+        if not parts or _is_solvable(MixedEffects(sparse.hstack([part.weights for part in more]), dim)):
             parts = more
     action_cov = as_variance("action_std", action_std)
     if not parts:
         return from_catalog(catalog.n_actions, dim=dim, action_std=action_std, shared_std=shared_std)
     return build(parts, dim=dim, action_cov=action_cov, shared_std=shared_std)
+
+
+def is_solvable(prior: HierarchicalGaussian) -> bool:
+    """True unless the posterior under a prior from a catalog would need a dense matrix of too many rows."""
+    return not isinstance(prior.mixing, MixedEffects) or _is_solvable(prior.mixing)
+
+
+def _is_solvable(mixing: MixedEffects) -> bool:
+    if mixing.one_effect_each or mixing.latent_dim <= MOST_DENSE_ROWS:
+        return True
+    return len(mixing.plan(np.arange(mixing.n_actions)).core) * mixing.dim <= MOST_DENSE_ROWS
 
 
 def _principal(catalog: Catalog, dim: int) -> list[tuple[EffectGroup, sparse.csr_array]]:
