@@ -23,6 +23,7 @@ from manyarms.posterior.reward_posterior import as_logs
 from manyarms.posterior.training_files import in_memory_if_small, remember_files
 from manyarms.prior_learning.evidence import Evidence, ExactEvidence, evidence_of
 from manyarms.prior_learning.hyperparameters import Choice, Hyperparameters, Means, Vector
+from manyarms.prior_learning.learnable_parts import around_average
 from manyarms.prior_learning.learned_prior import (
     LearnedPrior,
     certain_mean_warnings,
@@ -32,6 +33,9 @@ from manyarms.prior_learning.learned_prior import (
 )
 
 MAX_ITERATIONS = 500
+_AROUND_AVERAGE = (
+    "contexts are far from zero on average, so actions are taken to be alike at the average context rather than at zero"
+)
 LONGEST = 2.0
 """The longest move of a logarithm before the search starts anew."""
 
@@ -60,6 +64,10 @@ def learn_prior(
     about a hundred passes in all, up to three hundred, and as many again if standard errors are requested.
     A stream of at most half a gigabyte is read once and kept in memory. For a longer one, learn from a sample and
     `fit` on all rounds.
+
+    Where the columns of the contexts are far from zero on average and one of them is constant, the standard deviations
+    of a prior that treats all coordinates alike hold at the average context, so that it does not matter where a column
+    has its zero (`prior_learning.learnable_parts.around_average`). `Statistics` do not tell, and leave the prior as is.
 
     Where rounds count less with age, the prior is learned from the same rounds at full weight, and the posterior uses
     them with their weights. It remembers the files of a stream, so that none is counted twice.
@@ -126,6 +134,8 @@ def learn_prior(
         )
     if not evidence.scale.reward > 0:
         raise InputError("all rewards, or all contexts, are 0, so no prior can be learned.", "Check the columns.")
+    one_scale = all(isinstance(choice, str) and choice == "scale" for choice in (effect_cov, action_cov))
+    given, prior = prior, around_average(prior, evidence.centre if one_scale else None)
     hyper = Hyperparameters(
         prior, likelihood.dispersion, evidence.seen, evidence.scale,
         effect_cov=effect_cov, action_cov=action_cov, means=means, learn_noise=learn_noise, constant=evidence.constant,
@@ -138,6 +148,8 @@ def learn_prior(
     if not avoid_boundary:
         hyper, eta, zeroed = _zero(evidence, hyper, eta, value, max_iterations)
     learned = _result(evidence, hyper, eta, avoid_boundary, zeroed, trace, converged)
+    if prior is not given:
+        learned = replace(learned, notes=(*learned.notes, _AROUND_AVERAGE))
     if full_weight is not logs:
         # The posterior under the learned prior is of the rounds as they count.
         aged = _evidence(logs, likelihood, prior.n_actions, engine)
