@@ -21,6 +21,8 @@ Missing = Literal["refuse", "drop"]
 """Treatment of a row with a missing value."""
 Unknown = Literal["refuse", "drop", "other"]
 """Treatment of an action that the catalog does not list."""
+Expand = Literal["splines", "products", "fourier", "nystroem"]
+"""Further features made of the context columns."""
 PriorKind = Literal["categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "combined", "independent"]
 """The metadata through which actions share information."""
 PriorChoice = Literal[
@@ -108,6 +110,15 @@ class LogOptions(TypedDict, total=False):
     categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
     max_levels: Annotated[
         int, Option(100, "Maximum number of levels per categorical column; rarer levels are merged.", minimum=1)
+    ]
+    expand: Annotated[
+        Expand | None,
+        Option(
+            None,
+            "Further features made of numeric context columns when features are learned: splines of each, products of "
+            "two, or 100 fourier or 50 nystroem features of all.",
+            metavar="KIND",
+        ),
     ]
     missing: Annotated[
         Missing, Option("refuse", "What to do with a row that lacks a value: refuse (stop with an error) or drop it.")
