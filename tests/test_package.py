@@ -67,7 +67,7 @@ def test_docstring_example_runs():
     for module in (
         ma,
         ma.core.hierarchical_gaussian,
-        importlib.import_module("manyarms.prior_checks.compare_priors"),
+        importlib.import_module("manyarms.prior_learning.compare_priors"),
         importlib.import_module("manyarms.prior_checks.check_categories"),
         ma.sklearn,
         theory,

@@ -99,10 +99,10 @@ from manyarms.posterior.sharded_posterior import fit_sharded as fit_sharded
 from manyarms.prior_checks.check_categories import CategoryChecks as CategoryChecks
 from manyarms.prior_checks.check_categories import check_categories as check_categories
 from manyarms.prior_checks.check_prior import check_prior as check_prior
-from manyarms.prior_checks.compare_priors import PriorComparison as PriorComparison
-from manyarms.prior_checks.compare_priors import compare_priors as compare_priors
 from manyarms.prior_checks.sensitivity import Sensitivity as Sensitivity
 from manyarms.prior_checks.sensitivity import prior_sensitivity as prior_sensitivity
 from manyarms.prior_learning.averaged_posterior import AveragedPosterior as AveragedPosterior
+from manyarms.prior_learning.compare_priors import PriorComparison as PriorComparison
+from manyarms.prior_learning.compare_priors import compare_priors as compare_priors
 from manyarms.prior_learning.learn_prior import learn_prior as learn_prior
 from manyarms.prior_learning.learned_prior import LearnedPrior as LearnedPrior

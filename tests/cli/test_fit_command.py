@@ -42,6 +42,15 @@ def test_fit_writes_the_model_that_the_library_fits(shop):
     assert shown["learned"] is None and shown["log_evidence"] == ma.load(out).log_evidence
 
 
+def test_fit_says_which_priors_it_compared(shop, tmp_path):
+    out = tmp_path / "auto.arrow"
+    shown = figures(*fit_command(shop), "--prior", "auto", "--out", out)
+    names = [row["name"] for row in shown["prior_comparison"]]
+    assert sorted(names) == ["categories", "independent"]
+    again = run(*fit_command(shop), "--prior", "auto", "--out", out)
+    assert "is the simplest prior within one standard error" in " ".join(again.stdout.split())
+
+
 @pytest.mark.parametrize("kind", ["bernoulli", "poisson", "student-t", "log-normal"])
 def test_other_likelihoods_and_ages_reach_the_fit(kind, shop, tmp_path):
     reward = "p" if kind == "log-normal" else "click"
@@ -182,7 +191,8 @@ def test_rounds_later_than_now_are_counted_in_full_with_a_warning(shop, tmp_path
         (["--logs", "holes.parquet"], ["column age is missing in row 2", "pass --missing drop"]),
         (["--catalog", "twice.parquet"], ["ids must be unique"]),
         (["--prior", "tags"], ["the catalog has no tags"]),
-        (["--prior", "clusters"], ["--prior must be one of categories"]),
+        (["--prior", "clusters"], ["--prior must be one of auto, categories"]),
+        (["--prior", "auto", "--no-learn-prior"], ["--prior is auto", "drop --no-learn-prior"]),
         (["--likelihood", "bernoulli"], ["rewards must be 0 or 1", "row 0 (row 0 of ", "day=0/part.parquet) has"]),
         (["--half-life", "2d"], ["--half-life and --maturity need", "--time"]),
         (["--maturity", "0d"], ["--maturity must be above zero"]),

@@ -84,9 +84,10 @@ def test_the_prior_is_chosen_by_name_or_by_what_the_catalog_knows(own_errors):
         prior = ma.priors.from_catalog(ma.read_catalog(table(), "sku", **columns), kind, dim=2, effect_std=0.5)
         return [group.name for group in prior.effects]
 
-    assert names(COLUMNS) == ["category"]
-    assert names({"taxonomy": ["top", "sub"], "tags": "tags"}) == ["level 1", "level 2"]
-    assert names({"tags": "tags", "embedding": ["e0", "e1"]}) == ["tag"]
+    assert names(COLUMNS) == names(COLUMNS, "combined") == ["category", "level 1", "level 2", "tag", "embedding"]
+    assert names({"taxonomy": ["top", "sub"], "tags": "tags"}) == ["level 1", "level 2", "tag"]
+    assert names({"tags": "tags", "embedding": ["e0", "e1"]}) == ["tag", "embedding"]
+    assert names({"category": "kind"}) == ["category"]
     assert names({"embedding": ["e0", "e1"]}) == ["component"]
     assert names({}) == []
     assert names(COLUMNS, "linear-embeddings") == ["embedding"]

@@ -7,8 +7,8 @@ import manyarms as ma
 from manyarms import errors, priors
 from manyarms.prior_checks.check_categories import check_categories
 from manyarms.prior_checks.check_prior import check_prior
-from manyarms.prior_checks.compare_priors import compare_priors
 from manyarms.prior_checks.sensitivity import prior_sensitivity
+from manyarms.prior_learning.compare_priors import compare_priors
 
 LOGS = ma.LoggedData(np.ones((6, 2)), [0, 0, 1, 1, 2, 2], np.arange(6.0), n_actions=3)
 PRIOR = priors.independent(3, dim=2)

@@ -21,8 +21,14 @@ Missing = Literal["refuse", "drop"]
 """Treatment of a row with a missing value."""
 Unknown = Literal["refuse", "drop", "other"]
 """Treatment of an action that the catalog does not list."""
-PriorKind = Literal["categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "independent"]
+Expand = Literal["splines", "products", "fourier", "nystroem"]
+"""Further features made of the context columns."""
+PriorKind = Literal["categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "combined", "independent"]
 """The metadata through which actions share information."""
+PriorChoice = Literal[
+    "auto", "categories", "taxonomy", "tags", "embeddings", "linear-embeddings", "combined", "independent"
+]
+"""A kind of prior, or "auto" to choose one by its score on held-out rounds."""
 LikelihoodKind = Literal["gaussian", "bernoulli", "poisson", "student-t", "log-normal"]
 """The distribution of rewards given their mean."""
 
@@ -105,6 +111,15 @@ class LogOptions(TypedDict, total=False):
     max_levels: Annotated[
         int, Option(100, "Maximum number of levels per categorical column; rarer levels are merged.", minimum=1)
     ]
+    expand: Annotated[
+        Expand | None,
+        Option(
+            None,
+            "Further features made of numeric context columns when features are learned: splines of each, products of "
+            "two, or 100 fourier or 50 nystroem features of all.",
+            metavar="KIND",
+        ),
+    ]
     missing: Annotated[
         Missing, Option("refuse", "What to do with a row that lacks a value: refuse (stop with an error) or drop it.")
     ]
@@ -158,11 +173,12 @@ class PriorOptions(TypedDict, total=False):
     """Options of the prior: the metadata that actions share, and how much actions differ."""
 
     prior: Annotated[
-        PriorKind | None,
+        PriorChoice | None,
         Option(
             None,
-            "How actions are related: categories, taxonomy, tags, embeddings (clusters of them), linear-embeddings or "
-            "independent (not at all). The default is the first of these for which the catalog has columns.",
+            "How actions are related: categories, taxonomy, tags, embeddings (clusters of them), linear-embeddings, "
+            "combined (all of them together) or independent (not at all). auto compares these on held-out rounds and "
+            "takes the simplest of the best. The default is all metadata that the catalog has.",
             "kind",
             metavar="KIND",
         ),

@@ -237,6 +237,7 @@ def decide_command(
         terminal.print_json(decision.as_json())
     else:
         typer.echo(str(decision.evaluation))
+        typer.echo(f"\nPrior: {decision.made_with['prior']}.")
         typer.echo(f"\n{decision}")
     raise typer.Exit(EXIT_CODES.get(decision.verdict, 1))
 

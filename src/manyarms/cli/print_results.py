@@ -57,6 +57,9 @@ def print_fit(figures: Mapping[str, Any]) -> None:
     )
     _print_dropped(console, figures)
     _print_line(console, f"Prior: {'; '.join(figures['prior'])}. Log evidence {figures['log_evidence']:.6g}.")
+    for note in figures["notes"]:
+        if note.startswith("auto: "):
+            _print_line(console, f"Chosen: {note.removeprefix('auto: ')}.")
     learned = {name: value for name, value in (figures["learned"] or {}).items() if " mean " not in name}
     if learned:
         _print_line(console, f"Learned: {', '.join(f'{name} {number(value)}' for name, value in learned.items())}.")

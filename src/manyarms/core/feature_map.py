@@ -15,6 +15,7 @@ from jaxtyping import Float
 from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, all_finite, as_matrix, row_name
 from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of, table_of, unchecked_numbers_of
+from manyarms.core.feature_expansion import FeatureExpansion
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
 from manyarms.linalg.indexing import chunks
 from manyarms.model_file.arrow_file import UnknownPart
@@ -118,6 +119,7 @@ class FeatureMap(Saved):
     Args:
         features: The features of each column, in order.
         intercept: If true, a column of ones comes first.
+        expansion: Further features, computed from all of these and appended to them.
 
     Examples:
         >>> import pyarrow as pa
@@ -134,8 +136,13 @@ class FeatureMap(Saved):
     saved_as = "feature map"
     saved_fields = ("json",)
 
-    def __init__(self, features: Sequence[Feature], *, intercept: bool = True):
+    expansion: FeatureExpansion | None = None
+
+    def __init__(
+        self, features: Sequence[Feature], *, intercept: bool = True, expansion: FeatureExpansion | None = None
+    ):
         self.features = tuple(features)
+        self.expansion = expansion
         self.intercept = intercept
         repeated = [name for name, count in Counter(self.columns).items() if count > 1]
         if repeated:
@@ -152,7 +159,8 @@ class FeatureMap(Saved):
     def names(self) -> tuple[str, ...]:
         """(d,) the name of each feature."""
         first = ("(intercept)",) if self.intercept else ()
-        return first + tuple(name for feature in self.features for name in feature.names)
+        more = () if self.expansion is None else self.expansion.suffixes
+        return first + tuple(name for feature in self.features for name in feature.names) + more
 
     @property
     def dim(self) -> int:
@@ -174,6 +182,9 @@ class FeatureMap(Saved):
                 out[rows, 0] = 1.0
             for feature, part, start, stop in zip(self.features, raw, starts, starts[1:], strict=False):
                 feature.fill(out[rows, start:stop], part[rows])
+            if self.expansion is not None:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    out[rows, starts[-1] :] = self.expansion(out[rows, : starts[-1]])
         if not all_finite(out):
             self._refuse(table, out)
         return out
@@ -190,7 +201,7 @@ class FeatureMap(Saved):
         return isinstance(other, FeatureMap) and self.as_json() == other.as_json()
 
     def __hash__(self) -> int:
-        return hash((self.features, self.intercept))
+        return hash((self.features, self.intercept, self.expansion))
 
     def __repr__(self) -> str:
         return f"FeatureMap({', '.join(self.columns)}: d={self.dim})"
@@ -198,7 +209,8 @@ class FeatureMap(Saved):
     def as_json(self) -> dict[str, Any]:
         """The map as plain values."""
         features = [{"kind": feature.kind, **asdict(feature)} for feature in self.features]
-        return {"intercept": self.intercept, "features": features}
+        more = {} if self.expansion is None else {"expansion": asdict(self.expansion)}
+        return {"intercept": self.intercept, "features": features, **more}
 
     def saved(self) -> dict[str, Any]:
         # Numbers and levels may have NumPy types.
@@ -212,7 +224,10 @@ class FeatureMap(Saved):
                 raise UnknownPart(f"a {feature['kind']!r:.80} feature")
             known = (field.name for field in fields(FEATURE_KINDS[feature["kind"]]))
             check_names(feature, ("kind", *known), f"a {feature['kind']!r} feature")
-        check_names(data, ("intercept", "features"), "a feature map")
+        check_names(data, ("intercept", "features", "expansion"), "a feature map")
+        if "expansion" in data:
+            known = tuple(field.name for field in fields(FeatureExpansion))
+            check_names(data["expansion"], known, "an expansion of features")
         return cls.from_json(data)
 
     @classmethod
@@ -223,7 +238,8 @@ class FeatureMap(Saved):
             for part in data["features"]:
                 values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in part.items()}
                 features.append(FEATURE_KINDS[values.pop("kind")](**values))
-            return cls(features, intercept=bool(data["intercept"]))
+            expansion = FeatureExpansion.from_json(data["expansion"]) if "expansion" in data else None
+            return cls(features, intercept=bool(data["intercept"]), expansion=expansion)
         except (KeyError, TypeError, AttributeError) as damage:
             raise InputError(f"this is not a feature map: {damage!r} is wrong or missing.") from damage
 

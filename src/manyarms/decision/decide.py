@@ -29,6 +29,7 @@ from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.prior_check import PriorCheck
 from manyarms.prior_checks.check_categories import CategoryChecks, check_categories
+from manyarms.prior_learning.compare_priors import PriorComparison
 
 MANY_POLICIES = 20
 """With more policies than this, not every pair is compared."""
@@ -61,6 +62,7 @@ class Decision(Recommendation):
         omitted: The parts that are missing, with the reason for each.
         made_with: Software versions, sizes, time and command.
         candidates: The policies by name, for example to save the one to ship.
+        prior_comparison: The priors that were compared to learn the model; None where the model was given.
     """
 
     evaluation: Evaluation
@@ -74,6 +76,7 @@ class Decision(Recommendation):
     omitted: tuple[str, ...]
     made_with: Mapping[str, str] = field(default_factory=dict[str, str])
     candidates: Mapping[str, Policy] = field(default_factory=dict[str, Policy])
+    prior_comparison: PriorComparison | None = None
 
     @property
     def gains(self) -> dict[str, Estimate]:
@@ -158,10 +161,14 @@ def decide(
         progress: As in `evaluate`.
     """
     sure = as_scalar("sure", sure, above=0.0, below=1.0)
+    comparison = None
     if policies is None:
         _refuse_by_row(posterior=posterior, truth=truth, true_rewards=true_rewards, contexts=contexts)
         proposal = propose(logs, categories, likelihood)
         policies, posterior, logs = proposal.policies, proposal.posterior, proposal.held_out
+        comparison = proposal.learned.comparison
+        chosen = next((note for note in proposal.learned.notes if note.startswith("auto: ")), "as given")
+        notes = {**(notes or {}), "prior": chosen.removeprefix("auto: ")}
     truth = {name: as_scalar(f"truth of {name}", value) for name, value in (truth or {}).items()}
     evaluation = evaluate(
         policies, logs, posterior,
@@ -199,6 +206,7 @@ def decide(
         omitted=(*_omitted(len(policies), logs, column, posterior, calibrated), *unchecked),
         made_with={**(notes or {}), **_made_with(logs, posterior)},
         candidates=dict(policies),
+        prior_comparison=comparison,
     )
 
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.checks import as_instance
-from manyarms.core import Catalog, LoggedData, Policy
+from manyarms.core import LoggedData, Policy
 from manyarms.errors import InputError
 from manyarms.likelihoods import Likelihood
 from manyarms.policies import Greedy, Pessimistic, Softmax
 from manyarms.posterior import RewardPosterior
 from manyarms.prior_learning.learn_prior import learn_prior
-from manyarms.priors import from_catalog, from_categories
+from manyarms.prior_learning.learned_prior import LearnedPrior
+from manyarms.priors import from_categories
 
 MIN_ROUNDS = 20
 """With fewer rounds, neither half says anything."""
@@ -30,18 +31,20 @@ class Proposal:
         policies: The proposed policies by name.
         posterior: The model that they come from.
         held_out: The rounds that neither has seen.
+        learned: The prior that was learned, and those that it was compared with.
     """
 
     policies: dict[str, Policy]
     posterior: RewardPosterior
     held_out: LoggedData
+    learned: LearnedPrior
 
 
 def propose(logs: LoggedData, categories: Any = None, likelihood: Likelihood | None = None) -> Proposal:
     """Split a log, learn a prior and a model from one half, and propose policies.
 
-    Rounds of one group stay together. The split is the same every time. The prior is the one that suits the catalog,
-    with all standard deviations learned.
+    Rounds of one group stay together. The split is the same every time. The prior is chosen
+    by its score on held-out rounds from those that the catalog allows, and all its standard deviations are learned.
 
     Args:
         logs: All rounds.
@@ -57,19 +60,15 @@ def propose(logs: LoggedData, categories: Any = None, likelihood: Likelihood | N
         )
     by = "row" if logs.groups is None else "group"
     learning, held_out = logs.split(SHARE, by, rng=np.random.default_rng(0))
-    catalog: Catalog | int = logs.n_actions if logs.catalog is None else logs.catalog
-    prior = (
-        from_catalog(catalog, dim=logs.dim, shared_std=1.0)
-        if categories is None
-        else from_categories(categories, dim=logs.dim, shared_std=1.0)
-    )
-    posterior = learn_prior(learning, prior, likelihood).posterior
+    prior = "auto" if categories is None else from_categories(categories, dim=logs.dim, shared_std=1.0)
+    learned = learn_prior(learning, prior, likelihood)
+    posterior = learned.posterior
     policies: dict[str, Policy] = {
         "greedy": Greedy(posterior),
         "pessimistic": Pessimistic(posterior),
         "softmax": Softmax(posterior, _temperature(posterior, learning)),
     }
-    return Proposal(policies, posterior, held_out)
+    return Proposal(policies, posterior, held_out, learned)
 
 
 def _temperature(posterior: RewardPosterior, logs: LoggedData) -> float:

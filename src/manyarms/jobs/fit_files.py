@@ -12,9 +12,19 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 
-from manyarms._base.options import CatalogOptions, FitOptions, LogOptions, UpdateOptions, only, takes, with_defaults
+from manyarms._base.options import (
+    CatalogOptions,
+    FitOptions,
+    LogOptions,
+    PriorKind,
+    UpdateOptions,
+    only,
+    takes,
+    with_defaults,
+)
 from manyarms._base.progress import Progress
 from manyarms.core.catalog import Catalog
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.engines import Engine
 from manyarms.errors import InputError
 from manyarms.jobs.parse_names import LIKELIHOODS, PathLike, likelihood_named, open_model
@@ -27,6 +37,7 @@ from manyarms.logs.sources import Source
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.posterior import Posterior
 from manyarms.prior_learning import LearnedPrior, learn_prior
+from manyarms.prior_learning.choose_prior import learn_named_prior
 from manyarms.priors.from_catalog import from_catalog, new_actions
 
 OnRows = Callable[[int, int | None], None]
@@ -68,6 +79,7 @@ class FitResult:
             "prior": [str(group) for group in posterior.prior.effects] or ["independent"],
             "likelihood": next((name for name, known in LIKELIHOODS.items() if known is kind), kind.__name__),
             "learned": None if learned is None else {part.name: part.value for part in learned.parameters},
+            "prior_comparison": None if learned is None or learned.comparison is None else learned.comparison.records(),
             "notes": [] if learned is None else list(learned.notes),
             "log_evidence": posterior.log_evidence,
             "warnings": list(self.warnings),
@@ -141,21 +153,33 @@ def fit_files(
             `read_logs` and `read_catalog`; those of the prior and the likelihood by name.
     """
     given = with_defaults("fit_files", options, FitOptions)
+    if given.prior == "auto" and not given.learn_prior:
+        raise InputError(
+            "is auto, which compares learned priors, and learn_prior is off.",
+            "Name a kind of prior, or let it be learned.",
+            argument="prior",
+            flag_remedy="Name a kind of prior, or drop --no-learn-prior.",
+        )
     likelihood = likelihood_named(given.likelihood, given.noise_std)
     actions = open_catalog(given, action, only(options, CatalogOptions))
     source = FileSource(logs, on_rows)
     read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
     stream = cast(LogStream, read)
-    prior = from_catalog(
-        stream.n_actions if stream.catalog is None else stream.catalog, given.prior, dim=stream.dim,
-        effect_std=given.prior_std, action_std=given.action_std, shared_std=given.shared_std,
-        n_components=given.components, rng=np.random.default_rng(seed),
-    )  # fmt: skip
-    learned = learn_prior(stream, prior, likelihood, progress=progress, engine=engine) if given.learn_prior else None
-    if learned is None:
-        posterior = fit(stream, prior, likelihood, progress=progress, engine=engine)
-    else:
-        posterior = learned.posterior
+
+    def build(kind: PriorKind | None) -> HierarchicalGaussian:
+        return from_catalog(
+            stream.n_actions if stream.catalog is None else stream.catalog, kind, dim=stream.dim,
+            effect_std=given.prior_std, action_std=given.action_std, shared_std=given.shared_std,
+            n_components=given.components, rng=np.random.default_rng(seed),
+        )  # fmt: skip
+
+    how: dict[str, Any] = dict(progress=progress, engine=engine)
+    learned, kind = None, cast(PriorKind | None, given.prior)
+    if given.prior == "auto":
+        learned = learn_named_prior(stream, "auto", likelihood, build=build, **how)
+    elif given.learn_prior:
+        learned = learn_prior(stream, build(kind), likelihood, **how)
+    posterior = fit(stream, build(kind), likelihood, **how) if learned is None else learned.posterior
     warnings = [*posterior.warnings, *row_warnings(stream.dropped), *_copy_warnings(source)]
     if given.likelihood == "gaussian" and rewards_are_binary(posterior):
         warnings.append("all rewards are 0 or 1 but were taken as Gaussian: for clicks, use the bernoulli likelihood")

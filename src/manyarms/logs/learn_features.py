@@ -9,10 +9,14 @@ import numpy as np
 
 from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count
+from manyarms._base.options import Expand
 from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of
+from manyarms.core.feature_expansion import learn_expansion
 from manyarms.core.feature_map import Categorical, Embedding, Feature, FeatureMap, Numeric
 from manyarms.errors import DataTypeError, InputError, ShapeError
 
+SAMPLE = 10_000
+"""The number of first rows that an expansion of features is fitted to."""
 MAX_DISTINCT = 1_000_000
 """A column with more distinct values than this is an id, not a category."""
 
@@ -24,6 +28,7 @@ def learn_features(
     categorical: Sequence[str] = (),
     max_levels: int,
     intercept: bool = True,
+    expand: Expand | None = None,
 ) -> FeatureMap:
     """The feature map of some columns: their kinds, means, standard deviations and commonest levels, in one pass.
 
@@ -31,14 +36,19 @@ def learn_features(
 
     Rows must lack no value. Of the levels of a category, the commonest `max_levels` get a feature of their own; rarer
     ones share "(other)". Numbers get mean 0 and standard deviation 1, and a column of ones comes first as the
-    `intercept`.
+    `intercept`. `expand` appends further features of the numbers, fitted to the first SAMPLE rows.
     """
     strangers = [name for name in categorical if name not in columns]
     if strangers:
         problem = f"names {strangers[0]!r}, which is not among the columns {list(columns)}."
         raise InputError(problem, argument="categorical")
     limit, seen = as_count("max_levels", max_levels), dict[str, _NumberColumn | _LevelColumn | _ListColumn]()
+    sample, n_sampled = list[pa.Table](), 0
     for batch in batches:
+        if expand is not None and n_sampled < SAMPLE:
+            part = batch.slice(0, SAMPLE - n_sampled)
+            sample.append(pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part)
+            n_sampled += part.num_rows
         for name in columns:
             column = column_of(batch, name)
             if name not in seen:
@@ -46,7 +56,19 @@ def learn_features(
             seen[name].take(column)
     if columns and not seen:
         raise InputError("there are no rows to learn features from.")
-    return FeatureMap([seen[name].feature() for name in columns], intercept=intercept)
+    features = [seen[name].feature() for name in columns]
+    plain = FeatureMap(features, intercept=intercept)
+    if expand is None:
+        return plain
+    ends = np.cumsum([int(intercept), *(len(feature.names) for feature in features)]).tolist()
+    numbers = [
+        place
+        for feature, low, high in zip(features, ends, ends[1:], strict=False)
+        if not isinstance(feature, Categorical)
+        for place in range(low, high)
+    ]
+    expansion = learn_expansion(expand, np.vstack([plain(part) for part in sample]), numbers)
+    return FeatureMap(features, intercept=intercept, expansion=expansion)
 
 
 def _begin(

@@ -54,7 +54,9 @@ def read_logs(
         after: Rounds at this time or before are left out, for instance because a model has them already.
         options: How rows become rounds; see `LogOptions`. The columns `weight` (how often a row counts), `group` (the
             user or session) and `time`; the context columns of whole numbers that are `categorical`, and the
-            `max_levels` of a category (100) with a feature of their own. `missing`: "refuse" a row that lacks a value,
+            `max_levels` of a category (100) with a feature of their own. `expand`: further features of the numbers,
+            "splines", "products", "fourier" or "nystroem", fitted to the first 10,000 rows. `missing`:
+            "refuse" a row that lacks a value,
             or "drop" it. `unknown`: "refuse" an action that is not in the catalog, "drop" its rows, or count it as the
             action "(other)", which the catalog must then list. Rows that are dropped are counted. `half_life`: a round
             this old counts half. `maturity`: younger rounds are left out, since their rewards may still come in. `now`:
@@ -76,7 +78,9 @@ def read_logs(
     age = _age_rule(given, after)
     if features is None:
         rows = _complete_rows(source, roles, given.missing)
-        features = learn_features(rows, roles.context, categorical=categorical, max_levels=given.max_levels)
+        features = learn_features(
+            rows, roles.context, categorical=categorical, max_levels=given.max_levels, expand=given.expand
+        )
     elif as_instance("features", features, FeatureMap, "a FeatureMap").columns != roles.context:
         problem = f"reads the columns {features.columns}; context names {roles.context}."
         raise InputError(problem, argument="features")

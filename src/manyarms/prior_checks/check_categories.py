@@ -17,6 +17,7 @@ from manyarms.posterior import RewardPosterior
 from manyarms.posterior.prior_check import CLOSE
 from manyarms.posterior.reward_posterior import check_logs
 from manyarms.prior_checks.category_forecast import CategorySums, RewardSum, reward_sum_for, sum_rounds
+from manyarms.prior_learning.compare_priors import shorten
 from manyarms.priors.prior_builder import metadata, with_missing
 
 
@@ -218,11 +219,6 @@ def _rows(
         values: dict[str, Any] = {name: column[i].item() for name, column in columns.items()}
         rows.append(CategoryCheck(labels[i], flags=flags, **values))
     return tuple(rows)
-
-
-def shorten(text: str, width: int) -> str:
-    """Text cut to the width of a column."""
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 TESTS = ("posterior mean", "dispersion")

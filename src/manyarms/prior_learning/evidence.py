@@ -143,6 +143,14 @@ class Evidence(ABC):
     step: float
     negligible: float
 
+    @property
+    def centre(self) -> tuple[int, Vector] | None:
+        """The constant column of the contexts, and the mean of each column in units of its value; None if unknown."""
+        constant = None if self.summary is None else _constant_column(self.summary)
+        if self.summary is None or constant is None:
+            return None
+        return constant, self.summary.feature_sums / self.summary.feature_sums[constant]
+
     @abstractmethod
     def log_evidence(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, Vector]:
         """The log evidence at η, and its derivative."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.checks import Array, as_count, as_instance
+from manyarms._base.options import PriorChoice
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.engines import Engine, as_engine
@@ -22,6 +23,7 @@ from manyarms.posterior.reward_posterior import as_logs
 from manyarms.posterior.training_files import in_memory_if_small, remember_files
 from manyarms.prior_learning.evidence import Evidence, ExactEvidence, evidence_of
 from manyarms.prior_learning.hyperparameters import Choice, Hyperparameters, Means, Vector
+from manyarms.prior_learning.learnable_parts import around_average
 from manyarms.prior_learning.learned_prior import (
     LearnedPrior,
     certain_mean_warnings,
@@ -31,13 +33,16 @@ from manyarms.prior_learning.learned_prior import (
 )
 
 MAX_ITERATIONS = 500
+_AROUND_AVERAGE = (
+    "contexts are far from zero on average, so actions are taken to be alike at the average context rather than at zero"
+)
 LONGEST = 2.0
 """The longest move of a logarithm before the search starts anew."""
 
 
 def learn_prior(
     logs: Logs | Statistics,
-    prior: HierarchicalGaussian,
+    prior: HierarchicalGaussian | PriorChoice,
     likelihood: Likelihood | None = None,
     *,
     effect_cov: Choice | Mapping[str, Choice] = "scale",
@@ -60,6 +65,10 @@ def learn_prior(
     A stream of at most half a gigabyte is read once and kept in memory. For a longer one, learn from a sample and
     `fit` on all rounds.
 
+    Where the columns of the contexts are far from zero on average and one of them is constant, the standard deviations
+    of a prior that treats all coordinates alike hold at the average context, so that it does not matter where a column
+    has its zero (`prior_learning.learnable_parts.around_average`). `Statistics` do not tell, and leave the prior as is.
+
     Where rounds count less with age, the prior is learned from the same rounds at full weight, and the posterior uses
     them with their weights. It remembers the files of a stream, so that none is counted twice.
 
@@ -70,7 +79,9 @@ def learn_prior(
     Args:
         logs: Logged rounds, in memory or a `LogStream`; for Gaussian rewards also their `Statistics`.
         prior: Its structure is kept; learning starts from its scales and means. A standard deviation of exactly 0
-            stays 0.
+            stays 0. Or the name of a kind of prior, built from the catalog of the logs; or "auto" to compare all kinds
+            that the catalog allows on held-out rounds of a sample, and take the simplest one within one standard error
+            of the best (`LearnedPrior.comparison`).
         likelihood: Learning starts from its noise; by default `Gaussian(1.0)`.
         effect_cov: The part of the covariance of effects that is learned: one "scale" per group, a "diagonal" or "full"
             matrix that the effects of a group share, or nothing ("fixed"); or a mapping from the name of a group to one
@@ -90,7 +101,15 @@ def learn_prior(
     Returns:
         A `LearnedPrior`: prior, likelihood and posterior, the learned numbers with standard errors, and notes.
     """
-    prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
+    if isinstance(prior, str):
+        from manyarms.prior_learning.choose_prior import learn_named_prior  # noqa: PLC0415  it uses this function
+
+        return learn_named_prior(
+            logs, prior, likelihood,
+            effect_cov=effect_cov, action_cov=action_cov, means=means, learn_noise=learn_noise,
+            avoid_boundary=avoid_boundary, max_iterations=max_iterations, progress=progress, engine=engine,
+        )  # fmt: skip
+    prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian or the name of a kind of prior")
     if prior.observed.groups:
         raise InputError(
             "is a posterior, which cannot be learned.",
@@ -115,6 +134,8 @@ def learn_prior(
         )
     if not evidence.scale.reward > 0:
         raise InputError("all rewards, or all contexts, are 0, so no prior can be learned.", "Check the columns.")
+    one_scale = all(isinstance(choice, str) and choice == "scale" for choice in (effect_cov, action_cov))
+    given, prior = prior, around_average(prior, evidence.centre if one_scale else None)
     hyper = Hyperparameters(
         prior, likelihood.dispersion, evidence.seen, evidence.scale,
         effect_cov=effect_cov, action_cov=action_cov, means=means, learn_noise=learn_noise, constant=evidence.constant,
@@ -127,6 +148,8 @@ def learn_prior(
     if not avoid_boundary:
         hyper, eta, zeroed = _zero(evidence, hyper, eta, value, max_iterations)
     learned = _result(evidence, hyper, eta, avoid_boundary, zeroed, trace, converged)
+    if prior is not given:
+        learned = replace(learned, notes=(*learned.notes, _AROUND_AVERAGE))
     if full_weight is not logs:
         # The posterior under the learned prior is of the rounds as they count.
         aged = _evidence(logs, likelihood, prior.n_actions, engine)

@@ -27,12 +27,14 @@ from jaxtyping import Float, Int
 from scipy.linalg import solve_triangular
 
 from manyarms._base.checks import Array
-from manyarms.core import EffectGroup, HierarchicalGaussian, MixedEffects
+from manyarms.core import ActionCovariance, BlockFactor, EffectGroup, HierarchicalGaussian, MixedEffects
 from manyarms.core.effect_group import effect_slices
 from manyarms.linalg.factor_and_solve import triangular
 
 FormName = Literal["scale", "diagonal", "full"]
 Vector = Float[Array, " s"]
+FAR = 1.0
+"""Contexts are far from zero where the squares of their columns' means, in units of the constant, sum to more."""
 WIDE = 10.0
 """Standard deviations far above WIDE times the scale of the data are held back by a half-normal prior."""
 
@@ -286,6 +288,34 @@ def within(mean: SharedMean, stds: Float[Array, " d"]) -> Float[Array, " d"]:
     out = np.zeros_like(stds)
     out[mean.columns] = stds[mean.columns]
     return out
+
+
+def around_average(prior: HierarchicalGaussian, centre: tuple[int, Vector] | None) -> HierarchicalGaussian:
+    """The prior in which coordinates of θ are alike at the average context, where that context is far from zero.
+
+    θ_a has a level in the constant column and slopes in the others. If all have one standard deviation s, the expected
+    reward at an average context with means m varies between actions by s² (1 + ‖m‖²): columns far from zero make levels
+    vary more than anybody said, and logs in which levels are alike then push s, and the slopes with it, to zero. So
+    where ‖m‖² exceeds FAR, the level at the average context gets the standard deviation s. Only a prior that treats all
+    coordinates alike is changed.
+    """
+    if centre is None:
+        return prior
+    constant, means = centre
+    means = np.where(np.arange(len(means)) == constant, 0.0, means)
+    factor, cov = prior.prior_factor, prior.action_covariance
+    blocks = BlockFactor(np.zeros((0, prior.dim, prior.dim))) if factor.dim == 0 else factor.with_block_size(prior.dim)
+    if not means @ means > FAR or blocks is None or cov.each is not None:
+        return prior
+    own = cov.blocks(np.zeros(1, dtype=np.int64))
+    unit = np.eye(prior.dim)
+    if not all(np.array_equal(part, part[:, :1, :1] * unit) for part in (blocks.blocks, own)):
+        return prior
+    turned = unit.copy()
+    turned[constant] -= means
+    action = ActionCovariance.from_root(np.sqrt(own[0, 0, 0]) * turned)
+    latent = BlockFactor(turned @ blocks.blocks) if factor.dim else factor
+    return prior.with_parts(prior.latent_mean, latent, action, prior.offset)
 
 
 def _spans(columns: list[Array], new: Float[Array, " m"]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -20,6 +20,9 @@ from manyarms.posterior import RewardPosterior
 from manyarms.prior_learning.averaged_posterior import AveragedPosterior, PosteriorsByPrior
 from manyarms.prior_learning.evidence import NOTHING, Evidence
 from manyarms.prior_learning.hyperparameters import Hyperparameters, Vector
+
+if TYPE_CHECKING:
+    from manyarms.prior_learning.compare_priors import PriorComparison
 
 VAGUE = 3.0
 """The largest standard error on the log scale (a factor of 20), for numbers that the logs do not determine."""
@@ -66,6 +69,7 @@ class LearnedPrior(SavedModel, Tabular):
         notes: The parts that were not learned and why, and cautions.
         certain: The notes on means that the posterior takes for certain; `averaged` does not.
         aged: The evidence of the rounds as the posterior weighs them, where they count less with age.
+        comparison: The priors that "auto" compared, on a sample of the rounds; None where the prior was given.
     """
 
     not_saved = "Save its .posterior, which holds the learned prior."
@@ -81,6 +85,7 @@ class LearnedPrior(SavedModel, Tabular):
     notes: tuple[str, ...]
     certain: tuple[str, ...]
     aged: Evidence | None = None
+    comparison: PriorComparison | None = None
 
     @property
     def prior(self) -> HierarchicalGaussian:

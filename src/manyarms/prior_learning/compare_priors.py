@@ -20,7 +20,6 @@ from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.policy_profile import mean_variance
 from manyarms.posterior.reward_posterior import check_logs
-from manyarms.prior_checks.check_categories import shorten
 from manyarms.prior_learning.learn_prior import learn_prior, one_likelihood, relearn
 from manyarms.prior_learning.learned_prior import LearnedPrior
 
@@ -148,7 +147,7 @@ def compare_priors(
     Examples:
         >>> import numpy as np
         >>> import manyarms as ma
-        >>> from manyarms.prior_checks.compare_priors import compare_priors
+        >>> from manyarms.prior_learning.compare_priors import compare_priors
         >>> rng = np.random.default_rng(0)
         >>> category = np.repeat(np.arange(5), 20)
         >>> theta = rng.normal(size=5)[category] + 0.1 * rng.normal(size=100)
@@ -344,6 +343,11 @@ def _compared(
     notes = [_MAXIMISED] if any(row.n_learned for row in rows) else []
     notes += [_NO_EVIDENCE] if any(row.log_evidence is None for row in rows) else []
     return PriorComparison(tuple(rows), float(counts.sum()), n_folds, tuple(notes))
+
+
+def shorten(text: str, width: int) -> str:
+    """Text cut to the width of a column."""
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _number(number: float | None, form: str) -> str:

@@ -10,8 +10,8 @@ from manyarms import priors
 from manyarms.errors import InputError
 from manyarms.prior_checks.check_categories import check_categories
 from manyarms.prior_checks.check_prior import check_prior
-from manyarms.prior_checks.compare_priors import compare_priors
 from manyarms.prior_checks.sensitivity import prior_sensitivity
+from manyarms.prior_learning.compare_priors import compare_priors
 from manyarms.prior_learning.learn_prior import learn_prior
 
 
