@@ -74,7 +74,7 @@ def write_failure(path: Path, error: OSError) -> tuple[str, str]:
     return problem, "An earlier file there is unchanged."
 
 
-def sync(file: IO[bytes]) -> None:
+def _sync(file: IO[bytes]) -> None:
     """Flush a draft to the disk before a rename makes it the file."""
     file.flush()
     os.fsync(file.fileno())
@@ -98,7 +98,7 @@ def replacing(path: Path) -> Generator[IO[bytes]]:
     try:
         with open(draft, "wb") as file:
             yield file
-            sync(file)
+            _sync(file)
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
@@ -112,4 +112,4 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
         for path, content in reversed(list(contents.items())):
             file = drafts.enter_context(replacing(path))
             file.write(content)
-            sync(file)
+            _sync(file)

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_vector
-from manyarms.core import Catalog, LoggedData, encode, row_weights
+from manyarms._base.checks import Array, as_vector, row_weights
+from manyarms.core import Catalog, LoggedData, encode
 from manyarms.core.choices import ChoiceShares
+from manyarms.core.labels import with_missing
 from manyarms.jobs import Evaluation
 from manyarms.jobs.evaluate import effective_size
 from manyarms.linalg.indexing import sum_by
 from manyarms.linalg.quadratic_forms import row_norms
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
-from manyarms.priors.prior_builder import with_missing
 
 SHOWN_CATEGORIES = 20
 """Categories listed one by one; the others are added up."""

@@ -12,9 +12,9 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._base.checks import Array, as_instance, check_overflow
+from manyarms._base.checks import Array, as_instance, check_overflow, row_weights
 from manyarms.core import Estimate, Fingerprint, LoggedData, any_shared
-from manyarms.core.policy import Policy, row_weights, with_own_features
+from manyarms.core.policy import Policy, with_own_features
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.intervals import Interval, Normal, as_units
 from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings

@@ -13,8 +13,8 @@ from typing import Any, Unpack
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_actions, as_scalar, check_rows
-from manyarms.core import LoggedData, Policy, row_weights
+from manyarms._base.checks import Array, as_actions, as_scalar, check_rows, row_weights
+from manyarms.core import LoggedData, Policy
 from manyarms.errors import InputError, RangeError, ShapeError
 from manyarms.estimators.estimator import EstimatorOptions, Rounds, SamplingEstimator, check_target
 from manyarms.estimators.logging_policy import as_clip, propensities_of

@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_count, as_scalar
 from manyarms._base.rng import as_generator
-from manyarms.core.estimate import Method, Shape
-from manyarms.core.shapes import EmpiricalShape
+from manyarms.core.estimate import Method
+from manyarms.core.shapes import EmpiricalShape, Shape
 from manyarms.linalg.indexing import chunks, sum_by
 
 

@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_count, as_floats
-from manyarms.core import LoggedData, Policy, row_weights
+from manyarms._base.checks import Array, as_count, as_floats, row_weights
+from manyarms.core import LoggedData, Policy
+from manyarms.core.labels import as_labels
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.estimator import EstimatorOptions, Rounds
-from manyarms.estimators.logging_policy import as_clip, as_labels, logging_policy_of
+from manyarms.estimators.logging_policy import as_clip, logging_policy_of
 from manyarms.estimators.reward_model import ModelEstimator
 from manyarms.linalg.indexing import shape_of
 

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import ndtr, stdtrit
 
-from manyarms._base.checks import Array
-from manyarms.core import LoggedData, row_weights
+from manyarms._base.checks import Array, row_weights
+from manyarms.core import LoggedData
 from manyarms.core.shapes import NormalMixture
 from manyarms.estimators.intervals import as_units
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from manyarms._base.checks import row_weights
 from manyarms.core import LoggedData, Records, as_column, encode
-from manyarms.core.policy import Policy, row_weights
-from manyarms.priors.prior_builder import metadata, with_missing
+from manyarms.core.catalog import metadata
+from manyarms.core.labels import with_missing
+from manyarms.core.policy import Policy
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ import tracemalloc
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
 from manyarms._base.checks import Array, as_instance
+from manyarms._base.rng import generator
 from manyarms.core import Estimate, LoggedData, Policy
 from manyarms.errors import NonFiniteError
 from manyarms.experiments.methods import Method
@@ -63,12 +63,6 @@ class Outcome:
 
 
 Results = dict[Cell, Outcome]
-
-
-def generator(*parts: object) -> np.random.Generator:
-    """A random generator for cells (a world, a log, a method) that depends on these words and numbers alone."""
-    digest = sha256("\x1f".join(map(str, parts)).encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest[:16], "big"))
 
 
 @lru_cache(maxsize=2)

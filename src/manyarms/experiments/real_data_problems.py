@@ -13,10 +13,9 @@ from jaxtyping import Float
 
 from manyarms import datasets
 from manyarms._base.checks import Array
-from manyarms._base.rng import split
+from manyarms._base.rng import generator, split
 from manyarms.core import HierarchicalGaussian, LoggedData, Policy
 from manyarms.errors import DataFileError, InputError
-from manyarms.experiments.cell import generator
 from manyarms.experiments.problem import (
     Known,
     Logging,

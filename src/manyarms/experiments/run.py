@@ -18,8 +18,9 @@ from operator import attrgetter
 from pathlib import Path
 from threading import Thread
 
+from manyarms._base.rng import generator
 from manyarms.errors import CellError, InputError, WorkerError
-from manyarms.experiments.cell import Cell, Results, compute, generator
+from manyarms.experiments.cell import Cell, Results, compute
 from manyarms.experiments.methods import Method, check_method_paths, check_names, method_files, methods_by_name
 from manyarms.experiments.problem import Kind, Problem
 from manyarms.experiments.result_store import Journal, Store, check_provenance

@@ -11,10 +11,10 @@ from manyarms._base.checks import Array, as_actions, as_count, as_instance, impo
 from manyarms._base.rng import as_generator, split
 from manyarms._version import __version__
 from manyarms.core import HierarchicalGaussian, LoggedData
+from manyarms.core.logged_data import check_logs
 from manyarms.errors import ShapeError, TooLargeError
 from manyarms.linalg.indexing import chunks
 from manyarms.posterior import RewardPosterior
-from manyarms.posterior.reward_posterior import check_logs
 
 if TYPE_CHECKING:
     from xarray import DataTree

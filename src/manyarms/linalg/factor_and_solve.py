@@ -26,23 +26,6 @@ def eigen_root(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d
     return vectors * np.sqrt(np.where(values > floor, values, 0.0))[..., None, :]
 
 
-def is_symmetric(matrices: Float[Array, "k d d"]) -> np.ndarray:
-    """True for each matrix that is symmetric up to rounding."""
-    gap = np.abs(matrices - matrices.swapaxes(-1, -2)).max(axis=(-1, -2), initial=0.0)
-    scale = np.abs(matrices).max(axis=(-1, -2), initial=0.0)
-    return gap <= 1e-9 * scale
-
-
-def is_psd(matrices: Float[Array, "k d d"]) -> np.ndarray:
-    """True for each symmetric matrix without a negative eigenvalue, up to rounding."""
-    try:
-        np.linalg.cholesky(matrices)
-    except np.linalg.LinAlgError:
-        values = np.linalg.eigvalsh(matrices)
-        return values.min(axis=-1, initial=0.0) >= -1e-9 * np.abs(values).max(axis=-1, initial=0.0)
-    return np.ones(len(matrices), dtype=bool)
-
-
 def gram(rows: Float[Array, "m n d"]) -> Float[Array, "m d d"]:
     """AᵀA of every matrix.
 

@@ -83,7 +83,7 @@ def on_one_core() -> Generator[None]:
 
 
 def n_cores() -> int:
-    """Number of cores that this process may use."""
+    """Number of cores, and so of threads, that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 

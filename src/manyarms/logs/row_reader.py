@@ -12,8 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._base.arrow import pa
-from manyarms._base.checks import Array, as_actions, as_weights, keep_rows, row_name
+from manyarms._base.checks import Array, as_actions, as_weights
 from manyarms._base.options import Missing, Unknown
+from manyarms._base.row_numbers import keep_rows, row_name
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, as_propensities
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_actions, as_instance
-from manyarms.core import Catalog, FeatureMap, FeatureMass, LoggedData, Logs, Policy, row_weights
+from manyarms._base.checks import Array, as_actions, as_instance, row_weights
+from manyarms.core import FeatureMass, LoggedData, Policy
+from manyarms.core.logged_data import check_maps
 from manyarms.engines import Engine, Tally, Task, as_engine
 from manyarms.errors import InputError, ShapeError
 from manyarms.linalg.indexing import sum_by
@@ -250,15 +251,6 @@ class _ProfileTally(Tally[PolicyProfiles]):
 
 _MIN_NUMBERS, _MAX_PARTS = 1 << 20, 64
 """How many numbers, and how many parts, are held before they are merged."""
-
-
-def check_maps(features: FeatureMap | None, catalog: Catalog | None, logs: Logs) -> None:
-    """Refuse rounds, for a policy profile or to learn from, of another feature map or catalog than the posterior's."""
-    remedy = "Read them with ma.read_logs(..., features=posterior.features, catalog=posterior.catalog)."
-    if features is not None and logs.features is not None and features != logs.features:
-        raise InputError("these logs were read through another feature map than the posterior's.", remedy)
-    if catalog is not None and logs.catalog is not None and not catalog.begins_with(logs.catalog):
-        raise InputError("these logs number actions by another catalog than the posterior's.", remedy)
 
 
 def _check_stream(

@@ -11,14 +11,13 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array
-from manyarms.core import Choices, FeatureMass, Policy, row_weights
+from manyarms._base.checks import Array, row_weights
+from manyarms.core import Choices, FeatureMass, Policy
 from manyarms.errors import ShapeError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import cache_chunks, chunks, pair_rows
 from manyarms.linalg.quadratic_forms import pack_forms, pack_squares, row_norms
 from manyarms.linalg.top_k import COLUMNS, ROWS, best_columns, best_scores
-from manyarms.posterior.reward_draws import unnamed_shares
 
 MAX_FORMS = 1 << 27
 """The largest number of covariance entries, over all actions, that is kept in memory (a gigabyte)."""
@@ -233,7 +232,7 @@ class Predictor(Scores):
             return
         for columns in chunks(self.n_actions, COLUMNS):
             for part in chunks(len(x), ROWS):
-                share = unnamed_shares(choices, part, columns)
+                share = choices.unnamed_shares(part, columns)
                 rewards = self.of_tile(x[part], columns)
                 rows[part] += np.sum(share * rewards.expected, axis=1)
                 share *= counts[part, None]

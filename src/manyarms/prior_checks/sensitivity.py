@@ -12,11 +12,11 @@ from scipy.special import ndtr
 
 from manyarms._base.checks import as_instance
 from manyarms.core import BlockFactor, FeatureMass, HierarchicalGaussian, LoggedData, Policy, Tabular
+from manyarms.core.logged_data import check_logs
 from manyarms.errors import InputError
 from manyarms.inference.condition import condition_on
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.prior_check import MeanShift, Misfit
-from manyarms.posterior.reward_posterior import check_logs
 from manyarms.prior_checks.check_prior import PRIOR_IS_POSTERIOR
 
 _Normal: TypeAlias = tuple[float, float]
