@@ -13,6 +13,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO
 
+PathLike = str | os.PathLike[str]
+
 
 def draft_of(path: Path) -> Path:
     """The path of a draft of `path`, in the same folder, so that a rename is enough to make it the file."""

@@ -107,3 +107,8 @@ def _is_number(value: Any) -> bool:
 def _side(rows: Sequence[Mapping[str, Any]], name: str) -> str:
     values = [row[name] for row in rows if row.get(name) is not None]
     return "right" if values and all(map(_is_number, values)) else "left"
+
+
+def shorten(text: str, width: int) -> str:
+    """Text cut to the width of a column of a table."""
+    return text if len(text) <= width else text[: width - 1] + "…"

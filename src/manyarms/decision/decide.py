@@ -26,8 +26,8 @@ from manyarms.jobs import Evaluation, evaluate
 from manyarms.jobs.evaluate import CURRENT
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior
+from manyarms.posterior.misfit import PriorCheck
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.prior_check import PriorCheck
 from manyarms.prior_checks.check_categories import CategoryChecks, check_categories
 
 MANY_POLICIES = 20

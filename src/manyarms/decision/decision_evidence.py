@@ -13,8 +13,8 @@ from manyarms._base.checks import Array, as_vector, row_weights
 from manyarms.core import Catalog, LoggedData, encode
 from manyarms.core.choices import ChoiceShares
 from manyarms.core.labels import with_missing
+from manyarms.estimators.weight_diagnostics import effective_size
 from manyarms.jobs import Evaluation
-from manyarms.jobs.evaluate import effective_size
 from manyarms.linalg.indexing import sum_by
 from manyarms.linalg.quadratic_forms import row_norms
 from manyarms.posterior import RewardPosterior

@@ -15,7 +15,7 @@ from manyarms.decision.format_figures import number, percent, share, signed_numb
 from manyarms.decision.recommendation import Diagnostic
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import CURRENT
-from manyarms.posterior.prior_check import PriorCheck
+from manyarms.posterior.misfit import PriorCheck
 
 Charts = Mapping[str, Any]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from manyarms.core.logged_data import LoggedData, Logs
+from manyarms.errors import InputError
 from manyarms.linalg.threads import on_one_core
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import DroppedRows, RowReader
@@ -161,3 +162,29 @@ class PieceWork(Generic[Answer]):
                 tally.merge(part.found)
                 dropped += part.dropped
             return Finding(tally.answer(), dropped)
+
+
+def as_engine(engine: Any) -> Engine:
+    """Check the argument `engine` of a user: None for this process, a name, or an engine with options of its own.
+
+    A name may go on with the address of a cluster, as in "dask:tcp://10.0.0.1:8786" and "spark:yarn".
+    """
+    if isinstance(engine, Engine):
+        return engine
+    if engine is None or engine == "local":
+        return LOCAL
+    name, _, cluster = engine.partition(":") if isinstance(engine, str) else ("", "", "")
+    if name == "dask":
+        from manyarms.engines.dask import Dask  # noqa: PLC0415  an extra
+
+        return Dask(cluster or None)
+    if name == "spark":
+        from manyarms.engines.spark import Spark  # noqa: PLC0415  an extra
+
+        return Spark(cluster or None)
+    raise InputError(
+        f"must be local, dask or spark; got {engine!r}.",
+        "Dask(...) and Spark(...) from manyarms.engines are accepted too.",
+        argument="engine",
+        flag_remedy="Add the address of a cluster after a colon, as in dask:tcp://10.0.0.1:8786.",
+    )

@@ -89,7 +89,7 @@ def as_units(
     weights: Float[Array, " n"] | None,
     groups: Int[Array, " n"] | None,
 ) -> _Units:
-    """Sums of rounds per unit. A round of weight 2 is that round twice."""
+    """Sums of rounds per unit, the independent parts behind an interval. A round of weight 2 is that round twice."""
     size = np.ones(len(direct)) if weights is None else np.asarray(weights)
     columns = [direct * size, numerator * size, (size if denominator is None else denominator * size), size]
     if groups is not None:

@@ -101,7 +101,7 @@ def _label_model(
 
 
 def logging_policy_of(logs: LoggedData, categories: Any = None) -> tuple[Policy, dict[str, float]]:
-    """The logging policy, and the diagnostic that says whether it had to be estimated."""
+    """The logging policy of a log, and the diagnostic that says whether it had to be estimated."""
     policy = EstimatedLogging(logs, categories) if logs.logging_policy is None else logs.logging_policy
     return policy, {"estimated_propensities": float(isinstance(policy, EstimatedLogging))}
 

@@ -12,12 +12,13 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 
+from manyarms._base.files import PathLike
 from manyarms._base.options import CatalogOptions, FitOptions, LogOptions, UpdateOptions, only, takes, with_defaults
 from manyarms._base.progress import Progress
 from manyarms.core.catalog import Catalog
 from manyarms.engines import Engine
 from manyarms.errors import InputError
-from manyarms.jobs.parse_names import LIKELIHOODS, PathLike, likelihood_named, open_model
+from manyarms.jobs.parse_names import LIKELIHOODS, likelihood_named
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import read_catalog
@@ -25,7 +26,7 @@ from manyarms.logs.read_logs import read_logs
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import Source
 from manyarms.posterior import RewardPosterior, fit
-from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.posterior import Posterior, as_posterior
 from manyarms.prior_learning import LearnedPrior, learn_prior
 from manyarms.priors.from_catalog import from_catalog, new_actions
 
@@ -247,7 +248,7 @@ def _saved(posterior: RewardPosterior, out: PathLike | None) -> Path | None:
 
 
 def _as_updatable(model: PathLike | RewardPosterior) -> RewardPosterior:
-    posterior = open_model(model)
+    posterior = as_posterior(model)
     name = "the model" if isinstance(model, Posterior) else str(model)
     if not isinstance(posterior, RewardPosterior):
         raise InputError(

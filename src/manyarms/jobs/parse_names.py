@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from manyarms._base.files import PathLike
 from manyarms._base.options import ESTIMATORS, FLOOR, POLICIES, LikelihoodKind
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, RangeError
 from manyarms.estimators import Estimator
 from manyarms.estimators import importance_weighted as iw
 from manyarms.likelihoods import Bernoulli, Gaussian, Likelihood, LogNormal, Poisson, StudentT
-from manyarms.model_file.load import load
 from manyarms.policies import EpsilonGreedy, Greedy, Pessimistic, Softmax, Thompson, Uniform
-from manyarms.posterior.posterior import Posterior
-
-PathLike = str | os.PathLike[str]
-
-
-def open_model(model: PathLike | Posterior) -> Posterior:
-    """Parse the `model` argument of a job: a posterior, or the name of its file, which is loaded."""
-    if isinstance(model, Posterior):
-        return model
-    posterior = load(model)
-    if isinstance(posterior, Policy):
-        raise InputError(
-            f"{model} holds a policy, and a model is needed.",
-            "Pass a file that a posterior was saved to.",
-            flag_remedy="Pass a file that `manyarms fit` wrote.",
-        )
-    return posterior
+from manyarms.posterior.posterior import Posterior, as_posterior
 
 
 def learn_policy(
@@ -46,7 +29,7 @@ def learn_policy(
         seed: Seed for everything random.
         out: The policy file to write; None for none.
     """
-    made = policy_named(policy, open_model(model), rng=np.random.default_rng(seed))
+    made = policy_named(policy, as_posterior(model), rng=np.random.default_rng(seed))
     if out is not None:
         made.save(out)
     return made

@@ -19,8 +19,8 @@ from manyarms.estimators.reward_model import CrossFit, FittedModel, RewardModel,
 from manyarms.estimators.set_weighted import ActionSets
 from manyarms.linalg.indexing import chunks, pair_rows
 from manyarms.linalg.threads import for_each
+from manyarms.posterior.action_scores import LinearScores
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_function import LinearScores
 
 
 @dataclass(frozen=True)

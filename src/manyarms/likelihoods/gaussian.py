@@ -99,7 +99,7 @@ class LogNormal(_GaussianResponse):
 
 
 def as_likelihood(value: Any) -> Likelihood:
-    """Gaussian(1.0) where a user gives None as `likelihood`; otherwise the argument, checked."""
+    """Gaussian(1.0) where a user passed no `likelihood`; otherwise the argument, checked."""
     if isinstance(value, type):
         kind = value.__name__
         raise DataTypeError(f"must be a likelihood, not the class {kind}.", f"Pass {kind}().", argument="likelihood")

@@ -21,10 +21,10 @@ from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import chunks, pair_rows
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
 from manyarms.nonlinear.seen_actions import Conditional
+from manyarms.posterior.action_scores import LinearScores, Scores
 from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
 from manyarms.posterior.posterior import ONE_CONTEXT, Posterior, same_as
 from manyarms.posterior.reward_draws import FactorDraws
-from manyarms.posterior.reward_function import LinearScores, Scores
 
 MAX_KEPT = 1 << 27
 """How many numbers draws of weights may take (a gigabyte)."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from manyarms.policies.scored_policy import ScoredPolicy, follow
+from manyarms.posterior.action_scores import Scores
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_function import Scores
 
 
 class Greedy(ScoredPolicy):

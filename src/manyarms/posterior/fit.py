@@ -100,7 +100,7 @@ def fit(
 def posterior_of(
     fitted: FittedWeights, logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood
 ) -> RewardPosterior:
-    """The posterior made of fitted weights."""
+    """The posterior that `fit` returns, made of fitted weights."""
     return RewardPosterior(prior=prior, likelihood=likelihood, **RewardPosterior.fitted_parts(fitted, logs))
 
 

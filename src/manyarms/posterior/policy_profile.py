@@ -48,7 +48,7 @@ class PolicyProfile(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RowMoments(Saved):
-    """First and second moments of q numbers per row of a policy, and sums by group where rows come in clusters.
+    """Moments in a policy's profile: first and second, of q numbers per row, and sums by group where rows cluster.
 
     Attributes:
         weight: Σ w.
@@ -111,7 +111,7 @@ class RowMoments(Saved):
 
 
 def mean_variance(values: Float[Array, " n"], counts: Float[Array, " n"], groups: Any) -> float | None:
-    """The variance of a mean over independent rows, or over groups of them; None when there is only one."""
+    """Variance of a mean over a profile's rows, independent or in independent groups; None when there is only one."""
     return RowMoments.of_rows(values[None], counts, groups).mean_variance(np.ones(1))
 
 

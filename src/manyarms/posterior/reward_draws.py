@@ -35,12 +35,12 @@ class FactorDraws(ABC):
 
 
 def chunk_rng(key: UInt64[Array, "2"], chunk: int) -> np.random.Generator:
-    """The generator of the noise of a chunk of actions."""
+    """The generator of the draws of a chunk of actions."""
     return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, chunk]))
 
 
 def draw_key(rng: np.random.Generator) -> UInt64[Array, "2"]:
-    """A key for `chunk_rng`."""
+    """A key for the draws of `chunk_rng`."""
     return rng.integers(0, 1 << 63, size=2, dtype=np.uint64)
 
 

@@ -38,8 +38,8 @@ from manyarms.logs.age_rule import AgeRule, seconds_between
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
+from manyarms.posterior.misfit import PriorCheck, check_mean, check_misfit
 from manyarms.posterior.posterior import same_as
-from manyarms.posterior.prior_check import PriorCheck, check_mean, check_misfit
 from manyarms.posterior.training_files import in_memory_if_small, new_rounds, remember_files
 
 
@@ -311,7 +311,7 @@ _TWICE = "some rounds were counted twice: they were in an earlier fit or update"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ActionSummary(Tabular):
-    """θ_a ~ N(mean, std²) coordinate by coordinate, for m actions.
+    """The summary of a reward posterior by action: θ_a ~ N(mean, std²) coordinate by coordinate, for m actions.
 
     As a table, a row for each action and feature: `action`, `seen`, `feature`, `mean`, `std`.
 

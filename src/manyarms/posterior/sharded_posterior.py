@@ -241,7 +241,7 @@ class _ShardEvidence(NamedTuple):
 
 
 def latent_evidence(prior: HierarchicalGaussian, noise_std: float, counted: CollectedStatistics) -> _ShardEvidence:
-    """The evidence on ψ of a shard of actions."""
+    """The evidence on ψ of one shard of the actions."""
     observed, evidence = observe(counted.statistics, noise_std), sums_for(prior)
     with np.errstate(over="ignore", invalid="ignore"), small_products(prior):
         _, log_det = absorb_groups(prior, observed, evidence)

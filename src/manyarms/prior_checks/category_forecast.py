@@ -20,7 +20,7 @@ from manyarms.errors import InputError
 from manyarms.likelihoods import Bernoulli, Likelihood, Poisson
 from manyarms.linalg.indexing import group_by, sum_by
 from manyarms.posterior import RewardPosterior
-from manyarms.posterior.reward_function import Predictor
+from manyarms.posterior.action_scores import Predictor
 
 
 class _Forecast(NamedTuple):
@@ -57,7 +57,7 @@ class CategorySums(NamedTuple):
 
 
 class RewardSum(ABC):
-    """The distribution of a sum of rewards.
+    """The distribution of a sum of rewards in a category.
 
     Attributes:
         likelihood: The likelihood of a single reward.
@@ -165,7 +165,7 @@ class _CountSum(_DiscreteSum):
 
 
 def reward_sum_for(likelihood: Likelihood) -> RewardSum:
-    """The distribution of sums of rewards under a likelihood."""
+    """The distribution of the sums of rewards in categories under a likelihood."""
     if likelihood.treatment == "exact":
         return _GaussianSum(likelihood)
     if isinstance(likelihood, Bernoulli):

@@ -15,9 +15,10 @@ from manyarms.core import LoggedData, Tabular, any_shared, as_column, encode
 from manyarms.core.catalog import metadata
 from manyarms.core.labels import with_missing
 from manyarms.core.logged_data import check_logs
+from manyarms.core.result_tables import shorten
 from manyarms.errors import InputError, ShapeError
 from manyarms.posterior import RewardPosterior
-from manyarms.posterior.prior_check import CLOSE
+from manyarms.posterior.misfit import CLOSE
 from manyarms.prior_checks.category_forecast import CategorySums, RewardSum, reward_sum_for, sum_rounds
 
 
@@ -219,11 +220,6 @@ def _rows(
         values: dict[str, Any] = {name: column[i].item() for name, column in columns.items()}
         rows.append(CategoryCheck(labels[i], flags=flags, **values))
     return tuple(rows)
-
-
-def shorten(text: str, width: int) -> str:
-    """Text cut to the width of a column."""
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 TESTS = ("posterior mean", "dispersion")

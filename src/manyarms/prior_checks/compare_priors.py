@@ -16,11 +16,11 @@ from manyarms._base.progress import Progress, reporter
 from manyarms._base.rng import as_generator
 from manyarms.core import HierarchicalGaussian, LoggedData, Statistics, Tabular, any_shared
 from manyarms.core.logged_data import check_logs
+from manyarms.core.result_tables import shorten
 from manyarms.errors import DataTypeError, InputError, ManyarmsError
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.policy_profile import mean_variance
-from manyarms.prior_checks.check_categories import shorten
 from manyarms.prior_learning.learn_prior import learn_prior, one_likelihood, relearn
 from manyarms.prior_learning.learned_prior import LearnedPrior
 

@@ -16,7 +16,7 @@ from manyarms.core.logged_data import check_logs
 from manyarms.errors import InputError
 from manyarms.inference.condition import condition_on
 from manyarms.posterior import RewardPosterior, fit
-from manyarms.posterior.prior_check import MeanShift, Misfit
+from manyarms.posterior.misfit import MeanShift, Misfit
 from manyarms.prior_checks.check_prior import PRIOR_IS_POSTERIOR
 
 _Normal: TypeAlias = tuple[float, float]
