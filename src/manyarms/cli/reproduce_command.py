@@ -9,9 +9,15 @@ from typing import Annotated
 
 import typer
 
-from manyarms.cli.flags import figure_names
 from manyarms.cli.terminal import fail, one_line_errors
 from manyarms.errors import InputError
+
+
+def figure_names(incomplete: str) -> list[tuple[str, str]]:
+    """Shell completion of the names of figures for `manyarms reproduce`, with their titles."""
+    from manyarms.experiments.reproduction import figures  # noqa: PLC0415  slow to import
+
+    return [(name, figure.title) for name, figure in figures().items() if name.startswith(incomplete)]
 
 
 def reproduce(

@@ -17,9 +17,10 @@ from manyarms._base.progress import Progress
 from manyarms._version import __version__
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, any_shared, as_column, html_table
 from manyarms.decision import decision_evidence as evidence
-from manyarms.decision.format_figures import percent
+from manyarms.decision.diagnostic_lights import Diagnostic, diagnose
+from manyarms.decision.format_numbers import percent
 from manyarms.decision.propose import propose
-from manyarms.decision.recommendation import SURE, Diagnostic, Recommendation, diagnose, recommend
+from manyarms.decision.recommendation import SURE, Recommendation, recommend
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate

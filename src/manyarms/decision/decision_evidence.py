@@ -46,7 +46,7 @@ class Categories:
 
 @dataclass(frozen=True)
 class CategorySupport:
-    """Logged rounds and choices in one category, or in several that are added up.
+    """Evidence on one category, or on several added up: logged rounds and choices.
 
     `n_logged` of its `n_actions` were ever logged. `logged` is its share of the logged rounds, `chosen` that of the
     choices of each policy, and `unsupported` the part of `chosen` on actions that were never logged.
@@ -62,7 +62,7 @@ class CategorySupport:
 
 @dataclass(frozen=True)
 class Support:
-    """The categories with the largest shares of rounds, then `n_summed` others added up in one row."""
+    """Evidence by category: those with the largest shares of rounds, then `n_summed` others added up in one row."""
 
     rows: tuple[CategorySupport, ...]
     n_summed: int
@@ -115,7 +115,7 @@ def support_evidence(
 
 @dataclass(frozen=True)
 class TrafficChange:
-    """An action that a policy chooses more or less often than the current policy.
+    """Evidence on an action that a policy chooses more or less often than the current policy.
 
     `logged` is its share of the logged rounds, by weight, and `chosen` that of the policy's choices. `mean_reward` is
     the mean of its logged rewards, if any, and `expected` its expected reward under the model, if there is one,
@@ -192,7 +192,7 @@ def _names(action: int, catalog: Catalog | None, categories: Categories | None) 
 
 @dataclass(frozen=True)
 class ActionMeans:
-    """Estimates of the mean reward of one action, on the `n_rounds` rounds (by weight) in which it was logged.
+    """Evidence on one action: estimates of its mean reward, on the `n_rounds` rounds (by weight) that logged it.
 
     `own` is the mean of its logged rewards, `posterior` the expected reward under the posterior, and `category_only`
     that of an action with the same category (or other effects) that was never logged.
@@ -254,7 +254,7 @@ def _expected_without_own_rounds(
 
 @dataclass(frozen=True)
 class CalibrationBin:
-    """Rounds with similar expected rewards, counted by weight.
+    """Evidence on rounds with similar expected rewards, counted by weight.
 
     `observed` is their mean reward, or their true mean reward where that is known, and `error` its standard error, None
     for a single round.

@@ -17,7 +17,7 @@ import altair as alt
 from manyarms._base.checks import as_instance
 from manyarms.core.estimate import Estimate
 from manyarms.decision.decision_evidence import Calibration, Shrinkage, Support, TrafficChanges
-from manyarms.decision.format_figures import percent, printable
+from manyarms.decision.format_numbers import percent, printable
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import CURRENT, Evaluation, free_name
 
@@ -50,7 +50,7 @@ _ROW = 34
 
 
 def theme(*, dark: bool = False) -> dict[str, Any]:
-    """The `config` of Vega-Lite for a light or a dark page.
+    """The `config` of Vega-Lite for charts on a light or a dark page.
 
     Args:
         dark: True for a dark page.

@@ -16,8 +16,8 @@ from manyarms._base.checks import Array, as_instance
 from manyarms._base.rng import generator
 from manyarms.core import Estimate, LoggedData, Policy
 from manyarms.errors import NonFiniteError
-from manyarms.experiments.methods import Method
-from manyarms.experiments.problem import Kind, MethodTask, Problem, World
+from manyarms.experiments.methods import Method, MethodTask
+from manyarms.experiments.problem import Kind, Problem, World
 
 RECIPE = 1
 """Version of what a cell means. Raise it when that changes: rows of two versions are never mixed."""

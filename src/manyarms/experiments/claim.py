@@ -26,7 +26,8 @@ from scipy.stats import binomtest
 from scipy.stats import t as student
 
 from manyarms.experiments.cell import Outcome, Table, covered
-from manyarms.experiments.problem import Kind
+from manyarms.experiments.methods import PAPER
+from manyarms.experiments.problem import Kind, Problem
 
 TEST_LEVEL = 0.05
 
@@ -48,7 +49,7 @@ Decision = Literal["for", "against", "tie", "open"]
 
 @dataclass(frozen=True)
 class MethodComparison:
-    """A method compared with a rival, a reference or a nominal value.
+    """A comparison that a claim makes: of a method with a rival, a reference or a nominal value.
 
     `title` and `column` are the heads of its row and column in a table, `numbers` its entry. All its `rounds` have to
     be run. `count` counts instances; with fewer than 2 nothing can be decided. `p_for` and `p_against` are p-values of
@@ -305,7 +306,7 @@ class Covers(Requirement):
 
 @dataclass(frozen=True)
 class Reference:
-    """The mean score of a method over instances, with its standard error, from another implementation."""
+    """A claim's reference number: the mean score of a method with its standard error, from another implementation."""
 
     problem: str
     kind: Kind
@@ -398,3 +399,19 @@ def _own_error(outcomes: Mapping[int, Outcome], quantity: Callable[[Outcome], fl
         return float("nan"), float("nan"), 0
     mean = np.mean([quantity(outcome) for outcome in outcomes.values()])
     return float(mean), float(np.mean(widths) / (2 * ndtri(0.975))), len(widths)
+
+
+RIVALS = PAPER[1:]
+"""The baselines of the paper."""
+
+
+def learns_best(problem: Problem) -> Claim:
+    """The claim that sDM learns a better policy than every baseline."""
+    requirement = BetterThanEach(problem.label, "opl", "sDM", RIVALS)
+    return Claim("sDM learns a better policy than every baseline.", (requirement,))
+
+
+def estimates_best(problem: Problem, remark: str = "") -> Claim:
+    """The claim that sDM has a smaller squared error than every baseline."""
+    requirement = BetterThanEach(problem.label, "ope", "sDM", RIVALS)
+    return Claim("sDM has a smaller squared error than every baseline.", (requirement,), remark)

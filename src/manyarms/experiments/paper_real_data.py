@@ -7,10 +7,20 @@ from dataclasses import replace
 from manyarms.datasets.data_files import KUAIREC, cache_folder
 from manyarms.datasets.kuairec import PART, SMALL
 from manyarms.experiments import real_data_problems as problems
-from manyarms.experiments.claim import ROUNDS, AboveLogged, BestIsBetter, BetterThanEach, Claim, NearTruth
+from manyarms.experiments.claim import (
+    RIVALS,
+    ROUNDS,
+    AboveLogged,
+    BestIsBetter,
+    BetterThanEach,
+    Claim,
+    NearTruth,
+    estimates_best,
+    learns_best,
+)
 from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import BEYOND, DIRECT, PAPER
-from manyarms.experiments.paper_synthetic import DIRECT_RIVALS, IPS_FAMILY, RIVALS, estimates_best, learns_best
+from manyarms.experiments.paper_synthetic import DIRECT_RIVALS, IPS_FAMILY
 from manyarms.experiments.problem import Problem
 
 MOVIELENS = (

@@ -21,11 +21,12 @@ from manyarms.core.feature_map import StackedMap
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs.evaluate import CURRENT, Evaluation, PolicyResult, evaluate
-from manyarms.jobs.fit_files import OnRows, open_catalog, row_warnings
+from manyarms.jobs.fit_files import OnRows, row_warnings
 from manyarms.jobs.parse_names import estimator_named, policy_named
 from manyarms.jobs.sample_rounds import RoundSample, sample_rounds
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
+from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import read_logs
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.model_file.load import load

@@ -21,7 +21,7 @@ from manyarms.errors import InputError
 from manyarms.jobs.parse_names import LIKELIHOODS, likelihood_named
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
-from manyarms.logs.read_catalog import read_catalog
+from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import read_logs
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import Source
@@ -204,27 +204,6 @@ def update_files(
     )
     new_actions = posterior.n_actions - before.n_actions
     return UpdateResult(posterior, new_rounds, new_actions, dropped, warnings, _saved(posterior, out))
-
-
-def open_catalog(given: Any, action: str, columns: CatalogOptions, *, required: bool = True) -> Catalog | None:
-    """The catalog given to `fit_files` or another job on files, read where it is a file; None where none was given.
-
-    Columns of a catalog whose file was forgotten are refused, unless it is not required: without it, actions would have
-    nothing in common.
-    """
-    if isinstance(given.catalog, Catalog):
-        return given.catalog
-    if given.catalog is not None:
-        return read_catalog(given.catalog, given.id or action, other=given.unknown == "other", **columns)
-    named = [name for name, column in {"id": given.id, **columns}.items() if column and name != "separator"]
-    if required and named:
-        raise InputError(
-            f"the {named[0]} of a catalog is named, but not its file.",
-            "Pass the catalog too. To do without a catalog, name none of its columns.",
-            flag_remedy="Pass --catalog, or path under [catalog] in the --spec file. To do without a catalog, name "
-            "none of its columns.",
-        )
-    return None
 
 
 def rewards_are_binary(posterior: RewardPosterior) -> bool:

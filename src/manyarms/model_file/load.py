@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from manyarms._base.checks import Array
 from manyarms.errors import ModelFileError
 from manyarms.model_file.arrow_file import UPGRADE, as_path, file_errors, read
-from manyarms.model_file.kinds import MODELS, PARTS, kind_of
+from manyarms.model_file.registry import MODELS, PARTS, kind_of
 from manyarms.model_file.save import Saved, check_names
 
 if TYPE_CHECKING:

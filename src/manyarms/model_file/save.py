@@ -81,7 +81,7 @@ def describe(model: Saved) -> tuple[dict[str, Any], list[Array]]:
 
 
 def check_names(parts: Mapping[str, Any], known: Iterable[str], owner: str) -> None:
-    """Refuse a part that no save in this version writes: if it were ignored, the model would be a different one."""
+    """Refuse names of parts that `save` does not write: if one were ignored, the model would be a different one."""
     unknown = parts.keys() - set(known)
     if unknown:
         raise UnknownPart(f"{owner} with {min(unknown)!r:.80}")
