@@ -39,7 +39,7 @@ def frozen(array: Array) -> Array:
 
 
 def as_floats(name: str, value: Any, *, ndim: int | tuple[int, ...]) -> Float[Array, "..."]:
-    """`value` as a finite float64 array whose number of axes is in `ndim`."""
+    """Check `value` as a finite float64 array whose number of axes is in `ndim`."""
     array = as_numbers(name, value)
     allowed = (ndim,) if isinstance(ndim, int) else ndim
     if array.ndim not in allowed:
@@ -52,13 +52,13 @@ def as_floats(name: str, value: Any, *, ndim: int | tuple[int, ...]) -> Float[Ar
 
 
 def all_finite(array: Float[Array, "..."]) -> bool:
-    """True if no number is NaN or infinite; their sum is tried first, which takes half the time."""
+    """Check that no number is NaN or infinite; their sum is tried first, which takes half the time."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())
 
 
 def as_matrix(name: str, value: Any, *, columns: int | None = None, rows: int | None = None) -> Float[Array, "n d"]:
-    """`value` as a finite float64 matrix with the given numbers of rows and columns."""
+    """Check `value` as a finite float64 matrix with the given numbers of rows and columns."""
     array = as_floats(name, value, ndim=2)
     if columns is not None and array.shape[1] != columns:
         raise ShapeError(
@@ -71,14 +71,14 @@ def as_matrix(name: str, value: Any, *, columns: int | None = None, rows: int | 
 
 
 def as_vector(name: str, value: Any, *, length: int | None = None) -> Float[Array, " n"]:
-    """`value` as a finite float64 vector of the given length."""
+    """Check `value` as a finite float64 vector of the given length."""
     array = as_floats(name, value, ndim=1)
     _check_length(name, array, length)
     return array
 
 
 def as_weights(value: Any, length: int) -> Float[Array, " n"]:
-    """`value` as the weight of each row, not negative."""
+    """Check `value` as the weight of each row, not negative."""
     weights = as_vector("weights", value, length=length)
     remedy = "Weight 0 drops a row, weight 2 counts it twice."
     check_rows("weights", weights, lambda w: w >= 0, InputError, "must not be negative", remedy)
@@ -96,7 +96,7 @@ def row_weights(weights: Any, n_rows: int) -> Float[Array, " n"]:
 
 
 def as_actions(name: str, value: Any, *, n_actions: int | None = None, length: int | None = None) -> Int[Array, " n"]:
-    """`value` as int64 action numbers in 0 ... n_actions - 1."""
+    """Check `value` as int64 action numbers in 0 ... n_actions - 1."""
     remedy, flag_remedy = _NUMBER_IDS
     array = as_numbers(name, value, remedy, flag_remedy)
     if array.ndim != 1:
@@ -119,7 +119,7 @@ def as_actions(name: str, value: Any, *, n_actions: int | None = None, length: i
 
 
 def as_count(name: str, value: Any, *, minimum: int = 1) -> int:
-    """`value` as a Python integer of at least `minimum`."""
+    """Check `value` as a Python integer of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise DataTypeError(f"must be an integer; got {value!r}.", argument=name)
     if value < minimum:
@@ -138,7 +138,7 @@ def as_scalar(
     below: float | None = None,
     at_most: float | None = None,
 ) -> float:
-    """`value` as a finite float within the given bounds."""
+    """Check `value` as a finite float within the given bounds."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise DataTypeError(f"must be a number; got {value!r}.", argument=name)
     if not np.isfinite(float(value)):
@@ -159,7 +159,7 @@ def check_overflow(name: str, array: Float[Array, "..."]) -> Float[Array, "..."]
 
 
 def as_instance(name: str, value: Any, kind: type[Kind], expected: str) -> Kind:
-    """`value` itself if it is an instance of `kind`; the error says what was `expected`, as in "a policy"."""
+    """Check that `value` is an instance of `kind`; the error says what was `expected`, as in "a policy"."""
     if not isinstance(value, kind):
         inside = [part for part in ("posterior", "prior", "weights") if isinstance(getattr(value, part, None), kind)]
         remedy = f"Pass its .{inside[0]}." if inside else ""
@@ -196,7 +196,7 @@ def check_rows(
 
 
 def as_numbers(name: str, value: Any, remedy: str = "", flag_remedy: str = "") -> Array:
-    """`value` as an array of booleans, integers or floats, of any shape; they need not be finite."""
+    """Check `value` as an array of booleans, integers or floats, of any shape; they need not be finite."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         row = int(np.argwhere(np.ma.getmaskarray(value))[0][0])
         raise NonFiniteError(f"has masked values; the first is in row {row}.", _FILL_IN, argument=name)

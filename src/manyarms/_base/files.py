@@ -119,7 +119,7 @@ def check_output(path: Path) -> None:
 
 
 def check_output_folder(path: Path, why: str, instead: str) -> None:
-    """Raise an error if an output folder cannot be written to.
+    """Raise an error if files cannot be written into an output folder.
 
     A folder that does not exist yet is created later.
 

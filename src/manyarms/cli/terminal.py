@@ -32,7 +32,7 @@ PATIENCE = 1.0
 
 @contextmanager
 def one_line_errors() -> Generator[None]:
-    """End with one line on stderr and exit code 2 for errors that the user can fix; a bug keeps its traceback."""
+    """Errors on the terminal: one line and exit code 2 for those that the user can fix; a bug keeps its traceback."""
     try:
         with _terminable(), warnings.catch_warnings():
             # Spark prints this at every start, about parts of it that are not used here.

@@ -194,7 +194,7 @@ def as_column(name: str, value: Any, *, length: int | None = None, minimum: int 
 
 
 def as_tags(name: str, value: Any, *, length: int | None = None) -> sparse.csr_array | tuple[TagRow, ...]:
-    """The tags of every action: labels, weights by label, or a sparse matrix of weights."""
+    """The tags of every action in a catalog: labels, weights by label, or a sparse matrix of weights."""
     if sparse.issparse(value):
         if value.ndim != 2 or value.dtype.kind not in "biuf":
             raise DataTypeError(f"must be a matrix of numbers; got {value.ndim} axes of {value.dtype}.", argument=name)
@@ -217,7 +217,7 @@ def as_tags(name: str, value: Any, *, length: int | None = None) -> sparse.csr_a
 
 
 def as_paths(name: str, value: Any, *, length: int | None = None) -> Array | tuple[tuple[Hashable, ...], ...]:
-    """The labels of every action from the top of a taxonomy down: (K, depth), or a tuple of any length per action."""
+    """The path of every action in a catalog's taxonomy, from the top down: (K, depth), or tuples of any length."""
     if hasattr(value, "to_numpy") and not hasattr(value, "to_pylist"):  # a data frame with one column per level
         value = value.to_numpy()
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.ndim == 2:
@@ -227,7 +227,7 @@ def as_paths(name: str, value: Any, *, length: int | None = None) -> Array | tup
 
 
 def as_embeddings(name: str, value: Any, *, length: int | None = None) -> Float[Array, "K e"]:
-    """The embeddings of every action: finite numbers, except rows that are entirely NaN, which are missing."""
+    """The embeddings of every action in a catalog: finite numbers, except rows entirely NaN, which are missing."""
     if isinstance(value, np.ma.MaskedArray):
         value = np.ma.filled(value.astype(np.float64), np.nan)
     if hasattr(value, "to_pylist"):

@@ -62,7 +62,7 @@ class LatentFactor(Saved, ABC):
 
 
 class BlockFactor(LatentFactor):
-    """F, block diagonal with J blocks of size b, J b = d'. A full covariance is one block; a diagonal one has b = 1."""
+    """Factor of a latent covariance: J blocks of size b, J b = d'. A full one is one block; b = 1 makes it diagonal."""
 
     saved_as = "block factor"
     saved_fields = ("blocks",)
@@ -165,7 +165,7 @@ class BlockFactor(LatentFactor):
 
 
 class EliminatedFactor(LatentFactor):
-    """F = F₀ C⁻ᵀ, with one block per effect in F₀ and C sparse: the posterior of effects that form a tree.
+    """Factor of a latent covariance, F = F₀ C⁻ᵀ, one block per effect in F₀, C sparse: effects that form a tree.
 
     C Cᵀ is the precision of ψ in units of its prior.
     """

@@ -236,7 +236,7 @@ class LoggedData:
 
 
 def as_propensities(value: Any, length: int) -> Float[Array, " n"] | None:
-    """Check the argument `propensities` of a user; None if they are not known."""
+    """Check the propensities of logged data; None if they are not known."""
     if value is None:
         return None
     propensities = as_vector("propensities", value, length=length)

@@ -85,7 +85,7 @@ def html_table(rows: Sequence[Mapping[str, Any]], *, caption: str = "") -> str:
 
 
 def html_facts(title: str, facts: Mapping[str, Any], notes: Sequence[str] = ()) -> str:
-    """HTML with a title, names with their values, and notes such as warnings."""
+    """A result as HTML: a title, names with their values, and notes such as warnings."""
     lines = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th>{_cell(value)}</tr>' for name, value in facts.items()
     )

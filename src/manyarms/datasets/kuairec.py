@@ -41,7 +41,7 @@ LIST = re.compile(r"\[\s*(?:\d{1,18}(?:\s*,\s*\d{1,18})*)?\s*\]")
 
 @dataclass(frozen=True)
 class WatchRatios:
-    """User `users[user_rows[i]]` watched video `videos[video_rows[i]]` for `watch_ratio[i]` times its length.
+    """Watch ratios of KuaiRec: user `users[user_rows[i]]` watched `videos[video_rows[i]]` for `watch_ratio[i]` lengths.
 
     `users` and `videos` are those of `KuaiRec`. A ratio is above 1 when a video ran more than once. Each pair of user
     and video occurs once. Cells are sorted by user, then by video.

@@ -52,7 +52,7 @@ def factorise(matrix: Any, rank: int, rng: np.random.Generator) -> tuple[Float[A
 
 
 def alignment(source: Float[Array, "n r"], target: Float[Array, "n r"]) -> Float[Array, "r r"]:
-    """The orthogonal Q between two factorisations: source @ Q is nearest to target, row by row (Procrustes).
+    """The orthogonal Q between factorisations of rating matrices: source @ Q is nearest to target (Procrustes).
 
     Two factorisations of similar matrices agree at best up to such a Q. users @ items.T does not change when both sides
     are rotated by one Q.

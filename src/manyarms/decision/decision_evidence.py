@@ -138,7 +138,7 @@ class TrafficChange:
 
 @dataclass(frozen=True)
 class TrafficChanges:
-    """The actions that gain most under a policy, largest gain first, then those that lose most, largest loss last.
+    """Evidence on traffic: the actions that gain most under a policy, then those that lose most, largest loss last.
 
     `moved` is half the sum of all absolute changes: the policy differs from the current one in at least this share of
     rounds.
@@ -208,7 +208,7 @@ class ActionMeans:
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """The means of some of the `n_actions` logged actions, from the least to the most logged."""
+    """Evidence on shrinkage: the means of some of the `n_actions` logged actions, from the least to the most logged."""
 
     rows: tuple[ActionMeans, ...]
     n_actions: int
@@ -268,7 +268,7 @@ class CalibrationBin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Expected rewards against observed ones (or true mean rewards), and the true value of each policy, if known.
+    """Evidence on calibration: expected against observed (or true mean) rewards, and true values of policies, if known.
 
     The groups have equally many rounds, lowest expected reward first. There are none where they would be misleading.
     """

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from manyarms.engines.base import LOCAL, Engine, Local, Shards, Tally, Task, Work, as_engine
+from manyarms.engines.engine import LOCAL, Engine, Local, Shards, Tally, Task, Work, as_engine
 
 __all__ = ["LOCAL", "Engine", "Local", "Shards", "Tally", "Task", "Work", "as_engine"]

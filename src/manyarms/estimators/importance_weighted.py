@@ -227,7 +227,7 @@ class LogarithmicSmoothing(SamplingEstimator):
 
 
 class Replay(SamplingEstimator):
-    """The mean reward of the rounds whose logged action is the policy's: right when logging was uniform (Li et al.).
+    """The mean reward of rounds that logged the policy's action, weights 0 or 1: for uniform logging (Li et al.).
 
     Args:
         options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.

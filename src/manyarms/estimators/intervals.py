@@ -109,7 +109,7 @@ class Interval(ABC):
 
 @dataclass(frozen=True)
 class Normal(Interval):
-    """The central limit theorem: value ± z std."""
+    """The interval of the central limit theorem: value ± z std."""
 
     method: Method = "normal"
 
@@ -118,7 +118,7 @@ class Normal(Interval):
 
 
 class Bootstrap(Interval):
-    """Quantiles of the estimate over units drawn with replacement.
+    """The interval of bootstrap quantiles: of the estimate over units drawn with replacement.
 
     Args:
         n_draws: The number of bootstrap samples.
@@ -140,7 +140,7 @@ class Bootstrap(Interval):
 
 
 class EmpiricalBernstein(Interval):
-    """The bound of Maurer and Pontil. It is wide, and holds for any n when contributions have a known range.
+    """The interval of Maurer and Pontil: wide, and it holds for any n when contributions have a known range.
 
     Args:
         width: The width of the range of one round's contribution: for IPS with rewards in [0, 1] and weights capped at

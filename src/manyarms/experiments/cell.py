@@ -67,13 +67,13 @@ Results = dict[Cell, Outcome]
 
 @lru_cache(maxsize=2)
 def draw_world(problem: Problem, instance: int) -> World:
-    """An instance of a problem: the same for all methods, kinds and numbers of rounds."""
+    """The world of a cell, an instance of a problem: the same for all methods, kinds and numbers of rounds."""
     return problem.draw(generator("world", problem.label, instance))
 
 
 @lru_cache(maxsize=2)
 def draw_log(problem: Problem, instance: int, n: int) -> LoggedData:
-    """The log of an instance: the same for all methods and kinds."""
+    """The log of a cell: the same for all methods and kinds."""
     return draw_world(problem, instance).log(n, generator("log", problem.label, instance, n))
 
 
@@ -116,7 +116,7 @@ def _peak_bytes(work: Callable[[], object]) -> int:
 
 
 def score(kind: Kind, outcome: Outcome) -> float:
-    """Squared error (ope, less is better), or relative reward (opl, more is better; NaN if the best value is 0)."""
+    """The score of a cell: squared error (ope, less is better) or relative reward (opl; NaN if the best value is 0)."""
     if kind == "ope":
         error = outcome.value - outcome.truth
         return error * error

@@ -91,7 +91,7 @@ class MethodComparison:
 def above_zero(
     title: str, n: int, differences: Iterable[float], *, column: str = "", margin: float = 0.0
 ) -> MethodComparison:
-    """Test that the mean of paired differences, one for each instance, is above zero; see `MethodComparison.t_test`."""
+    """Test of a claim that the mean of paired differences, one for each instance, is above zero."""
     values = np.array(list(differences))
     comparison = MethodComparison(title, column or f"n = {n:,}", (n,), len(values))
     if len(values) < 2:
@@ -166,7 +166,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class BetterThanEach(Requirement):
-    """One method is better than each of its rivals, at each number of rounds."""
+    """Claim that one method is better than each of its rivals, at each number of rounds."""
 
     problem: str
     kind: Kind
@@ -184,7 +184,7 @@ class BetterThanEach(Requirement):
 
 @dataclass(frozen=True)
 class BestIsBetter(Requirement):
-    """At each number of rounds, the candidate with the best mean is better than each of the rivals.
+    """Claim that, at each number of rounds, the candidate with the best mean is better than each of the rivals.
 
     The best is chosen on the rows that it is tested on, so its p-value is multiplied by the number of candidates.
     """
@@ -207,7 +207,7 @@ class BestIsBetter(Requirement):
 
 @dataclass(frozen=True)
 class GainGrows(Requirement):
-    """The gain of one method over another grows from each problem to the next; the problems share no instances.
+    """Claim that the gain of one method over another grows from each problem to the next; they share no instances.
 
     `problems` has a name and the label of each problem, in the order in which the gain should grow.
     """
@@ -240,7 +240,7 @@ class GainGrows(Requirement):
 
 @dataclass(frozen=True)
 class GainLargerAt(Requirement):
-    """The gain of one method over another is larger at `n` rounds than at `than` rounds, on the same instances."""
+    """Claim that the gain of one method over another is larger at `n` rounds than at `than`, on the same instances."""
 
     problem: str
     kind: Kind
@@ -259,7 +259,7 @@ class GainLargerAt(Requirement):
 
 @dataclass(frozen=True)
 class Faster(Requirement):
-    """One method takes less than `times` the CPU time of another, on the same instances; `column` names the problem."""
+    """Claim that one method takes less than `times` the CPU time of another; `column` names the problem."""
 
     problem: str
     kind: Kind
@@ -281,7 +281,7 @@ class Faster(Requirement):
 
 @dataclass(frozen=True)
 class Covers(Requirement):
-    """95 % intervals contain the truth in 95 % of instances.
+    """Claim that 95 % intervals contain the truth in 95 % of instances.
 
     In favour: within two standard errors of 95 %, with enough instances for this to mean something. Against: an exact
     binomial test.
@@ -318,7 +318,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class MatchesReferences(Requirement):
-    """Mean scores agree with reference numbers.
+    """Claim that mean scores agree with reference numbers.
 
     In favour: within two joint standard errors, with enough instances. Against: a two-sided test of their difference.
     """
@@ -344,7 +344,7 @@ class MatchesReferences(Requirement):
 
 @dataclass(frozen=True)
 class NearTruth(Requirement):
-    """Estimates agree with a true value that was itself measured.
+    """Claim that estimates agree with a true value that was itself measured.
 
     In favour: within two joint standard errors, where these are smaller than the value. Against: a two-sided test. The
     errors are the methods' own, since instances share one log.
@@ -370,7 +370,7 @@ class NearTruth(Requirement):
 
 @dataclass(frozen=True)
 class AboveLogged(Requirement):
-    """Each method is sure, by its own interval, that the target earns more than was logged.
+    """Claim that each method is sure, by its own interval, that the target earns more than was logged.
 
     Instances share one log, so their spread says nothing about the error. The error is the mean of the methods' own.
     Both estimates come from one log and tend to err alike, so the joint error stated is on the large side.

@@ -144,7 +144,7 @@ class JointPosteriorMethod(Method):
 
 
 class LoggedMean(Method):
-    """The mean reward of the log itself, whatever the target."""
+    """The method that returns the mean reward of the log itself, whatever the target."""
 
     name = "logged"
 
@@ -154,7 +154,7 @@ class LoggedMean(Method):
 
 
 class PriorOnly(Method):
-    """The structured prior before any log: it shows how much of a result was known beforehand."""
+    """The method that uses the structured prior and no log: it shows how much of a result was known beforehand."""
 
     name = "sDM, no data"
 

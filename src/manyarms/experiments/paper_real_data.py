@@ -43,7 +43,7 @@ KNOWS = (
 
 
 def movielens(data: str | None) -> Figure:
-    """MovieLens by the paper's recipe."""
+    """The real-data figure on MovieLens by the paper's recipe."""
     problem = problems.MovieLensProblem(data)
     where = "Figure 2, MovieLens; Appendix, additional MovieLens experiments"
     claim = estimates_best(problem, UNDERESTIMATED)
@@ -86,7 +86,7 @@ def _on_movielens(
 
 
 def kuairec(data: str | None) -> Figure:
-    """KuaiRec: real watch ratios."""
+    """The real-data figure on KuaiRec: real watch ratios."""
     partial = _is_partial(data)
     problem = problems.KuaiRecProblem(data, partial)
     by_context = replace(problem, target="context")
@@ -159,7 +159,7 @@ def _kuairec_claims(problem: problems.KuaiRecProblem, by_context: problems.KuaiR
 
 
 def jester(data: str | None) -> Figure:
-    """Jester: a fully observed matrix."""
+    """The real-data figure on Jester: a fully observed matrix."""
     problem = problems.JesterProblem(data)
     return Figure(
         "jester",
@@ -186,7 +186,7 @@ def jester(data: str | None) -> Figure:
 
 
 def open_bandit(data: str | None) -> Figure:
-    """The Open Bandit Dataset: two policies that really ran."""
+    """The real-data figure on the Open Bandit Dataset: two policies that really ran."""
     problem = problems.OpenBanditProblem(data)
     methods = ("sDM (learned prior)", "DM (Freq)", "IPS", "snIPS", "DR", "MIPS", "DR (sDM)")
     return Figure(
@@ -215,7 +215,7 @@ def open_bandit(data: str | None) -> Figure:
 
 
 def digits() -> Figure:
-    """Handwritten digits: a classification set."""
+    """The real-data figure on handwritten digits: a classification set."""
     problem = problems.DigitsProblem()
     methods = ("sDM (learned prior)", "DM (Freq)", "IPS", "snIPS", "DR", "DR (sDM)")
     return Figure(

@@ -170,7 +170,7 @@ class Problem(ABC):
 
 
 class ScoredWorld(World):
-    """A world with known weights, whose true values are computed on contexts of its own.
+    """A world of a problem with known weights, whose true values are computed on contexts of its own.
 
     A target of None is the paper's, which takes the truly best action half the time.
     """

@@ -45,7 +45,7 @@ TRUTH_TOLERANCE = 1e-6
 
 
 class BusyError(ManyarmsError):
-    """Another run is writing to the same folder."""
+    """Another run is writing results to the same folder."""
 
 
 class ResultFileError(InputError):

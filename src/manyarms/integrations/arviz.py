@@ -41,7 +41,7 @@ def inference_data(
     actions: Any = None,
     logs: LoggedData | None = None,
 ) -> DataTree:
-    """Joint, independent draws of ψ and θ from prior and posterior, as one chain, beside the observed data.
+    """Draws for ArviZ: joint and independent, of ψ and θ from prior and posterior, one chain, beside the observed data.
 
     The groups `posterior` and `prior` have `latent` (chain, draw, effect), where actions share effects, and `weights`
     (chain, draw, action, feature). With `logs` there are also `observed_data` with `reward` (round), `constant_data`

@@ -37,7 +37,7 @@ TRAINED = "the policy was learned from these rounds, so its estimates on them ar
 
 @dataclass(frozen=True)
 class PolicyResult:
-    """One policy, by the posterior and by all estimators.
+    """One policy, evaluated by the posterior and by all estimators.
 
     Attributes:
         name: The name of the policy.

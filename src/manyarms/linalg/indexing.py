@@ -14,7 +14,7 @@ from manyarms._base.checks import Array
 
 
 class Groups(NamedTuple):
-    """Rows grouped by an integer key."""
+    """Indices of rows grouped by an integer key."""
 
     keys: Int[Array, " g"]
     """The distinct keys, ascending."""
@@ -48,7 +48,7 @@ class Groups(NamedTuple):
 
 
 def group_by(keys: Int[Array, " n"]) -> Groups:
-    """The rows of each distinct key."""
+    """The indices of the rows of each distinct key."""
     n, bound = len(keys), int(keys.max(initial=0)) + 1
     if n < _WORTH_COUNTING or bound > 4 * n or keys.min() < 0:
         order = np.argsort(keys, kind="stable")

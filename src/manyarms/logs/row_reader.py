@@ -24,7 +24,7 @@ from manyarms.model_file.save import Saved
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The column that each part of a round comes from, by the names that `read_logs` has for them."""
+    """The column that a row reader takes each part of a round from, by the names that `read_logs` has for them."""
 
     context: tuple[str, ...]
     action: str

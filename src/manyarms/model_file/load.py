@@ -43,7 +43,7 @@ def load(path: Any) -> Posterior | Policy:
 
 
 def rebuild(description: Any, arrays: Sequence[Array], kinds: Mapping[str, type[Saved]]) -> Saved:
-    """Make a model from the description and the arrays that `save.describe` gave, of the given kinds only."""
+    """Load a model from the description and the arrays that `save.describe` gave, of the given kinds only."""
     objects = list[Saved]()
     for entry in description["objects"]:
         kind = kinds[entry["kind"]]

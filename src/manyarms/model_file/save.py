@@ -74,7 +74,7 @@ class SavedModel(Saved):
 
 
 def describe(model: Saved) -> tuple[dict[str, Any], list[Array]]:
-    """The description of a model in plain values, and the arrays that it refers to."""
+    """Describe a model to be saved: plain values, and the arrays that they refer to."""
     description = _Description()
     description.add(model)
     return {"objects": description.objects}, description.arrays

@@ -295,7 +295,7 @@ def ascent_for(seen: SeenActions, likelihood: Likelihood, tolerance: float) -> A
 
 @dataclass(frozen=True)
 class Climb:
-    """The end of a climb: the last state, the linear hierarchy there, and the objective at every state.
+    """The end of the climb of `fit_nonlinear`: the last state, its linear hierarchy, and the objective at every state.
 
     It has converged when the linearisation promises less than the tolerance. It is stuck when no step along the
     direction raised the objective, though one should have.
@@ -315,7 +315,7 @@ def climb(
     tolerance: float,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Climb:
-    """Step towards the mode of ψ until the linearisation promises a rise of less than `tolerance` nats."""
+    """Climb, for `fit_nonlinear`, until the linearisation promises a rise of less than `tolerance` nats."""
     state = ascent.state(white, None)
     trace = [state.objective]
     while True:

@@ -310,7 +310,7 @@ FEWEST_DRAWS = 100.0
 
 
 def r_hat(chains: Float[Array, "c n q"]) -> Float[Array, " q"]:
-    """√(total variance / variance within), every chain cut in halves; 1 when all halves agree (Gelman and Rubin, 1992).
+    """Convergence of chains of draws: √(total variance / that within halves); 1 if all halves agree (Gelman and Rubin).
 
     NaN when a chain has fewer than four draws, 1 for a quantity that never moves.
     """

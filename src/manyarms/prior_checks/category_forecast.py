@@ -239,7 +239,9 @@ def draw_rates(
     mean: Float[Array, "1"],
     rng: np.random.Generator,
 ) -> tuple[Float[Array, "s q"], Float[Array, "s q"]]:
-    """Σ w g(η) / Σ w under weights θ = E θ + k z + rest, one draw of the rest per row, with the probability of each z.
+    """Draws of the mean reward of a category, a forecast, with the probability of each.
+
+    It is Σ w g(η) / Σ w under weights θ = E θ + k z + rest, one draw of the rest per row.
 
     z ~ N(0, 1) is Σ w E g'(η) η, standardised: the mean reward varies most along it. k = Cov(θ, z), so the rest is
     independent of z. The rest is drawn, and z is integrated over nodes. So tails far beyond the reach of draws are

@@ -35,7 +35,7 @@ The paper normalises by an area that grows with the range of the draws, so a dis
 
 @dataclass(frozen=True)
 class Scaled:
-    """The effect on the value of raising one component, the prior or the likelihood, to a power.
+    """The sensitivity to one component: the effect on the value of raising the prior or the likelihood to a power.
 
     Attributes:
         sensitivity: The slope of the cumulative Jensen-Shannon distance by log2 of the power, at power one.

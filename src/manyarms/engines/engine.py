@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class Tally(ABC, Generic[Answer]):
-    """A running sum over the rounds seen so far."""
+    """A running sum over the rounds that an engine has passed so far."""
 
     @abstractmethod
     def take(self, rounds: LoggedData) -> None:
@@ -37,7 +37,7 @@ class Tally(ABC, Generic[Answer]):
 
 
 class Task(ABC, Generic[Answer]):
-    """A question to all rounds whose answer is a sum over them. Plain data: it travels to other processes.
+    """A question that an engine asks all rounds; the answer is a sum. Plain data: it travels to other processes.
 
     Attributes:
         kinds: The saved classes that its answers are made of, for answers that travel.
@@ -59,7 +59,7 @@ Work = Callable[[Source], Result]
 
 
 class Shards(ABC, Generic[Answer]):
-    """The answer to a task, in shards that stay where they were merged because together they are too large."""
+    """The answer of an engine in shards that stay where they were merged because together they are too large."""
 
     @abstractmethod
     def map(self, work: Callable[[Answer], Result]) -> list[Result]:
@@ -67,7 +67,7 @@ class Shards(ABC, Generic[Answer]):
 
 
 class Engine(ABC):
-    """The place where a pass over the logs runs."""
+    """An engine: the place where a pass over the logs runs."""
 
     @abstractmethod
     def sharded(self, logs: Logs, task: Task[Answer]) -> AbstractContextManager[Shards[Answer]]:
@@ -83,7 +83,7 @@ class Engine(ABC):
 
 
 class Local(Engine):
-    """This process, batch by batch: memory is bounded by a batch and the answer, whatever the number of rounds."""
+    """The engine in this process, batch by batch: memory is bounded by a batch and the answer, whatever the rounds."""
 
     def total(self, logs: Logs, task: Task[Answer]) -> Answer:
         tally = task.begin()
@@ -114,7 +114,7 @@ LOCAL = Local()
 
 @dataclass(frozen=True)
 class Finding(Saved, Generic[Answer]):
-    """The answer of a piece, and how many of its rows were left out."""
+    """The answer that an engine gets from a piece, and how many of its rows were left out."""
 
     saved_as = "finding"
     found: Answer
@@ -123,7 +123,7 @@ class Finding(Saved, Generic[Answer]):
 
 @dataclass(frozen=True)
 class AnswerWork:
-    """Some work on the answer in a finding; its dropped rows do not matter."""
+    """An engine's work on the answer in a finding; its dropped rows do not matter."""
 
     work: Callable[[Any], Any]
 
@@ -133,7 +133,7 @@ class AnswerWork:
 
 @dataclass(frozen=True)
 class PieceWork(Generic[Answer]):
-    """A task on the rounds of a piece.
+    """An engine's task on the rounds of a piece.
 
     Attributes:
         task: The task.
