@@ -16,7 +16,7 @@ import numpy as np
 from out_of_core import CATEGORIES, stream_of
 
 import manyarms as ma
-from manyarms.engines.base import Finding, PieceWork
+from manyarms.engines.engine import Finding, PieceWork
 from manyarms.likelihoods.collect_statistics import CollectStatistics
 from manyarms.linalg.threads import stay_on_one_core
 from manyarms.logs.row_reader import DroppedRows

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import manyarms as ma
-from manyarms.cli.demo.output_files import shop_files
-from manyarms.cli.demo.results import evaluate_shop
+from manyarms.cli.demo_files import shop_files
+from manyarms.cli.demo_results import evaluate_shop
 from manyarms.datasets.shop import Shop
 
 

@@ -80,7 +80,7 @@ from manyarms.nonlinear.fit_nonlinear import fit_nonlinear as fit_nonlinear
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy as NonlinearHierarchy
 from manyarms.nonlinear.nonlinear_hierarchy import chain as chain
 from manyarms.nonlinear.posterior_sampler import sample_posterior as sample_posterior
-from manyarms.policies.epsilon_greedy import EpsilonGreedy as EpsilonGreedy
+from manyarms.policies.greedy import EpsilonGreedy as EpsilonGreedy
 from manyarms.policies.greedy import Greedy as Greedy
 from manyarms.policies.logged import Logged as Logged
 from manyarms.policies.pessimistic import Pessimistic as Pessimistic
@@ -91,8 +91,8 @@ from manyarms.policies.thompson import Thompson as Thompson
 from manyarms.policies.uniform import Uniform as Uniform
 from manyarms.posterior.fit import fit as fit
 from manyarms.posterior.hurdle_posterior import HurdlePosterior as HurdlePosterior
+from manyarms.posterior.misfit import PriorCheck as PriorCheck
 from manyarms.posterior.posterior import Posterior as Posterior
-from manyarms.posterior.prior_check import PriorCheck as PriorCheck
 from manyarms.posterior.reward_posterior import RewardPosterior as RewardPosterior
 from manyarms.posterior.sharded_posterior import ShardedPosterior as ShardedPosterior
 from manyarms.posterior.sharded_posterior import fit_sharded as fit_sharded

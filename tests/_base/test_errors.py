@@ -8,7 +8,8 @@ import pytest
 
 import manyarms as ma
 from manyarms import errors
-from manyarms._base.checks import check_rows, keep_rows, numbered_row, row_name, rows_from
+from manyarms._base.checks import check_rows
+from manyarms._base.row_numbers import keep_rows, numbered_row, row_name, rows_from
 
 
 def test_every_error_has_a_place_in_the_printed_tree():

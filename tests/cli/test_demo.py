@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from manyarms import __version__
 from manyarms._base.files import replace_files
 from manyarms.cli import app
-from manyarms.cli.demo import output_files as files
+from manyarms.cli import demo_files as files
 from manyarms.datasets import Shop
 
 SMALL = ["--items", "60", "--categories", "6", "--rounds", "300", "--seed", "3"]

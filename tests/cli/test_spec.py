@@ -8,7 +8,7 @@ from small_shop import done, in_python
 
 import manyarms as ma
 from manyarms._base.options import TABLES, options_of
-from manyarms.cli.spec import read_spec
+from manyarms.cli.flags_and_spec import read_spec
 from manyarms.errors import InputError
 
 

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from small_experiments import GRID, LEARN, SMALL, Coin
 
+from manyarms._base.rng import generator
 from manyarms.experiments import (
     METHODS,
     Cell,
@@ -15,7 +16,7 @@ from manyarms.experiments import (
     compute,
     run,
 )
-from manyarms.experiments.cell import covered, draw_log, draw_world, generator
+from manyarms.experiments.cell import covered, draw_log, draw_world
 from manyarms.experiments.result_store import (
     COSTS,
     ROWS,

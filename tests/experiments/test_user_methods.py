@@ -19,7 +19,7 @@ from manyarms.experiments import (
 )
 from manyarms.experiments.cell import Table, draw_world
 from manyarms.experiments.figure import Figure, Panel, Size, head_to_heads
-from manyarms.experiments.methods import check_method_paths, check_names, load_method, methods_by_name
+from manyarms.experiments.methods import check_method_names, check_method_paths, load_method, methods_by_name
 from manyarms.experiments.reproduction import figures
 from manyarms.experiments.result_store import (
     StaleRowsError,
@@ -244,4 +244,4 @@ def test_a_method_that_cannot_be_used_is_refused_with_the_way_out(place, words, 
 
 def test_unknown_names_are_refused_with_those_that_exist():
     with pytest.raises(InputError, match=r"no figure nonsense.*synthetic-opl"):
-        check_names(["nonsense"], figures(), "figure")
+        check_method_names(["nonsense"], figures(), "figure")

@@ -12,7 +12,7 @@ from saved_models import FORMS, brief
 import manyarms as ma
 from manyarms import errors
 from manyarms.model_file import arrow_file
-from manyarms.model_file.kinds import MODELS, PARTS, kind_of
+from manyarms.model_file.registry import MODELS, PARTS, kind_of
 from manyarms.model_file.save import describe
 
 

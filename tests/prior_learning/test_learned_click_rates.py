@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.special import expit, logit
 
 import manyarms as ma
-from manyarms.posterior.reward_function import Predictor
+from manyarms.posterior.action_scores import Predictor
 from manyarms.prior_learning.evidence import ApproximateEvidence
 from manyarms.prior_learning.hyperparameters import Hyperparameters
 

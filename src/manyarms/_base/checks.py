@@ -6,18 +6,17 @@ Every public constructor and method calls these once. The code behind them trust
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from operator import ge, gt, le, lt
 from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
+from manyarms._base.row_numbers import row_name
 from manyarms.errors import (
     ActionError,
+    CovarianceError,
     DataTypeError,
     InputError,
     ManyarmsError,
@@ -31,73 +30,16 @@ from manyarms.errors import (
 Array = np.ndarray
 Kind = TypeVar("Kind")
 
-Place = Callable[[int], str]
-"""Maps a row number to its place, as in "row 3 of b.parquet", or to "" where the number says enough."""
-
-
-@dataclass
-class _BatchRows:
-    """The rows of a longer log that the current batch holds: they start at `first`; `kept` lists those not dropped."""
-
-    first: int = 0
-    place: Place | None = None
-    kept: Int[Array, " m"] | None = None
-
-
-_batch_rows: ContextVar[_BatchRows | None] = ContextVar("batch_rows", default=None)
-
-
-@contextmanager
-def rows_from(first: int, place: Place | None = None) -> Generator[None]:
-    """Make errors raised inside this block count rows from `first`, because the batch is part of a longer log.
-
-    Without it, an error in the tenth file of a log would name a row of that file as if it were a row of the whole.
-    `place` is called for the first bad row only, so it may be slow; None keeps that of an enclosing block.
-    """
-    outer = _batch_rows.get()
-    token = _batch_rows.set(_BatchRows(first, outer.place if place is None and outer is not None else place))
-    try:
-        yield
-    finally:
-        _batch_rows.reset(token)
-
-
-def keep_rows(kept: Bool[Array, " n"]) -> None:
-    """Record that only these rows of the current batch remain, so that errors still give their original numbers."""
-    rows = _batch_rows.get()
-    if rows is not None:
-        rows.kept = np.flatnonzero(kept) if rows.kept is None else rows.kept[kept]
-
-
-def row_number(row: Any) -> int:
-    """Number in the whole log of a row of the current batch."""
-    rows = _batch_rows.get() or _BatchRows()
-    if rows.kept is None or row >= len(rows.kept):
-        return rows.first + int(row)
-    return rows.first + int(rows.kept[row])
-
-
-def row_name(row: Any) -> str:
-    """Name of a row of the current batch in errors, as in "row 1203 (row 3 of b.parquet)"."""
-    return numbered_row(row_number(row))
-
-
-def numbered_row(number: Any) -> str:
-    """Name of a row in errors, as `row_name` gives it, by its number in the whole log."""
-    rows = _batch_rows.get()
-    place = "" if rows is None or rows.place is None else rows.place(int(number))
-    return f"row {number} ({place})" if place else f"row {number}"
-
 
 def frozen(array: Array) -> Array:
-    """A read-only view: the caller's array stays writable, and ours cannot be changed by accident."""
+    """Freeze a checked array: a read-only view, so that the caller's stays writable and ours cannot be changed."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def as_floats(name: str, value: Any, *, ndim: int | tuple[int, ...]) -> Float[Array, "..."]:
-    """`value` as a finite float64 array whose number of axes is in `ndim`."""
+    """Check `value` as a finite float64 array whose number of axes is in `ndim`."""
     array = as_numbers(name, value)
     allowed = (ndim,) if isinstance(ndim, int) else ndim
     if array.ndim not in allowed:
@@ -110,13 +52,13 @@ def as_floats(name: str, value: Any, *, ndim: int | tuple[int, ...]) -> Float[Ar
 
 
 def all_finite(array: Float[Array, "..."]) -> bool:
-    """True if no number is NaN or infinite; their sum is tried first, which takes half the time."""
+    """Check that no number is NaN or infinite; their sum is tried first, which takes half the time."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(array.sum())) or bool(np.isfinite(array).all())
 
 
 def as_matrix(name: str, value: Any, *, columns: int | None = None, rows: int | None = None) -> Float[Array, "n d"]:
-    """`value` as a finite float64 matrix with the given numbers of rows and columns."""
+    """Check `value` as a finite float64 matrix with the given numbers of rows and columns."""
     array = as_floats(name, value, ndim=2)
     if columns is not None and array.shape[1] != columns:
         raise ShapeError(
@@ -129,22 +71,32 @@ def as_matrix(name: str, value: Any, *, columns: int | None = None, rows: int | 
 
 
 def as_vector(name: str, value: Any, *, length: int | None = None) -> Float[Array, " n"]:
-    """`value` as a finite float64 vector of the given length."""
+    """Check `value` as a finite float64 vector of the given length."""
     array = as_floats(name, value, ndim=1)
     _check_length(name, array, length)
     return array
 
 
 def as_weights(value: Any, length: int) -> Float[Array, " n"]:
-    """The weight of each row, not negative."""
+    """Check `value` as the weight of each row, not negative."""
     weights = as_vector("weights", value, length=length)
     remedy = "Weight 0 drops a row, weight 2 counts it twice."
     check_rows("weights", weights, lambda w: w >= 0, InputError, "must not be negative", remedy)
     return weights
 
 
+def row_weights(weights: Any, n_rows: int) -> Float[Array, " n"]:
+    """Check the argument `weights` of a mean over rows: not negative, not all zero, and one each if it is None."""
+    if weights is None:
+        return np.ones(n_rows)
+    counts = as_weights(weights, n_rows)
+    if not counts.any():
+        raise InputError("are all zero: a mean over none is undefined.", argument="weights")
+    return counts
+
+
 def as_actions(name: str, value: Any, *, n_actions: int | None = None, length: int | None = None) -> Int[Array, " n"]:
-    """`value` as int64 action numbers in 0 ... n_actions - 1."""
+    """Check `value` as int64 action numbers in 0 ... n_actions - 1."""
     remedy, flag_remedy = _NUMBER_IDS
     array = as_numbers(name, value, remedy, flag_remedy)
     if array.ndim != 1:
@@ -167,7 +119,7 @@ def as_actions(name: str, value: Any, *, n_actions: int | None = None, length: i
 
 
 def as_count(name: str, value: Any, *, minimum: int = 1) -> int:
-    """`value` as a Python integer of at least `minimum`."""
+    """Check `value` as a Python integer of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise DataTypeError(f"must be an integer; got {value!r}.", argument=name)
     if value < minimum:
@@ -186,7 +138,7 @@ def as_scalar(
     below: float | None = None,
     at_most: float | None = None,
 ) -> float:
-    """`value` as a finite float within the given bounds."""
+    """Check `value` as a finite float within the given bounds."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise DataTypeError(f"must be a number; got {value!r}.", argument=name)
     if not np.isfinite(float(value)):
@@ -207,7 +159,7 @@ def check_overflow(name: str, array: Float[Array, "..."]) -> Float[Array, "..."]
 
 
 def as_instance(name: str, value: Any, kind: type[Kind], expected: str) -> Kind:
-    """`value` itself if it is an instance of `kind`; the error says what was `expected`, as in "a policy"."""
+    """Check that `value` is an instance of `kind`; the error says what was `expected`, as in "a policy"."""
     if not isinstance(value, kind):
         inside = [part for part in ("posterior", "prior", "weights") if isinstance(getattr(value, part, None), kind)]
         remedy = f"Pass its .{inside[0]}." if inside else ""
@@ -244,7 +196,7 @@ def check_rows(
 
 
 def as_numbers(name: str, value: Any, remedy: str = "", flag_remedy: str = "") -> Array:
-    """`value` as an array of booleans, integers or floats, of any shape; they need not be finite."""
+    """Check `value` as an array of booleans, integers or floats, of any shape; they need not be finite."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
         row = int(np.argwhere(np.ma.getmaskarray(value))[0][0])
         raise NonFiniteError(f"has masked values; the first is in row {row}.", _FILL_IN, argument=name)
@@ -264,7 +216,7 @@ def as_numbers(name: str, value: Any, remedy: str = "", flag_remedy: str = "") -
 
 
 def import_optional(module: str, needed_by: str, install: str = "") -> Any:
-    """Import a library that only some users need, or raise a MissingLibraryError.
+    """Check that a library that only some users need is installed, and import it, or raise a MissingLibraryError.
 
     The error names the call that needs it, and pip's name for it where that is not the module's (`install`).
     """
@@ -288,3 +240,38 @@ _NUMBER_IDS = (
     "Number the ids first, including those never logged: ma.Catalog(all_ids).numbers(ids).",
     "Pass --catalog with all ids, including those never logged.",
 )
+
+
+def _is_symmetric(matrices: Float[Array, "k d d"]) -> np.ndarray:
+    """True for each matrix that is symmetric up to rounding."""
+    gap = np.abs(matrices - matrices.swapaxes(-1, -2)).max(axis=(-1, -2), initial=0.0)
+    scale = np.abs(matrices).max(axis=(-1, -2), initial=0.0)
+    return gap <= 1e-9 * scale
+
+
+def _is_psd(matrices: Float[Array, "k d d"]) -> np.ndarray:
+    """True for each symmetric matrix without a negative eigenvalue, up to rounding."""
+    try:
+        np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        values = np.linalg.eigvalsh(matrices)
+        return values.min(axis=-1, initial=0.0) >= -1e-9 * np.abs(values).max(axis=-1, initial=0.0)
+    return np.ones(len(matrices), dtype=bool)
+
+
+def as_covariances(name: str, matrices: Float[Array, "k d d"]) -> Float[Array, "k d d"]:
+    """Check that each matrix is a covariance, and return them exactly symmetric.
+
+    An error names the first that is not symmetric (to rounding) or PSD.
+    """
+    for holds, must, remedy in (
+        (_is_symmetric, "must be symmetric", "Use (S + S.T) / 2."),
+        (_is_psd, "must be positive semi-definite", "An eigenvalue is negative; build the matrix as A @ A.T."),
+    ):
+        fine = holds(matrices)
+        if not fine.all():
+            which = f"; matrix {int(np.argmin(fine))} is not" if len(matrices) > 1 else ""
+            raise CovarianceError(f"{must}{which}.", remedy, argument=name)
+    mirrored = matrices.swapaxes(1, 2)
+    # Products such as A @ A.T of a stack differ from their transpose in the last digit.
+    return matrices if np.array_equal(matrices, mirrored) else (matrices + mirrored) / 2

@@ -13,6 +13,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import IO
 
+from manyarms.errors import InputError
+
+PathLike = str | os.PathLike[str]
+
 
 def draft_of(path: Path) -> Path:
     """The path of a draft of `path`, in the same folder, so that a rename is enough to make it the file."""
@@ -58,23 +62,13 @@ def _machine() -> str:
     return blake2b(repr(identity).encode(), digest_size=4).hexdigest()
 
 
-def check_writable(path: Path) -> None:
-    """Raise the OSError that writing `path` would raise, as far as writing an empty draft can show it."""
-    draft = draft_of(path)
-    try:
-        draft.touch()
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
-
-
 def write_failure(path: Path, error: OSError) -> tuple[str, str]:
     """Problem and remedy of a file that could not be written by way of a draft."""
     problem = f"{path} could not be written: {error.strerror or error}."
     return problem, "An earlier file there is unchanged."
 
 
-def sync(file: IO[bytes]) -> None:
+def _sync(file: IO[bytes]) -> None:
     """Flush a draft to the disk before a rename makes it the file."""
     file.flush()
     os.fsync(file.fileno())
@@ -98,7 +92,7 @@ def replacing(path: Path) -> Generator[IO[bytes]]:
     try:
         with open(draft, "wb") as file:
             yield file
-            sync(file)
+            _sync(file)
         os.replace(draft, path)
     finally:
         draft.unlink(missing_ok=True)
@@ -112,4 +106,46 @@ def replace_files(contents: Mapping[Path, bytes]) -> None:
         for path, content in reversed(list(contents.items())):
             file = drafts.enter_context(replacing(path))
             file.write(content)
-            sync(file)
+            _sync(file)
+
+
+def check_output(path: Path) -> None:
+    """Raise an error if an output file cannot be written, before hours of work on it."""
+    if path.is_dir():
+        raise InputError(f"must name a file; {path} is a folder.", "Name another file, or remove it.", argument="out")
+    if not path.parent.is_dir():
+        raise InputError(f"must lie in an existing folder; {path.parent} does not exist.", argument="out")
+    _check_writable(path)
+
+
+def check_output_folder(path: Path, why: str, instead: str) -> None:
+    """Raise an error if files cannot be written into an output folder.
+
+    A folder that does not exist yet is created later.
+
+    Args:
+        path: The folder.
+        why: The reason why it must be a folder.
+        instead: The way to get a single file.
+    """
+    if path.is_file():
+        remedy = f"Name another folder, remove the file, or {instead}."
+        raise InputError(f"must name a folder, since {why}; {path} is a file.", remedy, argument="out")
+    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not above.is_dir():
+        raise InputError(f"must lie in a folder; {above} is a file.", argument="out")
+    _check_writable(above / "part")
+
+
+def _check_writable(path: Path) -> None:
+    """Write an empty draft of `path` and remove it, or say why that fails."""
+    draft = draft_of(path)
+    try:
+        draft.touch()
+    except OSError as problem:
+        raise InputError(
+            f"cannot be written into {path.parent}: {problem.strerror}.", "Name another place.", argument="out"
+        ) from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()

@@ -11,7 +11,7 @@ Progress = bool | Callable[[int, int], None]
 
 @contextmanager
 def reporter(progress: Progress, total: int, label: str) -> Generator[Callable[[int, int], None]]:
-    """The function to call as report(done, total) after each of `total` steps."""
+    """The function that shows progress, to call as report(done, total) after each of `total` steps."""
     if callable(progress):
         yield progress
     elif not progress:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import numpy as np
 
 from manyarms.errors import DataTypeError
@@ -24,3 +26,9 @@ def as_generator(rng: np.random.Generator) -> np.random.Generator:
             argument="rng",
         )
     return rng
+
+
+def generator(*parts: object) -> np.random.Generator:
+    """A random generator that depends on these words and numbers alone."""
+    digest = sha256("\x1f".join(map(str, parts)).encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:16], "big"))

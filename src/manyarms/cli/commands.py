@@ -12,10 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from manyarms._base import options as o
-from manyarms.cli import flags as f
+from manyarms._base.files import check_output, check_output_folder
+from manyarms.cli import flags_and_spec as f
 from manyarms.cli import terminal
-from manyarms.cli.engine import open_engine
-from manyarms.cli.spec import split_names
 from manyarms.errors import InputError
 
 # What the commands call is imported in them, so that `--help` loads no numerical library.
@@ -31,8 +30,8 @@ def fit_command(
     The model file holds the posterior, the feature map of the context columns
     and the catalog. evaluate, report, learn, score and update read it.
     """
-    terminal.check_output(out)
-    where = open_engine(engine)
+    check_output(out)
+    where = terminal.open_engine(engine)
     from manyarms.cli.print_results import print_fit
     from manyarms.jobs import fit_files
 
@@ -67,8 +66,8 @@ def update_command(
     action with a new category needs a new fit. To update a model in place, name
     the same file as --model and --out.
     """
-    terminal.check_output(out)
-    where = open_engine(engine)
+    check_output(out)
+    where = terminal.open_engine(engine)
     from manyarms.cli.print_results import print_update
     from manyarms.jobs import update_files
 
@@ -117,13 +116,14 @@ def learn_command(
     A policy file contains its model: `score` and `evaluate` need nothing else.
     """
     with terminal.one_line_errors():
-        terminal.check_output(out)
+        check_output(out)
+        from manyarms.cli.print_results import print_json
         from manyarms.jobs import learn_policy
 
         with terminal.spinner("Learning"):
             made = learn_policy(model, policy, seed=seed, out=out)
         if as_json:
-            terminal.print_json({"policy": policy, "actions": made.n_actions, "model": str(model), "out": str(out)})
+            print_json({"policy": policy, "actions": made.n_actions, "model": str(model), "out": str(out)})
         else:
             typer.echo(f"{policy} on {made.n_actions:,} actions: {out}")
 
@@ -160,22 +160,21 @@ def score_command(
     --keep, then `row`, `rank`, `action`, `expected_reward` and its standard
     deviation `reward_std`.
     """
-    where = open_engine(engine)
+    where = terminal.open_engine(engine)
     if engine == "local":
-        terminal.check_output(out)
+        check_output(out)
     else:
-        terminal.check_output_folder(
-            out, "several processes write, each a file", "leave --engine out to write one file"
-        )
+        check_output_folder(out, "several processes write, each a file", "leave --engine out to write one file")
+    from manyarms.cli.print_results import print_json
     from manyarms.jobs import score as score_files
 
-    names = split_names("--keep", keep or [])
+    names = f.split_names("--keep", keep or [])
     with terminal.row_bar("Scoring") as bar:
         result = score_files(
             model, contexts, out, top_k=top_k, keep=names, eligible=eligible, progress=bar, engine=where, **options
         )
     if as_json:
-        terminal.print_json(result.record())
+        print_json(result.record())
         return
     left_out = f"; {result.n_dropped:,} with a missing value were left out" if result.n_dropped else ""
     typer.echo(f"{result.n_contexts:,} contexts, {result.n_rows:,} rows{left_out}: {result.path}")
@@ -213,7 +212,8 @@ def decide_command(
     """
     outputs = [path for path in (out, policy) if path is not None]
     for path in outputs:
-        terminal.check_output(path)
+        check_output(path)
+    from manyarms.cli.print_results import print_json
     from manyarms.decision.decide_files import decide_from_logs
     from manyarms.decision.write_report import write_report
     from manyarms.logs.file_source import FileSource
@@ -234,7 +234,7 @@ def decide_command(
     for reason in (*decision.omitted, *decision.warnings):
         terminal.warn(reason)
     if as_json:
-        terminal.print_json(decision.as_json())
+        print_json(decision.as_json())
     else:
         typer.echo(str(decision.evaluation))
         typer.echo(f"\nPrior: {decision.made_with['prior']}.")
@@ -278,9 +278,10 @@ def report_command(
         problem = f"must be one of {', '.join(o.REPORT_FORMATS)}; got {kind!r}."
         raise InputError(problem, "Pass one of these, or end --out in it.", argument="format")
     if kind in ("svg", "png"):
-        terminal.check_output_folder(out, "each chart is a file", "pass --format html for one page")
+        check_output_folder(out, "each chart is a file", "pass --format html for one page")
     else:
-        terminal.check_output(out)
+        check_output(out)
+    from manyarms.cli.print_results import print_json
     from manyarms.decision.decide_files import decide_files
     from manyarms.decision.write_report import write_report
 
@@ -296,7 +297,7 @@ def report_command(
         terminal.warn(reason)
     if as_json:
         figures = {name: getattr(decision, name) for name in ("verdict", "policy", "sentence", "reason", "probability")}
-        terminal.print_json(figures | {"written": written, "warnings": list(decision.warnings)})
+        print_json(figures | {"written": written, "warnings": list(decision.warnings)})
         return
     typer.echo(str(decision))
     typer.echo(f"Report: {out}" if len(written) == 1 else f"Charts: {len(written)} in {out}")
@@ -304,9 +305,11 @@ def report_command(
 
 def _show(result: Any, as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
     """Print the warnings of a job, and its result as JSON or as a table."""
+    from manyarms.cli.print_results import print_json
+
     for warning in result.warnings:
         terminal.warn(warning)
     if as_json:
-        terminal.print_json(result.record())
+        print_json(result.record())
     else:
         show(result.record())

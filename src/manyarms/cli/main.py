@@ -16,7 +16,7 @@ from manyarms.cli.commands import (
     score_command,
     update_command,
 )
-from manyarms.cli.demo.demo_command import demo
+from manyarms.cli.demo_command import demo
 from manyarms.cli.reproduce_command import reproduce
 from manyarms.cli.terminal import running_flags
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from manyarms.core.estimate import Estimate
-from manyarms.decision.format_figures import number, percent, share, signed_number
+from manyarms.core.result_tables import number, percent, share, signed_number
 from manyarms.jobs.evaluate import CURRENT, Evaluation
 
 DROPPED = {
@@ -31,7 +33,7 @@ CAPTION = (
 
 
 def print_evaluation(figures: Mapping[str, Any], evaluation: Evaluation) -> None:
-    """Print the table by the model, how to read it, and the table by the estimators."""
+    """Print the results of an evaluation: the table by the model, how to read it, and the table by the estimators."""
     console = Console(highlight=False)
     source = f" drawn from {figures['rounds_in_logs']:,}" if figures["sampled"] else ""
     _print_line(console, f"{figures['rounds']:,} rounds{source}; mean reward {number(figures['mean_reward'])}.")
@@ -48,7 +50,7 @@ def print_evaluation(figures: Mapping[str, Any], evaluation: Evaluation) -> None
 
 
 def print_fit(figures: Mapping[str, Any]) -> None:
-    """Print the size of the data, the learned prior, and the path of the model."""
+    """Print the results of a fit: the size of the data, the learned prior, and the path of the model."""
     console = Console(highlight=False)
     _print_line(
         console,
@@ -67,7 +69,7 @@ def print_fit(figures: Mapping[str, Any]) -> None:
 
 
 def print_update(figures: Mapping[str, Any]) -> None:
-    """Print what was added, and the path of the model."""
+    """Print the results of an update: what was added, and the path of the model."""
     console = Console(highlight=False)
     _print_line(
         console,
@@ -143,3 +145,8 @@ def _interval(estimate: Estimate) -> str:
 
 def _count(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def print_json(record: Mapping[str, Any]) -> None:
+    """Print the result of a command as one JSON object."""
+    typer.echo(json.dumps(record, indent=2))

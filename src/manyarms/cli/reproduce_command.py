@@ -9,15 +9,21 @@ from typing import Annotated
 
 import typer
 
-from manyarms.cli.flags import figure_names
 from manyarms.cli.terminal import fail, one_line_errors
 from manyarms.errors import InputError
+
+
+def _figure_names(incomplete: str) -> list[tuple[str, str]]:
+    """Shell completion of the names of figures for `manyarms reproduce`, with their titles."""
+    from manyarms.experiments.reproduction import figures  # noqa: PLC0415  slow to import
+
+    return [(name, figure.title) for name, figure in figures().items() if name.startswith(incomplete)]
 
 
 def reproduce(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FIGURE...", help="Names of figures; --list shows them.", autocompletion=figure_names),
+        typer.Argument(metavar="FIGURE...", help="Names of figures; --list shows them.", autocompletion=_figure_names),
     ] = None,
     list_figures: Annotated[bool, typer.Option("--list", help="List every figure with its claims, and stop.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Run every figure.")] = False,

@@ -12,7 +12,7 @@ from rich.text import Text
 from manyarms.cli.terminal import INTERRUPTED, cell_bar, fail
 from manyarms.errors import DataFileError, InputError
 from manyarms.experiments.figure import PAPER_SIZE, QUICK, Figure, HeadToHead, Size
-from manyarms.experiments.methods import check_names
+from manyarms.experiments.methods import check_method_names
 from manyarms.experiments.reproduction import SOURCES, Reproduction
 
 COLOURS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not run": "dim"}
@@ -24,8 +24,8 @@ WIDTH = 14
 
 
 def choose_figures(names: list[str], everything: bool, known: dict[str, Figure]) -> list[Figure]:
-    """The figures with these names, or all of them."""
-    check_names(names, known, "figure")
+    """The figures to run: those with these names, or all of them."""
+    check_method_names(names, known, "figure")
     if everything:
         return list(known.values())
     if not names:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import signal
 import sys
@@ -13,13 +13,15 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from manyarms.errors import InputError, ManyarmsError, NumericalError
+from manyarms.errors import ManyarmsError, NumericalError
+
+if TYPE_CHECKING:
+    from manyarms.engines import Engine
 
 UNEXPECTED, BAD_INPUT, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 """Exit codes: a bug, an error that the user can fix, Ctrl-C, and kill; a shell reports the last two the same way."""
@@ -30,7 +32,7 @@ PATIENCE = 1.0
 
 @contextmanager
 def one_line_errors() -> Generator[None]:
-    """End with one line on stderr and exit code 2 for errors that the user can fix; a bug keeps its traceback."""
+    """Errors on the terminal: one line and exit code 2 for those that the user can fix; a bug keeps its traceback."""
     try:
         with _terminable(), warnings.catch_warnings():
             # Spark prints this at every start, about parts of it that are not used here.
@@ -97,62 +99,18 @@ def _terminable() -> Generator[None]:
 
 
 def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
-    """Print an error in one line and exit."""
+    """Print an error on the terminal in one line and exit."""
     typer.echo(f"manyarms: error: {_one_line(message)}", err=True)
     raise typer.Exit(code) from None
 
 
 def warn(message: str) -> None:
-    """Print a warning in one line on stderr; the command goes on."""
+    """Print a warning on the terminal, in one line on stderr; the command goes on."""
     typer.echo(f"manyarms: warning: {_one_line(message)}", err=True)
 
 
 def _one_line(message: str) -> str:
     return " ".join(message.split())
-
-
-def check_output(path: Path) -> None:
-    """Raise an error for the terminal if the output file of a command cannot be written, before hours of work on it."""
-    if path.is_dir():
-        raise InputError(f"must name a file; {path} is a folder.", "Name another file, or remove it.", argument="out")
-    if not path.parent.is_dir():
-        raise InputError(f"must lie in an existing folder; {path.parent} does not exist.", argument="out")
-    _check_writable(path)
-
-
-def check_output_folder(path: Path, why: str, instead: str) -> None:
-    """Raise an error for the terminal if the output folder of a command cannot be written.
-
-    A folder that does not exist yet is created later.
-
-    Args:
-        path: The folder.
-        why: The reason why it must be a folder.
-        instead: The way to get a single file.
-    """
-    if path.is_file():
-        remedy = f"Name another folder, remove the file, or {instead}."
-        raise InputError(f"must name a folder, since {why}; {path} is a file.", remedy, argument="out")
-    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    if not above.is_dir():
-        raise InputError(f"must lie in a folder; {above} is a file.", argument="out")
-    _check_writable(above / "part")
-
-
-def _check_writable(path: Path) -> None:
-    from manyarms._base.files import check_writable  # noqa: PLC0415
-
-    try:
-        check_writable(path)
-    except OSError as problem:
-        raise InputError(
-            f"cannot be written into {path.parent}: {problem.strerror}.", "Name another place.", argument="out"
-        ) from None
-
-
-def print_json(record: Mapping[str, Any]) -> None:
-    """Print the result of any command on the terminal, as one JSON object."""
-    typer.echo(json.dumps(record, indent=2))
 
 
 @contextmanager
@@ -276,3 +234,47 @@ def cell_bar(title: str) -> Generator[_CellBar]:
 def _announce(title: str, done: int, total: int) -> None:
     if done == 0:
         typer.echo(f"{title}: {f'{total:,} cells to do' if total else 'nothing to do'}", err=True)
+
+
+HARMLESS = re.compile(
+    rb"Using incubator modules|Picked up _?JAVA_|Using Spark's default log4j profile|Setting default log level to"
+    rb"|To adjust logging level use|WARN NativeCodeLoader"
+)
+"""Lines that every Spark prints when it starts."""
+
+
+def open_engine(name: str) -> Engine:
+    """Open the engine with a given name. Spark is started at once, and its greetings stay off the terminal."""
+    from manyarms.engines import as_engine  # noqa: PLC0415
+
+    engine = as_engine(name)
+    if name.partition(":")[0] != "spark":
+        return engine
+    from manyarms.engines.spark import Spark  # noqa: PLC0415  an extra
+
+    assert isinstance(engine, Spark)
+    with _stderr_of_children_filtered():
+        _ = engine.session
+    return engine
+
+
+@contextmanager
+def _stderr_of_children_filtered() -> Generator[None]:
+    """Filter the stderr of processes started in the block, as long as they live: harmless lines are dropped."""
+    reader, writer = os.pipe()
+    stderr = os.dup(2)
+    threading.Thread(target=_pass_on, args=(reader, stderr), daemon=True).start()
+    os.dup2(writer, 2)
+    os.close(writer)
+    try:
+        yield
+    finally:
+        # A duplicate, since the thread goes on writing to the original.
+        os.dup2(stderr, 2)
+
+
+def _pass_on(source: int, target: int) -> None:
+    with os.fdopen(source, "rb") as lines, os.fdopen(target, "wb", buffering=0) as out:
+        for line in lines:
+            if not HARMLESS.search(line):
+                out.write(line)

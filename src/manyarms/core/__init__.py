@@ -4,7 +4,7 @@
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
-from manyarms.core.action_covariance import ActionCovariance, as_covariances
+from manyarms.core.action_covariance import ActionCovariance
 from manyarms.core.arrow_columns import codes_of, column_of, table_of, whole_numbers_of
 from manyarms.core.catalog import Catalog, as_column, as_embeddings, as_paths, as_tags
 from manyarms.core.choices import Choices, RowError
@@ -19,6 +19,6 @@ from manyarms.core.latent_covariance import MAX_DENSE_LATENT, BlockFactor, Laten
 from manyarms.core.logged_data import LoggedData, Logs, as_propensities
 from manyarms.core.mixing import MAX_DENSE, DenseMixing, MixedEffects
 from manyarms.core.observed_rows import ObservedGroup, ObservedRows
-from manyarms.core.policy import FeatureMass, Policy, PolicyWithOwnFeatures, row_weights, with_own_features
+from manyarms.core.policy import FeatureMass, Policy, PolicyWithOwnFeatures, with_own_features
 from manyarms.core.result_tables import SHOWN, Records, Tabular, as_arrow, html_facts, html_table
 from manyarms.core.statistics import ActionRows, ActionSums, Statistics, StatisticsSum

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from manyarms._base.checks import Array, as_floats, check_rows, frozen
+from manyarms._base.checks import Array, as_covariances, as_floats, check_rows, frozen
 from manyarms.errors import CovarianceError, ShapeError
-from manyarms.linalg.factor_and_solve import eigen_root, is_psd, is_symmetric, psd_root
+from manyarms.linalg.factor_and_solve import eigen_root, psd_root
 from manyarms.linalg.indexing import chunks
 from manyarms.model_file.save import Saved
 
@@ -173,24 +173,6 @@ class ActionCovariance(Saved):
     def _shared_root(self) -> Float[Array, "d d"]:
         assert self.shared is not None
         return psd_root(self.shared)
-
-
-def as_covariances(name: str, matrices: Float[Array, "k d d"]) -> Float[Array, "k d d"]:
-    """Action covariances, or those of ψ and the like, made exactly symmetric.
-
-    An error names the first that is not symmetric (to rounding) or PSD.
-    """
-    for holds, must, remedy in (
-        (is_symmetric, "must be symmetric", "Use (S + S.T) / 2."),
-        (is_psd, "must be positive semi-definite", "An eigenvalue is negative; build the matrix as A @ A.T."),
-    ):
-        fine = holds(matrices)
-        if not fine.all():
-            which = f"; matrix {int(np.argmin(fine))} is not" if len(matrices) > 1 else ""
-            raise CovarianceError(f"{must}{which}.", remedy, argument=name)
-    mirrored = matrices.swapaxes(1, 2)
-    # Products such as A @ A.T of a stack differ from their transpose in the last digit.
-    return matrices if np.array_equal(matrices, mirrored) else (matrices + mirrored) / 2
 
 
 _VARIANCE = "Pass variances, not standard deviations; 0 means theta_a is exactly W_a psi + c_a."

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.arrow import compute, pa
-from manyarms._base.checks import Array, all_finite, row_name
+from manyarms._base.checks import Array, all_finite
+from manyarms._base.row_numbers import row_name
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
 
 Level = str | int | bool
@@ -32,7 +33,7 @@ def table_of(value: Any) -> pa.Table | None:
 
 
 def column_of(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray:
-    """A column by name, without missing values."""
+    """A column of an Arrow table by name, without missing values."""
     if name not in table.schema.names:
         raise InputError(f"there is no column {name!r}; the columns are {', '.join(table.schema.names)}.")
     column = table.column(name)
@@ -44,7 +45,7 @@ def column_of(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray:
 
 
 def numbers_of(name: str, column: pa.ChunkedArray) -> Float[Array, " n"]:
-    """Numbers as float64, all finite."""
+    """Numbers of an Arrow column as float64, all finite."""
     values = unchecked_numbers_of(name, column)
     if not all_finite(values):
         row = int(np.argmin(np.isfinite(values)))
@@ -55,7 +56,7 @@ def numbers_of(name: str, column: pa.ChunkedArray) -> Float[Array, " n"]:
 
 
 def unchecked_numbers_of(name: str, column: pa.ChunkedArray) -> Float[Array, " n"]:
-    """Numbers as float64, for callers that check all columns at once."""
+    """Numbers of an Arrow column as float64, for callers that check all columns at once."""
     try:
         return column.cast("float64").to_numpy()
     except (ValueError, NotImplementedError) as problem:
@@ -63,7 +64,7 @@ def unchecked_numbers_of(name: str, column: pa.ChunkedArray) -> Float[Array, " n
 
 
 def whole_numbers_of(name: str, column: pa.ChunkedArray) -> Array:
-    """Numbers in their own type if it is an integer type; else as float64."""
+    """Numbers of an Arrow column in their own type if it is an integer type; else as float64."""
     return column.to_numpy() if pa.types.is_integer(column.type) else numbers_of(name, column)
 
 
@@ -81,7 +82,7 @@ def codes_of(column: pa.ChunkedArray) -> tuple[Array, list[Level]]:
 
 
 def lists_of(name: str, column: pa.ChunkedArray, size: int) -> Float[Array, "n k"]:
-    """Lists of `size` numbers as the rows of a matrix."""
+    """Lists of `size` numbers in an Arrow column, as the rows of a matrix."""
     kind = column.type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
         raise DataTypeError(f"must hold lists of numbers; its type is {kind}.", argument=f"column {name}")

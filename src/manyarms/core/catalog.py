@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -24,6 +24,8 @@ from manyarms.core.labels import (
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError, RangeError, ShapeError
 from manyarms.linalg.indexing import csr_from_parts, csr_parts, pair_rows
 from manyarms.model_file.save import Saved
+
+Value = TypeVar("Value")
 
 
 class Catalog(Saved):
@@ -183,7 +185,7 @@ def _unpacked(stored: Any) -> Any:
 
 
 def as_column(name: str, value: Any, *, length: int | None = None, minimum: int = 1) -> Array:
-    """One value per action as a read-only array with one axis; of objects, unless it is a typed array already."""
+    """One value per action of the catalog, as a read-only array; of objects, unless it is a typed array already."""
     array = _as_array(name, value)
     if array.ndim != 1:
         raise ShapeError(f"must have 1 axis; got shape {array.shape}.", argument=name)
@@ -192,7 +194,7 @@ def as_column(name: str, value: Any, *, length: int | None = None, minimum: int 
 
 
 def as_tags(name: str, value: Any, *, length: int | None = None) -> sparse.csr_array | tuple[TagRow, ...]:
-    """The tags of every action: labels, weights by label, or a sparse matrix of weights."""
+    """The tags of every action in a catalog: labels, weights by label, or a sparse matrix of weights."""
     if sparse.issparse(value):
         if value.ndim != 2 or value.dtype.kind not in "biuf":
             raise DataTypeError(f"must be a matrix of numbers; got {value.ndim} axes of {value.dtype}.", argument=name)
@@ -215,7 +217,7 @@ def as_tags(name: str, value: Any, *, length: int | None = None) -> sparse.csr_a
 
 
 def as_paths(name: str, value: Any, *, length: int | None = None) -> Array | tuple[tuple[Hashable, ...], ...]:
-    """The labels of every action from the top of a taxonomy down: (K, depth), or a tuple of any length per action."""
+    """The path of every action in a catalog's taxonomy, from the top down: (K, depth), or tuples of any length."""
     if hasattr(value, "to_numpy") and not hasattr(value, "to_pylist"):  # a data frame with one column per level
         value = value.to_numpy()
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.ndim == 2:
@@ -225,7 +227,7 @@ def as_paths(name: str, value: Any, *, length: int | None = None) -> Array | tup
 
 
 def as_embeddings(name: str, value: Any, *, length: int | None = None) -> Float[Array, "K e"]:
-    """Finite numbers, except rows that are entirely NaN: missing embeddings."""
+    """The embeddings of every action in a catalog: finite numbers, except rows entirely NaN, which are missing."""
     if isinstance(value, np.ma.MaskedArray):
         value = np.ma.filled(value.astype(np.float64), np.nan)
     if hasattr(value, "to_pylist"):
@@ -306,3 +308,19 @@ def _check_length(name: str, rows: Array, length: int | None, minimum: int = 1) 
         raise ShapeError(f"must have at least {minimum} row; got none.", argument=name)
     if length is not None and len(rows) != length:
         raise ShapeError(f"must have {length} rows, one per action; got {len(rows)}.", argument=name)
+
+
+def metadata(source: Any, column: str, check: Callable[[str, Any], Value], name: str | None = None) -> Value:
+    """Metadata that a user passed: a column of a catalog, or a plain array checked as a catalog checks it.
+
+    `name` is the name of the argument, where it differs from the column.
+    """
+    if not isinstance(source, Catalog):
+        return check(name or column, source)
+    if getattr(source, column) is None:
+        raise InputError(
+            f"the catalog has no {column}.",
+            f"Pass them: Catalog(ids, {column}=...).",
+            flag_remedy="Name their column, or columns: --category, --tags, --taxonomy or --embedding.",
+        )
+    return getattr(source, column)

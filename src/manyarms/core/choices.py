@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -108,6 +109,15 @@ class Choices:
             out += self.everywhere
         if self.dense is not None:
             out += self.dense
+        return out
+
+    def unnamed_shares(self, rows: slice, columns: Any) -> Float[Array, "b c"]:
+        """π(a | x_i) of some rows and actions, without what is given action by action."""
+        out = np.zeros((rows.stop - rows.start, len(np.arange(self.n_actions)[columns])))
+        if self.everywhere is not None:
+            out += self.everywhere[columns]
+        if self.dense is not None:
+            out += self.dense[rows][:, columns]
         return out
 
     def mode(self) -> Int[Array, " n"]:

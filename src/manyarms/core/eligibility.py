@@ -103,7 +103,7 @@ PAIRS_PER_BLOCK = 1 << 20
 
 
 class SharedSet(Eligibility):
-    """One set for every row, such as the items in stock."""
+    """One eligible set for every row, such as the items in stock."""
 
     def __init__(self, mask: np.ndarray, n_rows: int, n_actions: int):
         super().__init__(n_rows, n_actions)

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from scipy.special import ndtr, ndtri
 
 from manyarms._base.checks import as_scalar, check_choice
 from manyarms.core.result_tables import Tabular, html_facts
+from manyarms.core.shapes import Shape
 from manyarms.errors import InputError
 
 Kind = Literal["posterior", "sampling", "checked"]
 Method = Literal["exact", "delta", "draws", "normal", "bootstrap", "bernstein", "quadrature"]
-
-
-@runtime_checkable
-class Shape(Protocol):
-    """A distribution that is not normal."""
-
-    def interval(self, level: float) -> tuple[float, float]:
-        """The interval that holds the value with probability `level`."""
-        ...
-
-    @property
-    def probability_positive(self) -> float:
-        """The probability that the quantity is above zero."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Fingerprint(Saved):
 
 
 def digest(*columns: Array) -> str:
-    """A digest of the columns of a log: their shapes, and up to a few thousand rows spread evenly over them."""
+    """The digest in a fingerprint: of the shapes of columns, and up to a few thousand rows spread evenly over them."""
     summary = hashlib.blake2b(digest_size=16)
     for column in columns:
         step = max(1, len(column) // 4096)
@@ -62,5 +62,5 @@ def digest(*columns: Array) -> str:
 
 
 def any_shared(first: tuple[Fingerprint, ...], second: tuple[Fingerprint, ...]) -> bool:
-    """True if two collections of rounds share a row."""
+    """True if the fingerprints of two collections of rounds share a row."""
     return any(a.shares_rows(b) for a in first for b in second)

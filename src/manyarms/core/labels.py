@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from manyarms._base.arrow import pa
-from manyarms._base.checks import Array
-from manyarms.errors import DataTypeError
+from manyarms._base.checks import Array, as_actions
+from manyarms.errors import DataTypeError, ShapeError
 from manyarms.model_file.save import Saved
 
 MISSING = "(missing)"
@@ -38,7 +38,7 @@ def is_missing(value: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class WordLabels(Saved):
-    """Text in the layout of Arrow, which reads it straight from the mapped file."""
+    """Labels that are text, in the layout of Arrow, which reads it straight from the mapped file."""
 
     saved_as = "words"
     starts: Int[Array, " m"]
@@ -54,7 +54,7 @@ class WordLabels(Saved):
 
 @dataclass(frozen=True, eq=False)
 class IntegerLabels(Saved):
-    """Python integers."""
+    """Labels that are Python integers."""
 
     saved_as = "integers"
     values: Int[Array, " m"]
@@ -221,7 +221,7 @@ def encode(name: str, column: Array, rows: Int[Array, " n"] | None = None) -> Co
 
 
 def plain_values(column: Array) -> list[Any]:
-    """The values as Python objects, which hash alike wherever they came from; dates keep their NumPy type."""
+    """Labels as Python objects, which hash alike wherever they came from; dates keep their NumPy type."""
     return list(column) if column.dtype.kind in "mM" else column.tolist()
 
 
@@ -232,3 +232,32 @@ def is_hashable(value: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def with_missing(column: Codes) -> tuple[Int[Array, " K"], tuple[Hashable, ...], int]:
+    """Codes with missing labels as a last label: the codes, all labels, and how many labels were missing."""
+    missing = column.codes < 0
+    n_missing = int(missing.sum())
+    labels = (*column.labels, MISSING) if n_missing else column.labels
+    return np.where(missing, len(column.labels), column.codes), labels, n_missing
+
+
+def as_labels(name: str, value: Any, n_actions: int | None = None) -> Int[Array, " K"]:
+    """Check labels of actions, numbers or texts or combinations in columns, and number them 0, 1, ...
+
+    Actions without a label (None) share one label.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError as cause:
+        raise ShapeError(f"must have a label for every action: {cause}", argument=name) from cause
+    if array.ndim not in (1, 2) or array.size == 0:
+        raise ShapeError(f"must be (K,) labels or (K, c) columns of them; got shape {array.shape}.", argument=name)
+    # Numbers with decimals are measurements, which would make every action a label of its own.
+    columns = [
+        as_actions(name, column) if array.dtype.kind in "biuf" else encode(name, column).codes
+        for column in (array.T if array.ndim == 2 else array[None])
+    ]
+    if n_actions is not None and len(array) != n_actions:
+        raise ShapeError(f"must have a label for each of {n_actions} actions; got {len(array)}.", argument=name)
+    return np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].reshape(-1)

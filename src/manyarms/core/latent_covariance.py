@@ -10,8 +10,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 from scipy.linalg import block_diag
 
-from manyarms._base.checks import Array, as_floats, check_rows, frozen
-from manyarms.core.action_covariance import as_covariances
+from manyarms._base.checks import Array, as_covariances, as_floats, check_rows, frozen
 from manyarms.errors import CovarianceError, ShapeError, TooLargeError
 from manyarms.linalg.block_cholesky import BlockCholesky
 from manyarms.linalg.factor_and_solve import psd_root
@@ -23,7 +22,7 @@ MAX_DENSE_LATENT = 8192
 
 
 class LatentFactor(Saved, ABC):
-    """F in any form. "Effects" are consecutive parts of ψ whose length is d, that of θ_a."""
+    """The factor F of the latent covariance. "Effects" are consecutive parts of ψ whose length is d, that of θ_a."""
 
     dim: int
     """d'."""
@@ -63,7 +62,7 @@ class LatentFactor(Saved, ABC):
 
 
 class BlockFactor(LatentFactor):
-    """F, block diagonal with J blocks of size b, J b = d'. A full covariance is one block; a diagonal one has b = 1."""
+    """Factor of a latent covariance: J blocks of size b, J b = d'. A full one is one block; b = 1 makes it diagonal."""
 
     saved_as = "block factor"
     saved_fields = ("blocks",)
@@ -166,7 +165,7 @@ class BlockFactor(LatentFactor):
 
 
 class EliminatedFactor(LatentFactor):
-    """F = F₀ C⁻ᵀ, with one block per effect in F₀ and C sparse: the posterior of effects that form a tree.
+    """Factor of a latent covariance, F = F₀ C⁻ᵀ, one block per effect in F₀, C sparse: effects that form a tree.
 
     C Cᵀ is the precision of ψ in units of its prior.
     """
@@ -231,7 +230,7 @@ class EliminatedFactor(LatentFactor):
 
 
 def check_dense_size(latent_dim: int) -> None:
-    """Raise an error if a dense d' x d' matrix would be too large."""
+    """Refuse a dense covariance of ψ, a d' x d' matrix, that would be too large."""
     if latent_dim > MAX_DENSE_LATENT:
         raise TooLargeError(
             f"a dense {latent_dim} x {latent_dim} latent matrix would be needed; the limit is {MAX_DENSE_LATENT}.",

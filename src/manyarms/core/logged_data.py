@@ -20,15 +20,15 @@ from manyarms._base.checks import (
     as_weights,
     check_rows,
     frozen,
-    row_number,
-    rows_from,
 )
 from manyarms._base.rng import as_generator
+from manyarms._base.row_numbers import row_number, rows_from
 from manyarms.core.catalog import Catalog
 from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint, digest
+from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.policy import Policy
-from manyarms.errors import InputError, PropensityError, ShapeError
+from manyarms.errors import DataTypeError, InputError, PropensityError, ShapeError
 from manyarms.linalg.indexing import chunks
 
 
@@ -236,7 +236,7 @@ class LoggedData:
 
 
 def as_propensities(value: Any, length: int) -> Float[Array, " n"] | None:
-    """Check the argument `propensities` of a user; None if they are not known."""
+    """Check the propensities of logged data; None if they are not known."""
     if value is None:
         return None
     propensities = as_vector("propensities", value, length=length)
@@ -245,3 +245,38 @@ def as_propensities(value: Any, length: int) -> Float[Array, " n"] | None:
         "must lie in (0, 1]", "They are the logging policy's probabilities of the logged actions.",
     )  # fmt: skip
     return propensities
+
+
+def check_logs(logs: Any, prior: HierarchicalGaussian) -> LoggedData:
+    """Check the argument `logs` of a user: logged rounds in memory that fit the prior."""
+    as_logs(as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first"), prior)
+    return logs
+
+
+def as_logs(logs: Any, prior: HierarchicalGaussian) -> Logs:
+    """Check the argument `logs` of a user: logged rounds, in memory or not, that fit the prior."""
+    if not isinstance(logs, Logs):
+        raise DataTypeError(
+            f"must be a LoggedData, or what ma.read_logs returned; got {type(logs).__name__}.", argument="logs"
+        )
+    if logs.dim != prior.dim:
+        raise ShapeError(
+            f"contexts of the logs have {logs.dim} columns; the prior's weights have dimension {prior.dim}.",
+            "Build the prior with dim equal to the number of context columns.",
+        )
+    if logs.n_actions > prior.n_actions:
+        raise ShapeError(
+            f"the logs have {logs.n_actions} actions; the prior knows {prior.n_actions}.",
+            "Build the prior on the whole catalog, or add the new ones with with_actions().",
+            flag_remedy="Build the prior on the whole catalog.",
+        )
+    return logs
+
+
+def check_maps(features: FeatureMap | None, catalog: Catalog | None, logs: Logs) -> None:
+    """Refuse logged rounds that were read with another feature map or catalog than the posterior's."""
+    remedy = "Read them with ma.read_logs(..., features=posterior.features, catalog=posterior.catalog)."
+    if features is not None and logs.features is not None and features != logs.features:
+        raise InputError("these logs were read through another feature map than the posterior's.", remedy)
+    if catalog is not None and logs.catalog is not None and not catalog.begins_with(logs.catalog):
+        raise InputError("these logs number actions by another catalog than the posterior's.", remedy)

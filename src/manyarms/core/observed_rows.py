@@ -40,7 +40,7 @@ class ObservedGroup(Saved):
 
 @dataclass(eq=False)
 class ObservedRows(Saved):
-    """The rows of every seen action.
+    """The observed rows of every seen action.
 
     Attributes:
         groups: Actions by number of rows.
@@ -114,7 +114,7 @@ class ObservedRows(Saved):
 def group_rows(
     actions: Int[Array, " n"], root: Float[Array, "n d"], response: Float[Array, " n"]
 ) -> tuple[tuple[ObservedGroup, ...], float]:
-    """Rows grouped by their number per action, at most d each, and the part of Σ ρ² that folding set aside."""
+    """Observed rows grouped by their number per action, at most d each, and the part of Σ ρ² that folding set aside."""
     d = root.shape[1]
     grouped = group_by(actions)
     parts, residual = list[ObservedGroup](), 0.0
@@ -129,7 +129,7 @@ def group_rows(
 
 
 def merge_groups(groups: Sequence[ObservedGroup]) -> tuple[ObservedGroup, ...]:
-    """Groups of disjoint actions, those of equal rank merged into one."""
+    """Groups of observed rows of disjoint actions, those of equal rank merged into one."""
     out = list[ObservedGroup]()
     for rank in sorted({group.rank for group in groups}):
         same = [(group.actions, group.root, group.response) for group in groups if group.rank == rank]

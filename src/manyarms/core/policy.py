@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_actions, as_count, as_weights
+from manyarms._base.checks import Array, as_actions, as_count, row_weights
 from manyarms._base.rng import as_generator
 from manyarms.core.arrow_columns import table_of
 from manyarms.core.catalog import Catalog
@@ -193,16 +193,6 @@ class Policy(SavedModel, ABC):
     @staticmethod
     def _collect(dtype: type, parts: list[Array]) -> Array:
         return np.concatenate(parts) if parts else np.empty(0, dtype=dtype)
-
-
-def row_weights(weights: Any, n_rows: int) -> Float[Array, " n"]:
-    """The weight of each row that a policy is averaged over: one if `weights` is None."""
-    if weights is None:
-        return np.ones(n_rows)
-    counts = as_weights(weights, n_rows)
-    if not counts.any():
-        raise InputError("are all zero: a mean over none is undefined.", argument="weights")
-    return counts
 
 
 class PolicyWithOwnFeatures(Policy):

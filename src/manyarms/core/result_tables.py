@@ -85,7 +85,7 @@ def html_table(rows: Sequence[Mapping[str, Any]], *, caption: str = "") -> str:
 
 
 def html_facts(title: str, facts: Mapping[str, Any], notes: Sequence[str] = ()) -> str:
-    """HTML with a title, names with their values, and notes such as warnings."""
+    """A result as HTML: a title, names with their values, and notes such as warnings."""
     lines = "".join(
         f'<tr><th style="text-align:left">{escape(name)}</th>{_cell(value)}</tr>' for name, value in facts.items()
     )
@@ -107,3 +107,40 @@ def _is_number(value: Any) -> bool:
 def _side(rows: Sequence[Mapping[str, Any]], name: str) -> str:
     values = [row[name] for row in rows if row.get(name) is not None]
     return "right" if values and all(map(_is_number, values)) else "left"
+
+
+def shorten(text: str, width: int) -> str:
+    """Text cut to the width of a column of a table."""
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def number(value: float) -> str:
+    """Format a number with three significant digits."""
+    return f"{value:,.3g}" if abs(value) < 1e4 else f"{value:,.0f}"
+
+
+def signed_number(value: float) -> str:
+    """Format a number with its sign, for gains and losses."""
+    return f"{value:+.3g}"
+
+
+def signed_percent(value: float) -> str:
+    """Format a relative change in percent, with its sign."""
+    return f"{100 * value:+.3g} %"
+
+
+def percent(probability: float) -> str:
+    """Format a probability in percent. It is never printed as 0 or 100 %: a posterior is not that certain."""
+    if probability > 0.999:
+        return "> 99.9 %"
+    return "< 0.1 %" if probability < 0.001 else f"{100 * probability:.1f} %"
+
+
+def share(value: float) -> str:
+    """Format a share in percent. Unlike a probability, it may be exactly 0 or 100 %."""
+    return f"{100 * value:.0f} %" if value in (0.0, 1.0) else percent(value)
+
+
+def printable(text: str) -> str:
+    """Format a label beside numbers in a chart: without the characters that XML does not allow."""
+    return "".join(character if character.isprintable() else " " for character in text)

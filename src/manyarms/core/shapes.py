@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -12,9 +12,23 @@ from scipy.special import ndtr
 from manyarms._base.checks import Array
 
 
+@runtime_checkable
+class Shape(Protocol):
+    """The shape of an estimate: a distribution that is not normal."""
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """The interval that holds the value with probability `level`."""
+        ...
+
+    @property
+    def probability_positive(self) -> float:
+        """The probability that the quantity is above zero."""
+        ...
+
+
 @dataclass(frozen=True)
 class EmpiricalShape:
-    """The distribution of a reward or a value, known by draws from it."""
+    """The shape of a reward or a value that is known by draws from it."""
 
     draws: Float[Array, " s"]
 
@@ -31,7 +45,7 @@ class EmpiricalShape:
 
 @dataclass(frozen=True)
 class NormalMixture:
-    """The distribution of a value as several normal ones with shares, such as one around each draw."""
+    """The shape of a value that is several normal distributions with shares, such as one around each draw."""
 
     means: Float[Array, " k"]
     stds: Float[Array, " k"]

@@ -25,7 +25,7 @@ BLOCK = 1 << 13
 
 @dataclass(frozen=True)
 class ActionRows(Saved):
-    """Rounds of rarely seen actions as they are, sorted by action: fewer than d per action, e = d + 1 numbers each.
+    """Statistics of rarely seen actions: their rounds as they are, fewer than d per action, e = d + 1 numbers each.
 
     A weight w is applied as √w to features and rewards, so that products carry w.
     """
@@ -48,7 +48,7 @@ class ActionRows(Saved):
 
 @dataclass(frozen=True)
 class ActionSums(Saved):
-    """Σ (φ, r)(φ, r)ᵀ of each action with d rounds or more, ascending by action."""
+    """Statistics of actions with d rounds or more, ascending by action: Σ (φ, r)(φ, r)ᵀ of each."""
 
     saved_as = "sums"
     actions: Int[Array, " m"]

@@ -3,7 +3,7 @@
 from manyarms.datasets.data_files import KUAIREC, MOVIELENS_1M, OPEN_BANDIT, DataSource, cache_folder, download
 from manyarms.datasets.environment import LinearEnvironment, SyntheticProblem
 from manyarms.datasets.jester import JesterWorld, jester_world, load_jester
-from manyarms.datasets.kuairec import KuaiRec, KuaiRecWorld, kuairec_world, load_kuairec, split_cells
+from manyarms.datasets.kuairec import KuaiRec, KuaiRecWorld, kuairec_world, load_kuairec
 from manyarms.datasets.matrix_environment import ClassificationEnvironment, MatrixEnvironment
 from manyarms.datasets.movielens import (
     MovieLens,
@@ -14,7 +14,7 @@ from manyarms.datasets.movielens import (
     movielens_world,
 )
 from manyarms.datasets.open_bandit import OpenBanditLog, load_open_bandit, merge_levels
-from manyarms.datasets.rating_matrix import factorise
+from manyarms.datasets.rating_matrix import factorise, split_cells
 from manyarms.datasets.shop import Shop
 
 __all__ = [

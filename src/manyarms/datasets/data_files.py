@@ -104,7 +104,7 @@ OPEN_BANDIT = DataSource(
 
 
 def cache_folder() -> Path:
-    """The folder of downloads: $MANYARMS_CACHE, or manyarms/ in the user's cache folder. It need not exist yet."""
+    """The folder of downloaded data: $MANYARMS_CACHE, or manyarms/ in the user's cache folder. It may not exist yet."""
     chosen = os.environ.get("MANYARMS_CACHE")
     if chosen:
         return Path(chosen).expanduser()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_scalar, frozen
@@ -22,7 +22,7 @@ from manyarms.datasets.matrix_environment import MatrixEnvironment, draw_test_us
 from manyarms.datasets.rating_matrix import as_sparse, check_cells, factorise
 from manyarms.datasets.read_columns import Columns, Kind, read_columns
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
-from manyarms.linalg.indexing import pair_rows, shape_of
+from manyarms.linalg.indexing import shape_of
 
 SMALL, BIG, CATEGORIES = "small_matrix.csv", "big_matrix.csv", "item_categories.csv"
 
@@ -41,7 +41,7 @@ LIST = re.compile(r"\[\s*(?:\d{1,18}(?:\s*,\s*\d{1,18})*)?\s*\]")
 
 @dataclass(frozen=True)
 class WatchRatios:
-    """User `users[user_rows[i]]` watched video `videos[video_rows[i]]` for `watch_ratio[i]` times its length.
+    """Watch ratios of KuaiRec: user `users[user_rows[i]]` watched `videos[video_rows[i]]` for `watch_ratio[i]` lengths.
 
     `users` and `videos` are those of `KuaiRec`. A ratio is above 1 when a video ran more than once. Each pair of user
     and video occurs once. Cells are sorted by user, then by video.
@@ -234,35 +234,6 @@ def kuairec_world(
     environment = MatrixEnvironment(kept[users], features, test, observed=kept[users])
     groups = [tuple(int(category) for category in categories[video]) for video in items]
     return KuaiRecWorld(environment, frozen(users), frozen(items), frozen(vectors[items]), groups)
-
-
-def split_cells(matrix: Any, rng: np.random.Generator) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """Two random halves of the stored cells of each user in a KuaiRec matrix.
-
-    Where their number is odd, chance decides which half gets more.
-
-    Args:
-        matrix: (users, videos) SciPy sparse matrix. Stored zeros are cells too.
-        rng: A NumPy generator, which draws the halves.
-
-    Returns:
-        Two matrices of the same shape, without a common cell.
-    """
-    order_rng, odd_rng = split(rng, "order", "odd")
-    table = as_sparse("matrix", matrix)
-    rows, counts = pair_rows(table), np.diff(table.indptr)
-    order = np.lexsort((order_rng.random(table.nnz), rows))
-    rank = np.empty(table.nnz, dtype=np.int64)
-    rank[order] = np.arange(table.nnz) - table.indptr[rows]
-    size = (counts + odd_rng.integers(2, size=len(counts))) // 2
-    first = rank < size[rows]
-    return _kept_cells(table, first), _kept_cells(table, ~first)
-
-
-def _kept_cells(table: sparse.csr_array, keep: Bool[Array, " p"]) -> sparse.csr_array:
-    """The matrix with only these stored cells, zeros included."""
-    starts = np.concatenate([[0], np.cumsum(keep)])[table.indptr]
-    return sparse.csr_array((table.data[keep], table.indices[keep], starts), shape=table.shape)
 
 
 def _scaled_factors(

@@ -180,7 +180,7 @@ class MatrixEnvironment:
 
 
 class BestObserved(Policy):
-    """Always chooses the best observed action of the user with these features, among the eligible ones."""
+    """The best policy of a matrix environment: the best observed action of the user with these features."""
 
     def __init__(self, world: MatrixEnvironment):
         self._world = world

@@ -102,7 +102,7 @@ class OpenBanditLog:
 
 
 def merge_levels(*logs: OpenBanditLog) -> tuple[tuple[str, ...], ...]:
-    """The texts that occur in any of the logs, ascending, for each user feature."""
+    """The levels of each user feature in Open Bandit logs: the texts that occur in any of the logs, ascending."""
     return tuple(
         tuple(sorted({text for log in logs for text in log.user_levels[k]})) for k in range(len(USER_FEATURES))
     )

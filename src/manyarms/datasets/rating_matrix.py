@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.sparse.linalg import svds
 
 from manyarms._base.checks import Array, as_count, as_floats
-from manyarms._base.rng import as_generator
+from manyarms._base.rng import as_generator, split
 from manyarms.errors import DataTypeError, EligibilityError, InputError, NonFiniteError, RangeError, ShapeError
 from manyarms.linalg.indexing import pair_rows, shape_of
 
@@ -52,7 +52,7 @@ def factorise(matrix: Any, rank: int, rng: np.random.Generator) -> tuple[Float[A
 
 
 def alignment(source: Float[Array, "n r"], target: Float[Array, "n r"]) -> Float[Array, "r r"]:
-    """The orthogonal Q for which source @ Q is nearest to target, row by row in square distance (Procrustes).
+    """The orthogonal Q between factorisations of rating matrices: source @ Q is nearest to target (Procrustes).
 
     Two factorisations of similar matrices agree at best up to such a Q. users @ items.T does not change when both sides
     are rotated by one Q.
@@ -122,3 +122,32 @@ def check_cells(
     if not good.all():
         cell = int(np.argmin(good))
         raise error(f"{must}; row {pair_rows(table)[cell]} holds {table.data[cell]}.", remedy, argument=name)
+
+
+def split_cells(matrix: Any, rng: np.random.Generator) -> tuple[sparse.csr_array, sparse.csr_array]:
+    """Two random halves of the observed cells of each user in a matrix of ratings.
+
+    Where their number is odd, chance decides which half gets more.
+
+    Args:
+        matrix: (users, videos) SciPy sparse matrix. Stored zeros are cells too.
+        rng: A NumPy generator, which draws the halves.
+
+    Returns:
+        Two matrices of the same shape, without a common cell.
+    """
+    order_rng, odd_rng = split(rng, "order", "odd")
+    table = as_sparse("matrix", matrix)
+    rows, counts = pair_rows(table), np.diff(table.indptr)
+    order = np.lexsort((order_rng.random(table.nnz), rows))
+    rank = np.empty(table.nnz, dtype=np.int64)
+    rank[order] = np.arange(table.nnz) - table.indptr[rows]
+    size = (counts + odd_rng.integers(2, size=len(counts))) // 2
+    first = rank < size[rows]
+    return _kept_cells(table, first), _kept_cells(table, ~first)
+
+
+def _kept_cells(table: sparse.csr_array, keep: Bool[Array, " p"]) -> sparse.csr_array:
+    """The matrix with only these stored cells, zeros included."""
+    starts = np.concatenate([[0], np.cumsum(keep)])[table.indptr]
+    return sparse.csr_array((table.data[keep], table.indices[keep], starts), shape=table.shape)

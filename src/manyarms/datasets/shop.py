@@ -188,7 +188,7 @@ def read_tables(logs: pa.Table, catalog: pa.Table) -> LoggedData:
 
 
 def draw_customers(rng: np.random.Generator, n: int) -> Float[Array, "n d"]:
-    """Contexts: an intercept and the `CUSTOMER_COLUMNS`. The young use phones more; only the returning have spent."""
+    """Customers of the shop as contexts: an intercept and the `CUSTOMER_COLUMNS`. Only the returning have spent."""
     age_rng, evening_rng, mobile_rng, returning_rng, spend_rng = split(rng, *CUSTOMER_COLUMNS)
     age = (np.clip(age_rng.normal(40.0, 14.0, n), 18.0, 80.0) - 40.0) / 10.0
     evening = evening_rng.random(n) < 0.45

@@ -16,18 +16,19 @@ from manyarms._base.checks import as_scalar
 from manyarms._base.progress import Progress
 from manyarms._version import __version__
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, any_shared, as_column, html_table
+from manyarms.core.result_tables import percent
 from manyarms.decision import decision_evidence as evidence
-from manyarms.decision.format_figures import percent
+from manyarms.decision.diagnostic_lights import Diagnostic, diagnose
 from manyarms.decision.propose import propose
-from manyarms.decision.recommendation import SURE, Diagnostic, Recommendation, diagnose, recommend
+from manyarms.decision.recommendation import SURE, Recommendation, recommend
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate
 from manyarms.jobs.evaluate import CURRENT
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior
+from manyarms.posterior.misfit import PriorCheck
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.prior_check import PriorCheck
 from manyarms.prior_checks.check_categories import CategoryChecks, check_categories
 from manyarms.prior_learning.compare_priors import PriorComparison
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack, cast
 
+from manyarms._base.files import PathLike
 from manyarms._base.options import (
     CatalogOptions,
     DecideOptions,
@@ -20,10 +21,11 @@ from manyarms._base.options import (
 from manyarms._base.progress import Progress
 from manyarms.decision.decide import SURE, Decision, decide
 from manyarms.jobs.evaluate_files import read_evaluation_inputs
-from manyarms.jobs.fit_files import OnRows, open_catalog
-from manyarms.jobs.parse_names import PathLike, likelihood_named
+from manyarms.jobs.fit_files import OnRows
+from manyarms.jobs.parse_names import likelihood_named
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
+from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import read_logs
 from manyarms.posterior.posterior import Posterior
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_vector
-from manyarms.core import Catalog, LoggedData, encode, row_weights
+from manyarms._base.checks import Array, as_vector, row_weights
+from manyarms.core import Catalog, LoggedData, encode
 from manyarms.core.choices import ChoiceShares
+from manyarms.core.labels import with_missing
+from manyarms.estimators.weight_diagnostics import effective_size
 from manyarms.jobs import Evaluation
-from manyarms.jobs.evaluate import effective_size
 from manyarms.linalg.indexing import sum_by
 from manyarms.linalg.quadratic_forms import row_norms
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
-from manyarms.priors.prior_builder import with_missing
 
 SHOWN_CATEGORIES = 20
 """Categories listed one by one; the others are added up."""
@@ -46,7 +46,7 @@ class Categories:
 
 @dataclass(frozen=True)
 class CategorySupport:
-    """Logged rounds and choices in one category, or in several that are added up.
+    """Evidence on one category, or on several added up: logged rounds and choices.
 
     `n_logged` of its `n_actions` were ever logged. `logged` is its share of the logged rounds, `chosen` that of the
     choices of each policy, and `unsupported` the part of `chosen` on actions that were never logged.
@@ -62,7 +62,7 @@ class CategorySupport:
 
 @dataclass(frozen=True)
 class Support:
-    """The categories with the largest shares of rounds, then `n_summed` others added up in one row."""
+    """Evidence by category: those with the largest shares of rounds, then `n_summed` others added up in one row."""
 
     rows: tuple[CategorySupport, ...]
     n_summed: int
@@ -115,7 +115,7 @@ def support_evidence(
 
 @dataclass(frozen=True)
 class TrafficChange:
-    """An action that a policy chooses more or less often than the current policy.
+    """Evidence on an action that a policy chooses more or less often than the current policy.
 
     `logged` is its share of the logged rounds, by weight, and `chosen` that of the policy's choices. `mean_reward` is
     the mean of its logged rewards, if any, and `expected` its expected reward under the model, if there is one,
@@ -138,7 +138,7 @@ class TrafficChange:
 
 @dataclass(frozen=True)
 class TrafficChanges:
-    """The actions that gain most under a policy, largest gain first, then those that lose most, largest loss last.
+    """Evidence on traffic: the actions that gain most under a policy, then those that lose most, largest loss last.
 
     `moved` is half the sum of all absolute changes: the policy differs from the current one in at least this share of
     rounds.
@@ -192,7 +192,7 @@ def _names(action: int, catalog: Catalog | None, categories: Categories | None) 
 
 @dataclass(frozen=True)
 class ActionMeans:
-    """Estimates of the mean reward of one action, on the `n_rounds` rounds (by weight) in which it was logged.
+    """Evidence on one action: estimates of its mean reward, on the `n_rounds` rounds (by weight) that logged it.
 
     `own` is the mean of its logged rewards, `posterior` the expected reward under the posterior, and `category_only`
     that of an action with the same category (or other effects) that was never logged.
@@ -208,7 +208,7 @@ class ActionMeans:
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """The means of some of the `n_actions` logged actions, from the least to the most logged."""
+    """Evidence on shrinkage: the means of some of the `n_actions` logged actions, from the least to the most logged."""
 
     rows: tuple[ActionMeans, ...]
     n_actions: int
@@ -254,7 +254,7 @@ def _expected_without_own_rounds(
 
 @dataclass(frozen=True)
 class CalibrationBin:
-    """Rounds with similar expected rewards, counted by weight.
+    """Evidence on rounds with similar expected rewards, counted by weight.
 
     `observed` is their mean reward, or their true mean reward where that is known, and `error` its standard error, None
     for a single round.
@@ -268,7 +268,7 @@ class CalibrationBin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Expected rewards against observed ones (or true mean rewards), and the true value of each policy, if known.
+    """Evidence on calibration: expected against observed (or true mean) rewards, and true values of policies, if known.
 
     The groups have equally many rounds, lowest expected reward first. There are none where they would be misleading.
     """

@@ -1,4 +1,4 @@
-"""Charts of results, for notebooks and for the report. Each function turns a result into an Altair chart.
+"""Plots of results, for notebooks and for the report. Each function turns a result into an Altair chart.
 
     ma.plots.values(ma.evaluate(policies, logs, posterior))
 
@@ -16,8 +16,8 @@ import altair as alt
 
 from manyarms._base.checks import as_instance
 from manyarms.core.estimate import Estimate
+from manyarms.core.result_tables import percent, printable
 from manyarms.decision.decision_evidence import Calibration, Shrinkage, Support, TrafficChanges
-from manyarms.decision.format_figures import percent, printable
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import CURRENT, Evaluation, free_name
 
@@ -50,7 +50,7 @@ _ROW = 34
 
 
 def theme(*, dark: bool = False) -> dict[str, Any]:
-    """The `config` of Vega-Lite for a light or a dark page.
+    """The theme of plots on a light or a dark page, as the `config` of Vega-Lite.
 
     Args:
         dark: True for a dark page.
@@ -83,7 +83,7 @@ def theme(*, dark: bool = False) -> dict[str, Any]:
 
 
 def values(evaluation: Evaluation, *, truth: Mapping[str, float] | None = None) -> alt.LayerChart:
-    """A chart of the value of each policy with 50 % and 95 % intervals. A dashed line marks the mean logged reward.
+    """A plot of the value of each policy with 50 % and 95 % intervals. A dashed line marks the mean logged reward.
 
     Args:
         evaluation: The result of `evaluate`.
@@ -105,7 +105,7 @@ def values(evaluation: Evaluation, *, truth: Mapping[str, float] | None = None) 
 
 
 def gains(evaluation: Evaluation) -> alt.LayerChart:
-    """A chart of the gain of each policy over the current one with 50 % and 95 % intervals. A dashed line marks zero.
+    """A plot of the gain of each policy over the current one with 50 % and 95 % intervals. A dashed line marks zero.
 
     Args:
         evaluation: The result of `evaluate`.
@@ -119,7 +119,7 @@ def gains(evaluation: Evaluation) -> alt.LayerChart:
 
 
 def probability_better(evaluation: Evaluation) -> alt.LayerChart:
-    """A heat map of the probability that the policy in each row is better than that in each column.
+    """A plot, as a heat map, of the probability that the policy in each row is better than that in each column.
 
     Args:
         evaluation: The result of `evaluate(..., pairs=True)`.
@@ -153,7 +153,7 @@ def probability_better(evaluation: Evaluation) -> alt.LayerChart:
 
 
 def agreement(evaluation: Evaluation) -> alt.LayerChart:
-    """A chart of the value of each policy by the model and by every estimator, with 95 % intervals.
+    """A plot of the value of each policy by the model and by every estimator, with 95 % intervals.
 
     Args:
         evaluation: The result of `evaluate` with estimators.
@@ -244,7 +244,7 @@ def _intervals(
 
 
 def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
-    """A chart of the share of each category in the log and under a policy, and the part of it that was never logged.
+    """A plot of the share of each category in the log and under a policy, and the part of it that was never logged.
 
     Args:
         evidence: The `support` of a `Decision`.
@@ -283,7 +283,7 @@ def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
 
 
 def traffic_changes(evidence: TrafficChanges) -> alt.LayerChart:
-    """A chart of the actions whose share of choices changes most when a policy replaces the current one.
+    """A plot of the actions whose share of choices changes most when a policy replaces the current one.
 
     Args:
         evidence: The `traffic_changes` of a `Decision`.
@@ -315,7 +315,7 @@ def traffic_changes(evidence: TrafficChanges) -> alt.LayerChart:
 
 
 def shrinkage(evidence: Shrinkage) -> alt.LayerChart:
-    """A chart of the mean and expected reward of each action; the fewer its rounds, the further apart they lie.
+    """A plot of the mean and expected reward of each action; the fewer its rounds, the further apart they lie.
 
     Args:
         evidence: The `shrinkage` of a `Decision`.
@@ -344,7 +344,7 @@ def shrinkage(evidence: Shrinkage) -> alt.LayerChart:
 
 
 def calibration(evidence: Calibration) -> alt.LayerChart:
-    """A chart of expected against observed rewards, with two standard errors. A calibrated model lies on the diagonal.
+    """A plot of expected against observed rewards, with two standard errors. A calibrated model lies on the diagonal.
 
     Args:
         evidence: The `calibration` of a `Decision`.

@@ -1,4 +1,4 @@
-"""The recommendation in one sentence, and the diagnostics of all estimates as traffic lights."""
+"""The recommendation in one sentence: ship a policy, keep the current one, or neither yet."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from manyarms.core.estimate import Estimate
-from manyarms.decision.format_figures import number, percent, signed_number, signed_percent
-from manyarms.estimators.weight_diagnostics import Thresholds
+from manyarms.core.result_tables import number, percent, signed_number, signed_percent
+from manyarms.decision.diagnostic_lights import THRESHOLDS
 from manyarms.jobs import Evaluation
 from manyarms.jobs.evaluate import PolicyResult
 
@@ -21,9 +21,6 @@ The 95 % interval of its gain then lies above zero.
 FAR, VERY_FAR = 2.0, 3.0
 """Standard errors beyond which two figures contradict each other; the second where one contradiction decides alone."""
 TINY = 1e-300
-THRESHOLDS = Thresholds()
-"""The limits of the estimators' own warnings."""
-
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
 
 
@@ -174,66 +171,3 @@ def _change(row: PolicyResult) -> str:
         certainty = f"worse with probability {percent(1.0 - probability)}"
     ends = f"95 % interval {written(low)} to {written(high)}"
     return f"{written(gain.value)}{unit} over the current policy ({ends}), {certainty}"
-
-
-Colour = Literal["green", "amber", "red"]
-
-
-@dataclass(frozen=True)
-class Diagnostic:
-    """A traffic light beside a recommendation: a figure of `Estimate.diagnostics`, for one policy and one estimator.
-
-    It is red beyond the limit, amber from half way there, else green. The estimator is "model" for the posterior.
-    """
-
-    policy: str
-    estimator: str
-    figure: str
-    value: float
-    limit: float
-    colour: Colour
-    meaning: str
-
-
-_MEANINGS = {
-    "unsupported_mass": "share of the policy's choices on actions that were never logged; a model relies on its prior "
-    "there, and importance weights say nothing",
-    "prior_share": "share of the prior variance that remains after the logs; at 100 % the logs have added nothing",
-    "effective_sample_size": "number of equally weighted rounds that would say as much as the weighted ones",
-    "max_weight_share": "share of the total importance weight on a single round",
-    "mean_weight": "mean importance weight; should be close to 1",
-    "rounded_propensities": "whether propensities look rounded; if so, small ones are inaccurate",
-    "evaluated_on_training_rounds": "yes: the policy, or the reward model of this estimator, learned from these "
-    "rounds, so the estimate is too high; no: this check alone found neither, so read the warnings too (snIPS has no "
-    "reward model)",
-}
-_LIMITS = {
-    "unsupported_mass": THRESHOLDS.max_unsupported_mass,
-    "prior_share": THRESHOLDS.max_prior_share,
-    "effective_sample_size": THRESHOLDS.min_effective_sample_size,
-    "max_weight_share": THRESHOLDS.max_weight_share,
-    "mean_weight": THRESHOLDS.mean_weight_error,
-}
-
-
-def diagnose(evaluation: Evaluation) -> tuple[Diagnostic, ...]:
-    """The traffic lights beside a recommendation: the diagnostics in an evaluation that tell how far to trust it."""
-    return tuple(
-        _diagnostic(row.name, estimator, figure, value)
-        for row in evaluation.policies
-        for estimator, estimate in {"model": row.value, **row.estimates}.items()
-        if estimate is not None
-        for figure, value in estimate.diagnostics.items()
-        if figure in _MEANINGS
-    )
-
-
-def _diagnostic(policy: str, estimator: str, figure: str, value: float) -> Diagnostic:
-    limit = _LIMITS.get(figure, 0.0)
-    severity = value / limit if limit else 2.0 * value
-    if figure == "effective_sample_size":
-        severity = limit / max(value, 1e-12)
-    elif figure == "mean_weight":
-        severity = abs(value - 1.0) / limit
-    colour: Colour = "red" if severity > 1 else "amber" if severity > 0.5 else "green"
-    return Diagnostic(policy, estimator, figure, float(value), limit, colour, _MEANINGS[figure])

@@ -9,13 +9,13 @@ from html import escape
 from typing import Any
 
 from manyarms.core.estimate import Estimate
+from manyarms.core.result_tables import number, percent, share, signed_number
 from manyarms.decision import plots
 from manyarms.decision.decide import Decision
-from manyarms.decision.format_figures import number, percent, share, signed_number
-from manyarms.decision.recommendation import Diagnostic
+from manyarms.decision.diagnostic_lights import Diagnostic
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import CURRENT
-from manyarms.posterior.prior_check import PriorCheck
+from manyarms.posterior.misfit import PriorCheck
 
 Charts = Mapping[str, Any]
 
@@ -93,7 +93,7 @@ def _estimate_cell(estimate: Estimate | None, written: Callable[[float], str] = 
 
 
 def table(caption: str, rows: Sequence[Any], columns: Mapping[str, Callable[[Any], _TableCell]]) -> str:
-    """An HTML table that sorts by a column when its header is clicked; `columns` makes the cells under each header."""
+    """A table of the report as HTML: it sorts by a column when its header is clicked; `columns` makes the cells."""
     cells = [[make(row) for make in columns.values()] for row in rows]
     kinds = ["word" if cell.key is None else "number" for cell in cells[0]] if cells else ["word"] * len(columns)
     head = "".join(

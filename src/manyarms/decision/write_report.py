@@ -16,9 +16,9 @@ from manyarms._base.checks import as_instance
 from manyarms._base.files import replace_files
 from manyarms._base.options import REPORT_FORMATS as FORMATS
 from manyarms._version import __version__
+from manyarms.core.result_tables import number, percent
 from manyarms.decision import plots
 from manyarms.decision.decide import Decision
-from manyarms.decision.format_figures import number, percent
 from manyarms.decision.report_sections import SECTIONS, draw_charts
 from manyarms.errors import InputError
 

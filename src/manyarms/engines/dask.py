@@ -13,7 +13,7 @@ from warnings import catch_warnings, filterwarnings
 
 from manyarms._base.checks import as_count
 from manyarms.core.logged_data import Logs
-from manyarms.engines.base import LOCAL, Answer, AnswerWork, Engine, Finding, PieceWork, Result, Shards, Task, Work
+from manyarms.engines.engine import LOCAL, Answer, AnswerWork, Engine, Finding, PieceWork, Result, Shards, Task, Work
 from manyarms.errors import EngineError, without_full_stop
 from manyarms.linalg.indexing import chunks
 from manyarms.linalg.threads import n_cores

@@ -17,7 +17,7 @@ from manyarms import errors
 from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count
 from manyarms.core.logged_data import Logs
-from manyarms.engines.base import LOCAL, Answer, AnswerWork, Engine, Finding, PieceWork, Result, Shards, Task, Work
+from manyarms.engines.engine import LOCAL, Answer, AnswerWork, Engine, Finding, PieceWork, Result, Shards, Task, Work
 from manyarms.errors import EngineError, ManyarmsError, without_full_stop
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import DroppedRows

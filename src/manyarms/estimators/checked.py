@@ -32,7 +32,7 @@ from manyarms.posterior.posterior import Posterior
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What all policies on one log share: the model's predictions of logged rewards, and how far they are off."""
+    """Parts that all policies on one log share: the model's predictions of logged rewards, and how far they are off."""
 
     rounds: PolicyResiduals
     model: RewardModel
@@ -125,7 +125,7 @@ class Checked(Estimator):
         return self._checked(policy, residuals, before, model, prepared)
 
     def _prepare(self, logs: LoggedData, policy: Policy, eligible: Any) -> _Prepared:
-        """What all policies on these logs share; the first of them asks the model for its predictions."""
+        """Prepare the parts that all policies on these logs share; the first policy asks the model for its predictions."""
         if self._prepared is None or self._prepared.logs is not logs:
             model = self._model(logs)
             propensities, estimated = propensities_of(logs)

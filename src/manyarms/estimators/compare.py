@@ -106,7 +106,7 @@ def compare(
 
 
 class SlopeChoice(NamedTuple):
-    """The estimator that SLOPE++ chooses, with its estimate."""
+    """The estimator that SLOPE++ chooses when it compares several, with its estimate."""
 
     estimator: Estimator
     estimate: Estimate
@@ -115,7 +115,7 @@ class SlopeChoice(NamedTuple):
 def slope(
     estimators: Sequence[Estimator], policy: Policy, logs: LoggedData, *, level: float = 0.95, eligible: Any = None
 ) -> SlopeChoice:
-    """The narrowest estimator whose interval still agrees with all wider ones (Su et al. 2020; Tucker and Lee 2021).
+    """Compare estimators: the narrowest whose interval agrees with all wider (Su et al. 2020; Tucker and Lee 2021).
 
     Estimators are sorted by the width of their intervals, widest (least biased) first. Estimator i is accepted as long
     as |value_i - value_j| ≤ width_i + (√6 - 1) width_j for all wider j, and the last one accepted is the answer. Use it

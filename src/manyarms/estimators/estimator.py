@@ -12,9 +12,9 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._base.checks import Array, as_instance, check_overflow
+from manyarms._base.checks import Array, as_instance, check_overflow, row_weights
 from manyarms.core import Estimate, Fingerprint, LoggedData, any_shared
-from manyarms.core.policy import Policy, row_weights, with_own_features
+from manyarms.core.policy import Policy, with_own_features
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.intervals import Interval, Normal, as_units
 from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
@@ -179,7 +179,7 @@ class SamplingEstimator(Estimator):
 
 
 def check_target(policy: Policy, logs: LoggedData) -> None:
-    """Refuse a policy that cannot be evaluated on these logs, before any work is done."""
+    """Refuse a policy that no estimator can evaluate on these logs, before any work is done."""
     policy = as_instance("policy", policy, Policy, "a policy")
     logs = as_instance("logs", logs, LoggedData, "a LoggedData")
     if policy.n_actions != logs.n_actions:

@@ -13,8 +13,8 @@ from typing import Any, Unpack
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_actions, as_scalar, check_rows
-from manyarms.core import LoggedData, Policy, row_weights
+from manyarms._base.checks import Array, as_actions, as_scalar, check_rows, row_weights
+from manyarms.core import LoggedData, Policy
 from manyarms.errors import InputError, RangeError, ShapeError
 from manyarms.estimators.estimator import EstimatorOptions, Rounds, SamplingEstimator, check_target
 from manyarms.estimators.logging_policy import as_clip, propensities_of
@@ -227,7 +227,7 @@ class LogarithmicSmoothing(SamplingEstimator):
 
 
 class Replay(SamplingEstimator):
-    """The mean reward of the rounds whose logged action is the policy's: right when logging was uniform (Li et al.).
+    """The mean reward of rounds that logged the policy's action, weights 0 or 1: for uniform logging (Li et al.).
 
     Args:
         options: `interval`, `thresholds` and `name`; see `EstimatorOptions`.
@@ -344,7 +344,7 @@ class WeightedIPS(_StratifiedEstimator):
 
 
 def check_log_smoothing(logs: LoggedData) -> None:
-    """Refuse negative rewards, whose logarithm is not defined."""
+    """Refuse to smooth the weights of negative rewards, whose logarithm is not defined."""
     check_rows(
         "rewards", logs.rewards, lambda r: r >= 0, InputError, "must not be negative for logarithmic smoothing",
         "Shift the rewards, or use IPS.",

@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_count, as_scalar
 from manyarms._base.rng import as_generator
-from manyarms.core.estimate import Method, Shape
-from manyarms.core.shapes import EmpiricalShape
+from manyarms.core.estimate import Method
+from manyarms.core.shapes import EmpiricalShape, Shape
 from manyarms.linalg.indexing import chunks, sum_by
 
 
@@ -89,7 +89,7 @@ def as_units(
     weights: Float[Array, " n"] | None,
     groups: Int[Array, " n"] | None,
 ) -> _Units:
-    """Sums of rounds per unit. A round of weight 2 is that round twice."""
+    """Sums of rounds per unit, the independent parts behind an interval. A round of weight 2 is that round twice."""
     size = np.ones(len(direct)) if weights is None else np.asarray(weights)
     columns = [direct * size, numerator * size, (size if denominator is None else denominator * size), size]
     if groups is not None:
@@ -109,7 +109,7 @@ class Interval(ABC):
 
 @dataclass(frozen=True)
 class Normal(Interval):
-    """The central limit theorem: value ± z std."""
+    """The interval of the central limit theorem: value ± z std."""
 
     method: Method = "normal"
 
@@ -118,7 +118,7 @@ class Normal(Interval):
 
 
 class Bootstrap(Interval):
-    """Quantiles of the estimate over units drawn with replacement.
+    """The interval of bootstrap quantiles: of the estimate over units drawn with replacement.
 
     Args:
         n_draws: The number of bootstrap samples.
@@ -140,7 +140,7 @@ class Bootstrap(Interval):
 
 
 class EmpiricalBernstein(Interval):
-    """The bound of Maurer and Pontil. It is wide, and holds for any n when contributions have a known range.
+    """The interval of Maurer and Pontil: wide, and it holds for any n when contributions have a known range.
 
     Args:
         width: The width of the range of one round's contribution: for IPS with rewards in [0, 1] and weights capped at

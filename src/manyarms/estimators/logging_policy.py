@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_actions, as_scalar
-from manyarms.core import Choices, LoggedData, Policy, encode, row_weights
-from manyarms.errors import InputError, PropensityError, ShapeError
+from manyarms._base.checks import Array, as_actions, as_scalar, row_weights
+from manyarms.core import Choices, LoggedData, Policy
+from manyarms.core.labels import as_labels
+from manyarms.errors import InputError, PropensityError
 from manyarms.linalg.indexing import chunks
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _label_model(
 
 
 def logging_policy_of(logs: LoggedData, categories: Any = None) -> tuple[Policy, dict[str, float]]:
-    """The logging policy, and the diagnostic that says whether it had to be estimated."""
+    """The logging policy of a log, and the diagnostic that says whether it had to be estimated."""
     policy = EstimatedLogging(logs, categories) if logs.logging_policy is None else logs.logging_policy
     return policy, {"estimated_propensities": float(isinstance(policy, EstimatedLogging))}
 
@@ -128,24 +129,3 @@ def propensities_of(logs: LoggedData) -> tuple[Float[Array, " n"], dict[str, flo
 def as_clip(clip: float | None) -> float:
     """The floor on the propensities of a logging policy, from a user's `clip`; 0 for None."""
     return 0.0 if clip is None else as_scalar("clip", clip, at_least=0.0)
-
-
-def as_labels(name: str, value: Any, n_actions: int | None = None) -> Int[Array, " K"]:
-    """Labels 0, 1, ... of actions, for estimating a logging policy: from numbers or texts, or combinations in columns.
-
-    Actions without a label (None) share one label.
-    """
-    try:
-        array = np.asarray(value)
-    except ValueError as cause:
-        raise ShapeError(f"must have a label for every action: {cause}", argument=name) from cause
-    if array.ndim not in (1, 2) or array.size == 0:
-        raise ShapeError(f"must be (K,) labels or (K, c) columns of them; got shape {array.shape}.", argument=name)
-    # Numbers with decimals are measurements, which would make every action a label of its own.
-    columns = [
-        as_actions(name, column) if array.dtype.kind in "biuf" else encode(name, column).codes
-        for column in (array.T if array.ndim == 2 else array[None])
-    ]
-    if n_actions is not None and len(array) != n_actions:
-        raise ShapeError(f"must have a label for each of {n_actions} actions; got {len(array)}.", argument=name)
-    return np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].reshape(-1)

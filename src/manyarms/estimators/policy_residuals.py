@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array
-from manyarms.core import LoggedData, row_weights
+from manyarms._base.checks import Array, row_weights
+from manyarms.core import LoggedData
 from manyarms.estimators.intervals import as_units
 
 KNEE = 0.5

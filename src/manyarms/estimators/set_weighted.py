@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_count, as_floats
-from manyarms.core import LoggedData, Policy, row_weights
+from manyarms._base.checks import Array, as_count, as_floats, row_weights
+from manyarms.core import LoggedData, Policy
+from manyarms.core.labels import as_labels
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.estimator import EstimatorOptions, Rounds
-from manyarms.estimators.logging_policy import as_clip, as_labels, logging_policy_of
+from manyarms.estimators.logging_policy import as_clip, logging_policy_of
 from manyarms.estimators.reward_model import ModelEstimator
 from manyarms.linalg.indexing import shape_of
 
@@ -65,7 +66,7 @@ class SetWeighted(ModelEstimator):
 
 
 class MIPS(SetWeighted):
-    """mean of π(c_i | x_i) / π_0(c_i | x_i) r_i: unbiased when rewards depend on an action only through its cluster.
+    """mean of π(c_i | x_i) / π_0(c_i | x_i) r_i, sets c being clusters: unbiased if rewards depend on clusters alone.
 
     Without a logging policy in the logs, π_0 of a cluster is estimated: a logistic regression of the cluster on the
     context when there are many actions, of the action when there are few (Saito and Joachims).
@@ -100,7 +101,7 @@ class OffCEM(SetWeighted):
 
 
 class PolicyConvolution(SetWeighted):
-    """mean of π(N(a_i) | x_i) / π_0(N(a_i) | x_i) r_i, N(a) being the k actions nearest to a, itself among them.
+    """mean of π(N(a_i) | x_i) / π_0(N(a_i) | x_i) r_i, the set N(a) being the k actions nearest to a, with a itself.
 
     k = 1 is IPS; k = K is the mean of the logged rewards (Sachdeva et al.).
 

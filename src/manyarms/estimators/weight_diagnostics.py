@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
+from manyarms._base.checks import Array, row_weights
 from manyarms.core import LoggedData, Records, as_column, encode
-from manyarms.core.policy import Policy, row_weights
-from manyarms.priors.prior_builder import metadata, with_missing
+from manyarms.core.catalog import metadata
+from manyarms.core.labels import with_missing
+from manyarms.core.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -84,3 +87,8 @@ def diagnostic_warnings(diagnostics: Mapping[str, float], limits: Thresholds) ->
     if diagnostics.get("evaluated_on_training_rounds"):
         warnings.append("the policy or the reward model was learned from these rounds; evaluate it on others")
     return tuple(warnings)
+
+
+def effective_size(weights: Float[Array, " n"] | None, n: int) -> float:
+    """Effective number of rounds by their weights, (Σw)² / Σw², whatever the unit of weights."""
+    return float(n) if weights is None else float(weights.sum() ** 2 / max((weights**2).sum(), np.finfo(float).tiny))

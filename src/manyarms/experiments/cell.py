@@ -7,17 +7,17 @@ import tracemalloc
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
 from manyarms._base.checks import Array, as_instance
+from manyarms._base.rng import generator
 from manyarms.core import Estimate, LoggedData, Policy
 from manyarms.errors import NonFiniteError
-from manyarms.experiments.methods import Method
-from manyarms.experiments.problem import Kind, MethodTask, Problem, World
+from manyarms.experiments.methods import Method, MethodTask
+from manyarms.experiments.problem import Kind, Problem, World
 
 RECIPE = 1
 """Version of what a cell means. Raise it when that changes: rows of two versions are never mixed."""
@@ -65,21 +65,15 @@ class Outcome:
 Results = dict[Cell, Outcome]
 
 
-def generator(*parts: object) -> np.random.Generator:
-    """A random generator for cells (a world, a log, a method) that depends on these words and numbers alone."""
-    digest = sha256("\x1f".join(map(str, parts)).encode()).digest()
-    return np.random.default_rng(int.from_bytes(digest[:16], "big"))
-
-
 @lru_cache(maxsize=2)
 def draw_world(problem: Problem, instance: int) -> World:
-    """An instance of a problem: the same for all methods, kinds and numbers of rounds."""
+    """The world of a cell, an instance of a problem: the same for all methods, kinds and numbers of rounds."""
     return problem.draw(generator("world", problem.label, instance))
 
 
 @lru_cache(maxsize=2)
 def draw_log(problem: Problem, instance: int, n: int) -> LoggedData:
-    """The log of an instance: the same for all methods and kinds."""
+    """The log of a cell: the same for all methods and kinds."""
     return draw_world(problem, instance).log(n, generator("log", problem.label, instance, n))
 
 
@@ -122,7 +116,7 @@ def _peak_bytes(work: Callable[[], object]) -> int:
 
 
 def score(kind: Kind, outcome: Outcome) -> float:
-    """Squared error (ope, less is better), or relative reward (opl, more is better; NaN if the best value is 0)."""
+    """The score of a cell: squared error (ope, less is better) or relative reward (opl; NaN if the best value is 0)."""
     if kind == "ope":
         error = outcome.value - outcome.truth
         return error * error

@@ -26,7 +26,8 @@ from scipy.stats import binomtest
 from scipy.stats import t as student
 
 from manyarms.experiments.cell import Outcome, Table, covered
-from manyarms.experiments.problem import Kind
+from manyarms.experiments.methods import PAPER
+from manyarms.experiments.problem import Kind, Problem
 
 TEST_LEVEL = 0.05
 
@@ -48,7 +49,7 @@ Decision = Literal["for", "against", "tie", "open"]
 
 @dataclass(frozen=True)
 class MethodComparison:
-    """A method compared with a rival, a reference or a nominal value.
+    """A comparison that a claim makes: of a method with a rival, a reference or a nominal value.
 
     `title` and `column` are the heads of its row and column in a table, `numbers` its entry. All its `rounds` have to
     be run. `count` counts instances; with fewer than 2 nothing can be decided. `p_for` and `p_against` are p-values of
@@ -90,7 +91,7 @@ class MethodComparison:
 def above_zero(
     title: str, n: int, differences: Iterable[float], *, column: str = "", margin: float = 0.0
 ) -> MethodComparison:
-    """Test that the mean of paired differences, one for each instance, is above zero; see `MethodComparison.t_test`."""
+    """Test of a claim that the mean of paired differences, one for each instance, is above zero."""
     values = np.array(list(differences))
     comparison = MethodComparison(title, column or f"n = {n:,}", (n,), len(values))
     if len(values) < 2:
@@ -165,7 +166,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class BetterThanEach(Requirement):
-    """One method is better than each of its rivals, at each number of rounds."""
+    """Claim that one method is better than each of its rivals, at each number of rounds."""
 
     problem: str
     kind: Kind
@@ -183,7 +184,7 @@ class BetterThanEach(Requirement):
 
 @dataclass(frozen=True)
 class BestIsBetter(Requirement):
-    """At each number of rounds, the candidate with the best mean is better than each of the rivals.
+    """Claim that, at each number of rounds, the candidate with the best mean is better than each of the rivals.
 
     The best is chosen on the rows that it is tested on, so its p-value is multiplied by the number of candidates.
     """
@@ -206,7 +207,7 @@ class BestIsBetter(Requirement):
 
 @dataclass(frozen=True)
 class GainGrows(Requirement):
-    """The gain of one method over another grows from each problem to the next; the problems share no instances.
+    """Claim that the gain of one method over another grows from each problem to the next; they share no instances.
 
     `problems` has a name and the label of each problem, in the order in which the gain should grow.
     """
@@ -239,7 +240,7 @@ class GainGrows(Requirement):
 
 @dataclass(frozen=True)
 class GainLargerAt(Requirement):
-    """The gain of one method over another is larger at `n` rounds than at `than` rounds, on the same instances."""
+    """Claim that the gain of one method over another is larger at `n` rounds than at `than`, on the same instances."""
 
     problem: str
     kind: Kind
@@ -258,7 +259,7 @@ class GainLargerAt(Requirement):
 
 @dataclass(frozen=True)
 class Faster(Requirement):
-    """One method takes less than `times` the CPU time of another, on the same instances; `column` names the problem."""
+    """Claim that one method takes less than `times` the CPU time of another; `column` names the problem."""
 
     problem: str
     kind: Kind
@@ -280,7 +281,7 @@ class Faster(Requirement):
 
 @dataclass(frozen=True)
 class Covers(Requirement):
-    """95 % intervals contain the truth in 95 % of instances.
+    """Claim that 95 % intervals contain the truth in 95 % of instances.
 
     In favour: within two standard errors of 95 %, with enough instances for this to mean something. Against: an exact
     binomial test.
@@ -305,7 +306,7 @@ class Covers(Requirement):
 
 @dataclass(frozen=True)
 class Reference:
-    """The mean score of a method over instances, with its standard error, from another implementation."""
+    """A claim's reference number: the mean score of a method with its standard error, from another implementation."""
 
     problem: str
     kind: Kind
@@ -317,7 +318,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class MatchesReferences(Requirement):
-    """Mean scores agree with reference numbers.
+    """Claim that mean scores agree with reference numbers.
 
     In favour: within two joint standard errors, with enough instances. Against: a two-sided test of their difference.
     """
@@ -343,7 +344,7 @@ class MatchesReferences(Requirement):
 
 @dataclass(frozen=True)
 class NearTruth(Requirement):
-    """Estimates agree with a true value that was itself measured.
+    """Claim that estimates agree with a true value that was itself measured.
 
     In favour: within two joint standard errors, where these are smaller than the value. Against: a two-sided test. The
     errors are the methods' own, since instances share one log.
@@ -369,7 +370,7 @@ class NearTruth(Requirement):
 
 @dataclass(frozen=True)
 class AboveLogged(Requirement):
-    """Each method is sure, by its own interval, that the target earns more than was logged.
+    """Claim that each method is sure, by its own interval, that the target earns more than was logged.
 
     Instances share one log, so their spread says nothing about the error. The error is the mean of the methods' own.
     Both estimates come from one log and tend to err alike, so the joint error stated is on the large side.
@@ -398,3 +399,19 @@ def _own_error(outcomes: Mapping[int, Outcome], quantity: Callable[[Outcome], fl
         return float("nan"), float("nan"), 0
     mean = np.mean([quantity(outcome) for outcome in outcomes.values()])
     return float(mean), float(np.mean(widths) / (2 * ndtri(0.975))), len(widths)
+
+
+RIVALS = PAPER[1:]
+"""The baselines of the paper."""
+
+
+def learns_best(problem: Problem) -> Claim:
+    """The claim that sDM learns a better policy than every baseline."""
+    requirement = BetterThanEach(problem.label, "opl", "sDM", RIVALS)
+    return Claim("sDM learns a better policy than every baseline.", (requirement,))
+
+
+def estimates_best(problem: Problem, remark: str = "") -> Claim:
+    """The claim that sDM has a smaller squared error than every baseline."""
+    requirement = BetterThanEach(problem.label, "ope", "sDM", RIVALS)
+    return Claim("sDM has a smaller squared error than every baseline.", (requirement,), remark)

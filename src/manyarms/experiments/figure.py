@@ -18,7 +18,7 @@ Measure = Literal["score", "coverage", "seconds"]
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a run, "quick" or "paper"; a panel with numbers of rounds of its own keeps them.
+    """The size at which a figure is run, "quick" or "paper"; a panel with numbers of rounds of its own keeps them.
 
     Attributes:
         instances: Instances for methods that take milliseconds.
@@ -49,7 +49,7 @@ PAPER_SIZE = Size("paper", ROUNDS, 50, 10)
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot: methods, by name, on a problem.
+    """One panel of a figure: methods, by name, on a problem.
 
     Attributes:
         rounds: Its own numbers of rounds; None for those of the size.

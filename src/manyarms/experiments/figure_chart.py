@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array
 from manyarms._base.files import replace_files
-from manyarms.decision.format_figures import printable
+from manyarms.core.result_tables import printable
 from manyarms.experiments import method_style as palette
 from manyarms.experiments.cell import INTERVAL_LEVEL, Outcome, Table, covered, score
 from manyarms.experiments.figure import Figure, Measure, Panel
@@ -50,12 +50,12 @@ class _MeanPoint:
 
 
 def mean_points(figure: Figure, table: Table) -> list[_MeanPoint]:
-    """The numbers of a figure: a point for each panel, method and place on the axis that has rows."""
+    """The points that the chart of a figure shows: one for each panel, method and place on the axis that has rows."""
     return [point for panel in figure.panels for point in _points(figure, panel, table)]
 
 
 def draw_figure(figure: Figure, table: Table) -> Drawing:
-    """Lines through means over instances, one for each method: a plot for each panel, or one plot over all K.
+    """The chart of a figure: lines through means over instances, a plot for each panel, or one plot over all K.
 
     A log axis has no place for zero: a point at zero lies on the lower edge, and an error bar across zero ends there. A
     panel without rows says so. Only the rows that the panels name are used.
@@ -84,7 +84,7 @@ def draw_figure(figure: Figure, table: Table) -> Drawing:
 
 
 def save_figure(chart: Drawing, path: Path) -> None:
-    """Save a chart as `path`.svg and, twice as fine, `path`.png; each file is the old one or the new one, whole."""
+    """Save the chart of a figure as `path`.svg and, twice as fine, `path`.png; each file is the old or the new one."""
     spec = chart.to_dict()
     # The conversion loses the chart's own description: the SVG becomes one image with a text.
     image = f'<svg role="img" aria-label={quoteattr(str(spec.get("description", "")))} '

@@ -15,7 +15,7 @@ from zlib import crc32
 import altair as alt
 import numpy as np
 
-from manyarms.decision.format_figures import printable
+from manyarms.core.result_tables import printable
 from manyarms.experiments.methods import METHODS, MISSPECIFIED
 
 WIDTH = 860
@@ -89,7 +89,7 @@ _SPARE_SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", 
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names without repeats: methods of the paper, those beyond it, then user methods in their order."""
+    """Names of methods without repeats, in the order of the legend: of the paper, beyond it, then user methods."""
     return sorted(dict.fromkeys(names), key=lambda name: _ORDER.get(name, len(_ORDER)))
 
 

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lu_factor, lu_solve
 
-from manyarms.core import Estimate, HierarchicalGaussian, Policy
+from manyarms.core import Estimate, HierarchicalGaussian, LoggedData, Policy
 from manyarms.errors import InputError, without_full_stop
 from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.importance_weighted import DR, IPS, SNIPS
 from manyarms.estimators.reward_model import CrossFit
 from manyarms.estimators.set_weighted import MIPS, OffCEM, PolicyConvolution
-from manyarms.experiments.problem import NOISE_LEVELS, Kind, Known, MethodTask
+from manyarms.experiments.problem import NOISE_LEVELS, Kind, Known
 from manyarms.learners import Learner
 from manyarms.learners import learner as learners
 from manyarms.learners.training import Training
@@ -41,6 +41,23 @@ N_NEIGHBOURS = 10
 
 PENALTY = 1e-3
 """λ of the ridge regression that the paper calls DM (Freq)."""
+
+
+@dataclass(frozen=True)
+class MethodTask:
+    """Everything that a method is given when it works on a problem.
+
+    Attributes:
+        logs: The logged rounds.
+        known: The knowledge that methods may use beside the logs.
+        eligible: The actions that could be chosen in each round; None for all.
+        rng: The method's own generator. The same cell always gets the same one, whatever else is run.
+    """
+
+    logs: LoggedData
+    known: Known
+    eligible: Any
+    rng: np.random.Generator
 
 
 class Method:
@@ -127,7 +144,7 @@ class JointPosteriorMethod(Method):
 
 
 class LoggedMean(Method):
-    """The mean reward of the log itself, whatever the target."""
+    """The method that returns the mean reward of the log itself, whatever the target."""
 
     name = "logged"
 
@@ -137,7 +154,7 @@ class LoggedMean(Method):
 
 
 class PriorOnly(Method):
-    """The structured prior before any log: it shows how much of a result was known beforehand."""
+    """The method that uses the structured prior and no log: it shows how much of a result was known beforehand."""
 
     name = "sDM, no data"
 
@@ -302,8 +319,8 @@ def load_method(spec: str) -> Method:
     return method
 
 
-def check_names(names: Iterable[str], known: Iterable[str], noun: str) -> None:
-    """Refuse names of methods (or figures, or problems) that do not exist, and say which do."""
+def check_method_names(names: Iterable[str], known: Iterable[str], noun: str) -> None:
+    """Refuse names of methods, or of other things, that do not exist, and say which do."""
     options = sorted(known, key=str.casefold)
     unknown = [name for name in names if name not in options]
     if unknown:

@@ -7,10 +7,20 @@ from dataclasses import replace
 from manyarms.datasets.data_files import KUAIREC, cache_folder
 from manyarms.datasets.kuairec import PART, SMALL
 from manyarms.experiments import real_data_problems as problems
-from manyarms.experiments.claim import ROUNDS, AboveLogged, BestIsBetter, BetterThanEach, Claim, NearTruth
+from manyarms.experiments.claim import (
+    RIVALS,
+    ROUNDS,
+    AboveLogged,
+    BestIsBetter,
+    BetterThanEach,
+    Claim,
+    NearTruth,
+    estimates_best,
+    learns_best,
+)
 from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import BEYOND, DIRECT, PAPER
-from manyarms.experiments.paper_synthetic import DIRECT_RIVALS, IPS_FAMILY, RIVALS, estimates_best, learns_best
+from manyarms.experiments.paper_synthetic import DIRECT_RIVALS, IPS_FAMILY
 from manyarms.experiments.problem import Problem
 
 MOVIELENS = (
@@ -33,7 +43,7 @@ KNOWS = (
 
 
 def movielens(data: str | None) -> Figure:
-    """MovieLens by the paper's recipe."""
+    """The real-data figure on MovieLens by the paper's recipe."""
     problem = problems.MovieLensProblem(data)
     where = "Figure 2, MovieLens; Appendix, additional MovieLens experiments"
     claim = estimates_best(problem, UNDERESTIMATED)
@@ -76,7 +86,7 @@ def _on_movielens(
 
 
 def kuairec(data: str | None) -> Figure:
-    """KuaiRec: real watch ratios."""
+    """The real-data figure on KuaiRec: real watch ratios."""
     partial = _is_partial(data)
     problem = problems.KuaiRecProblem(data, partial)
     by_context = replace(problem, target="context")
@@ -149,7 +159,7 @@ def _kuairec_claims(problem: problems.KuaiRecProblem, by_context: problems.KuaiR
 
 
 def jester(data: str | None) -> Figure:
-    """Jester: a fully observed matrix."""
+    """The real-data figure on Jester: a fully observed matrix."""
     problem = problems.JesterProblem(data)
     return Figure(
         "jester",
@@ -176,7 +186,7 @@ def jester(data: str | None) -> Figure:
 
 
 def open_bandit(data: str | None) -> Figure:
-    """The Open Bandit Dataset: two policies that really ran."""
+    """The real-data figure on the Open Bandit Dataset: two policies that really ran."""
     problem = problems.OpenBanditProblem(data)
     methods = ("sDM (learned prior)", "DM (Freq)", "IPS", "snIPS", "DR", "MIPS", "DR (sDM)")
     return Figure(
@@ -205,7 +215,7 @@ def open_bandit(data: str | None) -> Figure:
 
 
 def digits() -> Figure:
-    """Handwritten digits: a classification set."""
+    """The real-data figure on handwritten digits: a classification set."""
     problem = problems.DigitsProblem()
     methods = ("sDM (learned prior)", "DM (Freq)", "IPS", "snIPS", "DR", "DR (sDM)")
     return Figure(

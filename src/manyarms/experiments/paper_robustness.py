@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from manyarms.experiments.claim import BestIsBetter, BetterThanEach, Claim, Covers, Faster
+from manyarms.experiments.claim import RIVALS, BestIsBetter, BetterThanEach, Claim, Covers, Faster
 from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import BEYOND, MISSPECIFIED, PAPER
-from manyarms.experiments.paper_synthetic import BASELINES, RIVALS, SETTING, SETTING_ONE
+from manyarms.experiments.paper_synthetic import BASELINES, SETTING, SETTING_ONE
 from manyarms.experiments.problem import Synthetic
 
 BINARY = Synthetic(binary=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from manyarms.experiments.claim import (
+    RIVALS,
     ROUNDS,
     BestIsBetter,
     BetterThanEach,
@@ -13,6 +14,8 @@ from manyarms.experiments.claim import (
     GainLargerAt,
     MatchesReferences,
     Reference,
+    estimates_best,
+    learns_best,
 )
 from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import BEYOND, DIRECT, LEARNERS_BEYOND, PAPER
@@ -34,24 +37,9 @@ BASELINES = (
 )
 
 
-RIVALS = PAPER[1:]
-"""The baselines of the paper."""
-
 DIRECT_RIVALS = DIRECT[1:]
 IPS_FAMILY = ("IPS", "snIPS", "DR")
 CLUSTERED = ("MIPS", "PC")
-
-
-def learns_best(problem: Problem) -> Claim:
-    """The claim, made first on synthetic problems, that sDM learns a better policy than every baseline."""
-    requirement = BetterThanEach(problem.label, "opl", "sDM", RIVALS)
-    return Claim("sDM learns a better policy than every baseline.", (requirement,))
-
-
-def estimates_best(problem: Problem, remark: str = "") -> Claim:
-    """The claim, made first on synthetic problems, that sDM has a smaller squared error than every baseline."""
-    requirement = BetterThanEach(problem.label, "ope", "sDM", RIVALS)
-    return Claim("sDM has a smaller squared error than every baseline.", (requirement,), remark)
 
 
 def _on_each(

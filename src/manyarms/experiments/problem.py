@@ -75,7 +75,7 @@ def shortfall(**counts: tuple[int, int]) -> str:
 
 @dataclass(frozen=True)
 class Known:
-    """The knowledge that methods may use before they see a log.
+    """The knowledge about a problem that methods may use before they see a log.
 
     On MovieLens, as in the paper, `vectors` are the true weights. Each method decides how to use them.
 
@@ -116,23 +116,6 @@ class Known:
     def dim(self) -> int:
         """d."""
         return self.prior.dim
-
-
-@dataclass(frozen=True)
-class MethodTask:
-    """Everything that a method is given when it works on a problem.
-
-    Attributes:
-        logs: The logged rounds.
-        known: The knowledge that methods may use beside the logs.
-        eligible: The actions that could be chosen in each round; None for all.
-        rng: The method's own generator. The same cell always gets the same one, whatever else is run.
-    """
-
-    logs: LoggedData
-    known: Known
-    eligible: Any
-    rng: np.random.Generator
 
 
 class World(ABC):
@@ -187,7 +170,7 @@ class Problem(ABC):
 
 
 class ScoredWorld(World):
-    """A world with known weights, whose true values are computed on contexts of its own.
+    """A world of a problem with known weights, whose true values are computed on contexts of its own.
 
     A target of None is the paper's, which takes the truly best action half the time.
     """

@@ -13,10 +13,9 @@ from jaxtyping import Float
 
 from manyarms import datasets
 from manyarms._base.checks import Array
-from manyarms._base.rng import split
+from manyarms._base.rng import generator, split
 from manyarms.core import HierarchicalGaussian, LoggedData, Policy
 from manyarms.errors import DataFileError, InputError
-from manyarms.experiments.cell import generator
 from manyarms.experiments.problem import (
     Known,
     Logging,
@@ -41,7 +40,7 @@ N_COMPONENTS = 5
 
 
 class MatrixWorld(World):
-    """Real ratings by real users, logged uniformly over the actions that each user has rated.
+    """A world of a real-data problem: ratings by real users, logged uniformly over the actions each user has rated.
 
     The target "hindsight" takes, half the time, the action that the user really rated best: more than any policy or
     reward model can know from contexts. "context" takes the best action by the actions' vectors, like a policy that
@@ -89,7 +88,7 @@ def _known_by_vectors(
 
 
 def data_path(data: str | None, name: str) -> Path | None:
-    """The folder of a data set: a folder of its own below the one named, or that one; None for the cache folder."""
+    """The folder of the real data of a problem: one of its own below the one named, or that one; None for the cache."""
     if data is None:
         return None
     inner = Path(data) / name
@@ -98,7 +97,7 @@ def data_path(data: str | None, name: str) -> Path | None:
 
 @lru_cache(maxsize=8)
 def load_once(loader: Callable[..., Loaded], data: str | None, name: str, **options: str) -> Loaded:
-    """The data set of a folder or zip, None for the cache folder; each is kept in memory."""
+    """The real data of a folder or zip, None for the cache folder; each data set is kept in memory."""
     return loader(data_path(data, name), **options)
 
 
@@ -237,7 +236,7 @@ CLICK_RATE = 0.005
 
 
 class OpenBanditWorld(World):
-    """A real-data problem: estimate the value of the bts policy from the log of the random policy.
+    """A world of a real-data problem: estimate the value of the bts policy from the log of the random policy.
 
     The target shows each item as often as bts did at the same position in a random half of its log. Its true value is
     not known: `target_value` is the click rate of the other half, with an error of its own.

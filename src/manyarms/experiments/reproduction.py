@@ -17,7 +17,7 @@ from manyarms.experiments import paper_synthetic as synthetic
 from manyarms.experiments.cell import Cell, Table, draw_world
 from manyarms.experiments.claim import Claim, ClaimResult, Decision, MethodComparison
 from manyarms.experiments.figure import Figure, HeadToHead, Size, head_to_heads
-from manyarms.experiments.methods import METHODS, check_names, methods_by_name
+from manyarms.experiments.methods import METHODS, check_method_names, methods_by_name
 from manyarms.experiments.result_store import Provenance, Store
 from manyarms.experiments.run import missing_cells, run
 
@@ -88,7 +88,7 @@ class Reproduction:
         self._store = Store(folder)
         with self._store.lock():
             with_rows = {name for cell in self._store.read() for name in (cell.method, cell.problem)}
-            check_names(redo, {*METHODS, *(m.name for m in self._user_methods), *with_rows}, "method or problem")
+            check_method_names(redo, {*METHODS, *(m.name for m in self._user_methods), *with_rows}, "method or problem")
             self._results = self._store.compact(drop=redo)
 
     def run(self, figure: Figure, **hooks: Callable[..., None]) -> None:
@@ -242,7 +242,7 @@ def _cell(text: str) -> str:
 
 
 def download_data(figures: Iterable[Figure], folder: Path | None) -> None:
-    """Download the data of figures from its owners, where that is possible, to where they will look for it.
+    """Download the data that a reproduction of figures needs from its owners, to where the figures will look for it.
 
     Each data set goes into a folder of its own below the one named; None stands for the cache folder.
     """

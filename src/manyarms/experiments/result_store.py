@@ -45,7 +45,7 @@ TRUTH_TOLERANCE = 1e-6
 
 
 class BusyError(ManyarmsError):
-    """Another run is writing to the same folder."""
+    """Another run is writing results to the same folder."""
 
 
 class ResultFileError(InputError):
@@ -53,7 +53,7 @@ class ResultFileError(InputError):
 
 
 class StaleRowsError(ManyarmsError):
-    """Rows in a folder were made from other data or code than those at hand."""
+    """Rows in a folder of results were made from other data or code than those at hand."""
 
 
 class Journal:
@@ -191,7 +191,7 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
 
 @dataclass(frozen=True)
 class Provenance:
-    """The origin of each problem that has data, by its label, and a digest of the file of each user method."""
+    """The record of what made the results: the origin of each problem with data, a digest of each user method."""
 
     problems: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     methods: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -228,7 +228,7 @@ class Provenance:
 def check_provenance(
     folder: Path, problems: Mapping[str, Problem], files: Mapping[str, Path], done: Results, todo: Iterable[str]
 ) -> None:
-    """Refuse rows made from other data or code than those at hand, and record what new rows will be made from.
+    """Refuse results made from other data or code than those at hand, and record what new rows will be made from.
 
     `files` are those of user methods; what they import is not looked at. `todo` has the labels of problems with rows
     still missing: only these need their data.

@@ -18,9 +18,10 @@ from operator import attrgetter
 from pathlib import Path
 from threading import Thread
 
+from manyarms._base.rng import generator
 from manyarms.errors import CellError, InputError, WorkerError
-from manyarms.experiments.cell import Cell, Results, compute, generator
-from manyarms.experiments.methods import Method, check_method_paths, check_names, method_files, methods_by_name
+from manyarms.experiments.cell import Cell, Results, compute
+from manyarms.experiments.methods import Method, check_method_names, check_method_paths, method_files, methods_by_name
 from manyarms.experiments.problem import Kind, Problem
 from manyarms.experiments.result_store import Journal, Store, check_provenance
 from manyarms.linalg.threads import n_cores, stay_on_one_core
@@ -104,7 +105,7 @@ def run(
 
 
 def missing_cells(grids: Iterable[Grid], done: Results) -> list[_CellBatch]:
-    """The cells still to be computed, with long and short ones mixed so that the time left can be estimated."""
+    """The cells still to run, with long and short ones mixed so that the time left can be estimated."""
     problems: dict[str, Problem] = {}
     missing: set[Cell] = set()
     for grid in grids:
@@ -122,7 +123,7 @@ _log_key = attrgetter("problem", "instance", "n")
 def _check_methods(grids: Iterable[Grid], methods: Mapping[str, Method]) -> None:
     """Refuse methods that do not exist, or lack what is asked of them, before any process is started."""
     for grid in grids:
-        check_names(grid.methods, methods, "method")
+        check_method_names(grid.methods, methods, "method")
         for name in grid.methods:
             if not methods[name].offers(grid.kind):
                 lacks = "estimate" if grid.kind == "ope" else "learn"

@@ -91,7 +91,7 @@ def condition_on(prior: HierarchicalGaussian, observed: ObservedRows) -> Hierarc
 
 
 def solve(prior: HierarchicalGaussian, observed: ObservedRows) -> tuple[HierarchicalGaussian, LatentPosterior]:
-    """The posterior of an unconditioned prior given rows, and that of ψ alone in units of its prior."""
+    """Condition an unconditioned prior on rows: its posterior, and that of ψ alone in units of its prior."""
     # An overflow becomes an error with a name: here below, or where rows are factored.
     with np.errstate(over="ignore", invalid="ignore"), small_products(prior):
         evidence = gather(prior, observed)
@@ -116,7 +116,7 @@ _WORTH_THREADS = 512
 def absorb_groups(
     prior: HierarchicalGaussian, observed: ObservedRows, evidence: LatentEvidence
 ) -> tuple[tuple[Array, ...], float]:
-    """Add all seen actions to the evidence on ψ; return their gains N_a L_a, group by group, and Σ_a log |K_a|."""
+    """Condition on all seen actions, as evidence on ψ; return their gains N_a L_a, by group, and Σ_a log |K_a|."""
     absorbed = [_absorb(prior, group, evidence) for group in observed.groups]
     return tuple(gain for gain, _ in absorbed), sum((log_det for _, log_det in absorbed), 0.0)
 

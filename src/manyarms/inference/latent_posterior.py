@@ -208,7 +208,7 @@ class _EvidenceByElimination(LatentEvidence):
 
 
 def gather(prior: HierarchicalGaussian, observed: ObservedRows) -> LatentEvidence:
-    """Empty evidence of the kind that suits the rows of the seen actions."""
+    """Empty evidence on the latent ψ, of the kind that suits the rows of the seen actions."""
     mixing = prior.mixing
     size = mixing.gram_blocks(prior.prior_factor)
     if isinstance(mixing, MixedEffects) and size > max(SMALL_LATENT, mixing.dim):
@@ -221,7 +221,7 @@ def gather(prior: HierarchicalGaussian, observed: ObservedRows) -> LatentEvidenc
 
 
 def sums_for(prior: HierarchicalGaussian) -> _EvidenceBySums:
-    """Empty evidence whose sums can be added to those of other workers."""
+    """Empty evidence on the latent ψ whose sums can be added to those of other workers."""
     size = prior.mixing.gram_blocks(prior.prior_factor)
     check_dense_size(size)
     return _EvidenceBySums(prior, size)

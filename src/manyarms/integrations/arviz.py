@@ -11,10 +11,10 @@ from manyarms._base.checks import Array, as_actions, as_count, as_instance, impo
 from manyarms._base.rng import as_generator, split
 from manyarms._version import __version__
 from manyarms.core import HierarchicalGaussian, LoggedData
+from manyarms.core.logged_data import check_logs
 from manyarms.errors import ShapeError, TooLargeError
 from manyarms.linalg.indexing import chunks
 from manyarms.posterior import RewardPosterior
-from manyarms.posterior.reward_posterior import check_logs
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -41,7 +41,7 @@ def inference_data(
     actions: Any = None,
     logs: LoggedData | None = None,
 ) -> DataTree:
-    """Joint, independent draws of ψ and θ from prior and posterior, as one chain, beside the observed data.
+    """Draws for ArviZ: joint and independent, of ψ and θ from prior and posterior, one chain, beside the observed data.
 
     The groups `posterior` and `prior` have `latent` (chain, draw, effect), where actions share effects, and `weights`
     (chain, draw, action, feature). With `logs` there are also `observed_data` with `reward` (round), `constant_data`

@@ -34,7 +34,7 @@ def log(
     posterior: Posterior | None = None,
     models: Mapping[str, SavedModel] | None = None,
 ) -> str:
-    """Write a result, a posterior and models into the active run, or into a new one.
+    """Write a result, a posterior and models into the active run of MLflow, or into a new one.
 
     Every number of the result's table becomes a metric, named after the words of its row, as in
     "greedy/posterior/value". Characters that MLflow refuses become "_". Names that would then be equal are numbered in

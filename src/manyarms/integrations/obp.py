@@ -38,7 +38,7 @@ class Feedback(TypedDict):
 
 
 def logs(feedback: Mapping[str, Any], *, position: int | Literal["all"] | None = None) -> LoggedData:
-    """Logged rounds from a dictionary of bandit feedback.
+    """Logged rounds from OBP's dictionary of bandit feedback.
 
     `pscore` becomes the propensities, `pi_b` the logging policy, `action_context` the embeddings of a catalog whose ids
     are the action numbers. `expected_reward` is the truth, which no log has, and is left out; `n_rounds` is not read.
@@ -83,7 +83,7 @@ def logs(feedback: Mapping[str, Any], *, position: int | Literal["all"] | None =
 
 
 def feedback(logs: LoggedData, *, expected_reward: Any = None) -> Feedback:
-    """A dictionary of bandit feedback from logged rounds, all at one position.
+    """OBP's dictionary of bandit feedback from logged rounds, all at one position.
 
     Args:
         logs: Logged rounds, with propensities or a logging policy if OBP is to weight by them. Groups are dropped.
@@ -134,7 +134,7 @@ def action_dist(policy: Policy, contexts: Any, *, eligible: Any = None, len_list
 
 
 def policy(action_dist: Any, *, position: Any = None) -> TablePolicy:
-    """The policy with these action probabilities, tied to their n rows.
+    """The policy with OBP's action probabilities, tied to their n rows.
 
     Args:
         action_dist: (n, K, L) Probabilities that sum to one over actions, within OBP's tolerance (1e-5).

@@ -22,7 +22,7 @@ __all__ = ["SDMRegressor"]
 
 
 class SDMRegressor(RegressorMixin, BaseEstimator):
-    """E[y | x, a] = g(φ(x)ᵀ θ_a): a regression for every action, which share strength through the prior of θ.
+    """A scikit-learn regressor, E[y | x, a] = g(φ(x)ᵀ θ_a), whose actions share strength through the prior of θ.
 
     φ(x) is x, with a one before it unless `fit_intercept` is False. The posterior is exact where y is Gaussian. With a
     single action and no prior it is Bayesian ridge regression, noise and penalty by maximum evidence. All weights of an

@@ -8,9 +8,8 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from manyarms._base.checks import Array, as_instance
+from manyarms._base.checks import as_instance
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, any_shared, html_table, with_own_features
 from manyarms.core.choices import ChoiceShares
@@ -18,6 +17,7 @@ from manyarms.core.shapes import NormalMixture
 from manyarms.errors import InputError, UndefinedLiftError
 from manyarms.estimators.checked import Checked
 from manyarms.estimators.estimator import Estimator
+from manyarms.estimators.weight_diagnostics import effective_size
 from manyarms.policies import Logged
 from manyarms.posterior.policy_profile import POLICY_ALONE, POLICY_AND_BASELINE, PolicyProfiles
 from manyarms.posterior.posterior import Posterior
@@ -37,7 +37,7 @@ TRAINED = "the policy was learned from these rounds, so its estimates on them ar
 
 @dataclass(frozen=True)
 class PolicyResult:
-    """One policy, by the posterior and by all estimators.
+    """One policy, evaluated by the posterior and by all estimators.
 
     Attributes:
         name: The name of the policy.
@@ -228,11 +228,6 @@ def evaluate(
     spread = float(np.average((logs.rewards - mean) ** 2, weights=logs.weights))
     error = float(np.sqrt(spread / max(effective_size(logs.weights, len(logs)) - 1.0, 1.0)))
     return Evaluation(len(logs), mean, rows[0], tuple(rows[1:]), _pairs(profiles, logs, posterior), error)
-
-
-def effective_size(weights: Float[Array, " n"] | None, n: int) -> float:
-    """Effective number of rounds that policies are evaluated on, (Σw)² / Σw², whatever the unit of weights."""
-    return float(n) if weights is None else float(weights.sum() ** 2 / max((weights**2).sum(), np.finfo(float).tiny))
 
 
 def _pairs(profiles: Mapping[str, Any], logs: LoggedData, posterior: Any) -> dict[tuple[str, str], Estimate]:

@@ -12,6 +12,7 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 
+from manyarms._base.files import PathLike
 from manyarms._base.options import EvaluateOptions, LogOptions, only, takes, with_defaults
 from manyarms._base.progress import Progress
 from manyarms._base.rng import split
@@ -20,15 +21,16 @@ from manyarms.core.feature_map import StackedMap
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs.evaluate import CURRENT, Evaluation, PolicyResult, evaluate
-from manyarms.jobs.fit_files import OnRows, open_catalog, row_warnings
-from manyarms.jobs.parse_names import PathLike, estimator_named, open_model, policy_named
+from manyarms.jobs.fit_files import OnRows, row_warnings
+from manyarms.jobs.parse_names import estimator_named, policy_named
 from manyarms.jobs.sample_rounds import RoundSample, sample_rounds
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
+from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import read_logs
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.model_file.load import load
-from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.posterior import Posterior, as_posterior
 
 THOMPSON_DRAWS = 100
 """Draws of thompson without a number: on 100,000 rounds, each draw costs as much as a greedy policy."""
@@ -133,7 +135,7 @@ def read_evaluation_inputs(
     """Read what `evaluate` and `decide` need from files; the arguments are those of `evaluate_files`."""
     given = with_defaults("evaluate_files", options, EvaluateOptions)
     policies, estimators = given.policies, given.estimators
-    posterior = None if model is None else open_model(model)
+    posterior = None if model is None else as_posterior(model)
     if estimators and propensity is None and set(estimators) != {"replay"}:
         raise InputError(
             "need the logging policy's probabilities.",

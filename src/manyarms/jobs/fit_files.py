@@ -12,6 +12,7 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 
+from manyarms._base.files import PathLike
 from manyarms._base.options import (
     CatalogOptions,
     FitOptions,
@@ -27,15 +28,15 @@ from manyarms.core.catalog import Catalog
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.engines import Engine
 from manyarms.errors import InputError
-from manyarms.jobs.parse_names import LIKELIHOODS, PathLike, likelihood_named, open_model
+from manyarms.jobs.parse_names import LIKELIHOODS, likelihood_named
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
-from manyarms.logs.read_catalog import read_catalog
+from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import read_logs
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import Source
 from manyarms.posterior import RewardPosterior, fit
-from manyarms.posterior.posterior import Posterior
+from manyarms.posterior.posterior import Posterior, as_posterior
 from manyarms.prior_learning import LearnedPrior, learn_prior
 from manyarms.prior_learning.choose_prior import learn_named_prior
 from manyarms.priors.from_catalog import from_catalog, new_actions
@@ -229,27 +230,6 @@ def update_files(
     return UpdateResult(posterior, new_rounds, new_actions, dropped, warnings, _saved(posterior, out))
 
 
-def open_catalog(given: Any, action: str, columns: CatalogOptions, *, required: bool = True) -> Catalog | None:
-    """The catalog given to `fit_files` or another job on files, read where it is a file; None where none was given.
-
-    Columns of a catalog whose file was forgotten are refused, unless it is not required: without it, actions would have
-    nothing in common.
-    """
-    if isinstance(given.catalog, Catalog):
-        return given.catalog
-    if given.catalog is not None:
-        return read_catalog(given.catalog, given.id or action, other=given.unknown == "other", **columns)
-    named = [name for name, column in {"id": given.id, **columns}.items() if column and name != "separator"]
-    if required and named:
-        raise InputError(
-            f"the {named[0]} of a catalog is named, but not its file.",
-            "Pass the catalog too. To do without a catalog, name none of its columns.",
-            flag_remedy="Pass --catalog, or path under [catalog] in the --spec file. To do without a catalog, name "
-            "none of its columns.",
-        )
-    return None
-
-
 def rewards_are_binary(posterior: RewardPosterior) -> bool:
     """True, and `fit_files` warns, if rewards fitted as Gaussian were all 0 or 1: Σ r = Σ r², hardly ever otherwise.
 
@@ -271,7 +251,7 @@ def _saved(posterior: RewardPosterior, out: PathLike | None) -> Path | None:
 
 
 def _as_updatable(model: PathLike | RewardPosterior) -> RewardPosterior:
-    posterior = open_model(model)
+    posterior = as_posterior(model)
     name = "the model" if isinstance(model, Posterior) else str(model)
     if not isinstance(posterior, RewardPosterior):
         raise InputError(

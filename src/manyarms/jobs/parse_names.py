@@ -1,8 +1,7 @@
-"""Models from their files; policies, estimators and likelihoods from their names, as flags and spec files give them."""
+"""Policies, estimators and likelihoods parsed from their names, as flags and spec files give them."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -14,42 +13,8 @@ from manyarms.errors import InputError, RangeError
 from manyarms.estimators import Estimator
 from manyarms.estimators import importance_weighted as iw
 from manyarms.likelihoods import Bernoulli, Gaussian, Likelihood, LogNormal, Poisson, StudentT
-from manyarms.model_file.load import load
 from manyarms.policies import EpsilonGreedy, Greedy, Pessimistic, Softmax, Thompson, Uniform
 from manyarms.posterior.posterior import Posterior
-
-PathLike = str | os.PathLike[str]
-
-
-def open_model(model: PathLike | Posterior) -> Posterior:
-    """Parse the `model` argument of a job: a posterior, or the name of its file, which is loaded."""
-    if isinstance(model, Posterior):
-        return model
-    posterior = load(model)
-    if isinstance(posterior, Policy):
-        raise InputError(
-            f"{model} holds a policy, and a model is needed.",
-            "Pass a file that a posterior was saved to.",
-            flag_remedy="Pass a file that `manyarms fit` wrote.",
-        )
-    return posterior
-
-
-def learn_policy(
-    model: PathLike | Posterior, policy: str = "greedy", *, seed: int = 0, out: PathLike | None = None
-) -> Policy:
-    """Make a policy by its name, such as "softmax:0.1", from a model, as `manyarms learn` does; nothing is trained.
-
-    Args:
-        model: The model, or its file.
-        policy: The policy by name, as in `policy_named`.
-        seed: Seed for everything random.
-        out: The policy file to write; None for none.
-    """
-    made = policy_named(policy, open_model(model), rng=np.random.default_rng(seed))
-    if out is not None:
-        made.save(out)
-    return made
 
 
 def policy_named(
@@ -60,7 +25,7 @@ def policy_named(
     n_draws: int = 1000,
     rng: np.random.Generator | None = None,
 ) -> Policy:
-    """The policy of a name, with its number after a colon: "greedy", "softmax:0.1", "epsilon-greedy:0.05".
+    """Parse the name of a policy, with its number after a colon: "greedy", "softmax:0.1", "epsilon-greedy:0.05".
 
     Args:
         text: One of `POLICIES`, with a number where it takes one.
@@ -97,7 +62,7 @@ def policy_named(
 
 
 def estimator_named(text: str, posterior: Posterior | None = None) -> Estimator:
-    """The estimator of a name, with its number after a colon: "ips", "ips:0.01", "switch-dr:10".
+    """Parse the name of an estimator, with its number after a colon: "ips", "ips:0.01", "switch-dr:10".
 
     The number of "ips", "snips", "dr" and "sndr" is a floor on the propensity: 0.01 makes no weight larger than 100.
 
@@ -148,7 +113,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
 
 
 def likelihood_named(kind: LikelihoodKind, noise_std: float = 1.0) -> Likelihood:
-    """The likelihood of a name.
+    """Parse the name of a likelihood.
 
     Args:
         kind: One of `LIKELIHOODS`.

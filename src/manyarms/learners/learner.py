@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from manyarms._base.checks import as_instance, as_scalar
-from manyarms.core import Eligibility, HierarchicalGaussian, LoggedData, Policy, as_eligibility, row_weights
+from manyarms._base.checks import as_instance, as_scalar, row_weights
+from manyarms.core import Eligibility, HierarchicalGaussian, LoggedData, Policy, as_eligibility
 from manyarms.errors import EligibilityError, InputError, ShapeError
 from manyarms.estimators.importance_weighted import check_log_smoothing
 from manyarms.estimators.logging_policy import as_clip, propensities_of

@@ -19,13 +19,13 @@ from manyarms.estimators.reward_model import CrossFit, FittedModel, RewardModel,
 from manyarms.estimators.set_weighted import ActionSets
 from manyarms.linalg.indexing import chunks, pair_rows
 from manyarms.linalg.threads import for_each
+from manyarms.posterior.action_scores import LinearScores
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_function import LinearScores
 
 
 @dataclass(frozen=True)
 class TrainingRounds:
-    """Rounds with importance weights w_i = π(A_i | x_i) / p_i, A_i being the logged action or its set.
+    """Rounds of an objective, with weights w_i = π(A_i | x_i) / p_i, A_i being the logged action or its set.
 
     Attributes:
         contexts: (n, d) Contexts.
@@ -77,7 +77,7 @@ def counted_rows(logs: LoggedData) -> Int[Array, " m"]:
 
 
 def eligible_sets(eligible: Eligibility) -> ActionSets:
-    """The sets of all rounds, held together, since training takes rounds in any order; a shared set is held once."""
+    """Eligible sets of all rounds of an objective, held together, as training takes rounds in any order."""
     if isinstance(eligible, SharedSet):
         return ActionSets(eligible.block(slice(0, 1)), np.zeros(eligible.n_rows, dtype=np.int64))
     blocks = [block for _, block in eligible_blocks(eligible, eligible.n_rows, 1 << 12)]
@@ -145,7 +145,7 @@ Parts = tuple[Float[Array, "p n"], Float[Array, "p n"]]
 
 
 class Criterion(ABC):
-    """F(w_1, ..., w_n) = G(mean f_1(w_i, r_i), ..., mean f_p(w_i, r_i)).
+    """The criterion in an objective, F(w_1, ..., w_n) = G(mean f_1(w_i, r_i), ..., mean f_p(w_i, r_i)).
 
     In this form one pass over the rounds is enough for F and its gradient, even for a ratio. p is `n_parts`.
     """
@@ -162,14 +162,14 @@ class Criterion(ABC):
 
 
 class Mean(Criterion):
-    """mean of w r: IPS, DR (with r - r̂ for r), MIPS, policy convolution."""
+    """Objective: mean of w r, for IPS, DR (with r - r̂ for r), MIPS and policy convolution."""
 
     def parts(self, weights: Float[Array, " n"], rewards: Float[Array, " n"]) -> Parts:
         return (weights * rewards)[None], rewards[None]
 
 
 class Ratio(Criterion):
-    """mean of w r / mean of w: snIPS. In a minibatch it is the ratio of the batch."""
+    """Objective: mean of w r / mean of w, for snIPS. In a minibatch it is the ratio of the batch."""
 
     n_parts = 2
 
@@ -187,7 +187,7 @@ class Ratio(Criterion):
 
 @dataclass(frozen=True)
 class Logarithm(Criterion):
-    """mean of log(1 + λ w r) / λ, for rewards that are not negative; λ = 0 is the mean of w r."""
+    """Objective: mean of log(1 + λ w r) / λ, for rewards that are not negative; λ = 0 is the mean of w r."""
 
     parameter: float
 

@@ -117,7 +117,7 @@ Report = Callable[[int, float, Float[Array, "K d"]], bool]
 
 
 class Optimiser(ABC):
-    """A method of maximising an objective. It reports every step and keeps no state."""
+    """An optimiser for training: it maximises an objective, reports every step and keeps no state."""
 
     stochastic: bool = False
 
@@ -127,7 +127,7 @@ class Optimiser(ABC):
 
 
 class LBFGS(Optimiser):
-    """L-BFGS on all rounds at once: the objective never falls, and no randomness is involved.
+    """Training by L-BFGS on all rounds at once: the objective never falls, and no randomness is involved.
 
     Args:
         max_iterations: Largest number of steps.
@@ -161,7 +161,7 @@ class LBFGS(Optimiser):
 
 
 class Adam(Optimiser):
-    """Adam on minibatches (Kingma and Ba): for so many rounds that a full pass per step costs too much.
+    """Training by Adam on minibatches (Kingma and Ba): for so many rounds that a full pass per step costs too much.
 
     Args:
         learning_rate: The size of a step.

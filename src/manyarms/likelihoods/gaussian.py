@@ -62,7 +62,7 @@ class Gaussian(LinearLikelihood, _GaussianResponse):
 
 @dataclass(frozen=True)
 class LogNormal(_GaussianResponse):
-    """log r | x, a ~ N(φ(x)ᵀ θ_a, σ²), so that E[r | η] = g(η) = e^(η + σ²/2).
+    """Gaussian noise of log r | x, a ~ N(φ(x)ᵀ θ_a, σ²), so that E[r | η] = g(η) = e^(η + σ²/2).
 
     The posterior is exact: that of Gaussian rewards log r. The expected reward e^(m + v/2 + σ²/2) includes the
     uncertainty of η, so an action about which little is known has a high one.
@@ -99,7 +99,7 @@ class LogNormal(_GaussianResponse):
 
 
 def as_likelihood(value: Any) -> Likelihood:
-    """Gaussian(1.0) where a user gives None as `likelihood`; otherwise the argument, checked."""
+    """Gaussian(1.0) where a user passed no `likelihood`; otherwise the argument, checked."""
     if isinstance(value, type):
         kind = value.__name__
         raise DataTypeError(f"must be a likelihood, not the class {kind}.", f"Pass {kind}().", argument="likelihood")

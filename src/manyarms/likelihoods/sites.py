@@ -64,7 +64,7 @@ def between(old: Any, new: Any, share: Any) -> Any:
 
 
 def predictions(weights: HierarchicalGaussian, rounds: LoggedData, *, with_variance: bool) -> tuple[PerRound, PerRound]:
-    """Mean and variance of the predictor of every round."""
+    """Mean and variance of the predictor of every round, from which its site is made."""
     x, actions = rounds.contexts, rounds.actions
     seen, where = np.unique(actions, return_inverse=True)
     mean = np.einsum("nd,nd->n", x, weights.action_mean(seen)[where])

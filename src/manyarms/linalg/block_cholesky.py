@@ -29,7 +29,7 @@ THIN = 8
 
 @dataclass(frozen=True)
 class EliminationLayer(Saved):
-    """Nodes that are eliminated together, in one step."""
+    """Nodes of a block Cholesky factor that are eliminated together, in one step."""
 
     saved_as = "layer"
     nodes: Int[Array, " m"]
@@ -42,7 +42,7 @@ class EliminationLayer(Saved):
 
 
 class Plan(Saved):
-    """The order in which nodes are eliminated, and the positions of the factor's blocks.
+    """The plan of a block Cholesky: the order in which nodes are eliminated, and the positions of the factor's blocks.
 
     One array holds the blocks: the diagonal of every node, the entries below the diagonal, then the core row by row.
 

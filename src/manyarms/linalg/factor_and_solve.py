@@ -11,7 +11,7 @@ from manyarms._base.checks import Array
 
 
 def psd_root(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
-    """L with L Lᵀ = Σ: Cholesky's where every Σ is definite, else from eigenvalues, so that Σ may be singular."""
+    """Factor L with L Lᵀ = Σ: Cholesky's where every Σ is definite, else from eigenvalues, as Σ may be singular."""
     try:
         return np.linalg.cholesky(matrices)
     except np.linalg.LinAlgError:
@@ -19,32 +19,15 @@ def psd_root(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]
 
 
 def eigen_root(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
-    """L with L Lᵀ = Σ from eigenvalues, for Σ that may be singular."""
+    """Factor L with L Lᵀ = Σ from eigenvalues, for Σ that may be singular."""
     values, vectors = np.linalg.eigh(matrices)
     # A zero eigenvalue comes out as a rounding error of either sign; kept, it would add a direction.
     floor = matrices.shape[-1] * np.finfo(float).eps * values.max(axis=-1, keepdims=True, initial=0.0)
     return vectors * np.sqrt(np.where(values > floor, values, 0.0))[..., None, :]
 
 
-def is_symmetric(matrices: Float[Array, "k d d"]) -> np.ndarray:
-    """True for each matrix that is symmetric up to rounding."""
-    gap = np.abs(matrices - matrices.swapaxes(-1, -2)).max(axis=(-1, -2), initial=0.0)
-    scale = np.abs(matrices).max(axis=(-1, -2), initial=0.0)
-    return gap <= 1e-9 * scale
-
-
-def is_psd(matrices: Float[Array, "k d d"]) -> np.ndarray:
-    """True for each symmetric matrix without a negative eigenvalue, up to rounding."""
-    try:
-        np.linalg.cholesky(matrices)
-    except np.linalg.LinAlgError:
-        values = np.linalg.eigvalsh(matrices)
-        return values.min(axis=-1, initial=0.0) >= -1e-9 * np.abs(values).max(axis=-1, initial=0.0)
-    return np.ones(len(matrices), dtype=bool)
-
-
 def gram(rows: Float[Array, "m n d"]) -> Float[Array, "m d d"]:
-    """AᵀA of every matrix.
+    """AᵀA of every matrix, to be factored or solved with.
 
     A is copied first: for the product of an array with itself NumPy computes one half and mirrors it, which takes twice
     as long for small matrices.
@@ -53,7 +36,7 @@ def gram(rows: Float[Array, "m n d"]) -> Float[Array, "m d d"]:
 
 
 def triangular(rows: Float[Array, "*batch n d"]) -> Float[Array, "*batch m d"]:
-    """R of the QR decomposition: fewer rows with the same RᵀR."""
+    """Factor R of the QR decomposition: fewer rows with the same RᵀR."""
     # NumPy's annotation of mode="r" is that of mode="reduced".
     return cast(Array, np.linalg.qr(rows, mode="r"))
 

@@ -14,7 +14,7 @@ from manyarms._base.checks import Array
 
 
 class Groups(NamedTuple):
-    """Rows grouped by an integer key."""
+    """Indices of rows grouped by an integer key."""
 
     keys: Int[Array, " g"]
     """The distinct keys, ascending."""
@@ -48,7 +48,7 @@ class Groups(NamedTuple):
 
 
 def group_by(keys: Int[Array, " n"]) -> Groups:
-    """The rows of each distinct key."""
+    """The indices of the rows of each distinct key."""
     n, bound = len(keys), int(keys.max(initial=0)) + 1
     if n < _WORTH_COUNTING or bound > 4 * n or keys.min() < 0:
         order = np.argsort(keys, kind="stable")
@@ -83,22 +83,22 @@ def chunks(n: int, size: int) -> Iterator[slice]:
 
 
 def shape_of(matrix: Array | sparse.csr_array) -> tuple[int, int]:
-    """(rows, columns), with the type that SciPy does not declare."""
+    """(rows, columns) of a sparse matrix, with the type that SciPy does not declare."""
     return cast(tuple[int, int], matrix.shape)
 
 
 def pair_rows(matrix: sparse.csr_array) -> Int[Array, " p"]:
-    """The row of every stored entry, in the order of storage."""
+    """The row index of every stored entry of a sparse matrix, in the order of storage."""
     return np.repeat(np.arange(shape_of(matrix)[0]), np.diff(matrix.indptr))
 
 
 def csr_parts(matrix: sparse.csr_array) -> tuple[Array, Array, Array, int, bool]:
-    """The parts of a matrix that are saved: values, columns, row starts, number of columns, canonical order or not."""
+    """Saved parts of a sparse matrix: values, columns, row starts, number of columns, canonical order or not."""
     return matrix.data, matrix.indices, matrix.indptr, shape_of(matrix)[1], bool(matrix.has_canonical_format)
 
 
 def csr_from_parts(parts: tuple[Any, ...]) -> sparse.csr_array:
-    """Make a matrix from its `csr_parts`.
+    """Make a sparse matrix from its `csr_parts`.
 
     Raises:
         ValueError: If columns or rows are outside the matrix: SciPy would read beyond its memory.
@@ -123,7 +123,7 @@ def shared_set(matrix: sparse.csr_array) -> Int[Array, " m"] | None:
 
 
 def all_pairs(keys: Int[Array, " n"]) -> tuple[Int[Array, " q"], Int[Array, " q"]]:
-    """Every pair (i, j) of positions with equal keys, including i = j; equal keys must be adjacent."""
+    """Indices (i, j) of every pair of positions with equal keys, including i = j; equal keys must be adjacent."""
     counts = np.diff(np.flatnonzero(np.diff(keys, prepend=-1, append=-1)))
     partners = np.repeat(counts, counts)
     left = np.repeat(np.arange(len(keys)), partners)
@@ -142,6 +142,6 @@ CHUNK_NUMBERS = 1 << 17
 
 
 def one_hot(codes: Int[Array, " K"], count: int) -> sparse.csr_array:
-    """(K, count) with a one in the column of each action's code."""
+    """A sparse matrix with a one in each row, in the column that is the row's index among `count`."""
     n = len(codes)
     return sparse.csr_array((np.ones(n), codes, np.arange(n + 1)), shape=(n, count))

@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 
 
 def for_each(work: Callable[[Item], None], items: Iterable[Item]) -> None:
-    """Call `work` on every item, several at a time; each call must write to its own place."""
+    """Call `work` on every item, in several threads; each call must write to its own place."""
     todo = list(items)
     workers = 1 if _users.alone or _users.beside_others else min(len(todo), n_cores())
     # Also for a single item: BLAS threads on a tile that fits the cache cost more than they save, and on a busy
@@ -83,7 +83,7 @@ def on_one_core() -> Generator[None]:
 
 
 def n_cores() -> int:
-    """Number of cores that this process may use."""
+    """Number of cores, and so of threads, that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 

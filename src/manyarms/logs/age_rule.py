@@ -34,12 +34,12 @@ class AgeRule:
 
 
 def seconds_between(earlier: datetime, later: datetime) -> float:
-    """Seconds from one moment to another, as `RowReader` counts ages: by the local clock if just one has a zone."""
+    """Seconds from one moment to another, such as the age of a row: by the local clock if just one has a zone."""
     if (earlier.tzinfo is None) != (later.tzinfo is None):
         earlier, later = local_time(earlier), local_time(later)
     return (later - earlier).total_seconds()
 
 
 def local_time(moment: datetime) -> datetime:
-    """A moment as a clock without a time zone shows it here."""
+    """A moment that an age is counted from, as a clock without a time zone shows it here."""
     return moment if moment.tzinfo is None else moment.astimezone().replace(tzinfo=None)

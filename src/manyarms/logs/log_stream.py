@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.arrow import pa
-from manyarms._base.checks import as_count, rows_from
+from manyarms._base.checks import as_count
+from manyarms._base.row_numbers import rows_from
 from manyarms.core import Fingerprint, LoggedData
 from manyarms.errors import InputError
 from manyarms.logs.age_rule import AgeRule

@@ -9,7 +9,7 @@ import numpy as np
 from manyarms._base.arrow import pa
 from manyarms._base.options import CatalogOptions, takes, with_defaults
 from manyarms.core import OTHER, Catalog
-from manyarms.errors import DataTypeError
+from manyarms.errors import DataTypeError, InputError
 from manyarms.logs.log_stream import BATCH
 from manyarms.logs.sources import as_source
 
@@ -84,3 +84,24 @@ def _embeddings(table: pa.Table, columns: list[str]) -> list[Any]:
 
 def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def open_catalog(given: Any, action: str, columns: CatalogOptions, *, required: bool = True) -> Catalog | None:
+    """The catalog that a user passed to a job, read where it is a table or a file; None where none was given.
+
+    Columns of a catalog whose file was forgotten are refused, unless it is not required: without it, actions would have
+    nothing in common.
+    """
+    if isinstance(given.catalog, Catalog):
+        return given.catalog
+    if given.catalog is not None:
+        return read_catalog(given.catalog, given.id or action, other=given.unknown == "other", **columns)
+    named = [name for name, column in {"id": given.id, **columns}.items() if column and name != "separator"]
+    if required and named:
+        raise InputError(
+            f"the {named[0]} of a catalog is named, but not its file.",
+            "Pass the catalog too. To do without a catalog, name none of its columns.",
+            flag_remedy="Pass --catalog, or path under [catalog] in the --spec file. To do without a catalog, name "
+            "none of its columns.",
+        )
+    return None

@@ -12,8 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._base.arrow import pa
-from manyarms._base.checks import Array, as_actions, as_weights, keep_rows, row_name
+from manyarms._base.checks import Array, as_actions, as_weights
 from manyarms._base.options import Missing, Unknown
+from manyarms._base.row_numbers import keep_rows, row_name
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, as_propensities
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
@@ -23,7 +24,7 @@ from manyarms.model_file.save import Saved
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The column that each part of a round comes from, by the names that `read_logs` has for them."""
+    """The column that a row reader takes each part of a round from, by the names that `read_logs` has for them."""
 
     context: tuple[str, ...]
     action: str

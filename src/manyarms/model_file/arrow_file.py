@@ -147,7 +147,7 @@ def to_bytes(model: dict[str, Any], arrays: Sequence[Array]) -> bytes:
 
 
 def from_bytes(data: Any) -> tuple[Any, list[Array]]:
-    """The description and the arrays that `to_bytes` was given."""
+    """The description and the arrays in an Arrow model file, from its bytes as `to_bytes` gave them."""
     return _contents(Path("the data from another process"), pa.ipc.open_file(pa.py_buffer(data)))
 
 

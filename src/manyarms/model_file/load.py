@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from manyarms._base.checks import Array
 from manyarms.errors import ModelFileError
 from manyarms.model_file.arrow_file import UPGRADE, as_path, file_errors, read
-from manyarms.model_file.kinds import MODELS, PARTS, kind_of
+from manyarms.model_file.registry import MODELS, PARTS, kind_of
 from manyarms.model_file.save import Saved, check_names
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def load(path: Any) -> Posterior | Policy:
 
 
 def rebuild(description: Any, arrays: Sequence[Array], kinds: Mapping[str, type[Saved]]) -> Saved:
-    """Make a model from the description and the arrays that `save.describe` gave, of the given kinds only."""
+    """Load a model from the description and the arrays that `save.describe` gave, of the given kinds only."""
     objects = list[Saved]()
     for entry in description["objects"]:
         kind = kinds[entry["kind"]]

@@ -74,14 +74,14 @@ class SavedModel(Saved):
 
 
 def describe(model: Saved) -> tuple[dict[str, Any], list[Array]]:
-    """The description of a model in plain values, and the arrays that it refers to."""
+    """Describe a model to be saved: plain values, and the arrays that they refer to."""
     description = _Description()
     description.add(model)
     return {"objects": description.objects}, description.arrays
 
 
 def check_names(parts: Mapping[str, Any], known: Iterable[str], owner: str) -> None:
-    """Refuse a part that no save in this version writes: if it were ignored, the model would be a different one."""
+    """Refuse names of parts that `save` does not write: if one were ignored, the model would be a different one."""
     unknown = parts.keys() - set(known)
     if unknown:
         raise UnknownPart(f"{owner} with {min(unknown)!r:.80}")

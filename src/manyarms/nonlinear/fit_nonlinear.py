@@ -214,7 +214,7 @@ class _Tangent:
 
 
 class Ascent(ABC):
-    """An objective of ψ, for a way of treating rewards."""
+    """An objective of ψ that `fit_nonlinear` climbs, for a way of treating rewards."""
 
     def __init__(self, seen: SeenActions):
         self.seen = seen
@@ -238,7 +238,7 @@ class Ascent(ABC):
 
 
 class ByRows(Ascent):
-    """log p(ψ, rewards), θ integrated out, but for a constant: for rewards that are Gaussian around φ(x)ᵀ θ_a.
+    """The objective of `fit_nonlinear` for Gaussian rewards: log p(ψ, rewards), θ integrated out, but for a constant.
 
     It is -½ ‖z‖² - ½ Σ_a ‖h_a - H_a f_a(ψ)‖² + constant; the rows stay as they are.
     """
@@ -281,7 +281,7 @@ class _ByRounds(Ascent):
 
 
 def ascent_for(seen: SeenActions, likelihood: Likelihood, tolerance: float) -> Ascent:
-    """The objective to climb under a likelihood, whose rewards are checked here."""
+    """The objective that `fit_nonlinear` climbs under a likelihood, whose rewards are checked here."""
     if likelihood.treatment == "exact":
         return ByRows(seen, observe(likelihood.statistics(seen.logs, seen.n_actions), likelihood.noise_std))
     likelihood.check(seen.logs.rewards, seen.logs.weights)
@@ -295,7 +295,7 @@ def ascent_for(seen: SeenActions, likelihood: Likelihood, tolerance: float) -> A
 
 @dataclass(frozen=True)
 class Climb:
-    """The end of a climb: the last state, the linear hierarchy there, and the objective at every state.
+    """The end of the climb of `fit_nonlinear`: the last state, its linear hierarchy, and the objective at every state.
 
     It has converged when the linearisation promises less than the tolerance. It is stuck when no step along the
     direction raised the objective, though one should have.
@@ -315,7 +315,7 @@ def climb(
     tolerance: float,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> Climb:
-    """Step until the linearisation promises a rise of less than `tolerance` nats."""
+    """Climb, for `fit_nonlinear`, until the linearisation promises a rise of less than `tolerance` nats."""
     state = ascent.state(white, None)
     trace = [state.objective]
     while True:

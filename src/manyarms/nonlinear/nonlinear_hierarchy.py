@@ -176,7 +176,7 @@ STEP = float(np.cbrt(np.finfo(float).eps))
 
 
 class SmoothFunction:
-    """A function of ψ that the user passed, and its derivative: theirs, or central differences.
+    """A function of ψ in a hierarchy that the user passed, and its derivative: theirs, or central differences.
 
     Errors name the `owner`, a layer. Steps follow `std`, how far ψ usually moves, where it is between zero and one.
     """
@@ -259,7 +259,7 @@ def _checked_value(
 
 @dataclass(frozen=True)
 class Layer:
-    """ψ' | ψ ~ N(g(ψ), Λ): one latent layer below another.
+    """One latent layer of a hierarchy below another: ψ' | ψ ~ N(g(ψ), Λ).
 
     Args:
         function: g: called as function(ψ), returns (size,).
@@ -324,7 +324,7 @@ def chain(
 
 
 class ChainedFunction:
-    """f_a of the lowest layer as a function of (ψ_1, ε_2, ..., ε_L); made by `chain`."""
+    """f_a of the lowest layer of a hierarchy as a function of (ψ_1, ε_2, ..., ε_L); made by `chain`."""
 
     def __init__(self, steps: Sequence[SmoothFunction], sizes: Sequence[int], last: SmoothFunction, dim: int):
         self._steps, self._sizes, self._last, self._dim = steps, sizes, last, dim

@@ -12,19 +12,19 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_actions
+from manyarms._base.checks import Array, as_actions, row_weights
 from manyarms._base.rng import as_generator
-from manyarms.core import Catalog, Choices, Estimate, FeatureMap, FeatureMass, Fingerprint, Policy, row_weights
+from manyarms.core import Catalog, Choices, Estimate, FeatureMap, FeatureMass, Fingerprint, Policy
 from manyarms.core.shapes import EmpiricalShape, NormalMixture
 from manyarms.errors import TooLargeError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import chunks, pair_rows
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
 from manyarms.nonlinear.seen_actions import Conditional
+from manyarms.posterior.action_scores import LinearScores, Scores
 from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
 from manyarms.posterior.posterior import ONE_CONTEXT, Posterior, same_as
-from manyarms.posterior.reward_draws import FactorDraws, unnamed_shares
-from manyarms.posterior.reward_function import LinearScores, Scores
+from manyarms.posterior.reward_draws import FactorDraws
 
 MAX_KEPT = 1 << 27
 """How many numbers draws of weights may take (a gigabyte)."""
@@ -228,7 +228,7 @@ class PosteriorDraws(Posterior):
                 for part in chunks(len(x), max(1, _TILE // (len(theta) * len(some)))):
                     eta = x[part] @ theta[:, slot[some]].swapaxes(1, 2)
                     out[:, part] += np.einsum(
-                        "sbm,bm->sb", self.likelihood.reward_given(eta), unnamed_shares(choices, part, some)
+                        "sbm,bm->sb", self.likelihood.reward_given(eta), choices.unnamed_shares(part, some)
                     )
         return out
 
@@ -310,7 +310,7 @@ FEWEST_DRAWS = 100.0
 
 
 def r_hat(chains: Float[Array, "c n q"]) -> Float[Array, " q"]:
-    """√(total variance / variance within), every chain cut in halves; 1 when all halves agree (Gelman and Rubin, 1992).
+    """Convergence of chains of draws: √(total variance / that within halves); 1 if all halves agree (Gelman and Rubin).
 
     NaN when a chain has fewer than four draws, 1 for a quantity that never moves.
     """

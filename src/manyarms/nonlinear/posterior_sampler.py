@@ -90,7 +90,7 @@ DEGREES = 4.0
 
 @dataclass(frozen=True)
 class ChainPoint:
-    """The present point of a chain: z, with ψ = μ + F z; f_a(ψ); and z_a, with θ_a = f_a(ψ) + L_a z_a.
+    """The sampler's present point: z, with ψ = μ + F z; f_a(ψ); and z_a, with θ_a = f_a(ψ) + L_a z_a.
 
     There is no z_a where θ is integrated out.
     """
@@ -301,7 +301,7 @@ class _Blocked(_Kernel):
 
 
 def kernel_for(seen: SeenActions, likelihood: Likelihood) -> _Kernel:
-    """The sweep that suits a likelihood, around the mode above the prior mean."""
+    """The sweep of the sampler that suits a likelihood, around the mode above the prior mean."""
     # Of all treatments this one lies closest to the posterior, so that its ellipses are the best.
     treated = likelihood if likelihood.treatment == "exact" else likelihood.treated("variational")
     ascent = ascent_for(seen, treated, TOLERANCE)

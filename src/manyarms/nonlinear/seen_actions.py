@@ -82,7 +82,7 @@ class SeenActions:
 
 @dataclass(frozen=True)
 class WhiteRows:
-    """Rows with θ integrated out: h_a = H_a f_a(ψ) + noise of variance one, H_a = C_a⁻¹ R_a (docs/maths.md).
+    """Rows of seen actions with θ integrated out: h_a = H_a f_a(ψ) + noise of variance one, H_a = C_a⁻¹ R_a.
 
     Groups are as in `ObservedRows`, with H_a as root and h_a as response. The constant is log p(rewards | ψ) less
     -½ Σ_a ‖h_a - H_a f_a(ψ)‖².
@@ -103,7 +103,7 @@ class WhiteRows:
 
 
 def whiten(action_covariance: ActionCovariance, observed: ObservedRows) -> WhiteRows:
-    """Integrate θ out of rows."""
+    """Integrate θ of the seen actions out of their rows."""
     groups, log_det = list[ObservedGroup](), 0.0
     for group in observed.groups:
         H, h = np.empty_like(group.root), np.empty_like(group.response)

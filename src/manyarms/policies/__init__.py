@@ -1,7 +1,6 @@
-"""Rules for choosing an action, one kind per file."""
+"""Rules for choosing an action, one family per file."""
 
-from manyarms.policies.epsilon_greedy import EpsilonGreedy
-from manyarms.policies.greedy import Greedy
+from manyarms.policies.greedy import EpsilonGreedy, Greedy
 from manyarms.policies.logged import Logged
 from manyarms.policies.pessimistic import Pessimistic
 from manyarms.policies.softmax import Softmax

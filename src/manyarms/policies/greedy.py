@@ -1,10 +1,18 @@
-"""The policy that chooses the action with the highest expected reward."""
+"""Greedy policies: the action with the highest expected reward, always or with a share of uniform exploration."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+
+from manyarms._base.checks import Array, as_instance, as_scalar
+from manyarms.core import Choices, Policy
 from manyarms.policies.scored_policy import ScoredPolicy, follow
+from manyarms.posterior.action_scores import Scores
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_function import Scores
 
 
 class Greedy(ScoredPolicy):
@@ -24,3 +32,37 @@ class Greedy(ScoredPolicy):
     def scores(self) -> Scores:
         """Expected rewards."""
         return self.posterior.expected_rewards
+
+
+class EpsilonGreedy(Policy):
+    """With probability ε a uniform choice among the eligible actions, else the choice of another policy.
+
+    Args:
+        policy: The policy to follow otherwise; it need not be greedy.
+        epsilon: ε in [0, 1].
+    """
+
+    saved_as = "epsilon-greedy"
+    saved_fields = ("policy", "epsilon")
+
+    def __init__(self, policy: Policy, epsilon: float):
+        self.policy = as_instance("policy", policy, Policy, "a policy")
+        self.epsilon = as_scalar("epsilon", epsilon, at_least=0.0, at_most=1.0)
+        self.n_actions, self.n_rows, self.dim = policy.n_actions, policy.n_rows, policy.dim
+        self.rows_per_block, self.learned_from = policy.rows_per_block, policy.learned_from
+        self.features, self.catalog, self.tied_to = policy.features, policy.catalog, policy.tied_to
+
+    def take(self, rows: slice | Int[Array, " m"]) -> EpsilonGreedy:
+        return EpsilonGreedy(self.policy.take(rows), self.epsilon)
+
+    def on(self, rounds: Any) -> EpsilonGreedy:
+        return EpsilonGreedy(self.policy.on(rounds), self.epsilon)
+
+    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        uniform = np.full(self.n_actions, 1.0 / self.n_actions)
+        explored = Choices.of_shared(uniform, len(contexts), eligible)
+        return self.policy.choices(contexts, eligible).mixed(self.epsilon, explored)
+
+    def top_k(self, contexts: Any, k: int, *, eligible: Any = None) -> Int[Array, "n k"]:
+        """The k best actions of the policy that it follows: exploration has no order."""
+        return self.policy.top_k(contexts, k, eligible=eligible)

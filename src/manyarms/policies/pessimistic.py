@@ -9,8 +9,8 @@ from manyarms._base.checks import Array
 from manyarms.linalg.quadratic_forms import row_norms
 from manyarms.linalg.top_k import best_lower_bounds
 from manyarms.policies.scored_policy import ScoredPolicy, follow
+from manyarms.posterior.action_scores import ActionWeights, Scores
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_function import ActionWeights, Scores
 from manyarms.posterior.reward_width import confidence_radius
 
 

@@ -13,8 +13,8 @@ from manyarms._base.checks import Array, as_instance, check_overflow
 from manyarms.core import Choices, Policy, as_eligibility, eligible_blocks
 from manyarms.linalg.indexing import pair_rows, shared_set
 from manyarms.linalg.top_k import best_of_pairs
+from manyarms.posterior.action_scores import Scores
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_function import Scores
 
 
 class ScoredPolicy(Policy):
@@ -73,7 +73,7 @@ class ScoredPolicy(Policy):
 
 
 def follow(policy: Policy, posterior: Posterior) -> Posterior:
-    """Give a policy the actions, features and training rounds of the posterior it is made from."""
+    """Give a policy that ranks by scores the actions, features and training rounds of the posterior it is made from."""
     posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
     policy.n_actions, policy.dim = posterior.n_actions, posterior.dim
     policy.learned_from = posterior.learned_from

@@ -11,8 +11,8 @@ from manyarms._base.checks import Array, as_floats, as_scalar
 from manyarms.core import Catalog, Choices, FeatureMap, Fingerprint
 from manyarms.errors import ShapeError
 from manyarms.policies.scored_policy import ScoredPolicy, follow
+from manyarms.posterior.action_scores import LinearScores, Scores
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_function import LinearScores, Scores
 
 
 class Softmax(ScoredPolicy):

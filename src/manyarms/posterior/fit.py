@@ -7,6 +7,7 @@ from typing import Any, overload
 from manyarms._base.checks import as_count, as_instance, as_scalar
 from manyarms._base.progress import Progress
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
+from manyarms.core.logged_data import as_logs
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError, ShapeError
 from manyarms.inference import condition
@@ -16,7 +17,7 @@ from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.likelihoods.variational import MAX_ITERATIONS
 from manyarms.posterior.hurdle_posterior import HurdlePosterior, split_rounds
 from manyarms.posterior.posterior import Posterior
-from manyarms.posterior.reward_posterior import RewardPosterior, as_logs
+from manyarms.posterior.reward_posterior import RewardPosterior
 from manyarms.posterior.training_files import in_memory_if_small, remember_files
 
 
@@ -99,7 +100,7 @@ def fit(
 def posterior_of(
     fitted: FittedWeights, logs: Logs, prior: HierarchicalGaussian, likelihood: Likelihood
 ) -> RewardPosterior:
-    """The posterior made of fitted weights."""
+    """The posterior that `fit` returns, made of fitted weights."""
     return RewardPosterior(prior=prior, likelihood=likelihood, **RewardPosterior.fitted_parts(fitted, logs))
 
 

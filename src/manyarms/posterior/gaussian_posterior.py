@@ -16,14 +16,14 @@ from manyarms.core import Estimate, FeatureMass, HierarchicalGaussian, Method, P
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import chunks
 from manyarms.linalg.quadratic_forms import row_norms
+from manyarms.posterior.action_scores import ActionWeights, LinearScores, Predictor, Scores
 from manyarms.posterior.policy_profile import Masses, PolicyProfile, PolicyProfiles
 from manyarms.posterior.posterior import ONE_CONTEXT, Posterior
 from manyarms.posterior.reward_draws import FactorDraws, GaussianFactorDraws
-from manyarms.posterior.reward_function import ActionWeights, LinearScores, Predictor, Scores
 
 
 class RewardFactor(NamedTuple):
-    """One factor of a reward: its weights, what was believed of them before, and how the factor follows from them."""
+    """One factor of a reward with Gaussian weights: these, what was believed of them before, and its link to them."""
 
     weights: HierarchicalGaussian
     prior: HierarchicalGaussian

@@ -13,10 +13,10 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_instance
 from manyarms.core import Catalog, LoggedData, Method, Policy, html_facts
 from manyarms.likelihoods import Likelihood
+from manyarms.posterior.action_scores import Predictor
 from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
 from manyarms.posterior.policy_profile import PolicyProfile
 from manyarms.posterior.posterior import same_as
-from manyarms.posterior.reward_function import Predictor
 from manyarms.posterior.reward_posterior import RewardPosterior
 
 
@@ -133,7 +133,7 @@ class HurdlePosterior(GaussianPosterior):
 
 
 def split_rounds(logs: LoggedData, amount: Likelihood) -> tuple[LoggedData, LoggedData]:
-    """All rounds with 1 for a reward that is not zero, and the rounds that have one.
+    """Split the rounds of a hurdle: all of them, with 1 for a reward that is not zero, and those with such a reward.
 
     Rewards that are neither zero nor an amount are refused here, by the rows of the log as it was given.
     """

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_actions, as_instance
-from manyarms.core import Catalog, FeatureMap, FeatureMass, LoggedData, Logs, Policy, row_weights
+from manyarms._base.checks import Array, as_actions, as_instance, row_weights
+from manyarms.core import FeatureMass, LoggedData, Policy
+from manyarms.core.logged_data import check_maps
 from manyarms.engines import Engine, Tally, Task, as_engine
 from manyarms.errors import InputError, ShapeError
 from manyarms.linalg.indexing import sum_by
@@ -47,7 +48,7 @@ class PolicyProfile(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RowMoments(Saved):
-    """First and second moments of q numbers per row of a policy, and sums by group where rows come in clusters.
+    """Moments in a policy's profile: first and second, of q numbers per row, and sums by group where rows cluster.
 
     Attributes:
         weight: Σ w.
@@ -110,7 +111,7 @@ class RowMoments(Saved):
 
 
 def mean_variance(values: Float[Array, " n"], counts: Float[Array, " n"], groups: Any) -> float | None:
-    """The variance of a mean over independent rows, or over groups of them; None when there is only one."""
+    """Variance of a mean over a profile's rows, independent or in independent groups; None when there is only one."""
     return RowMoments.of_rows(values[None], counts, groups).mean_variance(np.ones(1))
 
 
@@ -250,15 +251,6 @@ class _ProfileTally(Tally[PolicyProfiles]):
 
 _MIN_NUMBERS, _MAX_PARTS = 1 << 20, 64
 """How many numbers, and how many parts, are held before they are merged."""
-
-
-def check_maps(features: FeatureMap | None, catalog: Catalog | None, logs: Logs) -> None:
-    """Refuse rounds, for a policy profile or to learn from, of another feature map or catalog than the posterior's."""
-    remedy = "Read them with ma.read_logs(..., features=posterior.features, catalog=posterior.catalog)."
-    if features is not None and logs.features is not None and features != logs.features:
-        raise InputError("these logs were read through another feature map than the posterior's.", remedy)
-    if catalog is not None and logs.catalog is not None and not catalog.begins_with(logs.catalog):
-        raise InputError("these logs number actions by another catalog than the posterior's.", remedy)
 
 
 def _check_stream(

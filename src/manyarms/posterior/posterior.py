@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_actions, as_count, as_instance, check_overflow
+from manyarms._base.files import PathLike
 from manyarms._base.rng import as_generator, split
 from manyarms.core import (
     Catalog,
@@ -25,8 +26,10 @@ from manyarms.core import (
 )
 from manyarms.core.shapes import EmpiricalShape
 from manyarms.engines import Engine
-from manyarms.errors import ShapeError, UndefinedLiftError
+from manyarms.errors import InputError, ShapeError, UndefinedLiftError
+from manyarms.model_file.load import load
 from manyarms.model_file.save import SavedModel
+from manyarms.posterior.action_scores import ActionWeights, Scores
 from manyarms.posterior.policy_profile import (
     POLICY_ALONE,
     POLICY_AND_BASELINE,
@@ -35,7 +38,6 @@ from manyarms.posterior.policy_profile import (
     collect_profiles,
 )
 from manyarms.posterior.reward_draws import FactorDraws, draw_values
-from manyarms.posterior.reward_function import ActionWeights, Scores
 
 
 def same_as(path: str) -> Any:
@@ -335,3 +337,17 @@ DOMINATES = 0.2
 """A draw with a larger share of the variance of all is warned about; a normal sample of 200 has about a twentieth."""
 MUCH_UNSUPPORTED = 0.25
 """A policy with a larger share of its choices on actions never logged is warned about."""
+
+
+def as_posterior(model: PathLike | Posterior) -> Posterior:
+    """Check the argument `model` of a user: a posterior, or the path of its file, which is loaded."""
+    if isinstance(model, Posterior):
+        return model
+    posterior = load(model)
+    if isinstance(posterior, Policy):
+        raise InputError(
+            f"{model} holds a policy, and a model is needed.",
+            "Pass a file that a posterior was saved to.",
+            flag_remedy="Pass a file that `manyarms fit` wrote.",
+        )
+    return posterior

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int, UInt64
 from scipy import sparse
 
-from manyarms._base.checks import Array
+from manyarms._base.checks import Array, row_weights
 from manyarms._base.rng import split
-from manyarms.core import Choices, Policy, row_weights
+from manyarms.core import Choices, Policy
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import chunks, pair_rows
 
@@ -35,12 +35,12 @@ class FactorDraws(ABC):
 
 
 def chunk_rng(key: UInt64[Array, "2"], chunk: int) -> np.random.Generator:
-    """The generator of the noise of a chunk of actions."""
+    """The generator of the draws of a chunk of actions."""
     return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, chunk]))
 
 
 def draw_key(rng: np.random.Generator) -> UInt64[Array, "2"]:
-    """A key for `chunk_rng`."""
+    """A key for the draws of `chunk_rng`."""
     return rng.integers(0, 1 << 63, size=2, dtype=np.uint64)
 
 
@@ -108,17 +108,7 @@ def _block_values(
         if few and named is not None:
             out += _pair_values(named[columns], drawn, x, share)
         if shared or choices.dense is not None:
-            out += _tile_values(unnamed_shares(choices, slice(0, len(x)), columns), drawn, x, share)
-    return out
-
-
-def unnamed_shares(choices: Choices, rows: slice, columns: Any) -> Float[Array, "b c"]:
-    """Probabilities that weigh rewards, or draws of them, in a policy's value, but for those given action by action."""
-    out = np.zeros((rows.stop - rows.start, len(np.arange(choices.n_actions)[columns])))
-    if choices.everywhere is not None:
-        out += choices.everywhere[columns]
-    if choices.dense is not None:
-        out += choices.dense[rows][:, columns]
+            out += _tile_values(choices.unnamed_shares(slice(0, len(x)), columns), drawn, x, share)
     return out
 
 

@@ -12,14 +12,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._base.arrow import pa
-from manyarms._base.checks import Array, as_actions, as_instance, as_scalar
+from manyarms._base.checks import Array, as_actions, as_scalar
 from manyarms.core import (
     SHOWN,
     Catalog,
     FeatureMap,
     Fingerprint,
     HierarchicalGaussian,
-    LoggedData,
     Logs,
     Statistics,
     Tabular,
@@ -28,8 +27,9 @@ from manyarms.core import (
     html_facts,
     html_table,
 )
+from manyarms.core.logged_data import as_logs, check_maps
 from manyarms.engines import Engine, as_engine
-from manyarms.errors import DataTypeError, InputError, ShapeError
+from manyarms.errors import InputError
 from manyarms.inference import condition
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.fit_weights import FittedWeights, fit_weights
@@ -38,9 +38,8 @@ from manyarms.logs.age_rule import AgeRule, seconds_between
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
-from manyarms.posterior.policy_profile import check_maps
+from manyarms.posterior.misfit import PriorCheck, check_mean, check_misfit
 from manyarms.posterior.posterior import same_as
-from manyarms.posterior.prior_check import PriorCheck, check_mean, check_misfit
 from manyarms.posterior.training_files import in_memory_if_small, new_rounds, remember_files
 
 
@@ -310,35 +309,9 @@ FORGOTTEN = 1e-200
 _TWICE = "some rounds were counted twice: they were in an earlier fit or update"
 
 
-def check_logs(logs: Any, prior: HierarchicalGaussian) -> LoggedData:
-    """Rounds in memory that fit the prior of a `RewardPosterior`, or an error before any work is done."""
-    as_logs(as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first"), prior)
-    return logs
-
-
-def as_logs(logs: Any, prior: HierarchicalGaussian) -> Logs:
-    """Rounds, in memory or not, that fit the prior of a `RewardPosterior`, or an error before any work is done."""
-    if not isinstance(logs, Logs):
-        raise DataTypeError(
-            f"must be a LoggedData, or what ma.read_logs returned; got {type(logs).__name__}.", argument="logs"
-        )
-    if logs.dim != prior.dim:
-        raise ShapeError(
-            f"contexts of the logs have {logs.dim} columns; the prior's weights have dimension {prior.dim}.",
-            "Build the prior with dim equal to the number of context columns.",
-        )
-    if logs.n_actions > prior.n_actions:
-        raise ShapeError(
-            f"the logs have {logs.n_actions} actions; the prior knows {prior.n_actions}.",
-            "Build the prior on the whole catalog, or add the new ones with with_actions().",
-            flag_remedy="Build the prior on the whole catalog.",
-        )
-    return logs
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class ActionSummary(Tabular):
-    """θ_a ~ N(mean, std²) coordinate by coordinate, for m actions.
+    """The summary of a reward posterior by action: θ_a ~ N(mean, std²) coordinate by coordinate, for m actions.
 
     As a table, a row for each action and feature: `action`, `seen`, `feature`, `mean`, `std`.
 

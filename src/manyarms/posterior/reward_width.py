@@ -14,7 +14,10 @@ from manyarms.posterior.reward_posterior import RewardPosterior
 
 
 def confidence_radius(dim: int, delta: float) -> float:
-    """α(d, δ) = √(d + 2 √(d log 1/δ) + 2 log 1/δ): a standard normal d-vector is longer with probability at most δ."""
+    """The radius in all widths, α(d, δ): a standard normal d-vector is longer with probability at most δ.
+
+    α(d, δ) = √(d + 2 √(d log 1/δ) + 2 log 1/δ).
+    """
     dim = as_count("dim", dim)
     log = np.log(1.0 / as_scalar("delta", delta, above=0.0, below=1.0))
     return float(np.sqrt(dim + 2 * np.sqrt(dim * log) + 2 * log))

@@ -15,6 +15,7 @@ from manyarms._base.arrow import ds, pa, pq
 from manyarms._base.checks import Array, as_actions, as_instance
 from manyarms._base.files import replacing
 from manyarms.core import Catalog, FeatureMap, Fingerprint, HierarchicalGaussian, LatentFactor, Logs, ObservedRows
+from manyarms.core.logged_data import as_logs
 from manyarms.core.observed_rows import group_rows
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError
@@ -26,7 +27,6 @@ from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.linalg.indexing import chunks
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
 from manyarms.posterior.posterior import same_as
-from manyarms.posterior.reward_posterior import as_logs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -241,7 +241,7 @@ class _ShardEvidence(NamedTuple):
 
 
 def latent_evidence(prior: HierarchicalGaussian, noise_std: float, counted: CollectedStatistics) -> _ShardEvidence:
-    """The evidence on ψ of a shard of actions."""
+    """The evidence on ψ of one shard of the actions."""
     observed, evidence = observe(counted.statistics, noise_std), sums_for(prior)
     with np.errstate(over="ignore", invalid="ignore"), small_products(prior):
         _, log_det = absorb_groups(prior, observed, evidence)

@@ -20,7 +20,7 @@ from manyarms.errors import InputError
 from manyarms.likelihoods import Bernoulli, Likelihood, Poisson
 from manyarms.linalg.indexing import group_by, sum_by
 from manyarms.posterior import RewardPosterior
-from manyarms.posterior.reward_function import Predictor
+from manyarms.posterior.action_scores import Predictor
 
 
 class _Forecast(NamedTuple):
@@ -57,7 +57,7 @@ class CategorySums(NamedTuple):
 
 
 class RewardSum(ABC):
-    """The distribution of a sum of rewards.
+    """The distribution of a sum of rewards in a category.
 
     Attributes:
         likelihood: The likelihood of a single reward.
@@ -165,7 +165,7 @@ class _CountSum(_DiscreteSum):
 
 
 def reward_sum_for(likelihood: Likelihood) -> RewardSum:
-    """The distribution of sums of rewards under a likelihood."""
+    """The distribution of the sums of rewards in categories under a likelihood."""
     if likelihood.treatment == "exact":
         return _GaussianSum(likelihood)
     if isinstance(likelihood, Bernoulli):
@@ -239,7 +239,9 @@ def draw_rates(
     mean: Float[Array, "1"],
     rng: np.random.Generator,
 ) -> tuple[Float[Array, "s q"], Float[Array, "s q"]]:
-    """Σ w g(η) / Σ w under weights θ = E θ + k z + rest, one draw of the rest per row, with the probability of each z.
+    """Draws of the mean reward of a category, a forecast, with the probability of each.
+
+    It is Σ w g(η) / Σ w under weights θ = E θ + k z + rest, one draw of the rest per row.
 
     z ~ N(0, 1) is Σ w E g'(η) η, standardised: the mean reward varies most along it. k = Cov(θ, z), so the rest is
     independent of z. The rest is drawn, and z is integrated over nodes. So tails far beyond the reach of draws are

@@ -12,13 +12,14 @@ from scipy.special import chdtr, chdtrc
 
 from manyarms._base.checks import Array, as_instance, as_scalar
 from manyarms.core import LoggedData, Tabular, any_shared, as_column, encode
+from manyarms.core.catalog import metadata
+from manyarms.core.labels import with_missing
+from manyarms.core.logged_data import check_logs
+from manyarms.core.result_tables import shorten
 from manyarms.errors import InputError, ShapeError
 from manyarms.posterior import RewardPosterior
-from manyarms.posterior.prior_check import CLOSE
-from manyarms.posterior.reward_posterior import check_logs
+from manyarms.posterior.misfit import CLOSE
 from manyarms.prior_checks.category_forecast import CategorySums, RewardSum, reward_sum_for, sum_rounds
-from manyarms.prior_learning.compare_priors import shorten
-from manyarms.priors.prior_builder import metadata, with_missing
 
 
 @dataclass(frozen=True)

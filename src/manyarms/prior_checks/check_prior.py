@@ -5,7 +5,7 @@ from __future__ import annotations
 from manyarms._base.checks import as_instance
 from manyarms.errors import InputError
 from manyarms.posterior import RewardPosterior
-from manyarms.posterior.prior_check import PriorCheck
+from manyarms.posterior.misfit import PriorCheck
 
 PRIOR_IS_POSTERIOR = "the prior of this posterior is itself a posterior."
 

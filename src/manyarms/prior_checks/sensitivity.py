@@ -12,11 +12,11 @@ from scipy.special import ndtr
 
 from manyarms._base.checks import as_instance
 from manyarms.core import BlockFactor, FeatureMass, HierarchicalGaussian, LoggedData, Policy, Tabular
+from manyarms.core.logged_data import check_logs
 from manyarms.errors import InputError
 from manyarms.inference.condition import condition_on
 from manyarms.posterior import RewardPosterior, fit
-from manyarms.posterior.prior_check import MeanShift, Misfit
-from manyarms.posterior.reward_posterior import check_logs
+from manyarms.posterior.misfit import MeanShift, Misfit
 from manyarms.prior_checks.check_prior import PRIOR_IS_POSTERIOR
 
 _Normal: TypeAlias = tuple[float, float]
@@ -35,7 +35,7 @@ The paper normalises by an area that grows with the range of the draws, so a dis
 
 @dataclass(frozen=True)
 class Scaled:
-    """The effect on the value of raising one component, the prior or the likelihood, to a power.
+    """The sensitivity to one component: the effect on the value of raising the prior or the likelihood to a power.
 
     Attributes:
         sensitivity: The slope of the cumulative Jensen-Shannon distance by log2 of the power, at power one.

@@ -16,10 +16,10 @@ from manyarms._base.rng import split
 from manyarms.core import Estimate, HierarchicalGaussian, Policy
 from manyarms.core.shapes import NormalMixture
 from manyarms.linalg.quadratic_forms import row_norms
+from manyarms.posterior.action_scores import LinearScores, Predictor, Scores
 from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles
 from manyarms.posterior.posterior import Posterior, same_as
 from manyarms.posterior.reward_draws import FactorDraws, chunk_rng, draw_key
-from manyarms.posterior.reward_function import LinearScores, Predictor, Scores
 from manyarms.posterior.reward_posterior import RewardPosterior
 
 

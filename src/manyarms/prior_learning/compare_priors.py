@@ -15,11 +15,12 @@ from manyarms._base.checks import Array, as_count, as_instance, check_overflow
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.rng import as_generator
 from manyarms.core import HierarchicalGaussian, LoggedData, Statistics, Tabular, any_shared
+from manyarms.core.logged_data import check_logs
+from manyarms.core.result_tables import shorten
 from manyarms.errors import DataTypeError, InputError, ManyarmsError
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.policy_profile import mean_variance
-from manyarms.posterior.reward_posterior import check_logs
 from manyarms.prior_learning.learn_prior import learn_prior, one_likelihood, relearn
 from manyarms.prior_learning.learned_prior import LearnedPrior
 
@@ -343,11 +344,6 @@ def _compared(
     notes = [_MAXIMISED] if any(row.n_learned for row in rows) else []
     notes += [_NO_EVIDENCE] if any(row.log_evidence is None for row in rows) else []
     return PriorComparison(tuple(rows), float(counts.sum()), n_folds, tuple(notes))
-
-
-def shorten(text: str, width: int) -> str:
-    """Text cut to the width of a column."""
-    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _number(number: float | None, form: str) -> str:

@@ -12,6 +12,7 @@ from manyarms._base.checks import Array, as_count, as_instance
 from manyarms._base.options import PriorChoice
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
+from manyarms.core.logged_data import as_logs
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, NumericalError
 from manyarms.inference.condition import check_sizes
@@ -19,7 +20,6 @@ from manyarms.likelihoods import Bernoulli, Hurdle, Likelihood, Poisson
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.logs.log_stream import LogStream
 from manyarms.posterior import RewardPosterior
-from manyarms.posterior.reward_posterior import as_logs
 from manyarms.posterior.training_files import in_memory_if_small, remember_files
 from manyarms.prior_learning.evidence import Evidence, ExactEvidence, evidence_of
 from manyarms.prior_learning.hyperparameters import Choice, Hyperparameters, Means, Vector

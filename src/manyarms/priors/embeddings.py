@@ -15,16 +15,10 @@ from threadpoolctl import threadpool_limits
 from manyarms._base.checks import Array, as_count, as_scalar, check_choice
 from manyarms._base.rng import split
 from manyarms.core import MISSING, EffectGroup, HierarchicalGaussian, as_embeddings
+from manyarms.core.catalog import metadata
 from manyarms.errors import InputError, NonFiniteError, NumericalError, RangeError
 from manyarms.linalg.indexing import chunks
-from manyarms.priors.prior_builder import (
-    EffectPart,
-    build,
-    build_group,
-    metadata,
-    root_mean_square,
-    with_missing_effect,
-)
+from manyarms.priors.prior_builder import EffectPart, build, build_group, with_missing_effect
 
 NEGLIGIBLE = 1e-8
 """Memberships below this are dropped, so that most actions have few weights."""
@@ -384,3 +378,9 @@ def _hard_clusters(
     log_density = -0.5 * np.sum(np.log(2 * np.pi * spread) + miss**2 / spread, axis=1) + np.log(shares[label])
     bic = float(-2 * log_density.sum() + (2 * count * e + count - 1) * np.log(n))
     return Clusters(means, variances, shares, weigh, bic, converged)
+
+
+def root_mean_square(values: Float[Array, "..."]) -> float:
+    """√(mean of v²) for a prior builder, of values whose squares may be too large or too small to hold."""
+    largest = float(np.abs(values).max())
+    return largest * float(np.sqrt(np.mean((values / largest) ** 2))) if largest > 0 else 0.0

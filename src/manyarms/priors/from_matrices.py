@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_count, as_floats, as_scalar, as_vector
-from manyarms.core import DenseMixing, EffectGroup, HierarchicalGaussian, as_covariances
+from manyarms._base.checks import Array, as_count, as_covariances, as_floats, as_scalar, as_vector
+from manyarms.core import DenseMixing, EffectGroup, HierarchicalGaussian
 from manyarms.errors import CovarianceError, ShapeError
 from manyarms.priors.prior_builder import as_variance
 

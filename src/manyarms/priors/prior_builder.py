@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_scalar
-from manyarms.core import MISSING, Catalog, Codes, EffectGroup, HierarchicalGaussian, MixedEffects
-from manyarms.errors import InputError
+from manyarms.core import MISSING, EffectGroup, HierarchicalGaussian, MixedEffects
 from manyarms.linalg.indexing import one_hot, shape_of
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -29,22 +26,6 @@ class EffectPart:
     weights: sparse.csr_array
     variance: Any
     mean: Any = 0.0
-
-
-def metadata(source: Any, column: str, check: Callable[[str, Any], Value], name: str | None = None) -> Value:
-    """Metadata passed to a prior builder: a column of a catalog, or a plain array checked as a catalog checks it.
-
-    `name` is the name of the argument, where it differs from the column.
-    """
-    if not isinstance(source, Catalog):
-        return check(name or column, source)
-    if getattr(source, column) is None:
-        raise InputError(
-            f"the catalog has no {column}.",
-            f"Pass them: Catalog(ids, {column}=...).",
-            flag_remedy="Name their column, or columns: --category, --tags, --taxonomy or --embedding.",
-        )
-    return getattr(source, column)
 
 
 def build(
@@ -92,14 +73,6 @@ def as_variance(name: str, std: Any) -> float:
     return as_scalar(name, std, at_least=0.0, at_most=1e100) ** 2
 
 
-def with_missing(column: Codes) -> tuple[Int[Array, " K"], tuple[Hashable, ...], int]:
-    """A column as prior builders use it, missing labels as a last one: codes, all labels, and how many were missing."""
-    missing = column.codes < 0
-    n_missing = int(missing.sum())
-    labels = (*column.labels, MISSING) if n_missing else column.labels
-    return np.where(missing, len(column.labels), column.codes), labels, n_missing
-
-
 def with_missing_effect(weights: sparse.csr_array, missing: Int[Array, " m"]) -> sparse.csr_array:
     """The weights with one more column for the actions that lack them, if there are any.
 
@@ -113,9 +86,3 @@ def with_missing_effect(weights: sparse.csr_array, missing: Int[Array, " m"]) ->
     typical = float(np.sqrt(np.sum(weights.data**2) / n_known)) if n_known else 1.0
     extra = (np.full(len(missing), typical), (missing, np.zeros(len(missing), dtype=np.int64)))
     return sparse.csr_array(sparse.hstack([weights, sparse.csr_array(extra, shape=(n_actions, 1))]))
-
-
-def root_mean_square(values: Float[Array, "..."]) -> float:
-    """√(mean of v²) for a prior builder, of values whose squares may be too large or too small to hold."""
-    largest = float(np.abs(values).max())
-    return largest * float(np.sqrt(np.mean((values / largest) ** 2))) if largest > 0 else 0.0

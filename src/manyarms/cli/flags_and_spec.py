@@ -1,18 +1,24 @@
-"""Flags of the commands, made from the options that are defined in `_base.options`, and what a shell completes."""
+"""The options of a command, from its flags and from its spec, a TOML file with the tables logs, catalog, prior, ...
+
+Flags are made from the options that are defined in `_base.options`, with what a shell completes, and win over the spec.
+A path in the spec is taken from the folder that the file lies in.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
 from manyarms._base.options import ESTIMATORS, NEEDED, POLICIES, TABLES, Names, Option, options_of, value_type
-from manyarms.cli.spec import read_spec
 from manyarms.cli.terminal import one_line_errors
+from manyarms.errors import InputError
 
 Completer = Callable[[str], list[tuple[str, str]]]
 """From an incomplete word to the words that it may become, each with a note."""
@@ -43,13 +49,6 @@ def _some_of(names: Mapping[str, str]) -> Completer:
         ]
 
     return complete
-
-
-def figure_names(incomplete: str) -> list[tuple[str, str]]:
-    """Shell completion, like that of flags, of the figures of `manyarms reproduce`, with their titles."""
-    from manyarms.experiments.reproduction import figures  # noqa: PLC0415  slow to import
-
-    return [(name, figure.title) for name, figure in figures().items() if name.startswith(incomplete)]
 
 
 policy_names = _some_of(POLICIES)
@@ -121,7 +120,7 @@ def _flag(name: str, hint: Any, option: Option, panel: str | None) -> inspect.Pa
         autocompletion=COMPLETERS.get(name) or (_one_of(words) if words else None),
         rich_help_panel=panel,
     )
-    # Texts are read as TOML has them, by `spec`.
+    # Texts are read as TOML has them, by `read_spec`.
     types: dict[Any, Any] = {int: int, float: float, bool: bool, Names: list[str]}
     annotation = Annotated[types.get(kind, str) | None, info]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
@@ -133,3 +132,102 @@ def _help(option: Option) -> str:
         return option.help
     default = ",".join(option.default) if isinstance(option.default, tuple) else str(option.default).removesuffix(".0")
     return f"{option.help.removesuffix('.')} (default {default})."
+
+
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+KINDS: dict[type, str] = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def read_spec(path: Path | None, flags: Mapping[str, Any], known: Mapping[str, tuple[Any, Option]]) -> dict[str, Any]:
+    """Values of options given by flags or in the spec, by name; None and empty lists are flags that were not given.
+
+    Options in the file that the command does not have are checked, and left out.
+    """
+    given = {} if path is None else _read_file(path)
+    for name, (hint, _) in known.items():
+        value = flags.get(name)
+        if value is not None and value != []:
+            given[name] = _as_value(f"--{name.replace('_', '-')}", value, hint)
+    for name, (_, option) in known.items():
+        if option.default is NEEDED and name not in given:
+            table = next(table for table, kinds in TABLES.items() if name in options_of(*kinds))
+            place = f"{option.key or name} under [{table}]"
+            raise InputError(f"--{name} is needed, as a flag or as {place} in the --spec file.")
+    return {name: value for name, value in given.items() if name in known}
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """The options in a TOML file, by name."""
+    try:
+        with open(path, "rb") as file:
+            tables = tomllib.load(file)
+    except tomllib.TOMLDecodeError as damage:
+        raise InputError(f"{path} is not TOML: {damage}.") from damage
+    except UnicodeDecodeError as damage:
+        raise InputError(f"{path} is not text in UTF-8.") from damage
+    given = dict[str, Any]()
+    for table, keys in tables.items():
+        if table not in TABLES:
+            known = ", ".join(f"[{name}]" for name in TABLES)
+            raise InputError(f"{path} has a table or key {table!r}; known are {known}.")
+        if not isinstance(keys, dict):
+            raise InputError(f"{path}: {table} must be a table, [{table}].")
+        options = {option.key or name: (name, hint) for name, (hint, option) in options_of(*TABLES[table]).items()}
+        for key, value in keys.items():
+            if key not in options:
+                raise InputError(f"{path}: [{table}] has no key {key!r}; known are {', '.join(options)}.")
+            name, hint = options[key]
+            given[name] = _as_value(f"{path}: {table}.{key}", value, hint)
+            if key == "path":
+                given[name] = str(path.parent / given[name])
+    return given
+
+
+def _as_value(name: str, value: Any, hint: Any) -> Any:
+    """A value of the type that an option has, from TOML or from a flag."""
+    kind = value_type(hint)
+    if kind == Names:
+        return split_names(name, value)
+    if kind is timedelta:
+        return _as_span(name, value)
+    if kind is datetime:
+        return _as_time(name, value)
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise InputError(f"{name} must be one of {', '.join(get_args(kind))}; got {value!r}.")
+        return value
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise InputError(f"{name} must be {KINDS[kind]}; got {value!r}.")
+    return value
+
+
+def split_names(name: str, value: Any) -> tuple[str, ...]:
+    """Names as a key of the spec holds them, or a flag: a list of texts, or one text separated by commas."""
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{name} must be a list of names; got {value!r}.")
+    return tuple(word for text in texts for word in (part.strip() for part in str(text).split(",")) if word)
+
+
+def _as_span(name: str, value: Any) -> timedelta:
+    text = str(value).strip()
+    try:
+        span = timedelta(**{UNITS[text[-1:]]: float(text[:-1])})
+    except (KeyError, ValueError, OverflowError):
+        raise InputError(f"{name} must be a number and one of s, m, h, d, w, as in 14d; got {value!r}.") from None
+    if span <= timedelta(0):
+        raise InputError(f"{name} must be above zero, as in 14d; got {value!r}.")
+    return span
+
+
+def _as_time(name: str, value: Any) -> datetime:
+    if isinstance(value, datetime):
+        return value
+    try:
+        return datetime.fromisoformat(str(value))
+    except ValueError:
+        raise InputError(f"{name} must be a time such as 2024-05-01T03:00:00+00:00; got {value!r}.") from None

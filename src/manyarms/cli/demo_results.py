@@ -18,16 +18,16 @@ from scipy import sparse
 
 import manyarms as ma
 from manyarms._base.arrow import pq
-from manyarms.cli.demo.output_files import commands
+from manyarms.cli.demo_files import commands
+from manyarms.core.result_tables import percent, share
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.datasets.shop import read_tables
-from manyarms.decision.format_figures import percent, share
 from manyarms.jobs.evaluate import BASELINE, CURRENT, PolicyResult
 
 
 @dataclass(frozen=True)
 class DemoResult:
-    """The decision between the current policy and the candidates.
+    """The demo's result: the decision between the current policy and the candidates.
 
     Attributes:
         n_rounds: Rounds in both halves of the log.
@@ -59,7 +59,7 @@ class DemoResult:
 
 
 def evaluate_shop(folder: Path, truth: LinearEnvironment) -> DemoResult:
-    """Read the files as a user would, learn from the first half of the log, and evaluate on the second.
+    """The demo's result: read its files as a user would, learn from the first half of the log, evaluate on the second.
 
     Args:
         folder: The folder with logs.parquet, new-logs.parquet and catalog.parquet.
@@ -142,7 +142,7 @@ def print_result(result: DemoResult, folder: Path) -> None:
 
 
 def figures(result: DemoResult, folder: Path) -> dict[str, Any]:
-    """The demo's figures as plain values, in full precision."""
+    """The demo's results as plain values, in full precision."""
     return {
         "shop": {
             "rounds": result.n_rounds,

@@ -1,4 +1,4 @@
-"""Scores of (context, action) pairs: expected rewards as a function of context and action."""
+"""Scores of actions in contexts: linear scores, and expected rewards with their derivatives."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array
-from manyarms.core import Choices, FeatureMass, Policy, row_weights
+from manyarms._base.checks import Array, row_weights
+from manyarms.core import Choices, FeatureMass, Policy
 from manyarms.errors import ShapeError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import cache_chunks, chunks, pair_rows
 from manyarms.linalg.quadratic_forms import pack_forms, pack_squares, row_norms
 from manyarms.linalg.top_k import COLUMNS, ROWS, best_columns, best_scores
-from manyarms.posterior.reward_draws import unnamed_shares
 
 MAX_FORMS = 1 << 27
 """The largest number of covariance entries, over all actions, that is kept in memory (a gigabyte)."""
@@ -27,7 +26,7 @@ Actions = Int[Array, " m"] | slice
 
 @runtime_checkable
 class ActionWeights(Protocol):
-    """Gaussian weights of a reward function, marginally for every action: θ_a ~ N(action_mean, action_cov)."""
+    """Gaussian weights that scores are made from, marginally for every action: θ_a ~ N(action_mean, action_cov)."""
 
     @property
     def n_actions(self) -> int: ...
@@ -45,7 +44,7 @@ class ActionWeights(Protocol):
 
 
 class Scores(ABC):
-    """A reward function, or any other score of every action in every context, such as a lower bound on the reward."""
+    """Scores of every action in every context: expected rewards, or something else such as lower bounds on them."""
 
     n_actions: int
     all_at_once: ClassVar[bool] = False
@@ -85,7 +84,7 @@ class Scores(ABC):
 
 
 class LinearScores(Scores):
-    """A linear reward function, or other score, φ(x)ᵀ m_a; `means` may be a function that gives all m_a when needed."""
+    """Scores φ(x)ᵀ m_a, linear in the features; `means` may be a function that gives all m_a when they are needed."""
 
     all_at_once = True
 
@@ -110,7 +109,7 @@ class LinearScores(Scores):
 
 
 class Rewards(NamedTuple):
-    """Expected rewards, and how each moves with the predictor of every factor of the reward."""
+    """Expected rewards as scores of actions, and how each moves with the predictor of every factor of the reward."""
 
     expected: Array
     slopes: tuple[Array, ...]
@@ -119,7 +118,7 @@ class Rewards(NamedTuple):
 
 
 class Predictor(Scores):
-    """E r(x, a) and its derivatives, r(x, a) = g(η), η = φ(x)ᵀ θ_a, with θ_a Gaussian as in a posterior.
+    """Scores E r(x, a) with their derivatives, r(x, a) = g(η), η = φ(x)ᵀ θ_a, with θ_a Gaussian as in a posterior.
 
     Args:
         weights: The posterior weights.
@@ -233,7 +232,7 @@ class Predictor(Scores):
             return
         for columns in chunks(self.n_actions, COLUMNS):
             for part in chunks(len(x), ROWS):
-                share = unnamed_shares(choices, part, columns)
+                share = choices.unnamed_shares(part, columns)
                 rewards = self.of_tile(x[part], columns)
                 rows[part] += np.sum(share * rewards.expected, axis=1)
                 share *= counts[part, None]

@@ -1,4 +1,4 @@
-"""Every kind of object that a model file may hold, by the name it is saved under, and where its class is defined.
+"""The registry of model files: every kind of object that one may hold, by its saved name, and where its class is.
 
 Loading a file looks up nothing outside this table, so a file cannot make anything else.
 """
@@ -16,7 +16,7 @@ MODELS = {
     "pessimistic": "policies.pessimistic:Pessimistic",
     "softmax": "policies.softmax:Softmax",
     "thompson": "policies.thompson:Thompson",
-    "epsilon-greedy": "policies.epsilon_greedy:EpsilonGreedy",
+    "epsilon-greedy": "policies.greedy:EpsilonGreedy",
     "uniform": "policies.uniform:Uniform",
     "table": "policies.table:TablePolicy",
     "linear softmax": "policies.softmax:LinearSoftmax",
@@ -56,6 +56,6 @@ PARTS = {
 
 
 def kind_of(name: str) -> type[Saved]:
-    """The class of a kind, imported when a file needs it."""
+    """The class of a kind in the registry, imported when a file needs it."""
     module, _, kind = {**MODELS, **PARTS}[name].partition(":")
     return getattr(importlib.import_module(f"manyarms.{module}"), kind)

@@ -12,7 +12,7 @@ import typer
 from manyarms.cli.terminal import one_line_errors, spinner
 
 if TYPE_CHECKING:
-    from manyarms.cli.demo.results import DemoResult
+    from manyarms.cli.demo_results import DemoResult
 
 FILES = ["logs.parquet", "new-logs.parquet", "catalog.parquet", "shop.toml", "decide.py", "report.html"]
 
@@ -40,7 +40,7 @@ def demo(
     """
     with one_line_errors():
         result = _run(output, seed, items, categories, rounds, force)
-        from manyarms.cli.demo.results import figures, print_result  # noqa: PLC0415
+        from manyarms.cli.demo_results import figures, print_result  # noqa: PLC0415
 
         if as_json:
             typer.echo(json.dumps(figures(result, output), indent=2))
@@ -53,8 +53,8 @@ def _run(output: Path, seed: int, items: int, categories: int, rounds: int, forc
     # Imported here, so that `manyarms --help` does not wait for what only the demo needs.
     import numpy as np  # noqa: PLC0415
 
-    from manyarms.cli.demo.output_files import refuse_foreign, shop_files, templates, write_ours  # noqa: PLC0415
-    from manyarms.cli.demo.results import evaluate_shop  # noqa: PLC0415
+    from manyarms.cli.demo_files import refuse_foreign, shop_files, templates, write_ours  # noqa: PLC0415
+    from manyarms.cli.demo_results import evaluate_shop  # noqa: PLC0415
     from manyarms.datasets.shop import Shop  # noqa: PLC0415
     from manyarms.decision.write_report import html_page  # noqa: PLC0415
 

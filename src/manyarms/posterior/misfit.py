@@ -1,4 +1,4 @@
-"""Checks of prior and noise against all rewards: sums of squares that are χ² when both are right.
+"""The misfit of prior and noise to all rewards: sums of squares that are χ² when both are right.
 
 If rewards are not Gaussian, only the mean of the prior is checked, by a score test of the sites.
 """
@@ -21,7 +21,7 @@ CLOSE = (0.8, 1.25)
 
 @dataclass(frozen=True)
 class Misfit:
-    """A sum of squares, in units of the variance that the model expects: χ² with `degrees` when the model is right."""
+    """The misfit of a model: a sum of squares in units of the variance it expects, χ² with `degrees` if it is right."""
 
     value: float
     degrees: float
@@ -48,7 +48,7 @@ class Misfit:
 
 @dataclass(frozen=True)
 class MeanShift:
-    """The shift of the weights of all actions from the mean of the prior, in the coordinate that is farthest off.
+    """The misfit of the prior's mean: the shift of all actions' weights from it, in the coordinate farthest off.
 
     Attributes:
         column: The coordinate: its column of the contexts.
@@ -88,7 +88,7 @@ class MeanShift:
 
 @dataclass(frozen=True, repr=False)
 class PriorCheck:
-    """The result of `check_prior`.
+    """The misfit of prior and noise, with warnings: the result of `check_prior`.
 
     Attributes:
         noise: The misfit of the part of the rewards that no weights could explain; None if there is no such part.
@@ -135,7 +135,7 @@ class PriorCheck:
 def check_misfit(
     weights: HierarchicalGaussian, noise_std: float, total_weight: float | None, *, prior_learned: bool = False
 ) -> PriorCheck:
-    """The two parts of the misfit of all rounds since the first prior; see `check_prior`.
+    """The misfit of all rounds since the first prior, in two parts; see `check_prior`.
 
     `total_weight` is the sum of the weights of all these rounds; None if unknown, so that the noise is not checked.
     `prior_learned` is true for a prior learned from these rounds: learning it is then no advice.
@@ -148,7 +148,7 @@ def check_misfit(
 
 
 def check_mean(weights: HierarchicalGaussian, likelihood: Likelihood, *, prior_learned: bool = False) -> PriorCheck:
-    """Check that the weights of all actions lie around the mean of the prior, when rewards are not Gaussian.
+    """The misfit of the prior's mean, the centre of the weights of all actions, when rewards are not Gaussian.
 
     A score test, one coordinate j after the other: were E θ_aj larger by δ for every action, the log evidence would
     have slope z_j = Σ_a [B_a - G_a θ̂_a]_j and curvature J_j = Σ_a [G_a]_jj - Var Σ_a [G_a θ_a]_j at δ = 0, with the

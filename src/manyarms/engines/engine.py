@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from manyarms.core.logged_data import LoggedData, Logs
+from manyarms.errors import InputError
 from manyarms.linalg.threads import on_one_core
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import DroppedRows, RowReader
@@ -20,7 +21,7 @@ Result = TypeVar("Result")
 
 
 class Tally(ABC, Generic[Answer]):
-    """A running sum over the rounds seen so far."""
+    """A running sum over the rounds that an engine has passed so far."""
 
     @abstractmethod
     def take(self, rounds: LoggedData) -> None:
@@ -36,7 +37,7 @@ class Tally(ABC, Generic[Answer]):
 
 
 class Task(ABC, Generic[Answer]):
-    """A question to all rounds whose answer is a sum over them. Plain data: it travels to other processes.
+    """A question that an engine asks all rounds; the answer is a sum. Plain data: it travels to other processes.
 
     Attributes:
         kinds: The saved classes that its answers are made of, for answers that travel.
@@ -58,7 +59,7 @@ Work = Callable[[Source], Result]
 
 
 class Shards(ABC, Generic[Answer]):
-    """The answer to a task, in shards that stay where they were merged because together they are too large."""
+    """The answer of an engine in shards that stay where they were merged because together they are too large."""
 
     @abstractmethod
     def map(self, work: Callable[[Answer], Result]) -> list[Result]:
@@ -66,7 +67,7 @@ class Shards(ABC, Generic[Answer]):
 
 
 class Engine(ABC):
-    """The place where a pass over the logs runs."""
+    """An engine: the place where a pass over the logs runs."""
 
     @abstractmethod
     def sharded(self, logs: Logs, task: Task[Answer]) -> AbstractContextManager[Shards[Answer]]:
@@ -82,7 +83,7 @@ class Engine(ABC):
 
 
 class Local(Engine):
-    """This process, batch by batch: memory is bounded by a batch and the answer, whatever the number of rounds."""
+    """The engine in this process, batch by batch: memory is bounded by a batch and the answer, whatever the rounds."""
 
     def total(self, logs: Logs, task: Task[Answer]) -> Answer:
         tally = task.begin()
@@ -113,7 +114,7 @@ LOCAL = Local()
 
 @dataclass(frozen=True)
 class Finding(Saved, Generic[Answer]):
-    """The answer of a piece, and how many of its rows were left out."""
+    """The answer that an engine gets from a piece, and how many of its rows were left out."""
 
     saved_as = "finding"
     found: Answer
@@ -122,7 +123,7 @@ class Finding(Saved, Generic[Answer]):
 
 @dataclass(frozen=True)
 class AnswerWork:
-    """Some work on the answer in a finding; its dropped rows do not matter."""
+    """An engine's work on the answer in a finding; its dropped rows do not matter."""
 
     work: Callable[[Any], Any]
 
@@ -132,7 +133,7 @@ class AnswerWork:
 
 @dataclass(frozen=True)
 class PieceWork(Generic[Answer]):
-    """A task on the rounds of a piece.
+    """An engine's task on the rounds of a piece.
 
     Attributes:
         task: The task.
@@ -161,3 +162,29 @@ class PieceWork(Generic[Answer]):
                 tally.merge(part.found)
                 dropped += part.dropped
             return Finding(tally.answer(), dropped)
+
+
+def as_engine(engine: Any) -> Engine:
+    """Check the argument `engine` of a user: None for this process, a name, or an engine with options of its own.
+
+    A name may go on with the address of a cluster, as in "dask:tcp://10.0.0.1:8786" and "spark:yarn".
+    """
+    if isinstance(engine, Engine):
+        return engine
+    if engine is None or engine == "local":
+        return LOCAL
+    name, _, cluster = engine.partition(":") if isinstance(engine, str) else ("", "", "")
+    if name == "dask":
+        from manyarms.engines.dask import Dask  # noqa: PLC0415  an extra
+
+        return Dask(cluster or None)
+    if name == "spark":
+        from manyarms.engines.spark import Spark  # noqa: PLC0415  an extra
+
+        return Spark(cluster or None)
+    raise InputError(
+        f"must be local, dask or spark; got {engine!r}.",
+        "Dask(...) and Spark(...) from manyarms.engines are accepted too.",
+        argument="engine",
+        flag_remedy="Add the address of a cluster after a colon, as in dask:tcp://10.0.0.1:8786.",
+    )

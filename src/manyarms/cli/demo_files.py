@@ -108,7 +108,7 @@ class _OccupiedError(ManyarmsError):
 
 
 def refuse_foreign(folder: Path, names: list[str]) -> None:
-    """Raise if one of these files exists and is not as `write_ours` left it."""
+    """Raise if one of the demo's files exists and is not as `write_ours` left it."""
     ours = _ledger(folder)
     for path in (folder / name for name in names):
         if path.exists() and _checksum(path.read_bytes()) not in ours:
@@ -119,7 +119,7 @@ def refuse_foreign(folder: Path, names: list[str]) -> None:
 
 
 def write_ours(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files into the folder, and record that they are the demo's.
+    """Write the demo's files into the folder, and record that they are its own.
 
     The ledger is written first and keeps the files that were there. Wherever this stops, the folder's files are known.
     """
@@ -140,7 +140,7 @@ def _checksum(content: bytes) -> str:
 
 
 def shop_files(log: ShopLog) -> dict[str, bytes]:
-    """Output files of the demo: both halves of the shop's log, to learn from and to evaluate on, and its catalog.
+    """Files of the demo: both halves of the shop's log, to learn from and to evaluate on, and its catalog.
 
     They are Parquet files, given as their content by name.
     """
@@ -151,14 +151,14 @@ def shop_files(log: ShopLog) -> dict[str, bytes]:
 
 
 def templates() -> dict[str, bytes]:
-    """The spec for the commands and the script in Python, with the demo's column names filled in."""
+    """Files of the demo to start from: the spec for the commands and the script in Python, with columns filled in."""
     context = json.dumps(list(CUSTOMER_COLUMNS))
     files = {"shop.toml": _SPEC, "decide.py": _SCRIPT}
     return {name: template.substitute(context=context).encode() for name, template in files.items()}
 
 
 def commands(folder: Path) -> tuple[str, str]:
-    """The commands to run once the spec names the user's own data."""
+    """The commands to run on the demo's files once the spec names the user's own data."""
     spec, model = (shlex.quote(str(folder / name)) for name in ("shop.toml", "model.arrow"))
     page, new = (shlex.quote(str(folder / name)) for name in ("my-report.html", "new-logs.parquet"))
     return (

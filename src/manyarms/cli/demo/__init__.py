@@ -1,1 +1,0 @@
-"""`manyarms demo`: a made-up shop, from its log to a decision."""
