@@ -125,7 +125,7 @@ class Checked(Estimator):
         return self._checked(policy, residuals, before, model, prepared)
 
     def _prepare(self, logs: LoggedData, policy: Policy, eligible: Any) -> _Prepared:
-        """Prepare the parts that all policies on these logs share; the first policy asks the model for its predictions."""
+        """Prepare the parts that all policies share on these logs; the first policy asks the model for predictions."""
         if self._prepared is None or self._prepared.logs is not logs:
             model = self._model(logs)
             propensities, estimated = propensities_of(logs)
