@@ -90,7 +90,7 @@ class Option:
 
 
 class LogColumns(TypedDict, total=False):
-    """Options that name the path of the logs, and the columns that every job needs."""
+    """Shared options that name the path of the logs, and the columns that every job needs."""
 
     logs: Annotated[str, Option(NEEDED, "Logs in Parquet, CSV or Arrow: a file, a folder or a glob.", "path")]
     context: Annotated[Names, Option((), "Context columns, separated by commas.")]
@@ -102,7 +102,7 @@ class LogColumns(TypedDict, total=False):
 
 
 class LogOptions(TypedDict, total=False):
-    """Options that turn the rows of logs into rounds."""
+    """Shared options that turn the rows of logs into rounds: one definition for arguments, flags and specs."""
 
     weight: Annotated[str | None, Option(None, "Column of row weights.")]
     group: Annotated[str | None, Option(None, "Column of users or sessions; errors are computed per group.")]
@@ -146,7 +146,7 @@ class LogOptions(TypedDict, total=False):
 
 
 class CatalogFile(TypedDict, total=False):
-    """Options that name the path of the catalog, and the column that identifies an action."""
+    """Shared options that name the path of the catalog, and the column that identifies an action."""
 
     catalog: Annotated[
         Any, Option(None, "Catalog of all actions, including those never shown: Parquet, CSV or Arrow.", "path")
@@ -155,7 +155,7 @@ class CatalogFile(TypedDict, total=False):
 
 
 class CatalogOptions(TypedDict, total=False):
-    """The metadata columns of a catalog."""
+    """Shared options that name the metadata columns of a catalog."""
 
     category: Annotated[str | None, Option(None, "Column of categories.")]
     tags: Annotated[str | None, Option(None, "Column of tags: lists, or strings such as a|b.")]
@@ -170,7 +170,7 @@ class CatalogOptions(TypedDict, total=False):
 
 
 class PriorOptions(TypedDict, total=False):
-    """Options of the prior: the metadata that actions share, and how much actions differ."""
+    """Shared options of the prior: the metadata that actions share, and how much actions differ."""
 
     prior: Annotated[
         PriorChoice | None,
@@ -202,7 +202,7 @@ class PriorOptions(TypedDict, total=False):
 
 
 class LikelihoodOptions(TypedDict, total=False):
-    """Options of the likelihood of rewards."""
+    """Shared options of the likelihood of rewards."""
 
     likelihood: Annotated[
         LikelihoodKind,
@@ -218,7 +218,7 @@ class LikelihoodOptions(TypedDict, total=False):
 
 
 class EvaluationOptions(TypedDict, total=False):
-    """Options of an evaluation: policies, estimators, and the number of rounds."""
+    """Shared options of an evaluation: policies, estimators, and the number of rounds."""
 
     policies: Annotated[
         Names,
@@ -245,19 +245,19 @@ class EvaluationOptions(TypedDict, total=False):
 
 
 class UpdateOptions(LogOptions, CatalogFile, CatalogOptions, total=False):
-    """Options of the job `update_files`, defined once for Python, flags and spec."""
+    """Shared options of the job `update_files`: one definition for arguments, flags and specs."""
 
 
 class FitOptions(UpdateOptions, PriorOptions, LikelihoodOptions, total=False):
-    """Options of the job `fit_files`, defined once for Python, flags and spec."""
+    """Shared options of the job `fit_files`: one definition for arguments, flags and specs."""
 
 
 class DecideOptions(UpdateOptions, LikelihoodOptions, total=False):
-    """Options of the job `decide_from_logs`, defined once for Python, flags and spec."""
+    """Shared options of the job `decide_from_logs`: one definition for arguments, flags and specs."""
 
 
 class EvaluateOptions(LogOptions, CatalogFile, EvaluationOptions, total=False):
-    """Options of the job `evaluate_files`, defined once for Python, flags and spec."""
+    """Shared options of the job `evaluate_files`: one definition for arguments, flags and specs."""
 
     context: Annotated[
         Names, Option((), "Context columns; needed only if neither the model nor a policy has a feature map.")

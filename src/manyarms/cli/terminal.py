@@ -115,7 +115,7 @@ def _one_line(message: str) -> str:
 
 @contextmanager
 def spinner(activity: str) -> Generator[None]:
-    """Show on a terminal that the command is at work; print nothing elsewhere."""
+    """The terminal shows that the command is at work; nothing elsewhere."""
     if not sys.stderr.isatty():
         yield
         return
@@ -127,7 +127,7 @@ def spinner(activity: str) -> Generator[None]:
 
 @contextmanager
 def row_bar(activity: str) -> Generator[_RowBar]:
-    """A progress bar of rows on a terminal, once the work takes a second; nothing elsewhere.
+    """The terminal shows the rows done as a bar, once the work takes a second; nothing elsewhere.
 
     Args:
         activity: A word for what is done with the rows, such as "Reading".
@@ -215,7 +215,7 @@ class _CellBar:
 
 @contextmanager
 def cell_bar(title: str) -> Generator[_CellBar]:
-    """A progress bar on a terminal for cells, as `row_bar` is for rows; elsewhere one line with their number."""
+    """The terminal shows the cells done as a bar, as `row_bar` does for rows; elsewhere one line with their number."""
     if not sys.stderr.isatty():
         yield _CellBar(lambda done, total: _announce(title, done, total), lambda: typer.echo(STOPPING, err=True))
         return

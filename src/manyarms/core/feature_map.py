@@ -20,7 +20,7 @@ from manyarms.core.feature_expansion import FeatureExpansion
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
 from manyarms.linalg.indexing import chunks
 from manyarms.model_file.arrow_file import UnknownPart
-from manyarms.model_file.save import Saved, check_names
+from manyarms.model_file.save import Saved, check_saved_names
 
 OTHER = "(other)"
 """The feature of all levels of a category that do not have one of their own."""
@@ -224,11 +224,11 @@ class FeatureMap(Saved):
             if feature["kind"] not in FEATURE_KINDS:
                 raise UnknownPart(f"a {feature['kind']!r:.80} feature")
             known = (field.name for field in fields(FEATURE_KINDS[feature["kind"]]))
-            check_names(feature, ("kind", *known), f"a {feature['kind']!r} feature")
-        check_names(data, ("intercept", "features", "expansion"), "a feature map")
+            check_saved_names(feature, ("kind", *known), f"a {feature['kind']!r} feature")
+        check_saved_names(data, ("intercept", "features", "expansion"), "a feature map")
         if "expansion" in data:
             known = tuple(field.name for field in fields(FeatureExpansion))
-            check_names(data["expansion"], known, "an expansion of features")
+            check_saved_names(data["expansion"], known, "an expansion of features")
         return cls.from_json(data)
 
     @classmethod

@@ -248,13 +248,13 @@ def as_propensities(value: Any, length: int) -> Float[Array, " n"] | None:
 
 
 def check_logs(logs: Any, prior: HierarchicalGaussian) -> LoggedData:
-    """Check the argument `logs` of a user: logged rounds in memory that fit the prior."""
+    """Check that the argument `logs` is logged data in memory that fit the prior."""
     as_logs(as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first"), prior)
     return logs
 
 
 def as_logs(logs: Any, prior: HierarchicalGaussian) -> Logs:
-    """Check the argument `logs` of a user: logged rounds, in memory or not, that fit the prior."""
+    """Check that the argument `logs` is logged data, in memory or not, that fit the prior."""
     if not isinstance(logs, Logs):
         raise DataTypeError(
             f"must be a LoggedData, or what ma.read_logs returned; got {type(logs).__name__}.", argument="logs"
@@ -274,7 +274,7 @@ def as_logs(logs: Any, prior: HierarchicalGaussian) -> Logs:
 
 
 def check_maps(features: FeatureMap | None, catalog: Catalog | None, logs: Logs) -> None:
-    """Refuse logged rounds that were read with another feature map or catalog than the posterior's."""
+    """Refuse logged data that were read with another feature map or catalog than the posterior's."""
     remedy = "Read them with ma.read_logs(..., features=posterior.features, catalog=posterior.catalog)."
     if features is not None and logs.features is not None and features != logs.features:
         raise InputError("these logs were read through another feature map than the posterior's.", remedy)

@@ -44,7 +44,7 @@ MANY_CATEGORIES = 1000
 
 @dataclass(frozen=True, repr=False)
 class Decision(Recommendation):
-    """The recommendation of `decide`, with its evidence.
+    """The decision that `decide` returns: its recommendation, with the evidence.
 
     Attributes:
         verdict: "ship" a policy; "keep" the current policy; "undecided"; "estimated" where there is no model and

@@ -53,7 +53,7 @@ class ResultFileError(InputError):
 
 
 class StaleRowsError(ManyarmsError):
-    """Rows in a folder of results were made from other data or code than those at hand."""
+    """Error of a result store: its rows were made from other data or code than those at hand."""
 
 
 class Journal:

@@ -9,7 +9,7 @@ from manyarms._base.checks import Array
 from manyarms.errors import ModelFileError
 from manyarms.model_file.arrow_file import UPGRADE, as_path, file_errors, read
 from manyarms.model_file.registry import MODELS, PARTS, kind_of
-from manyarms.model_file.save import Saved, check_names
+from manyarms.model_file.save import Saved, check_saved_names
 
 if TYPE_CHECKING:
     from manyarms.core.policy import Policy
@@ -48,7 +48,7 @@ def rebuild(description: Any, arrays: Sequence[Array], kinds: Mapping[str, type[
     for entry in description["objects"]:
         kind = kinds[entry["kind"]]
         # Before any part is read: one written by a newer manyarms may refer to anything.
-        check_names(entry["parts"], kind.part_names(), f"a {entry['kind']!r}")
+        check_saved_names(entry["parts"], kind.part_names(), f"a {entry['kind']!r}")
         parts = {name: _value(value, arrays, objects) for name, value in entry["parts"].items()}
         objects.append(kind.from_saved(parts))
     return objects[-1]

@@ -80,7 +80,7 @@ def describe(model: Saved) -> tuple[dict[str, Any], list[Array]]:
     return {"objects": description.objects}, description.arrays
 
 
-def check_names(parts: Mapping[str, Any], known: Iterable[str], owner: str) -> None:
+def check_saved_names(parts: Mapping[str, Any], known: Iterable[str], owner: str) -> None:
     """Refuse names of parts that `save` does not write: if one were ignored, the model would be a different one."""
     unknown = parts.keys() - set(known)
     if unknown:
