@@ -19,7 +19,7 @@ from manyarms.decision import plots as plots
 from manyarms.decision.decide import Decision as Decision
 from manyarms.decision.decide import decide as decide
 from manyarms.decision.write_report import write_report as write_report
-from manyarms.estimators.checked import Checked as Checked
+from manyarms.estimators.checked_value import Checked as Checked
 from manyarms.estimators.compare import Comparison as Comparison
 from manyarms.estimators.compare import compare as compare
 from manyarms.estimators.compare import slope as slope

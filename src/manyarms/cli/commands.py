@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from manyarms._base import options as o
+from manyarms._base import shared_options as o
 from manyarms._base.files import check_output, check_output_folder
 from manyarms.cli import flags_and_spec as f
 from manyarms.cli import terminal
@@ -239,6 +239,7 @@ def decide_command(
         typer.echo(str(decision.evaluation))
         typer.echo(f"\nPrior: {decision.made_with['prior']}.")
         typer.echo(f"\n{decision}")
+        typer.echo(f"\n{decision.checks_summary}. No log shows self-selection, hidden causes or change.")
     raise typer.Exit(EXIT_CODES.get(decision.verdict, 1))
 
 

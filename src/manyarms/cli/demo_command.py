@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FILES = ["logs.parquet", "new-logs.parquet", "catalog.parquet", "shop.toml", "decide.py", "report.html"]
 
 
-def demo(
+def demo_command(
     output: Annotated[Path, typer.Option(help="Folder for the files. It is created if needed.")] = Path("demo-shop"),
     seed: Annotated[int, typer.Option(min=0, help="Seed for all random numbers. Each seed makes another shop.")] = 0,
     items: Annotated[int, typer.Option(min=1, help="Number of items in the catalog.")] = 5000,

@@ -1,7 +1,7 @@
 """The options of a command, from its flags and from its spec, a TOML file with the tables logs, catalog, prior, ...
 
-Flags are made from the options that are defined in `_base.options`, with what a shell completes, and win over the spec.
-A path in the spec is taken from the folder that the file lies in.
+Flags are made from the options that are defined in `_base.shared_options`, with what a shell completes, and win over
+the spec. A path in the spec is taken from the folder that the file lies in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from manyarms._base.options import ESTIMATORS, NEEDED, POLICIES, TABLES, Names, Option, options_of, value_type
+from manyarms._base.shared_options import ESTIMATORS, NEEDED, POLICIES, TABLES, Names, Option, options_of, value_type
 from manyarms.cli.terminal import one_line_errors
 from manyarms.errors import InputError
 

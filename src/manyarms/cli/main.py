@@ -16,8 +16,8 @@ from manyarms.cli.commands import (
     score_command,
     update_command,
 )
-from manyarms.cli.demo_command import demo
-from manyarms.cli.reproduce_command import reproduce
+from manyarms.cli.demo_command import demo_command
+from manyarms.cli.reproduce_command import reproduce_command
 from manyarms.cli.terminal import running_flags
 
 LOGS = "--logs logs/day=8 --action item --reward click"
@@ -34,8 +34,8 @@ EXAMPLES = {
     "--category department --out model.arrow",
     report_command: f"report --model model.arrow {LOGS} --propensity p --policies greedy,policy.arrow "
     "--out report.html",
-    demo: "demo --items 500 --categories 20 --rounds 5000 --json",
-    reproduce: "reproduce synthetic-opl movielens --quick --data my-data",
+    demo_command: "demo --items 500 --categories 20 --rounds 5000 --json",
+    reproduce_command: "reproduce synthetic-opl movielens --quick --data my-data",
 }
 
 app = typer.Typer(

@@ -20,7 +20,7 @@ def _figure_names(incomplete: str) -> list[tuple[str, str]]:
     return [(name, figure.title) for name, figure in figures().items() if name.startswith(incomplete)]
 
 
-def reproduce(
+def reproduce_command(
     names: Annotated[
         list[str] | None,
         typer.Argument(metavar="FIGURE...", help="Names of figures; --list shows them.", autocompletion=_figure_names),

@@ -18,13 +18,13 @@ from manyarms._version import __version__
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, any_shared, as_column, html_table
 from manyarms.core.result_tables import percent
 from manyarms.decision import decision_evidence as evidence
-from manyarms.decision.diagnostic_lights import Diagnostic, diagnose
+from manyarms.decision.diagnostic_lights import Check, Diagnostic, check_log, diagnose
 from manyarms.decision.propose import propose
-from manyarms.decision.recommendation import SURE, Recommendation, recommend
+from manyarms.decision.recommendation import SURE, Recommendation, contradicting, recommend, sound_estimators
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate
-from manyarms.jobs.evaluate import CURRENT
+from manyarms.jobs.evaluate import CURRENT, PolicyResult
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.misfit import PriorCheck
@@ -40,6 +40,14 @@ MANY_FLAGGED = 0.25
 """Nothing is shipped when more than this share of the categories contradicts the model."""
 MANY_CATEGORIES = 1000
 """With more categories than this, they are not checked one by one."""
+BLIND_SPOTS = (
+    "Self-selection: if users chose what was logged, as with ratings that they chose to give, then rounds that were "
+    "not logged may have other rewards. Only traffic that was assigned at random can show it.",
+    "Hidden causes: if something that is not among the contexts moved both the logged choice and the reward, the model "
+    "and the importance weights are both wrong, and no check here notices.",
+    "Change: the next weeks are taken to be like these rounds.",
+)
+"""What no log can show, whatever the checks say."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,6 +72,7 @@ class Decision(Recommendation):
         made_with: Software versions, sizes, time and command.
         candidates: The policies by name, for example to save the one to ship.
         prior_comparison: The priors that were compared to learn the model; None where the model was given.
+        checks: The six checks behind the verdict, including those that were not possible.
     """
 
     evaluation: Evaluation
@@ -78,6 +87,20 @@ class Decision(Recommendation):
     made_with: Mapping[str, str] = field(default_factory=dict[str, str])
     candidates: Mapping[str, Policy] = field(default_factory=dict[str, Policy])
     prior_comparison: PriorComparison | None = None
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def cannot_see(self) -> tuple[str, ...]:
+        """Mistakes that no log can show, whatever the checks say."""
+        return BLIND_SPOTS
+
+    @property
+    def checks_summary(self) -> str:
+        """The checks in a few words, such as "4 of 6 checks passed, 1 failed, 1 not possible"."""
+        counts = {word: sum(check.outcome == word for check in self.checks) for word in ("failed", "not possible")}
+        passed = len(self.checks) - sum(counts.values())
+        others = "".join(f", {count} {word}" for word, count in counts.items() if count)
+        return f"{passed} of {len(self.checks)} checks passed{others}"
 
     @property
     def gains(self) -> dict[str, Estimate]:
@@ -109,7 +132,7 @@ class Decision(Recommendation):
         """The whole decision as plain values."""
         names = [
             *(entry.name for entry in fields(self) if entry.name != "candidates"),
-            *("gains", "probability", "warnings"),
+            *("gains", "probability", "warnings", "cannot_see"),
         ]
         return {name: _json_value(getattr(self, name)) for name in names}
 
@@ -191,7 +214,8 @@ def decide(
     doubts = _doubts(prior_check, category_checks)
     # First the policy, then the cautions that depend on where it moves the traffic.
     best = recommend(evaluation, sure=sure, doubts=doubts).policy
-    choices = next((row.choices for row in evaluation.policies if row.name == best), None)
+    result = next((row for row in evaluation.policies if row.name == best), None)
+    choices = None if result is None else result.choices
     changes = None if choices is None else evidence.traffic_evidence(best, choices, logs, grouped, posterior)
     cautions = _cautions(changes, calibrated, prior_check)
     return Decision(
@@ -208,7 +232,36 @@ def decide(
         made_with={**(notes or {}), **_made_with(logs, posterior)},
         candidates=dict(policies),
         prior_comparison=comparison,
+        checks=(*check_log(result), *_model_checks(evaluation, result, prior_check, category_checks)),
     )
+
+
+def _model_checks(
+    evaluation: Evaluation, result: PolicyResult | None, prior: PriorCheck | None, categories: CategoryChecks | None
+) -> list[Check]:
+    """The checks of the model: by other estimators, by the spread of rewards, and by category."""
+    checks = list[Check]()
+    question = "Do other estimators agree?"
+    names = [] if result is None or result.value is None else sound_estimators(result)
+    if result is None or not names:
+        checks.append(Check(question, "not possible", "No other estimator had enough effective rounds."))
+    else:
+        against = contradicting(result, evaluation)
+        finding = f"{' and '.join(against)} contradict it." if against else f"None of {', '.join(names)} contradicts it."
+        checks.append(Check(question, "failed" if against else "passed", finding))
+    question = "Do rewards vary as the model expects?"
+    if prior is None or (prior.unchecked and prior.mean is None):
+        checks.append(Check(question, "not possible", "This needs a model that records the spread of its rewards."))
+    else:
+        finding = prior.warnings[0] if prior.warnings else "They are consistent with its prior and its noise."
+        checks.append(Check(question, "failed" if prior.warnings else "passed", finding))
+    question = "Does every category earn what the model expects?"
+    if categories is None:
+        checks.append(Check(question, "not possible", "This needs categories and new rounds."))
+    else:
+        flagged = f"{len(categories.flagged):,} of {len(categories):,} categories contradict the model."
+        checks.append(Check(question, "failed" if categories.flagged else "passed", flagged))
+    return checks
 
 
 def _refuse_by_row(**arguments: Any) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack, cast
 
 from manyarms._base.files import PathLike
-from manyarms._base.options import (
+from manyarms._base.progress import Progress
+from manyarms._base.shared_options import (
     CatalogOptions,
     DecideOptions,
     EvaluateOptions,
@@ -18,7 +19,6 @@ from manyarms._base.options import (
     takes,
     with_defaults,
 )
-from manyarms._base.progress import Progress
 from manyarms.decision.decide import SURE, Decision, decide
 from manyarms.jobs.evaluate_files import read_evaluation_inputs
 from manyarms.jobs.fit_files import OnRows

@@ -61,9 +61,9 @@ def recommend(  # noqa: PLR0911  one line for each verdict
         doubt = f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"
         doubts = [doubt, *doubts]
     held_out = [row for row in promising if not row.trained]
-    sound = [row for row in held_out if row.checked is not None or not (doubts or _contradicting(row, evaluation))]
+    sound = [row for row in held_out if row.checked is not None or not (doubts or contradicting(row, evaluation))]
     if sound:
-        against = [f"{name} contradicts it" for name in _contradicting(sound[0], evaluation)]
+        against = [f"{name} contradicts it" for name in contradicting(sound[0], evaluation)]
         return _ship(sound[0], evaluation, [*doubts, *against, *cautions])
     if held_out:
         return _contradicted(held_out[0], evaluation, doubts)
@@ -104,7 +104,7 @@ def _trained(best: PolicyResult) -> Recommendation:
 
 
 def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[str]) -> Recommendation:
-    names = _contradicting(best, evaluation)
+    names = contradicting(best, evaluation)
     verb = "contradicts" if len(names) == 1 else "contradict"
     objections = [*doubts, *([f"{' and '.join(names)} {verb} it"] if names else [])]
     gain = f"according to the model, {best.name} brings {_change(best)}"
@@ -112,24 +112,29 @@ def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[s
     return Recommendation("undecided", best.name, f"Not decided: {gain}, but {', and '.join(objections)}.", reason)
 
 
-def _contradicting(row: PolicyResult, evaluation: Evaluation) -> list[str]:
+def contradicting(row: PolicyResult, evaluation: Evaluation) -> list[str]:
     """The estimators that contradict the gain seen by the model, among those with enough effective rounds.
 
     An estimator contradicts the gain when it values the policy clearly below the current one, or when it values it far
     below the model without a clear gain of its own.
     """
-    limit = THRESHOLDS.min_effective_sample_size
     model, names = row.value, list[str]()
     assert model is not None
-    for name, estimate in row.estimates.items():
-        if estimate.diagnostics.get("effective_sample_size", 0.0) < limit:
-            continue
+    for name in sound_estimators(row):
+        estimate = row.estimates[name]
         error = max(math.hypot(estimate.std, evaluation.mean_reward_error), TINY)
         gain = (estimate.value - evaluation.mean_reward) / error
         shortfall = (model.value - estimate.value) / max(math.hypot(estimate.std, model.std), TINY)
         if gain < -FAR or (shortfall > FAR and gain < FAR):
             names.append(name)
     return names
+
+
+def sound_estimators(row: PolicyResult) -> list[str]:
+    """The estimators with enough effective rounds to support or contradict a recommendation."""
+    limit = THRESHOLDS.min_effective_sample_size
+    sizes = {name: estimate.diagnostics.get("effective_sample_size", 0.0) for name, estimate in row.estimates.items()}
+    return [name for name, size in sizes.items() if size >= limit]
 
 
 def _recommend_without_model(evaluation: Evaluation) -> Recommendation:

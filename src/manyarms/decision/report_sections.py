@@ -202,7 +202,8 @@ def _trust(decision: Decision, charts: Charts) -> str:
     }
     flagged = [entry for colour in ("red", "amber") for entry in decision.diagnostics if entry.colour == colour]
     passed = [entry for entry in decision.diagnostics if entry.colour == "green"]
-    parts = [table("Diagnostics with problems", flagged, columns)] if flagged else []
+    parts = [table("Checks behind the answer", decision.checks, _CHECK_COLUMNS)] if decision.checks else []
+    parts += [table("Diagnostics with problems", flagged, columns)] if flagged else []
     if passed:
         fine = table("Diagnostics without problems", passed, columns)
         parts.append(f"<details><summary>{len(passed):,} diagnostics are OK</summary>{fine}</details>")
@@ -323,6 +324,20 @@ def _calibration(decision: Decision, charts: Charts) -> str:
     return values + _figure("calibration", charts, caption)
 
 
+def _cannot_see(decision: Decision, _: Charts) -> str:
+    return (
+        "<p>The checks on this page use the log. They cannot show these mistakes, whatever their result:</p>"
+        + _notes(decision.cannot_see)
+    )
+
+
+_CHECK_COLUMNS: dict[str, Callable[[Any], _TableCell]] = {
+    "Outcome": lambda check: _TableCell(check.outcome, css=f"light {check.colour}"),
+    "Check": lambda check: _TableCell(check.question, css="prose"),
+    "Finding": lambda check: _TableCell(check.finding, css="prose"),
+}
+
+
 SECTIONS: tuple[tuple[str, str, Callable[[Decision, Charts], str]], ...] = (
     ("policies", "Value and gain of each policy", _policies),
     ("pairs", "Probability that one policy beats another", _pairs),
@@ -331,6 +346,7 @@ SECTIONS: tuple[tuple[str, str, Callable[[Decision, Charts], str]], ...] = (
     ("traffic", "Where the traffic would go", _traffic),
     ("actions", "Estimates for individual actions", _actions),
     ("calibration", "Is the model calibrated?", _calibration),
+    ("blind", "What no log can show", _cannot_see),
     ("omitted", "Not in this report", lambda decision, _: _notes(decision.omitted)),
 )
 """The anchor, heading and function of each section, in the order of the page."""

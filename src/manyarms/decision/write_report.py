@@ -14,7 +14,7 @@ import vl_convert
 
 from manyarms._base.checks import as_instance
 from manyarms._base.files import replace_files
-from manyarms._base.options import REPORT_FORMATS as FORMATS
+from manyarms._base.shared_options import REPORT_FORMATS as FORMATS
 from manyarms._version import __version__
 from manyarms.core.result_tables import number, percent
 from manyarms.decision import plots
@@ -76,7 +76,8 @@ def html_page(decision: Decision, title: str) -> str:
         version=__version__,
         title=escape(title),
         css=css,
-        verdict=decision.verdict,
+        # A policy to ship is not shown in green above a check that failed.
+        verdict=f"{decision.verdict} {_light(decision)}",
         sentence=escape(decision.sentence).replace(" %", "&nbsp;%"),
         reason=escape(decision.reason),
         cards=_cards(decision),
@@ -117,8 +118,12 @@ def _cards(decision: Decision) -> str:
     if decision.probability is not None:
         figures["Probability of a gain"] = percent(decision.probability)
     cells = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in figures.items())
-    if best is not None:
-        problems = sum(entry.colour == "red" and entry.policy == best.name for entry in decision.diagnostics)
-        link = f'<a class="light {"red" if problems else "green"}" href="#trust">{problems}</a>'
-        cells += f"<div><dt>Problems in the diagnostics of {escape(best.name)}</dt><dd>{link}</dd></div>"
-    return cells
+    light = _light(decision)
+    link = f'<a class="light {light}" href="#trust">{decision.checks_summary}</a>'
+    return f"{cells}<div><dt>Checks</dt><dd>{link}</dd></div>"
+
+
+def _light(decision: Decision) -> str:
+    """Red if a check failed; green only if all six were possible and passed, so that fewer inputs never look safer."""
+    colours = {check.colour for check in decision.checks}
+    return next(colour for colour in ("red", "amber", "green") if colour in colours)

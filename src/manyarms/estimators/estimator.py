@@ -179,7 +179,7 @@ class SamplingEstimator(Estimator):
 
 
 def check_target(policy: Policy, logs: LoggedData) -> None:
-    """Refuse a policy that no estimator can evaluate on these logs, before any work is done."""
+    """Check the arguments of an estimator: a policy that it can evaluate on these logs."""
     policy = as_instance("policy", policy, Policy, "a policy")
     logs = as_instance("logs", logs, LoggedData, "a LoggedData")
     if policy.n_actions != logs.n_actions:

@@ -15,7 +15,7 @@ from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, an
 from manyarms.core.choices import ChoiceShares
 from manyarms.core.shapes import NormalMixture
 from manyarms.errors import InputError, UndefinedLiftError
-from manyarms.estimators.checked import Checked
+from manyarms.estimators.checked_value import Checked
 from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.weight_diagnostics import effective_size
 from manyarms.policies import Logged

@@ -13,7 +13,8 @@ from typing import Any, Unpack, cast
 import numpy as np
 
 from manyarms._base.files import PathLike
-from manyarms._base.options import (
+from manyarms._base.progress import Progress
+from manyarms._base.shared_options import (
     CatalogOptions,
     FitOptions,
     LogOptions,
@@ -23,7 +24,6 @@ from manyarms._base.options import (
     takes,
     with_defaults,
 )
-from manyarms._base.progress import Progress
 from manyarms.core.catalog import Catalog
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.engines import Engine

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from manyarms._base.options import ESTIMATORS, FLOOR, POLICIES, LikelihoodKind
+from manyarms._base.shared_options import ESTIMATORS, FLOOR, POLICIES, LikelihoodKind
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, RangeError
 from manyarms.estimators import Estimator

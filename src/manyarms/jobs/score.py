@@ -18,9 +18,9 @@ from scipy import sparse
 from manyarms._base.arrow import compute, pa, pq
 from manyarms._base.checks import Array, as_count, as_instance
 from manyarms._base.files import replacing, write_failure
-from manyarms._base.options import Missing
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.row_numbers import numbered_row, rows_from
+from manyarms._base.shared_options import Missing
 from manyarms.core import FeatureMap, Policy, Tabular, as_arrow, codes_of, html_facts
 from manyarms.engines import Engine, Local, as_engine
 from manyarms.errors import ActionError, DataFileError, DataTypeError, EligibilityError, InputError

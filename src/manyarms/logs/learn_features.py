@@ -9,7 +9,7 @@ import numpy as np
 
 from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count
-from manyarms._base.options import Expand
+from manyarms._base.shared_options import Expand
 from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of
 from manyarms.core.feature_expansion import learn_expansion
 from manyarms.core.feature_map import Categorical, Embedding, Feature, FeatureMap, Numeric

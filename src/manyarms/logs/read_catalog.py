@@ -7,7 +7,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from manyarms._base.arrow import pa
-from manyarms._base.options import CatalogOptions, takes, with_defaults
+from manyarms._base.shared_options import CatalogOptions, takes, with_defaults
 from manyarms.core import OTHER, Catalog
 from manyarms.errors import DataTypeError, InputError
 from manyarms.logs.log_stream import BATCH

@@ -8,8 +8,8 @@ from typing import Any, Unpack, get_args
 
 from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count, as_instance
-from manyarms._base.options import LogOptions, Missing, Unknown, takes, with_defaults
 from manyarms._base.row_numbers import rows_from
+from manyarms._base.shared_options import LogOptions, Missing, Unknown, takes, with_defaults
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, codes_of, column_of, whole_numbers_of
 from manyarms.errors import ActionError, InputError
 from manyarms.logs.age_rule import AgeRule

@@ -136,7 +136,7 @@ class NonlinearHierarchy:
 
 
 def check_rounds(logs: Any, hierarchy: NonlinearHierarchy) -> LoggedData:
-    """Refuse logs that do not fit a nonlinear hierarchy, before any work is done."""
+    """Check that logs fit a nonlinear hierarchy: its features and its actions."""
     logs = as_instance("logs", logs, LoggedData, "a LoggedData")
     if logs.dim != hierarchy.dim or logs.n_actions > hierarchy.n_actions:
         raise ShapeError(

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.checks import Array, as_count, as_instance
-from manyarms._base.options import PriorChoice
 from manyarms._base.progress import Progress, reporter
+from manyarms._base.shared_options import PriorChoice
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.core.logged_data import as_logs
 from manyarms.engines import Engine, as_engine

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_instance, check_choice
-from manyarms._base.options import PriorKind
+from manyarms._base.shared_options import PriorKind
 from manyarms.core import MISSING, Catalog, EffectGroup, HierarchicalGaussian, MixedEffects, as_embeddings
 from manyarms.errors import InputError
 from manyarms.linalg.indexing import pair_rows, shape_of
