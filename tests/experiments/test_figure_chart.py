@@ -150,7 +150,7 @@ def test_both_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
     def full(file):
         raise OSError("no space left")
 
-    monkeypatch.setattr("manyarms._base.files.sync", full)
+    monkeypatch.setattr("manyarms._base.files._sync", full)
     with pytest.raises(OSError, match="no space left"):
         chart.save_figure(chart.draw_figure(EVALUATION, Table(rows())), tmp_path / "k-0.5")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
