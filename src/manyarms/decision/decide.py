@@ -247,7 +247,9 @@ def _model_checks(
         checks.append(Check(question, "not possible", "No other estimator had enough effective rounds."))
     else:
         against = contradicting(result, evaluation)
-        finding = f"{' and '.join(against)} contradict it." if against else f"None of {', '.join(names)} contradicts it."
+        finding = (
+            f"{' and '.join(against)} contradict it." if against else f"None of {', '.join(names)} contradicts it."
+        )
         checks.append(Check(question, "failed" if against else "passed", finding))
     question = "Do rewards vary as the model expects?"
     if prior is None or (prior.unchecked and prior.mean is None):

@@ -118,9 +118,10 @@ def _cards(decision: Decision) -> str:
     if decision.probability is not None:
         figures["Probability of a gain"] = percent(decision.probability)
     cells = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in figures.items())
-    light = _light(decision)
-    link = f'<a class="light {light}" href="#trust">{decision.checks_summary}</a>'
-    return f"{cells}<div><dt>Checks</dt><dd>{link}</dd></div>"
+    count, _, others = decision.checks_summary.partition(" checks passed")
+    link = f'<a class="light {_light(decision)}" href="#trust">{count}</a>'
+    heading = f"Checks passed ({others.removeprefix(', ')})" if others else "Checks passed"
+    return f"{cells}<div><dt>{heading}</dt><dd>{link}</dd></div>"
 
 
 def _light(decision: Decision) -> str:
