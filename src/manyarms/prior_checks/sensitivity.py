@@ -282,6 +282,6 @@ _CONFLICT = "prior-data conflict"
 _SCALE = "the scale of the prior matters"
 _ADVICE = {
     _DECIDES: "the logs say little about this value: log more rounds, or make sure that the prior is right",
-    _CONFLICT: "the logs contradict the prior: learn the prior from the logs",
+    _CONFLICT: "the logs contradict the prior: learn it from the logs or, if it was learned, choose another structure",
     _SCALE: "the logs do not contradict the prior: a learned one may stay; average over learned priors too",
 }
