@@ -102,7 +102,9 @@ def _as_table(policy: ma.Policy, contexts: Any) -> ma.TablePolicy:
     """A deterministic policy as a table of its choices, so that the best items are searched for only once."""
     chosen = policy.actions(contexts)
     n = len(chosen)
-    return ma.TablePolicy(sparse.csr_array((np.ones(n), chosen, np.arange(n + 1)), shape=(n, policy.n_actions)))
+    table = ma.TablePolicy(sparse.csr_array((np.ones(n), chosen, np.arange(n + 1)), shape=(n, policy.n_actions)))
+    table.learned_from = policy.learned_from
+    return table
 
 
 MIN_WIDTH = 80
