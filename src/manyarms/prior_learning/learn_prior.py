@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,9 +65,10 @@ def learn_prior(
     A stream of at most half a gigabyte is read once and kept in memory. For a longer one, learn from a sample and
     `fit` on all rounds.
 
-    Where the columns of the contexts are far from zero on average and one of them is constant, the standard deviations
-    of a prior that treats all coordinates alike hold at the average context, so that it does not matter where a column
-    has its zero (`prior_learning.learnable_parts.around_average`). `Statistics` do not tell, and leave the prior as is.
+    Where the columns of the contexts are far from zero on average and one of them is constant, a prior that treats all
+    coordinates alike is learned twice: as given, and with standard deviations that hold at the average context, for
+    which it does not matter where a column has its zero (`prior_learning.learnable_parts.around_average`). The one that
+    makes the logs more likely is kept. `Statistics` do not tell the average, and leave the prior as it is.
 
     Where rounds count less with age, the prior is learned from the same rounds at full weight, and the posterior uses
     them with their weights. It remembers the files of a stream, so that none is counted twice.
@@ -135,15 +136,19 @@ def learn_prior(
     if not evidence.scale.reward > 0:
         raise InputError("all rewards, or all contexts, are 0, so no prior can be learned.", "Check the columns.")
     one_scale = all(isinstance(choice, str) and choice == "scale" for choice in (effect_cov, action_cov))
-    given, prior = prior, around_average(prior, evidence.centre if one_scale else None)
-    hyper = Hyperparameters(
-        prior, likelihood.dispersion, evidence.seen, evidence.scale,
-        effect_cov=effect_cov, action_cov=action_cov, means=means, learn_noise=learn_noise, constant=evidence.constant,
-    )  # fmt: skip
     max_iterations = as_count("max_iterations", max_iterations)
-    if hyper.size == 0:
-        raise InputError("nothing is left to learn: every part of the prior and the noise is fixed.")
-    eta, value, trace, converged = _search(evidence, hyper, avoid_boundary, max_iterations, progress)
+    given, centred = prior, around_average(prior, evidence.centre if one_scale else None)
+    searches = list[_Search]()
+    for start in [given] if centred is given else [given, centred]:
+        hyper = Hyperparameters(
+            start, likelihood.dispersion, evidence.seen, evidence.scale,
+            effect_cov=effect_cov, action_cov=action_cov, means=means, learn_noise=learn_noise,
+            constant=evidence.constant,
+        )  # fmt: skip
+        if hyper.size == 0:
+            raise InputError("nothing is left to learn: every part of the prior and the noise is fixed.")
+        searches.append(_Search(start, hyper, *_search(evidence, hyper, avoid_boundary, max_iterations, progress)))
+    prior, hyper, eta, value, trace, converged = max(searches, key=lambda search: search.value)
     zeroed = list[str]()
     if not avoid_boundary:
         hyper, eta, zeroed = _zero(evidence, hyper, eta, value, max_iterations)
@@ -159,6 +164,17 @@ def learn_prior(
     return (
         learned if isinstance(logs, Statistics) else replace(learned, posterior=remember_files(learned.posterior, logs))
     )
+
+
+class _Search(NamedTuple):
+    """The end of a search: the prior it started from, and the values that make the logs most likely."""
+
+    prior: HierarchicalGaussian
+    hyper: Hyperparameters
+    eta: Vector
+    value: float
+    trace: list[float]
+    converged: bool
 
 
 def _evidence(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine | str | None) -> Evidence:
