@@ -38,6 +38,26 @@ def test_a_better_policy_is_shipped_saved_and_reported_and_python_says_the_same(
     np.testing.assert_array_equal(ma.load(policy).actions(contexts), chosen)
 
 
+def test_with_times_the_command_and_python_evaluate_on_the_later_half(folder):
+    result = run(*arguments(folder, "--time", "at", "--json"))
+    shown = json.loads(result.stdout)
+    catalog = ma.read_catalog(folder / "items.parquet", "sku", category="kind")
+    frame = pq.read_table(folder / "logs.parquet").to_pandas()
+    logs = ma.read_logs(frame, ["age", "city"], "item", "spend", "p", catalog, time="at")
+    decision = ma.decide(None, logs)
+    assert (shown["verdict"], shown["sentence"]) == (decision.verdict, decision.sentence)
+    split = decision.made_with["split"]
+    assert shown["made_with"]["split"] == split
+    later = logs.split(0.5, by="time")[1]
+    assert split.startswith("by time: earlier half learns, later half evaluates")
+    assert f"and {len(later):,} rounds, the later from {later.times.min().astype('datetime64[s]')} on" in split
+    assert decision.evaluation.n_rounds == len(later)
+
+
+def test_times_that_cannot_be_read_are_named(folder):
+    refused(*arguments(folder, "--time", "city"), words=["column city must hold times"])
+
+
 def test_the_exit_code_is_the_verdict(folder):
     clicks = ["--reward", "click"]  # a coin that no item changes
     result = run(*arguments(folder, *clicks))

@@ -38,6 +38,68 @@ def test_no_round_and_no_group_is_in_both_halves():
     assert len(inside) == 50 and len(held_out) == sum(user in inside for user in users)
 
 
+def drifting_log(n=1200, **columns):
+    """Action 0 pays 3 more than the others in the first half of the time, and 1.5 less in the second."""
+    rng = np.random.default_rng(7)  # not the seed of the split by row
+    times = np.datetime64("2024-01-01T00", "h") + rng.permutation(n)
+    late = times >= np.sort(times)[n // 2]
+    actions = rng.integers(0, 4, n)
+    rewards = np.where(actions == 0, np.where(late, -1.5, 3.0), 0.0) + 0.5 * rng.normal(size=n)
+    contexts, propensities = np.ones((n, 1)), np.full(n, 0.25)
+    return ma.LoggedData(contexts, actions, rewards, propensities, 4, times=times, **columns)
+
+
+def without_times(logs):
+    return ma.LoggedData(logs.contexts, logs.actions, logs.rewards, logs.propensities, logs.n_actions)
+
+
+def test_with_times_the_earlier_half_learns_and_the_later_half_evaluates():
+    logs = drifting_log()
+    proposal = propose(logs)
+    learned_from = np.setdiff1d(logs.rows, proposal.held_out.rows)
+    assert len(learned_from) == len(logs) // 2
+    assert logs.times[learned_from].max() < proposal.held_out.times.min()
+    assert proposal.split == (
+        "by time: earlier half learns, later half evaluates (600 and 600 rounds, the later from 2024-01-26T00:00:00 on)"
+    )
+
+
+def test_a_change_over_time_fools_a_split_by_row_and_not_one_by_time():
+    logs = drifting_log()
+    by_row, by_time = ma.decide(None, without_times(logs)), ma.decide(None, logs)
+    assert by_row.verdict == "ship" and by_row.made_with["split"].startswith("by row: ")
+    # Later on, the action that was best is the worst.
+    assert by_time.verdict == "keep" and by_time.gains["greedy"].value < -0.9
+    assert by_time.made_with["split"].startswith("by time: earlier half learns, later half evaluates")
+
+
+def test_with_times_groups_are_whole_and_the_note_counts_late_rounds():
+    users = np.random.default_rng(1).integers(0, 300, 1200)
+    logs = drifting_log(groups=users)
+    proposal = propose(logs)
+    held_out = proposal.held_out
+    learning = logs.take(np.setdiff1d(logs.rows, held_out.rows))
+    assert not set(held_out.groups) & set(learning.groups)
+    late = (learning.times >= held_out.times.min()).sum()
+    assert late > 0 and f"so {late:,} rounds that learn are not earlier" in proposal.split
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_times_that_are_alike_leave_the_split_to_groups_or_rows(grouped):
+    logs = drifting_log()
+    groups = np.arange(len(logs)) % 100 if grouped else None
+    times = np.zeros(len(logs))
+    times[:5] = 1.0  # too few to evaluate on
+    columns = (logs.contexts, logs.actions, logs.rewards, logs.propensities, 4)
+    expected = propose(ma.LoggedData(*columns, groups=groups))
+    for alike in (np.zeros(len(logs)), times):
+        proposal = propose(ma.LoggedData(*columns, groups=groups, times=alike))
+        np.testing.assert_array_equal(proposal.held_out.rows, expected.held_out.rows)
+        reason = "; not by time, since too many rounds have the same time"
+        assert proposal.split == expected.split + reason
+        assert proposal.split.startswith("by group: " if grouped else "by row: ")
+
+
 def test_arguments_by_row_and_short_logs_are_refused():
     logs = whole_log()
     with pytest.raises(InputError, match="true_rewards does not go with policies=None"):

@@ -484,3 +484,70 @@ def test_times_may_be_in_nanoseconds():
     now = datetime(2023, 11, 15, 22, 13, 20)
     logs = ma.read_logs(rows, ["x"], "item", "r", time="at", half_life=timedelta(days=1), now=now)
     assert_allclose(logs.weights, 0.5, rtol=1e-9)
+
+
+def stream_of(rows, folder, name):
+    """The rows as three files, which are read as a stream."""
+    (folder / name).mkdir()
+    for i in range(3):
+        part = rows.slice(i * 100, 100)
+        if name == "parquet":
+            pq.write_table(part, folder / name / f"part-{i}.parquet", row_group_size=30)
+        else:
+            pyarrow.csv.write_csv(part, folder / name / f"part-{i}.csv")
+    return ma.read_logs(folder / name, **ROLES, propensity="p", group="user", time="at")
+
+
+@pytest.mark.parametrize("name", ["parquet", "csv"])
+def test_a_stream_and_a_frame_have_the_same_times_and_the_same_split(name, tmp_path):
+    whole = table()
+    framed = ma.read_logs(whole.to_pandas(), **ROLES, propensity="p", group="user", time="at")
+    collected = stream_of(whole, tmp_path, name).collect()
+    assert_array_equal(framed.times, whole["at"].cast(pa.timestamp("us")).to_numpy())
+    assert_array_equal(collected.times, framed.times)
+    for one, other in zip(framed.split(0.5, "time"), collected.split(0.5, "time"), strict=True):
+        assert_array_equal(one.rows, other.rows)
+    batches = list(stream_of(whole, tmp_path, "parquet" if name == "csv" else "csv").batches(50))
+    assert_array_equal(np.concatenate([batch.times for batch in batches]), framed.times)
+
+
+def test_times_stay_with_their_rounds_when_rows_are_dropped():
+    whole, now = table(), datetime(2024, 1, 11, tzinfo=UTC)
+    at = whole["at"].to_pylist()
+    at[5] = None
+    holes = whole.set_column(whole.column_names.index("at"), "at", pa.array(at, pa.timestamp("us", tz="UTC")))
+    kept = [moment for moment in at if moment is not None and now - moment >= timedelta(days=1)]
+    logs = ma.read_logs(holes, **ROLES, time="at", missing="drop", maturity=timedelta(days=1), now=now)
+    assert logs.times.tolist() == [moment.replace(tzinfo=None) for moment in kept]
+    with pytest.raises(NonFiniteError, match="column at is missing in row 5"):
+        ma.read_logs(holes, **ROLES, time="at")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(N) * 10**15 + 1,
+        np.linspace(0.0, 1.0, N),
+        [f"2024-01-01 00:{i // 60:02d}:{i % 60:02d}" for i in range(N)],
+        pa.array(np.arange(N), pa.int32()).cast(pa.date32()),
+        pa.array(np.arange(N), pa.timestamp("ns")),
+    ],
+    ids=["integers", "floats", "texts", "dates", "nanoseconds"],
+)
+def test_times_of_every_kind_keep_their_order(values):
+    order = np.random.default_rng(0).permutation(N)
+    rows = table().drop_columns(["at"]).append_column("at", pa.array(values)).take(order)
+    logs = ma.read_logs(rows, **ROLES, time="at")
+    assert_array_equal(np.argsort(logs.times), np.argsort(order))
+
+
+def test_a_column_that_cannot_be_times_is_refused_with_a_way_out():
+    def refused(message, values, **options):
+        rows = table().drop_columns(["at"]).append_column("at", pa.array(values))
+        with pytest.raises(DataTypeError, match=message) as caught:
+            ma.read_logs(rows, **ROLES, time="at", **options)
+        assert caught.value.argument == "column at" and caught.value.remedy
+
+    refused("column at must hold times; its type is bool", [True] * N)
+    refused("column at must hold times: ", ["Monday"] * N)
+    refused("column at must hold times to count ages; its type is int64", range(N), half_life=timedelta(days=1))

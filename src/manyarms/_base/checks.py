@@ -11,7 +11,7 @@ from operator import ge, gt, le, lt
 from typing import Any, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from manyarms._base.row_numbers import row_name
 from manyarms.errors import (
@@ -118,6 +118,23 @@ def as_actions(name: str, value: Any, *, n_actions: int | None = None, length: i
     return frozen(array)
 
 
+def as_times(name: str, value: Any, *, length: int) -> Shaped[Array, " n"]:
+    """Check `value` as a time per row, none missing: datetime64, or numbers that increase with time, in their type."""
+    _refuse_masked(name, value)
+    try:
+        array = np.asarray(value)
+    except ValueError as ragged:
+        raise ShapeError(f"must be one time per row: {ragged}", argument=name) from ragged
+    if array.dtype.kind not in "Miuf":
+        problem = f"must be datetime64 or numbers; got dtype {array.dtype}."
+        raise DataTypeError(problem, f'Convert them first, as in np.asarray({name}, "datetime64[us]").', argument=name)
+    if array.ndim != 1:
+        raise ShapeError(f"must have 1 axis; got shape {array.shape}.", argument=name)
+    _check_length(name, array, length)
+    check_rows(name, array, np.isfinite, NonFiniteError, "must be finite", _FILL_IN)
+    return frozen(array)
+
+
 def as_count(name: str, value: Any, *, minimum: int = 1) -> int:
     """Check `value` as a Python integer of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -197,9 +214,7 @@ def check_rows(
 
 def as_numbers(name: str, value: Any, remedy: str = "", flag_remedy: str = "") -> Array:
     """Check `value` as an array of booleans, integers or floats, of any shape; they need not be finite."""
-    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
-        row = int(np.argwhere(np.ma.getmaskarray(value))[0][0])
-        raise NonFiniteError(f"has masked values; the first is in row {row}.", _FILL_IN, argument=name)
+    _refuse_masked(name, value)
     if isinstance(value, Mapping):
         raise DataTypeError(f"must be an array of numbers; got a {type(value).__name__}.", _TABLE, argument=name)
     if hasattr(value, "toarray"):
@@ -227,6 +242,12 @@ def import_optional(module: str, needed_by: str, install: str = "") -> Any:
             raise
         remedy = f'Install it: pip install "{install or module}".'
         raise MissingLibraryError(f"{needed_by} needs {module}.", remedy) from missing
+
+
+def _refuse_masked(name: str, value: Any) -> None:
+    if isinstance(value, np.ma.MaskedArray) and np.ma.getmaskarray(value).any():
+        row = int(np.argwhere(np.ma.getmaskarray(value))[0][0])
+        raise NonFiniteError(f"has masked values; the first is in row {row}.", _FILL_IN, argument=name)
 
 
 def _check_length(name: str, array: Array, length: int | None) -> None:

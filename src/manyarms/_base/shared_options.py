@@ -106,7 +106,14 @@ class LogOptions(TypedDict, total=False):
 
     weight: Annotated[str | None, Option(None, "Column of row weights.")]
     group: Annotated[str | None, Option(None, "Column of users or sessions; errors are computed per group.")]
-    time: Annotated[str | None, Option(None, "Column of times; needed for a half-life or a maturity.")]
+    time: Annotated[
+        str | None,
+        Option(
+            None,
+            "Column of times; needed for a half-life or a maturity. With it, decide learns from the earlier half of "
+            "the rounds and evaluates on the later half.",
+        ),
+    ]
     categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
     max_levels: Annotated[
         int, Option(100, "Maximum number of levels per categorical column; rarer levels are merged.", minimum=1)

@@ -207,7 +207,8 @@ def decide_command(
     """Find a better policy from logs and a catalog, and say whether to ship it.
 
     The model and the policies are learned from one half of the rounds and
-    evaluated on the other half. No model file is needed. The exit code is the
+    evaluated on the other half: the earlier and the later half if --time names
+    a column, else random halves. No model file is needed. The exit code is the
     verdict: 0 for ship, 3 for undecided, 4 for keeping the current policy.
     """
     outputs = [path for path in (out, policy) if path is not None]

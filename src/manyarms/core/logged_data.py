@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from manyarms._base.checks import (
     Array,
@@ -16,6 +16,7 @@ from manyarms._base.checks import (
     as_instance,
     as_matrix,
     as_scalar,
+    as_times,
     as_vector,
     as_weights,
     check_rows,
@@ -30,6 +31,9 @@ from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.policy import Policy
 from manyarms.errors import DataTypeError, InputError, PropensityError, ShapeError
 from manyarms.linalg.indexing import chunks
+
+COLUMNS = ("contexts", "actions", "rewards", "propensities", "weights", "groups", "times")
+"""The attributes of `LoggedData` that have a row per round, unless they are None."""
 
 
 @runtime_checkable
@@ -78,6 +82,7 @@ class LoggedData:
         weights: (n,) non-negative; weight 2 counts a row twice, in a fit as in an estimator.
         logging_policy: π_0 as a policy, if known, for estimators that need it for every action.
         groups: (n,) integer ids of users or sessions, if rounds come in clusters.
+        times: (n,) datetime64, or numbers that increase with time, if known; rounds need not be in their order.
         features: The `FeatureMap` that contexts were made with, if any: a posterior of these rounds keeps it.
         catalog: The ids of the actions, if they have any.
 
@@ -96,6 +101,7 @@ class LoggedData:
         weights: Any = None,
         logging_policy: Policy | None = None,
         groups: Any = None,
+        times: Any = None,
         features: FeatureMap | None = None,
         catalog: Catalog | None = None,
     ):
@@ -116,6 +122,7 @@ class LoggedData:
         self.weights = None if weights is None else as_weights(weights, n)
         self.logging_policy = None if logging_policy is None else self._check_logging_policy(logging_policy)
         self.groups = None if groups is None else as_actions("groups", groups, length=n)
+        self.times = None if times is None else as_times("times", times, length=n)
         self.features = None if features is None else as_instance("features", features, FeatureMap, "a FeatureMap")
         if self.features is not None and self.features.dim != d:
             raise ShapeError(f"makes {self.features.dim} columns; contexts have {d}.", argument="features")
@@ -154,7 +161,7 @@ class LoggedData:
         return len(self.actions)
 
     def __repr__(self) -> str:
-        known = [name for name in ("propensities", "weights", "groups") if getattr(self, name) is not None]
+        known = [name for name in ("propensities", "weights", "groups", "times") if getattr(self, name) is not None]
         extra = f", with {', '.join(known)}" if known else ""
         return f"LoggedData({len(self):,} rounds, {self.n_actions:,} actions, d={self.dim}{extra})"
 
@@ -165,8 +172,7 @@ class LoggedData:
 
     def take(self, rows: slice | Int[Array, " m"]) -> LoggedData:
         """A log of these rows only; the logging policy is restricted to them too."""
-        names = ("contexts", "actions", "rewards", "propensities", "weights", "groups")
-        whole = {name: getattr(self, name) for name in names}
+        whole = {name: getattr(self, name) for name in COLUMNS}
         columns = {name: None if column is None else column[rows] for name, column in whole.items()}
         part = LoggedData.checked(columns, self.n_actions, self.features, self.catalog)
         part.logging_policy = None if self.logging_policy is None else self.logging_policy.take(rows)
@@ -191,26 +197,56 @@ class LoggedData:
 
         Args:
             fraction: The share of rounds (or groups) in the first.
-            by: "row" draws rounds at random; "group" draws whole groups, so that no user is in both; "time" takes the
-                first rounds in their order.
+            by: "row" draws rounds at random; "group" draws whole groups, so that no user is in both; "time" puts the
+                earlier rounds in the first and the later ones in the second. By time, rounds of one instant stay
+                together, so the share is as close to `fraction` as that allows. Where there are groups too, each one
+                counts from its first round and stays whole: every round of the second log is then later than the
+                start of every group of the first, but groups of the first may go on after that. Logs without times
+                are split in the order of their rounds, whatever their groups.
             rng: A NumPy generator; needed unless `by` is "time".
         """
         fraction = as_scalar("fraction", fraction, above=0.0, below=1.0)
         if by == "time":
-            first = np.arange(len(self)) < round(fraction * len(self))
+            first = self._earlier(fraction)
         elif by in ("row", "group"):
-            if rng is None:
-                raise InputError(f'a split by "{by}" draws at random.', "Pass rng=np.random.default_rng(seed).")
-            if by == "group" and self.groups is None:
-                raise InputError("these logs have no groups.", 'Pass groups= to LoggedData, or split by "row".')
-            keys = np.arange(len(self)) if by == "row" else np.unique(np.asarray(self.groups), return_inverse=True)[1]
-            n_keys = int(keys.max(initial=-1)) + 1
-            first = as_generator(rng).permutation(n_keys)[keys] < round(fraction * n_keys)
+            first = self._drawn(fraction, by, rng)
         else:
             raise InputError(f'must be "row", "group" or "time"; got {by!r}.', argument="by")
         if first.all() or not first.any():
             raise InputError(f"of {fraction} leaves one side of the split without rounds.", argument="fraction")
         return self.take(np.flatnonzero(first)), self.take(np.flatnonzero(~first))
+
+    def _drawn(self, fraction: float, by: str, rng: np.random.Generator | None) -> Bool[Array, " n"]:
+        """A mask of a share of the rounds or of the groups, drawn at random."""
+        if rng is None:
+            raise InputError(f'a split by "{by}" draws at random.', "Pass rng=np.random.default_rng(seed).")
+        if by == "group" and self.groups is None:
+            raise InputError("these logs have no groups.", 'Pass groups= to LoggedData, or split by "row".')
+        keys = np.arange(len(self)) if by == "row" else _ranks(np.asarray(self.groups))
+        n_keys = int(keys.max(initial=-1)) + 1
+        return as_generator(rng).permutation(n_keys)[keys] < round(fraction * n_keys)
+
+    def _earlier(self, fraction: float) -> Bool[Array, " n"]:
+        """A mask of the earlier share of the rounds; those that begin at one instant are all in it or all outside."""
+        starts = self._starts()
+        if len(self) > 1 and not starts.any():
+            problem = "are the same for all rounds" if self.groups is None else "are the same where groups begin"
+            raise InputError(f"{problem}, so none are earlier.", 'Split by "group" or "row".', argument="times")
+        ends = np.concatenate([[0], np.cumsum(np.bincount(starts))])
+        return starts < np.argmin(np.abs(ends - round(fraction * len(self))))
+
+    def _starts(self) -> Int[Array, " n"]:
+        """The rank of each round in time: 0 for the earliest instant; a round of a group has that of its first one."""
+        if self.times is None:
+            return np.arange(len(self))
+        instants = _ranks(self.times)
+        if self.groups is None:
+            return instants
+        groups = _ranks(self.groups)
+        begins = np.full(len(self), len(self))
+        np.minimum.at(begins, groups, instants)
+        # Ranks again: a later instant at which no group begins is not a place to cut.
+        return _ranks(begins[groups])
 
     @property
     def rows(self) -> Int[Array, " n"]:
@@ -233,6 +269,11 @@ class LoggedData:
         for rows in chunks(len(self), as_count("size", size)):
             with rows_from(row_number(rows.start)):
                 yield self.take(rows)
+
+
+def _ranks(values: Array) -> Int[Array, " n"]:
+    """The rank of each value among the distinct ones, from 0."""
+    return np.unique(values, return_inverse=True)[1]
 
 
 def as_propensities(value: Any, length: int) -> Float[Array, " n"] | None:

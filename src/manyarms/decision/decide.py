@@ -69,7 +69,8 @@ class Decision(Recommendation):
         category_checks: Checks of the posterior's expected rewards by category; None where they could not be made.
         calibration: Expected and observed rewards; None without a model.
         omitted: The parts that are missing, with the reason for each.
-        made_with: Software versions, sizes, time and command.
+        made_with: Software versions, sizes, time and command; also the split of the rounds and the prior, where the
+            model was learned here.
         candidates: The policies by name, for example to save the one to ship.
         prior_comparison: The priors that were compared to learn the model; None where the model was given.
         checks: The six checks behind the verdict, including those that were not possible.
@@ -170,7 +171,9 @@ def decide(
 
     Args:
         policies: The candidates by name. None to let one half of the logs learn a model and propose policies, and the
-            other half evaluate them (`decision.propose`); they are then in `Decision.candidates`.
+            other half evaluate them (`decision.propose`): the earlier and the later half if the logs have times, else
+            random halves of the groups, else of the rounds. The policies are then in `Decision.candidates`, and
+            `made_with` says how the rounds were split.
         logs: Rounds to evaluate on, ideally held out from the fit of the posterior and of the policies.
         posterior: The model, any `Posterior`; None to use estimators alone.
         estimators: Estimators that check the model with the logged rewards.
@@ -192,7 +195,7 @@ def decide(
         policies, posterior, logs = proposal.policies, proposal.posterior, proposal.held_out
         comparison = proposal.learned.comparison
         chosen = next((note for note in proposal.learned.notes if note.startswith("auto: ")), "as given")
-        notes = {**(notes or {}), "prior": chosen.removeprefix("auto: ")}
+        notes = {**(notes or {}), "split": proposal.split, "prior": chosen.removeprefix("auto: ")}
     truth = {name: as_scalar(f"truth of {name}", value) for name, value in (truth or {}).items()}
     evaluation = evaluate(
         policies, logs, posterior,

@@ -96,8 +96,9 @@ def decide_from_logs(
 ) -> Decision:
     """From log files and a catalog to a decision: one half of the rounds learns and proposes, the other half evaluates.
 
-    The rounds are read into memory. Rounds of one `group` stay together. The policies are in `Decision.candidates`.
-    `sure`, `notes` and `progress` are as in `decide`, and all other arguments as in `fit_files`.
+    The rounds are read into memory. With `time`, the earlier half learns and the later half evaluates; without it, the
+    halves are drawn at random. Rounds of one `group` stay together. The policies are in `Decision.candidates`. `sure`,
+    `notes` and `progress` are as in `decide`, and all other arguments as in `fit_files`.
     """
     given = with_defaults("decide_from_logs", options, DecideOptions)
     actions = open_catalog(given, action, only(options, CatalogOptions))

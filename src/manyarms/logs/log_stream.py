@@ -15,6 +15,7 @@ from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count
 from manyarms._base.row_numbers import rows_from
 from manyarms.core import Fingerprint, LoggedData
+from manyarms.core.logged_data import COLUMNS
 from manyarms.errors import InputError
 from manyarms.logs.age_rule import AgeRule
 from manyarms.logs.row_reader import DroppedRows, RowReader
@@ -112,6 +113,6 @@ def joined(parts: list[LoggedData], stream: LogStream) -> LoggedData:
         )  # fmt: skip
     columns: dict[str, Any] = {
         name: None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
-        for name in ("contexts", "actions", "rewards", "propensities", "weights", "groups")
+        for name in COLUMNS
     }
     return LoggedData(**columns, n_actions=stream.n_actions, features=stream.features, catalog=stream.catalog)

@@ -54,14 +54,15 @@ def read_logs(
         n_actions: K, when ids are action numbers; by default one more than the largest.
         after: Rounds at this time or before are left out, for instance because a model has them already.
         options: How rows become rounds; see `LogOptions`. The columns `weight` (how often a row counts), `group` (the
-            user or session) and `time`; the context columns of whole numbers that are `categorical`, and the
-            `max_levels` of a category (100) with a feature of their own. `expand`: further features of the numbers,
-            "splines", "products", "fourier" or "nystroem", fitted to the first 10,000 rows. `missing`:
-            "refuse" a row that lacks a value,
-            or "drop" it. `unknown`: "refuse" an action that is not in the catalog, "drop" its rows, or count it as the
-            action "(other)", which the catalog must then list. Rows that are dropped are counted. `half_life`: a round
-            this old counts half. `maturity`: younger rounds are left out, since their rewards may still come in. `now`:
-            the time from which ages are counted, by default that of this call.
+            user or session) and `time` (timestamps, dates, texts such as 2024-05-01 09:30, or numbers that increase
+            with time), which is kept as `LoggedData.times`; the context columns of whole numbers that are
+            `categorical`, and the `max_levels` of a category (100) with a feature of their own. `expand`: further
+            features of the numbers, "splines", "products", "fourier" or "nystroem", fitted to the first 10,000 rows.
+            `missing`: "refuse" a row that lacks a value, or "drop" it. `unknown`: "refuse" an action that is not in the
+            catalog, "drop" its rows, or count it as the action "(other)", which the catalog must then list. Rows that
+            are dropped are counted. `half_life`: a round this old counts half. `maturity`: younger rounds are left out,
+            since their rewards may still come in. `now`: the time from which ages are counted, by default that of this
+            call.
 
     Raises:
         InputError: Naming the column, the row and a way out.

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_actions, as_weights
@@ -91,7 +91,8 @@ class RowReader:
     def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, DroppedRows]:
         """The rounds of a batch, and the rows that were left out."""
         table, missing = complete(batch, self.roles.columns, self.missing)
-        decay, mature, fresh, ahead = self._aged(table)
+        times = None if self.roles.time is None else _time_column(self.roles.time, column_of(table, self.roles.time))
+        decay, mature, fresh, ahead = self._aged(times, table.num_rows)
         actions, known = self._actions(table)
         wanted = mature & fresh
         mapped = 0
@@ -104,10 +105,17 @@ class RowReader:
         dropped = DroppedRows(missing, unknown, immature, mapped, n_ahead, counted)
         if not kept.all():
             table, actions, decay = table.filter(kept), actions[kept], None if decay is None else decay[kept]
+            times = None if times is None else times.filter(pa.array(kept))
             keep_rows(kept)
-        return self._logged(table, actions, decay), dropped
+        return self._logged(table, actions, decay, times), dropped
 
-    def _logged(self, table: pa.Table, actions: Int[Array, " n"], decay: Float[Array, " n"] | None) -> LoggedData:
+    def _logged(
+        self,
+        table: pa.Table,
+        actions: Int[Array, " n"],
+        decay: Float[Array, " n"] | None,
+        times: pa.ChunkedArray | None,
+    ) -> LoggedData:
         def numbers(name: str | None) -> Float[Array, " n"] | None:
             return None if name is None else numbers_of(name, column_of(table, name))
 
@@ -121,6 +129,7 @@ class RowReader:
             propensities=as_propensities(numbers(self.roles.propensity), len(actions)),
             weights=None if weights is None else as_weights(weights, len(actions)),
             groups=None if self.roles.group is None else _groups(column_of(table, self.roles.group)),
+            times=None if times is None else _times(str(self.roles.time), times),
         )
         return LoggedData.checked(columns, self.n_actions, self.features, self.catalog)
 
@@ -146,12 +155,14 @@ class RowReader:
             )
         return actions, known
 
-    def _aged(self, table: pa.Table) -> tuple[Any, Bool[Array, " n"], Bool[Array, " n"], Bool[Array, " n"]]:
+    def _aged(
+        self, times: pa.ChunkedArray | None, n_rows: int
+    ) -> tuple[Any, Bool[Array, " n"], Bool[Array, " n"], Bool[Array, " n"]]:
         """The weight of each row, or None; masks of rows that are old enough, not counted before, later than now."""
-        everyone = np.ones(table.num_rows, dtype=bool)
-        if self.age is None or self.roles.time is None:
+        everyone = np.ones(n_rows, dtype=bool)
+        if self.age is None or times is None:
             return None, everyone, everyone, ~everyone
-        age = _ages(self.roles.time, column_of(table, self.roles.time), self.age)
+        age = _ages(str(self.roles.time), times, self.age)
         mature = everyone if self.age.maturity is None else age >= self.age.maturity.total_seconds()
         fresh = everyone if self.age.after is None else age < seconds_between(self.age.after, self.age.now)
         decay = None
@@ -204,10 +215,13 @@ def _groups(column: pa.ChunkedArray) -> Int[Array, " n"]:
 
 def _ages(name: str, column: pa.ChunkedArray, age: AgeRule) -> Float[Array, " n"]:
     """Ages in seconds, counted back from `age.now`."""
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        column = _as_times(name, column)
-    if not (pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)):
-        raise DataTypeError(f"column {name} must hold times; its type is {column.type}.")
+    if not _is_time(column.type):
+        raise DataTypeError(
+            f"must hold times to count ages; its type is {column.type}.",
+            "Convert the numbers to timestamps, or leave out half_life and maturity.",
+            argument=f"column {name}",
+            flag_remedy="Convert the numbers to timestamps, or leave out --half-life and --maturity.",
+        )
     zone, now = getattr(column.type, "tz", None), age.now
     if zone is None and age.by_clock:
         now = local_time(now)
@@ -228,11 +242,38 @@ def _ages(name: str, column: pa.ChunkedArray, age: AgeRule) -> Float[Array, " n"
     return (np.datetime64(plain, "us") - moments) / np.timedelta64(1, "s")
 
 
-def _as_times(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _is_time(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+
+
+def _time_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of timestamps, dates or numbers: texts are parsed, and other types refused."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _parsed_times(name, column)
+    if not (_is_time(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise DataTypeError(
+            f"must hold times; its type is {kind}.",
+            "Convert it to timestamps, dates, or numbers that increase with time.",
+            argument=f"column {name}",
+        )
+    return column
+
+
+def _times(name: str, column: pa.ChunkedArray) -> Shaped[Array, " n"]:
+    """The values of a column of times as `LoggedData` holds them: datetime64, in UTC if there is a zone, or numbers."""
+    return column.to_numpy() if _is_time(column.type) else whole_numbers_of(name, column)
+
+
+def _parsed_times(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Times written as texts, as in 2024-05-01 09:30:00+02:00, all with an offset or all without."""
     for zone in ("UTC", None):
         try:
             return column.cast(pa.timestamp("us", tz=zone))
         except pa.ArrowInvalid as problem:
             reason = problem
-    raise DataTypeError(f"column {name} must hold times: {reason}.")
+    raise DataTypeError(
+        f"must hold times: {str(reason).rstrip('.')}.",
+        "Write them as in 2024-05-01 09:30:00, all with an offset such as +02:00 or all without.",
+        argument=f"column {name}",
+    )
