@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -210,19 +211,19 @@ def decide_command(
     evaluated on the other half. No model file is needed. The exit code is the
     verdict: 0 for ship, 3 for undecided, 4 for keeping the current policy.
     """
-    outputs = [path for path in (out, policy) if path is not None]
-    for path in outputs:
-        check_output(path)
+    outputs = {name: path for name, path in (("out", out), ("policy", policy)) if path is not None}
+    for name, path in outputs.items():
+        check_output(path, name)
     from manyarms.cli.print_results import print_json
     from manyarms.decision.decide_files import decide_from_logs
     from manyarms.decision.write_report import write_report
-    from manyarms.logs.file_source import FileSource
+    from manyarms.logs.file_source import refuse_overwriting
 
     options.setdefault("context", ())
-    sources = [FileSource(options[name]) for name in ("logs", "catalog") if options.get(name) is not None]
-    for path in outputs:
-        for source in sources:
-            source.refuse_output(path)
+    for name, path in outputs.items():
+        refuse_overwriting(path, options["logs"], options.get("catalog"), argument=name)
+    if len({os.path.realpath(path) for path in outputs.values()}) < len(outputs):
+        raise InputError("and --policy name the same file.", "Name two files.", argument="out")
     with terminal.row_bar("Reading") as bar:
         progress = partial(bar.step, activity="Evaluating, policy")
         notes = {"command": f"manyarms {shlex.join(sys.argv[1:])}"}
@@ -285,7 +286,16 @@ def report_command(
     from manyarms.cli.print_results import print_json
     from manyarms.decision.decide_files import decide_files
     from manyarms.decision.write_report import write_report
+    from manyarms.logs.file_source import files_behind, refuse_overwriting
 
+    policy_files = [name for name in options.get("policies", ()) if Path(name).is_file()]
+    inputs = [options["logs"], options.get("catalog"), model, *policy_files]
+    if kind in ("svg", "png"):
+        # Each chart is a file of its own in the folder.
+        for file in (file for given in inputs for file in files_behind(given) if file.suffix.lower() == f".{kind}"):
+            refuse_overwriting(out / file.name, file)
+    else:
+        refuse_overwriting(out, *inputs)
     with terminal.row_bar("Reading") as bar:
         decision = decide_files(
             **options, model=model, sure=sure, seed=seed,
