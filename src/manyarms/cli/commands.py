@@ -126,7 +126,7 @@ def learn_command(
         if as_json:
             print_json({"policy": policy, "actions": made.n_actions, "model": str(model), "out": str(out)})
         else:
-            typer.echo(f"{policy} on {made.n_actions:,} actions: {out}")
+            terminal.say(f"{policy} on {made.n_actions:,} actions: {out}")
 
 
 @f.with_options(o.LogOptions, without=[name for name in o.options_of(o.LogOptions) if name != "missing"])
@@ -178,7 +178,7 @@ def score_command(
         print_json(result.record())
         return
     left_out = f"; {result.n_dropped:,} with a missing value were left out" if result.n_dropped else ""
-    typer.echo(f"{result.n_contexts:,} contexts, {result.n_rows:,} rows{left_out}: {result.path}")
+    terminal.say(f"{result.n_contexts:,} contexts, {result.n_rows:,} rows{left_out}: {result.path}")
 
 
 Sure = Annotated[
@@ -237,10 +237,10 @@ def decide_command(
     if as_json:
         print_json(decision.as_json())
     else:
-        typer.echo(str(decision.evaluation))
-        typer.echo(f"\nPrior: {decision.made_with['prior']}.")
-        typer.echo(f"\n{decision}")
-        typer.echo(f"\n{decision.checks_summary}. No log shows self-selection, hidden causes or change.")
+        terminal.say(str(decision.evaluation))
+        terminal.say(f"\nPrior: {decision.made_with['prior']}.")
+        terminal.say(f"\n{decision}")
+        terminal.say(f"\n{decision.checks_summary}. No log shows self-selection, hidden causes or change.")
     raise typer.Exit(EXIT_CODES.get(decision.verdict, 1))
 
 
@@ -310,8 +310,8 @@ def report_command(
         figures = {name: getattr(decision, name) for name in ("verdict", "policy", "sentence", "reason", "probability")}
         print_json(figures | {"written": written, "warnings": list(decision.warnings)})
         return
-    typer.echo(str(decision))
-    typer.echo(f"Report: {out}" if len(written) == 1 else f"Charts: {len(written)} in {out}")
+    terminal.say(str(decision))
+    terminal.say(f"Report: {out}" if len(written) == 1 else f"Charts: {len(written)} in {out}")
 
 
 def _show(result: Any, as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:

@@ -101,8 +101,8 @@ def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callabl
             with one_line_errors():
                 options = read_spec(values["spec"], values, known)
                 spec_file = values["spec"]
-                for part in own if spec_file is not None else ():
-                    if part.name in OUTPUTS and values[part.name] is not None:
+                for part in own:
+                    if spec_file is not None and part.name in OUTPUTS and values[part.name] is not None:
                         refuse_inputs(values[part.name], [spec_file], part.name)
                 command(**{part.name: values[part.name] for part in own}, **options)
 
@@ -173,6 +173,8 @@ def _read_file(path: Path) -> dict[str, Any]:
             tables = tomllib.load(file)
     except tomllib.TOMLDecodeError as damage:
         raise InputError(f"{path} is not TOML: {damage}.") from damage
+    except RecursionError:
+        raise InputError(f"{path} has arrays or tables that are nested too deeply.", "No option needs that.") from None
     except UnicodeDecodeError as damage:
         raise InputError(f"{path} is not text in UTF-8.") from damage
     given = dict[str, Any]()

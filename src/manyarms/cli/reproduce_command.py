@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from manyarms._base.files import check_output, refuse_inputs
-from manyarms.cli.terminal import fail, one_line_errors
+from manyarms.cli.terminal import fail, one_line_errors, say
 from manyarms.errors import InputError
 
 
@@ -94,12 +94,12 @@ def reproduce_command(
             own = "".join(f" --method {shlex.quote(spec.rpartition('/')[2])}" for spec in specs)
             command = f"manyarms reproduce {named} {size.flags}{own}"
             work.write_page(shown, path, command, everything=everything)
-            typer.echo(f"Rows, figures and page: {out}, {path}")
+            say(f"Rows, figures and page: {out}, {path}")
         if missing:
             reasons = "".join(f"\n  {name}: {reason}" for name, reason in missing.items())
             fail(f"not run because data is missing: {', '.join(missing)}.{reasons}")
         if prune:
-            typer.echo(f"Rows deleted: {work.prune(chosen):,}")
+            say(f"Rows deleted: {work.prune(chosen):,}")
         sys.stdout.flush()
 
 
