@@ -223,7 +223,7 @@ def update_files(
 
 def _updating_in_place(model: PathLike | RewardPosterior, out: PathLike | None) -> AbstractContextManager[Any]:
     """Keep other updates of a model out while its file is read and replaced; elsewhere there is nothing to guard."""
-    if out is None or isinstance(model, Posterior) or not Path(out).exists() or not Path(model).exists():
+    if out is None or isinstance(model, Posterior) or not Path(out).is_file() or not Path(model).is_file():
         return nullcontext(lambda: None)
     return updating(Path(out)) if Path(out).samefile(model) else nullcontext(lambda: None)
 
