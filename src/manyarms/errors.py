@@ -13,6 +13,7 @@ ManyarmsError
 │   ├── EligibilityError               a row without eligible actions, or ids that are not actions
 │   └── DataFileError                  a data file is missing, damaged or not what its owner published
 │       └── ModelFileError             a model file is missing, damaged, too new, or could not be written
+├── OutputFileError (an OSError)       a file could not be written
 ├── NumericalError                     finite input led to an overflow; the message says where
 ├── EngineError                        a cluster cannot be reached, or failed
 ├── MissingLibraryError (an ImportError) a library that only some calls need is not installed
@@ -97,6 +98,10 @@ class DataFileError(InputError):
 
 class ModelFileError(DataFileError):
     """A model file is missing, damaged, too new, or could not be written."""
+
+
+class OutputFileError(ManyarmsError, OSError):
+    """A file could not be written, because of a full disk or because something else than a file is there."""
 
 
 class NumericalError(ManyarmsError, ArithmeticError):

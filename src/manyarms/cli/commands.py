@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -125,7 +126,7 @@ def learn_command(
         if as_json:
             print_json({"policy": policy, "actions": made.n_actions, "model": str(model), "out": str(out)})
         else:
-            typer.echo(f"{policy} on {made.n_actions:,} actions: {out}")
+            terminal.say(f"{policy} on {made.n_actions:,} actions: {out}")
 
 
 @f.with_options(o.LogOptions, without=[name for name in o.options_of(o.LogOptions) if name != "missing"])
@@ -177,7 +178,7 @@ def score_command(
         print_json(result.record())
         return
     left_out = f"; {result.n_dropped:,} with a missing value were left out" if result.n_dropped else ""
-    typer.echo(f"{result.n_contexts:,} contexts, {result.n_rows:,} rows{left_out}: {result.path}")
+    terminal.say(f"{result.n_contexts:,} contexts, {result.n_rows:,} rows{left_out}: {result.path}")
 
 
 Sure = Annotated[
@@ -211,19 +212,19 @@ def decide_command(
     a column, else random halves. No model file is needed. The exit code is the
     verdict: 0 for ship, 3 for undecided, 4 for keeping the current policy.
     """
-    outputs = [path for path in (out, policy) if path is not None]
-    for path in outputs:
-        check_output(path)
+    outputs = {name: path for name, path in (("out", out), ("policy", policy)) if path is not None}
+    for name, path in outputs.items():
+        check_output(path, name)
     from manyarms.cli.print_results import print_json
     from manyarms.decision.decide_files import decide_from_logs
     from manyarms.decision.write_report import write_report
-    from manyarms.logs.file_source import FileSource
+    from manyarms.logs.file_source import refuse_overwriting
 
     options.setdefault("context", ())
-    sources = [FileSource(options[name]) for name in ("logs", "catalog") if options.get(name) is not None]
-    for path in outputs:
-        for source in sources:
-            source.refuse_output(path)
+    for name, path in outputs.items():
+        refuse_overwriting(path, options["logs"], options.get("catalog"), argument=name)
+    if len({os.path.realpath(path) for path in outputs.values()}) < len(outputs):
+        raise InputError("and --policy name the same file.", "Name two files.", argument="out")
     with terminal.row_bar("Reading") as bar:
         progress = partial(bar.step, activity="Evaluating, policy")
         notes = {"command": f"manyarms {shlex.join(sys.argv[1:])}"}
@@ -237,10 +238,10 @@ def decide_command(
     if as_json:
         print_json(decision.as_json())
     else:
-        typer.echo(str(decision.evaluation))
-        typer.echo(f"\nPrior: {decision.made_with['prior']}.")
-        typer.echo(f"\n{decision}")
-        typer.echo(f"\n{decision.checks_summary}. No log shows self-selection, hidden causes or change.")
+        terminal.say(str(decision.evaluation))
+        terminal.say(f"\nPrior: {decision.made_with['prior']}.")
+        terminal.say(f"\n{decision}")
+        terminal.say(f"\n{decision.checks_summary}. No log shows self-selection, hidden causes or change.")
     raise typer.Exit(EXIT_CODES.get(decision.verdict, 1))
 
 
@@ -286,7 +287,16 @@ def report_command(
     from manyarms.cli.print_results import print_json
     from manyarms.decision.decide_files import decide_files
     from manyarms.decision.write_report import write_report
+    from manyarms.logs.file_source import files_behind, refuse_overwriting
 
+    policy_files = [name for name in options.get("policies", ()) if Path(name).is_file()]
+    inputs = [options["logs"], options.get("catalog"), model, *policy_files]
+    if kind in ("svg", "png"):
+        # Each chart is a file of its own in the folder.
+        for file in (file for given in inputs for file in files_behind(given) if file.suffix.lower() == f".{kind}"):
+            refuse_overwriting(out / file.name, file)
+    else:
+        refuse_overwriting(out, *inputs)
     with terminal.row_bar("Reading") as bar:
         decision = decide_files(
             **options, model=model, sure=sure, seed=seed,
@@ -301,8 +311,8 @@ def report_command(
         figures = {name: getattr(decision, name) for name in ("verdict", "policy", "sentence", "reason", "probability")}
         print_json(figures | {"written": written, "warnings": list(decision.warnings)})
         return
-    typer.echo(str(decision))
-    typer.echo(f"Report: {out}" if len(written) == 1 else f"Charts: {len(written)} in {out}")
+    terminal.say(str(decision))
+    terminal.say(f"Report: {out}" if len(written) == 1 else f"Charts: {len(written)} in {out}")
 
 
 def _show(result: Any, as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:

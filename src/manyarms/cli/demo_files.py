@@ -111,7 +111,8 @@ def refuse_foreign(folder: Path, names: list[str]) -> None:
     """Raise if one of the demo's files exists and is not as `write_ours` left it."""
     ours = _ledger(folder)
     for path in (folder / name for name in names):
-        if path.exists() and _checksum(path.read_bytes()) not in ours:
+        # Reading a pipe or a device would never end.
+        if path.exists() and not (path.is_file() and _checksum(path.read_bytes()) in ours):
             raise _OccupiedError(
                 f"{path} is not as an earlier demo left it, so it is kept.",
                 "Choose another --output, or pass --force to replace it.",

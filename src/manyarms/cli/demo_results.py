@@ -19,6 +19,7 @@ from scipy import sparse
 import manyarms as ma
 from manyarms._base.arrow import pq
 from manyarms.cli.demo_files import commands
+from manyarms.cli.terminal import visible
 from manyarms.core.result_tables import percent, share
 from manyarms.datasets.environment import LinearEnvironment
 from manyarms.datasets.shop import read_tables
@@ -125,7 +126,7 @@ def print_result(result: DemoResult, folder: Path) -> None:
     console.print(_table(result))
     console.print(f"\n{CAPTION}\n", style="dim")
     console.print(Text(_sentence(result), style="bold"))
-    console.print(Text(f"\nThe evidence on one page: {folder / 'report.html'}\n"), soft_wrap=True)
+    console.print(Text(visible(f"\nThe evidence on one page: {folder / 'report.html'}\n")), soft_wrap=True)
     console.rule("On your own data", characters="-", align="left")
     console.print()
     fit, report = commands(folder)
@@ -139,8 +140,8 @@ def print_result(result: DemoResult, folder: Path) -> None:
         ),
         ("Or in Python: edit the names at the top of this script, then run it", script),
     ):
-        console.print(Text(text), soft_wrap=True)
-        console.print(Text("\n".join(f"  {line}" for line in lines), style="bold"), soft_wrap=True)
+        console.print(Text(visible(text)), soft_wrap=True)
+        console.print(Text(visible("\n".join(f"  {line}" for line in lines)), style="bold"), soft_wrap=True)
 
 
 def figures(result: DemoResult, folder: Path) -> dict[str, Any]:
@@ -185,7 +186,7 @@ def _opening(result: DemoResult, folder: Path) -> Text:
     return Text(
         f"A made-up shop: {result.n_rounds:,} rounds, {result.n_items:,} items in {result.n_categories:,} categories.\n"
         f"{result.n_never_shown:,} items ({share(result.n_never_shown / result.n_items)}) were never shown.\n"
-        f"The log was saved to {folder}, and a model was fitted to its first half.\n"
+        f"The log was saved to {visible(folder)}, and a model was fitted to its first half.\n"
         f"Standard deviations learned from the log, in euros:\nnoise {learned['noise std']:.2g}, "
         f"categories {learned['category std']:.2g}, items within a category {learned['actions std']:.2g}.\n"
     )

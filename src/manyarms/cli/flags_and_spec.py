@@ -16,12 +16,16 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from manyarms._base.files import refuse_inputs
 from manyarms._base.shared_options import ESTIMATORS, NEEDED, POLICIES, TABLES, Names, Option, options_of, value_type
 from manyarms.cli.terminal import one_line_errors
 from manyarms.errors import InputError
 
 Completer = Callable[[str], list[tuple[str, str]]]
 """From an incomplete word to the words that it may become, each with a note."""
+
+OUTPUTS = ("out", "policy")
+"""Flags that name a file to write, where a command has them."""
 
 PANELS = {"logs": "Logs", "catalog": "Catalog", "prior": "Model", "likelihood": "Model"}
 """The heading in `--help` under which the options of a table of a spec file are listed."""
@@ -96,6 +100,10 @@ def with_options(*kinds: type, without: Sequence[str] = ()) -> Callable[[Callabl
         def run(**values: Any) -> None:
             with one_line_errors():
                 options = read_spec(values["spec"], values, known)
+                spec_file = values["spec"]
+                for part in own:
+                    if spec_file is not None and part.name in OUTPUTS and values[part.name] is not None:
+                        refuse_inputs(values[part.name], [spec_file], part.name)
                 command(**{part.name: values[part.name] for part in own}, **options)
 
         parts = [part.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in shown]
@@ -165,6 +173,8 @@ def _read_file(path: Path) -> dict[str, Any]:
             tables = tomllib.load(file)
     except tomllib.TOMLDecodeError as damage:
         raise InputError(f"{path} is not TOML: {damage}.") from damage
+    except RecursionError:
+        raise InputError(f"{path} has arrays or tables that are nested too deeply.", "No option needs that.") from None
     except UnicodeDecodeError as damage:
         raise InputError(f"{path} is not text in UTF-8.") from damage
     given = dict[str, Any]()

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from manyarms.cli.terminal import visible
 from manyarms.core.estimate import Estimate
 from manyarms.core.result_tables import number, percent, share, signed_number
 from manyarms.jobs.evaluate import CURRENT, Evaluation
@@ -90,7 +91,7 @@ def _print_dropped(console: Console, figures: Mapping[str, Any]) -> None:
 
 
 def _print_line(console: Console, text: str, style: str = "") -> None:
-    console.print(Text(text, style=style), soft_wrap=True)
+    console.print(Text(visible(text), style=style), soft_wrap=True)
 
 
 def _print_table(console: Console, table: Table) -> None:
@@ -111,7 +112,7 @@ def _model_table(evaluation: Evaluation) -> Table:
             continue
         gain = row.gain
         table.add_row(
-            CURRENT if row is evaluation.baseline else row.name,
+            _name(CURRENT if row is evaluation.baseline else row.name),
             number(row.value.value),
             _interval(row.value),
             "-" if gain is None else signed_number(gain.value),
@@ -126,7 +127,7 @@ def _estimator_table(evaluation: Evaluation) -> Table:
     table = _table(["by estimators", "estimator"], ["value", "95 % interval"])
     for row in evaluation.rows:
         for name, estimate in row.estimates.items():
-            table.add_row(row.name, name, number(estimate.value), _interval(estimate))
+            table.add_row(_name(row.name), _name(name), number(estimate.value), _interval(estimate))
     return table
 
 
@@ -137,6 +138,11 @@ def _table(labels: Sequence[str], figures: Sequence[str]) -> Table:
     for name in figures:
         table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def _name(name: str) -> Text:
+    """A name in a table: letters only, of which none is read as markup."""
+    return Text(visible(name).replace("\n", "\\n"))
 
 
 def _interval(estimate: Estimate) -> str:

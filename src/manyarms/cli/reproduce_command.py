@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from manyarms.cli.terminal import fail, one_line_errors
+from manyarms._base.files import check_output, refuse_inputs
+from manyarms.cli.terminal import fail, one_line_errors, say
 from manyarms.errors import InputError
 
 
@@ -80,7 +81,7 @@ def reproduce_command(
         chosen = choose_figures(names or [], everything, known)
         if prune and not everything:
             raise InputError("needs --all; otherwise the rows of other figures would be lost.", argument="prune")
-        path = _page_path(out, page)
+        path = _page_path(out, page, method or [])
         size, specs = choose_size(quick, paper, instances), method or []
         work = Reproduction(out, size, specs, redo or [], workers)
         if download:
@@ -93,22 +94,22 @@ def reproduce_command(
             own = "".join(f" --method {shlex.quote(spec.rpartition('/')[2])}" for spec in specs)
             command = f"manyarms reproduce {named} {size.flags}{own}"
             work.write_page(shown, path, command, everything=everything)
-            typer.echo(f"Rows, figures and page: {out}, {path}")
+            say(f"Rows, figures and page: {out}, {path}")
         if missing:
             reasons = "".join(f"\n  {name}: {reason}" for name, reason in missing.items())
             fail(f"not run because data is missing: {', '.join(missing)}.{reasons}")
         if prune:
-            typer.echo(f"Rows deleted: {work.prune(chosen):,}")
+            say(f"Rows deleted: {work.prune(chosen):,}")
         sys.stdout.flush()
 
 
-def _page_path(out: Path, page: Path | None) -> Path:
+def _page_path(out: Path, page: Path | None, methods: list[str]) -> Path:
     """The path of the page. Its folder is made now, so that a run of hours does not fail at the end."""
     if page is None:
         return out / "reproduction.md"
-    if page.is_dir():
-        raise InputError(f"must name a file; {page} is a folder.", argument="page")
     if page.parent.exists() and not page.parent.is_dir():
         raise InputError(f"must lie in a folder; {page.parent} is a file.", argument="page")
     page.parent.mkdir(parents=True, exist_ok=True)
+    check_output(page, "page")
+    refuse_inputs(page, [Path(spec.rpartition(":")[0]) for spec in methods], "page")
     return page

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from manyarms.cli.terminal import INTERRUPTED, cell_bar, fail
+from manyarms.cli.terminal import INTERRUPTED, cell_bar, fail, visible
 from manyarms.errors import DataFileError, InputError
 from manyarms.experiments.figure import PAPER_SIZE, QUICK, Figure, HeadToHead, Size
 from manyarms.experiments.methods import check_method_names
@@ -80,14 +80,14 @@ def _print_figure(figure: Figure, work: Reproduction) -> None:
     console = Console(highlight=False)
     console.print(Text(f"{figure.name}: {figure.title}", style="bold"), soft_wrap=True)
     for caveat in work.caveats(figure):
-        console.print(Text(f"  {caveat}", style="yellow"), soft_wrap=True)
+        console.print(Text(visible(f"  {caveat}"), style="yellow"), soft_wrap=True)
     for claim, result in work.test_claims(figure):
         line = Text(f"  {result.verdict:<{WIDTH}}", style=COLOURS[result.verdict])
-        line.append(f"{claim.text} ({result})", style="none")
+        line.append(visible(f"{claim.text} ({result})"), style="none")
         console.print(line, soft_wrap=True)
     for head_to_head in work.head_to_heads(figure):
-        console.print(Text(f"  {_head_to_head_line(head_to_head)}"), soft_wrap=True)
-    console.print(Text(f"  saved as {work.folder / figure.name}.svg and .png", style="dim"), soft_wrap=True)
+        console.print(Text(visible(f"  {_head_to_head_line(head_to_head)}")), soft_wrap=True)
+    console.print(Text(visible(f"  saved as {work.folder / figure.name}.svg and .png"), style="dim"), soft_wrap=True)
 
 
 def _head_to_head_line(pair: HeadToHead) -> str:

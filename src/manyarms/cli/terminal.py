@@ -37,6 +37,9 @@ def one_line_errors() -> Generator[None]:
         with _terminable(), warnings.catch_warnings():
             # Spark prints this at every start, about parts of it that are not used here.
             warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+            warnings.filterwarnings("always", "the reward column", UserWarning)
+            warnings.showwarning = _show_warning
+            printed.set(set())
             yield
     except NumericalError as error:
         fail(error_line(error), UNEXPECTED)
@@ -44,10 +47,24 @@ def one_line_errors() -> Generator[None]:
         fail(error_line(error))
     except OSError as error:
         fail(f"cannot use {error.filename}: {error.strerror}." if error.filename else str(error.strerror or error))
+    except MemoryError as error:
+        fail(f"there is not enough memory: {error}.", UNEXPECTED)
     except KeyboardInterrupt:
+        # Python remembers a Ctrl-C in code that was made from a text, as that of dataclasses is, and would end in a
+        # signal in place of the exit code. Running any such code makes it forget.
+        exec("")
         fail("stopped.", INTERRUPTED)
     except _TerminatedError:
         fail("stopped.", TERMINATED)
+
+
+printed = ContextVar[set[str]]("printed")
+"""The warnings that the running command has printed."""
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning of Python on the terminal as those of results are printed."""
+    warn(str(message))
 
 
 def error_line(error: ManyarmsError) -> str:
@@ -98,15 +115,36 @@ def _terminable() -> Generator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def visible(text: object) -> str:
+    """Text for the terminal in which every character can be seen: a name cannot move the cursor or change colours.
+
+    Line breaks stay. Other characters that are not printed appear as the escapes that Python writes for them.
+    """
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else letter.encode("unicode_escape").decode("ascii")
+        for letter in str(text)
+    )
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print text on the terminal; names in it may hold anything."""
+    typer.echo(visible(text), err=err)
+
+
 def fail(message: str, code: int = BAD_INPUT) -> NoReturn:
     """Print an error on the terminal in one line and exit."""
-    typer.echo(f"manyarms: error: {_one_line(message)}", err=True)
+    say(f"manyarms: error: {_one_line(message)}", err=True)
     raise typer.Exit(code) from None
 
 
 def warn(message: str) -> None:
-    """Print a warning on the terminal, in one line on stderr; the command goes on."""
-    typer.echo(f"manyarms: warning: {_one_line(message)}", err=True)
+    """Print a warning on the terminal, in one line on stderr and once in a command, which goes on."""
+    earlier = printed.get(None)
+    if earlier is not None:
+        if message in earlier:
+            return
+        earlier.add(message)
+    say(f"manyarms: warning: {_one_line(message)}", err=True)
 
 
 def _one_line(message: str) -> str:
@@ -193,7 +231,12 @@ def _rich_row_bar() -> Any:
             speed = "" if task.speed is None else f"  {task.speed:,.0f} rows/s"
             return Text(f"{int(task.completed):,} rows{speed}" if task.completed else "")
 
-    columns = (TextColumn("{task.description}"), BarColumn(), Rows(Column(no_wrap=True)), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        Rows(Column(no_wrap=True)),
+        TimeRemainingColumn(),
+    )
     return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
@@ -222,9 +265,9 @@ def cell_bar(title: str) -> Generator[_CellBar]:
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
+        task = bar.add_task(visible(title), total=None)
         yield _CellBar(
             lambda done, total: bar.update(task, completed=done, total=total),
             lambda: bar.console.print(STOPPING, highlight=False),
@@ -233,7 +276,7 @@ def cell_bar(title: str) -> Generator[_CellBar]:
 
 def _announce(title: str, done: int, total: int) -> None:
     if done == 0:
-        typer.echo(f"{title}: {f'{total:,} cells to do' if total else 'nothing to do'}", err=True)
+        say(f"{title}: {f'{total:,} cells to do' if total else 'nothing to do'}", err=True)
 
 
 HARMLESS = re.compile(

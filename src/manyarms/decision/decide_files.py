@@ -26,7 +26,7 @@ from manyarms.jobs.parse_names import likelihood_named
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
-from manyarms.logs.read_logs import read_logs
+from manyarms.logs.read_logs import leakage_warnings, read_logs
 from manyarms.posterior.posterior import Posterior
 
 DEFAULT_ESTIMATORS = ("snips", "dr")
@@ -59,7 +59,8 @@ def decide_files(
         options["estimators"] = DEFAULT_ESTIMATORS
     inputs = read_evaluation_inputs(logs, action, reward, propensity, model, seed, on_rows, **options)
     rounds, total = inputs.sample.logs, inputs.sample.total
-    lines = {**(notes or {}), "logs": str(logs)}
+    features = rounds.features
+    lines = {**(notes or {}), "logs": str(logs), **_caution(() if features is None else features.columns, reward)}
     if total > len(rounds):
         lines["rounds"] = f"{len(rounds):,} drawn from {total:,}"
     if model is not None and not isinstance(model, Posterior):
@@ -106,6 +107,12 @@ def decide_from_logs(
     read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
     rounds = cast(LogStream, read).collect()
     likelihood = likelihood_named(given.likelihood, given.noise_std)
-    return decide(
-        None, rounds, likelihood=likelihood, sure=sure, notes={**(notes or {}), "logs": str(logs)}, progress=progress
-    )
+    columns = (context,) if isinstance(context, str) else context
+    lines = {**(notes or {}), "logs": str(logs), **_caution(columns, reward)}
+    return decide(None, rounds, likelihood=likelihood, sure=sure, notes=lines, progress=progress)
+
+
+def _caution(context: Sequence[str], reward: str) -> dict[str, str]:
+    """A note on the page of a decision where the reward is among the contexts."""
+    texts = leakage_warnings(context, reward)
+    return {"caution": texts[0]} if texts else {}

@@ -94,7 +94,9 @@ class Store:
         except ImportError:  # Windows: two runs at once in one folder are not noticed there.
             yield
             return
-        with open(self.folder / ".lock", "wb") as file:
+        # A link or a pipe under this name is somebody else's: it is neither followed nor waited for.
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        with open(os.open(self.folder / ".lock", flags, 0o644), "wb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as taken:

@@ -27,7 +27,7 @@ from manyarms.jobs.sample_rounds import RoundSample, sample_rounds
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
-from manyarms.logs.read_logs import read_logs
+from manyarms.logs.read_logs import leakage_warnings, read_logs
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.model_file.load import load
 from manyarms.posterior.posterior import Posterior, as_posterior
@@ -163,7 +163,7 @@ def read_evaluation_inputs(
         tuple(estimator_named(name, posterior) for name in estimators),
         stream.source.fingerprints,
         stream.dropped,
-        (*warnings, *row_warnings(stream.dropped)),
+        (*warnings, *leakage_warnings(columns, reward), *row_warnings(stream.dropped)),
     )
 
 

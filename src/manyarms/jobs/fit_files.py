@@ -6,13 +6,14 @@ The options are the flags of the commands, with the same defaults.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack, cast
 
 import numpy as np
 
-from manyarms._base.files import PathLike
+from manyarms._base.files import PathLike, updating
 from manyarms._base.progress import Progress
 from manyarms._base.shared_options import (
     CatalogOptions,
@@ -29,10 +30,10 @@ from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.engines import Engine
 from manyarms.errors import InputError
 from manyarms.jobs.parse_names import LIKELIHOODS, likelihood_named
-from manyarms.logs.file_source import FileSource
+from manyarms.logs.file_source import FileSource, refuse_overwriting
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
-from manyarms.logs.read_logs import read_logs
+from manyarms.logs.read_logs import leakage_warnings, read_logs
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.logs.sources import Source
 from manyarms.posterior import RewardPosterior, fit
@@ -161,6 +162,7 @@ def fit_files(
             argument="prior",
             flag_remedy="Name a kind of prior, or drop --no-learn-prior.",
         )
+    refuse_overwriting(out, logs, given.catalog)
     likelihood = likelihood_named(given.likelihood, given.noise_std)
     actions = open_catalog(given, action, only(options, CatalogOptions))
     source = FileSource(logs, on_rows)
@@ -181,7 +183,8 @@ def fit_files(
     elif given.learn_prior:
         learned = learn_prior(stream, build(kind), likelihood, **how)
     posterior = fit(stream, build(kind), likelihood, **how) if learned is None else learned.posterior
-    warnings = [*posterior.warnings, *row_warnings(stream.dropped), *_copy_warnings(source)]
+    leaks = leakage_warnings(stream.features.columns, reward)
+    warnings = [*leaks, *posterior.warnings, *row_warnings(stream.dropped), *_copy_warnings(source)]
     if given.likelihood == "gaussian" and rewards_are_binary(posterior):
         warnings.append("all rewards are 0 or 1 but were taken as Gaussian: for clicks, use the bernoulli likelihood")
     if not posterior.statistics.n_rounds:
@@ -207,9 +210,36 @@ def update_files(
 
     The model, or its file, comes first, and the context columns come from it. Actions of today's `catalog` that it does
     not know are added where the prior has their category, tags or node. Files that it has seen are refused, unless
-    `allow_repeats` has them counted again. To update a model in place, name its file as `out`. The other arguments are
-    those of `fit_files`.
+    `allow_repeats` has them counted again. To update a model in place, name its file as `out`; of two such updates at
+    the same time, one raises a `ModelFileError` and writes nothing. The other arguments are those of `fit_files`.
     """
+    given = with_defaults("update_files", options, UpdateOptions)
+    refuse_overwriting(out, logs, given.catalog)
+    with _updating_in_place(model, out) as check_unchanged:
+        result = _updated(model, logs, action, reward, propensity, allow_repeats, engine, on_rows, options)
+        check_unchanged()
+        return replace(result, path=_saved(result.posterior, out))
+
+
+def _updating_in_place(model: PathLike | RewardPosterior, out: PathLike | None) -> AbstractContextManager[Any]:
+    """Keep other updates of a model out while its file is read and replaced; elsewhere there is nothing to guard."""
+    if out is None or isinstance(model, Posterior) or not Path(out).is_file() or not Path(model).is_file():
+        return nullcontext(lambda: None)
+    return updating(Path(out)) if Path(out).samefile(model) else nullcontext(lambda: None)
+
+
+def _updated(
+    model: PathLike | RewardPosterior,
+    logs: PathLike,
+    action: str,
+    reward: str,
+    propensity: str | None,
+    allow_repeats: bool,
+    engine: Engine | str | None,
+    on_rows: OnRows | None,
+    options: UpdateOptions,
+) -> UpdateResult:
+    """The result of an update that is not saved yet; the arguments are those of `update_files`."""
     given = with_defaults("update_files", options, UpdateOptions)
     before = _as_updatable(model)
     assert before.features is not None
@@ -222,12 +252,13 @@ def update_files(
     posterior = grown.update(stream, allow_repeats=allow_repeats, engine=engine)
     dropped, new_rounds = cast(LogStream, stream).dropped, posterior.statistics.n_rounds - before.statistics.n_rounds
     warnings = (
+        *leakage_warnings(before.features.columns, reward),
         *posterior.warnings,
         *_update_warnings(given.half_life is not None, before.as_of, dropped, new_rounds),
         *_copy_warnings(source),
     )
     new_actions = posterior.n_actions - before.n_actions
-    return UpdateResult(posterior, new_rounds, new_actions, dropped, warnings, _saved(posterior, out))
+    return UpdateResult(posterior, new_rounds, new_actions, dropped, warnings, None)
 
 
 def rewards_are_binary(posterior: RewardPosterior) -> bool:

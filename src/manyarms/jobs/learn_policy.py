@@ -7,6 +7,7 @@ import numpy as np
 from manyarms._base.files import PathLike
 from manyarms.core.policy import Policy
 from manyarms.jobs.parse_names import policy_named
+from manyarms.logs.file_source import refuse_overwriting
 from manyarms.posterior.posterior import Posterior, as_posterior
 
 
@@ -19,8 +20,9 @@ def learn_policy(
         model: The model, or its file.
         policy: The policy by name, as in `policy_named`.
         seed: Seed for everything random.
-        out: The policy file to write; None for none.
+        out: The policy file to write, other than the model's; None for none.
     """
+    refuse_overwriting(out, model)
     made = policy_named(policy, as_posterior(model), rng=np.random.default_rng(seed))
     if out is not None:
         made.save(out)

@@ -14,6 +14,7 @@ from manyarms.estimators import Estimator
 from manyarms.estimators import importance_weighted as iw
 from manyarms.likelihoods import Bernoulli, Gaussian, Likelihood, LogNormal, Poisson, StudentT
 from manyarms.policies import EpsilonGreedy, Greedy, Pessimistic, Softmax, Thompson, Uniform
+from manyarms.policies.thompson import MAX_DRAWS
 from manyarms.posterior.posterior import Posterior
 
 
@@ -50,6 +51,8 @@ def policy_named(
     if name == "thompson":
         if number is not None and (not number.is_integer() or number < 1):
             raise InputError(f"{text!r} must have a whole number of at least 1 after its colon.")
+        if number is not None and number > MAX_DRAWS:
+            raise RangeError(f"{text!r} has too many draws: there can be at most {MAX_DRAWS:,}.", "Ask for fewer.")
         draws = n_draws if number is None else int(number)
         return Thompson(posterior, draws, rng=np.random.default_rng(0) if rng is None else rng)
     makers: dict[str, Callable[[], Policy]] = {

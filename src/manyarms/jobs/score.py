@@ -24,6 +24,7 @@ from manyarms._base.shared_options import Missing
 from manyarms.core import FeatureMap, Policy, Tabular, as_arrow, codes_of, html_facts
 from manyarms.engines import Engine, Local, as_engine
 from manyarms.errors import ActionError, DataFileError, DataTypeError, EligibilityError, InputError
+from manyarms.logs.file_source import refuse_overwriting
 from manyarms.logs.row_reader import complete
 from manyarms.logs.sources import Source, as_source
 from manyarms.model_file.load import load
@@ -132,7 +133,7 @@ def score(
     )  # fmt: skip
     if work.top_k > policy.n_actions:
         raise InputError(f"must be at most the {policy.n_actions} actions there are; got {top_k}.", argument="top_k")
-    source.refuse_output(path)
+    refuse_overwriting(path, source, model)
     if not isinstance(where, Local):
         return _in_parts(work, source, path, where)
     if path.is_dir():

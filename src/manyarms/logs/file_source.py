@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from manyarms._base.arrow import csv, ds, pa
+from manyarms._base.files import PathLike, refuse_inputs
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import DataFileError, without_full_stop
 from manyarms.logs.sources import Source
@@ -159,6 +160,31 @@ class FileSource(Source):
     def fingerprints(self) -> tuple[Fingerprint, ...]:
         """One fingerprint for each file, by its size and by its first and last bytes: a copy is the same file."""
         return tuple(Fingerprint(_content_digest(file), 1, path=str(file.resolve())) for file in self.files)
+
+
+def refuse_overwriting(out: PathLike | None, *inputs: Any, argument: str = "out") -> None:
+    """Refuse an output that is, or holds, a file that one of the inputs of a job is read from.
+
+    Args:
+        out: The file or folder to be written; None for none.
+        inputs: Whatever a job reads: sources, files, folders, globs, lists of files. Others are in memory.
+        argument: The argument that names the output.
+    """
+    if out is not None:
+        refuse_inputs(Path(out), (file for given in inputs for file in files_behind(given)), argument)
+
+
+def files_behind(given: Any) -> list[Path]:
+    """The files that an input of a job is read from; none where it is in memory or does not exist."""
+    if isinstance(given, Source):
+        return list(given.files)
+    paths = given if isinstance(given, list | tuple) else [given]
+    if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
+        return []
+    with suppress(DataFileError):
+        # What does not exist is reported where it is read.
+        return _files(given)[0]
+    return []
 
 
 def _files(path: Any) -> tuple[list[Path], Path | None]:

@@ -7,6 +7,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from manyarms._base.arrow import pa
+from manyarms._base.checks import as_instance
 from manyarms._base.shared_options import CatalogOptions, takes, with_defaults
 from manyarms.core import OTHER, Catalog
 from manyarms.errors import DataTypeError, InputError
@@ -30,6 +31,8 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
         InputError: Naming the column, the first bad row and a way out.
     """
     given = with_defaults("read_catalog", options, CatalogOptions)
+    if not as_instance("separator", given.separator, str, "a text"):
+        raise InputError("must not be empty.", "Pass the text between two labels, such as |.", argument="separator")
     levels, numbers = (_as_list(columns) for columns in (given.taxonomy, given.embedding))
     names = [id, *(name for name in (given.category, given.tags) if name is not None), *levels, *numbers]
     source = as_source(catalog)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack, get_args
 
 from manyarms._base.arrow import pa
@@ -11,8 +12,8 @@ from manyarms._base.checks import as_count, as_instance
 from manyarms._base.row_numbers import rows_from
 from manyarms._base.shared_options import LogOptions, Missing, Unknown, takes, with_defaults
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, codes_of, column_of, whole_numbers_of
-from manyarms.errors import ActionError, InputError
-from manyarms.logs.age_rule import AgeRule
+from manyarms.errors import ActionError, InputError, RangeError
+from manyarms.logs.age_rule import AgeRule, local_time
 from manyarms.logs.learn_features import learn_features
 from manyarms.logs.log_stream import BATCH, LogStream
 from manyarms.logs.row_reader import ColumnRoles, RowReader, complete
@@ -73,6 +74,8 @@ def read_logs(
     context, categorical = ((names,) if isinstance(names, str) else names for names in (context, given.categorical))
     roles = ColumnRoles(tuple(context), action, reward, propensity, given.weight, given.group, given.time)
     source.need(roles.columns)
+    for text in leakage_warnings(roles.context, reward):
+        warnings.warn(text, stacklevel=2)
     for name, value, allowed in (("missing", given.missing, Missing), ("unknown", given.unknown, Unknown)):
         if value not in get_args(allowed):
             choice = " or ".join(f'"{word}"' for word in get_args(allowed))
@@ -101,6 +104,16 @@ def read_logs(
     reader = RowReader(roles, features, n_actions, catalog, given.missing, given.unknown, age)
     stream = LogStream(source, reader)
     return stream.collect() if isinstance(source, TableSource) else stream
+
+
+def leakage_warnings(context: Sequence[str], reward: str) -> list[str]:
+    """A warning of `read_logs` where the reward is a context column, from which a model reads what it is to predict."""
+    if reward not in context:
+        return []
+    return [
+        f"the reward column {reward!r} is also a context column, so the model sees the rewards that it is to predict, "
+        "and its estimates mean nothing: leave it out of the context"
+    ]
 
 
 def _complete_rows(source: Source, roles: ColumnRoles, missing: Missing) -> Iterator[pa.Table]:
@@ -158,4 +171,16 @@ def _age_rule(given: Any, after: datetime | None) -> AgeRule | None:
         if as_instance(name, span, timedelta, "a timedelta, as in timedelta(days=14)") <= timedelta(0):
             raise InputError(f"must be a positive timedelta; got {span!r}.", argument=name)
     now = given.now or datetime.now().astimezone()
-    return AgeRule(now, given.half_life, given.maturity, after, by_clock=given.now is None)
+    rule = AgeRule(now, given.half_life, given.maturity, after, by_clock=given.now is None)
+    try:
+        _ = rule.until, local_time(now), now if now.tzinfo is None else now.astimezone(UTC)
+    except OverflowError:
+        argument = "now" if given.maturity is None else "now and maturity"
+        raise RangeError(
+            f"lead to a time outside the years 1 to 9999; now is {now.isoformat()}."
+            if given.maturity is not None
+            else f"is a time outside the years 1 to 9999 in another time zone; it is {now.isoformat()}.",
+            "Count ages from a later time." if now.year < 5000 else "Count ages from an earlier time.",
+            argument=argument,
+        ) from None
+    return rule

@@ -59,14 +59,6 @@ class Source(ABC):
             flag_remedy="Write them to Parquet files and pass their folder, or leave --engine out.",
         )
 
-    def refuse_output(self, path: Path) -> None:
-        """Refuse to write to a path that is, or holds, one of the files of this source."""
-        if not path.exists():
-            return
-        read = {place for file in self.files for place in (file, *file.resolve().parents)}
-        if any(path.samefile(place) for place in read):
-            raise InputError(f"{path} is, or holds, one of the files to be read.", "Write elsewhere.")
-
     def only(self, files: Sequence[Path]) -> Source:
         """Some of the files, with the same columns."""
         raise NotImplementedError

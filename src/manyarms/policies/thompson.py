@@ -12,10 +12,14 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_count
 from manyarms._base.rng import split
 from manyarms.core import Choices, Policy, as_eligibility, eligible_blocks
+from manyarms.errors import RangeError
 from manyarms.linalg.indexing import chunks
 from manyarms.policies.scored_policy import follow
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_draws import ACTIONS_PER_CHUNK, FactorDraws, GaussianFactorDraws
+
+MAX_DRAWS = 100_000
+"""The most draws of a policy: at this number, the standard error of a share is below 0.2 %."""
 
 Predict = Callable[[Array, slice], Array]
 """Predictors of some rows and a chunk of actions, (b, s, c), from the weights of the chunk, (s, c, d)."""
@@ -30,7 +34,7 @@ class Thompson(Policy):
 
     Args:
         posterior: Any posterior, such as `fit` returns. A sampled one lends the draws it has, n_draws at most.
-        n_draws: How many draws; the cost of a query is n_draws times that of a greedy one.
+        n_draws: How many draws, at most 100,000; the cost of a query is n_draws times that of a greedy one.
         rng: A NumPy generator.
     """
 
@@ -41,9 +45,13 @@ class Thompson(Policy):
 
     def __init__(self, posterior: Posterior, n_draws: int = 1000, *, rng: np.random.Generator):
         self.posterior = follow(self, posterior)
+        count = as_count("n_draws", n_draws)
+        if count > MAX_DRAWS:
+            problem = f"must be at most {MAX_DRAWS:,}, since all draws are kept in memory; got {count:,}."
+            raise RangeError(problem, "Ask for fewer draws; 1,000 give shares to within 2 %.", argument="n_draws")
         # A single factor takes the generator itself.
         rngs = [rng] if posterior.n_factors == 1 else split(rng, *(str(i) for i in range(posterior.n_factors)))
-        self._factors: tuple[FactorDraws, ...] = posterior.draw_factors(as_count("n_draws", n_draws), rngs)
+        self._factors: tuple[FactorDraws, ...] = posterior.draw_factors(count, rngs)
 
     @property
     def n_draws(self) -> int:
