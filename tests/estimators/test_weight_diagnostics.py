@@ -1,10 +1,12 @@
 """Diagnostics of weights, and the warnings they lead to."""
 
+import mpmath
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 import manyarms as ma
+from manyarms.errors import RangeError
 
 
 def test_diagnostics_are_what_their_names_say(problem):
@@ -84,3 +86,64 @@ def test_right_propensities_are_not_accused():
         text = " ".join(estimator.estimate(policy, logs).warnings)
         assert "rounded" not in text
         assert "mean weight" not in text
+
+
+def every_weighted_estimator(posterior, n):
+    sets, strata = np.arange(5) % 2, np.arange(n) % 2
+    return {
+        "IPS": ma.IPS(),
+        "snIPS": ma.SNIPS(),
+        "DR": ma.DR(posterior),
+        "snDR": ma.SNDR(posterior),
+        "Switch-DR": ma.SwitchDR(posterior, 10.0),
+        "DRos": ma.DRos(posterior, 10.0),
+        "weighted IPS": ma.WeightedIPS(strata),
+        "exponential": ma.ExponentialSmoothing(0.7),
+        "logarithmic": ma.LogarithmicSmoothing(0.1),
+        "sub-Gaussian": ma.SubGaussianIPS(0.1),
+        "sub-Gaussian DR": ma.SubGaussianDR(posterior, 0.1),
+        "MIPS": ma.MIPS(sets),
+        "convolution": ma.PolicyConvolution(np.eye(5), 2),
+        "Bernstein": ma.IPS(interval=ma.EmpiricalBernstein()),
+        "bootstrap": ma.IPS(interval=ma.Bootstrap(50, rng=np.random.default_rng(0))),
+    }
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("smallest", [1e-160, 1e-290])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_tiny_propensity_overflows_nowhere(smallest, grouped):
+    rng, n = np.random.default_rng(3), 60
+    propensities = np.where(np.arange(n) == 7, smallest, 0.2)
+    rewards = rng.uniform(0.5, 1.5, n)
+    groups = np.arange(n) // 2 if grouped else None
+    columns = np.column_stack([np.ones(n), rng.normal(size=n)])
+    actions = np.arange(n) % 5
+    logs = ma.LoggedData(columns, actions, rewards, propensities=propensities, n_actions=5, groups=groups)
+    posterior = ma.fit(logs, ma.priors.independent(5, dim=2))
+    for name, estimator in every_weighted_estimator(posterior, n).items():
+        found = estimator.estimate(ma.Uniform(5), logs)
+        low, high = found.interval(0.9)
+        assert low <= found.value <= high, name
+        assert all(np.isfinite(list(found.diagnostics.values()))), name
+    found = ma.IPS().estimate(ma.Uniform(5), logs)
+    weights = [mpmath.mpf(0.2) / mpmath.mpf(p) for p in propensities.tolist()]
+    terms = [w * mpmath.mpf(r) for w, r in zip(weights, rewards.tolist(), strict=True)]
+    if grouped:
+        terms = [(a + b) / 2 for a, b in zip(terms[::2], terms[1::2], strict=True)]
+    mean = sum(terms) / len(terms)
+    std = mpmath.sqrt(sum((t - mean) ** 2 for t in terms) / (len(terms) - 1) / len(terms))
+    assert_allclose([found.value, found.std], [float(mean), float(std)], rtol=1e-12)
+    size = sum(weights) ** 2 / sum(w**2 for w in weights)
+    assert_allclose(found.diagnostics["effective_sample_size"], float(size), rtol=1e-12)
+    assert_allclose(found.diagnostics["mean_weight"], float(sum(weights) / n), rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_row_weights_that_would_overflow_are_refused():
+    columns = dict(contexts=np.ones((4, 1)), actions=[0, 1, 0, 1], rewards=np.arange(4.0), n_actions=2)
+    with pytest.raises(RangeError, match=r"weights must be below 1e100; row 2 has 1e\+308"):
+        ma.LoggedData(**columns, weights=[1.0, 1.0, 1e308, 1e308], propensities=np.full(4, 0.5))
+    logs = ma.LoggedData(**columns, weights=np.full(4, 9e99), propensities=np.full(4, 0.5))
+    assert_allclose(ma.IPS().estimate(ma.Uniform(2), logs).value, 1.5)
+    assert_allclose(ma.fit(logs, ma.priors.independent(2, dim=1)).value(ma.Uniform(2), logs.contexts).value, 1.5)

@@ -6,7 +6,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import manyarms as ma
+from manyarms.core.choices import Choices
 from manyarms.datasets import LinearEnvironment
+from manyarms.errors import NumericalError
 from manyarms.linalg import top_k as best
 from manyarms.posterior import confidence_radius
 
@@ -345,7 +347,7 @@ def test_contexts_that_overflow_are_refused_and_never_become_an_action(posterior
     with pytest.raises(ma.errors.NumericalError, match="row 0"):
         best.best_lower_bounds(x, means, lambda ids: np.zeros((len(ids), 2, 2)), 1.0)
     with pytest.raises(ma.errors.NumericalError, match="row 0"):
-        ma.Softmax(posterior, 1e-300).actions(np.full((3, D), 1e10))
+        ma.Softmax(posterior, 0.5).actions(np.full((3, D), 1.7e308))
     with pytest.raises(ma.errors.NumericalError, match="overflow"):
         posterior.value(ma.Uniform(K), np.full((3, D), 1e200))
 
@@ -398,3 +400,34 @@ def test_a_stored_zero_is_no_choice():
     for eligible in (None, sparse.csr_array(np.ones((1, 3)))):
         choices = ma.TablePolicy(given).choices(np.zeros((1, 1)), eligible)
         assert_array_equal(choices.named.indices, [0, 1])
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("temperature", [1e-300, 1e-308, 5e-324])
+def test_softmax_is_greedy_when_so_cold_that_scores_overflow(posterior, contexts, eligible, temperature):
+    cold, allowed = ma.Softmax(posterior, temperature), mask(eligible)
+    scores = posterior.expected_reward(contexts)
+    for limit, given in ((np.ones_like(allowed), None), (allowed, eligible)):
+        ranked = np.where(limit, scores, -np.inf)
+        # Actions never logged may tie, up to rounding.
+        among_best = ranked >= ranked.max(axis=1, keepdims=True) - 1e-12
+        p = cold.probabilities(contexts, eligible=given)
+        assert_allclose(p.sum(axis=1), 1.0)
+        assert p[~among_best].max() < 1e-100
+        drawn = cold.sample(contexts, np.random.default_rng(0), eligible=given)
+        assert among_best[np.arange(N), drawn].all()
+
+
+@pytest.mark.parametrize("part", ["named", "everywhere", "dense"])
+def test_no_action_is_drawn_from_probabilities_that_are_not_numbers(part):
+    class Broken(ma.Policy):
+        n_actions = 2
+
+        def choices(self, contexts, eligible):
+            n, bad = len(contexts), np.full((len(contexts), 2), 0.5)
+            bad[-1, 1] = np.nan
+            values = {"named": sparse.csr_array(bad), "everywhere": bad[-1], "dense": bad}[part]
+            return Choices(n, 2, **{part: values})
+
+    with pytest.raises(NumericalError, match="row 0" if part == "everywhere" else "row 3"):
+        Broken().sample(np.zeros((4, 1)), np.random.default_rng(0))

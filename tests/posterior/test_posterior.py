@@ -1,5 +1,6 @@
 """The posterior and what follows from it, against the dense joint Gaussian in high precision."""
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -459,3 +460,31 @@ def test_a_discounted_posterior_is_that_of_rounds_logged_with_less_weight():
     assert_allclose(found.weights.action_cov(everyone), expected.weights.action_cov(everyone), rtol=1e-10, atol=1e-12)
     with pytest.raises(ma.errors.RangeError, match="at most 1"):
         expected.discounted(2.0)
+
+
+@pytest.mark.parametrize(
+    ("gap", "noise", "warned"),
+    [
+        (1e-9, 1e-9, True),
+        (1e-6, 1e-9, True),
+        (1e-10, 1e-9, True),
+        (1e-3, 1e-12, True),
+        (1e-3, 1e-6, False),
+        (1e-9, 1.0, False),
+    ],
+)
+def test_rounding_that_moves_the_mean_of_collinear_features_is_warned_about(gap, noise, warned):
+    rng, n = np.random.default_rng(0), 40
+    z = rng.normal(size=n)
+    x = np.column_stack([z, z + gap * rng.normal(size=n), np.ones(n)])
+    r = x @ [0.5, -0.3, 0.2] + noise * rng.normal(size=n)
+    prior = ma.HierarchicalGaussian(np.zeros(3), 1.0, ma.MixedEffects(np.zeros((1, 1)), 3), 1.0)
+    posterior = ma.fit(ma.LoggedData(x, np.zeros(n, dtype=int), r, n_actions=1), prior, ma.Gaussian(noise))
+    with mpmath.workdps(60):
+        exact, rewards = mpmath.matrix(x.tolist()), mpmath.matrix([mpmath.mpf(value) for value in r.tolist()])
+        cov = (exact.T * exact / mpmath.mpf(noise) ** 2 + mpmath.eye(3)) ** -1
+        mean = cov * (exact.T * rewards) / mpmath.mpf(noise) ** 2
+        found = posterior.weights.action_mean(np.array([0]))[0]
+        shift = max(abs(float((mpmath.mpf(found[i]) - mean[i]) / mpmath.sqrt(cov[i, i]))) for i in range(3))
+    assert (shift > 0.01) == warned
+    assert any("collinear" in text for text in posterior.warnings) == warned

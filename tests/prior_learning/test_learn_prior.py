@@ -448,3 +448,19 @@ def test_bad_input_is_refused_with_a_remedy(own_errors):
     ):
         with pytest.raises(InputError, match=words):
             call()
+
+
+def test_effects_that_move_no_action_leave_what_is_learned_without_them():
+    rng, n_actions, dim = np.random.default_rng(4), 6, 2
+    logs = ma.LoggedData(
+        rng.normal(size=(90, dim)), rng.integers(n_actions, size=90), rng.normal(size=90), n_actions=n_actions
+    )
+    idle = ma.HierarchicalGaussian(np.zeros(3 * dim), 1.0, ma.MixedEffects(np.zeros((n_actions, 3)), dim), 0.3)
+    found = ma.learn_prior(logs, idle)
+    assert any("no logged action" in note for note in found.notes)
+    spread = found.prior.action_covariance.blocks(np.arange(1))[0]
+    truth = dense_log_evidence(
+        logs, np.zeros((n_actions, dim, 1)), np.zeros(1), np.eye(1), spread, found.prior.offset_of(np.arange(1))[0],
+        found.likelihood.noise_std,
+    )  # fmt: skip
+    assert_allclose(found.log_evidence, truth, rtol=1e-9)

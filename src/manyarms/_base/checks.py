@@ -82,6 +82,9 @@ def as_weights(value: Any, length: int) -> Float[Array, " n"]:
     weights = as_vector("weights", value, length=length)
     remedy = "Weight 0 drops a row, weight 2 counts it twice."
     check_rows("weights", weights, lambda w: w >= 0, InputError, "must not be negative", remedy)
+    # A weight counts rounds; the sums and squares of larger ones overflow.
+    smaller = "Divide all weights by the same number."
+    check_rows("weights", weights, lambda w: w < 1e100, RangeError, "must be below 1e100", smaller)
     return weights
 
 

@@ -16,9 +16,11 @@ from manyarms.core.labels import (
     TagRow,
     is_hashable,
     is_missing,
+    other_type,
     pack_labels,
     pack_rows,
     plain_values,
+    rough_key,
     unpack_labels,
 )
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError, RangeError, ShapeError
@@ -125,16 +127,25 @@ class Catalog(Saved):
         try:
             return np.fromiter(map(self._numbers.__getitem__, values), dtype=np.int64, count=len(values))
         except (KeyError, TypeError):
-            row = next(i for i, value in enumerate(values) if not (is_hashable(value) and value in self._numbers))
-            raise ActionError(
-                f"must be among the {len(self):,} of the catalog; row {row} has {values[row]!r}.",
-                "Add it to the catalog, or drop such rows.",
-                argument="ids",
-            ) from None
+            # An id that cannot be hashed is in no catalog.
+            numbers = self.find([value if is_hashable(value) else None for value in values])
+        if (numbers >= 0).all():
+            return numbers
+        row = int(np.argmax(numbers < 0))
+        near = self.spelled_otherwise(values[row])
+        hint = "" if near is None else f" The catalog has {near!r}."
+        raise ActionError(
+            f"must be among the {len(self):,} of the catalog; row {row} has {values[row]!r}.{hint}",
+            "Add it to the catalog, or drop such rows." if near is None else "Spell it alike in both.",
+            argument="ids",
+        )
 
     def begins_with(self, other: Catalog) -> bool:
         """True if this catalog starts with the actions of another, in the same order: their numbers agree."""
-        return self is other or plain_values(self.ids)[: len(other)] == plain_values(other.ids)
+        if self is other or plain_values(self.ids)[: len(other)] == plain_values(other.ids):
+            return True
+        # Integers and texts match where they are written alike.
+        return len(self) >= len(other) and bool((self.find(plain_values(other.ids)) == np.arange(len(other))).all())
 
     def grown_with(self, other: Catalog) -> Catalog:
         """This catalog followed by the actions that only the other one lists; its own metadata stay as they are.
@@ -153,15 +164,45 @@ class Catalog(Saved):
                 raise InputError(f"the new catalog has no {name}, but the one it extends does.")
             if sparse.issparse(known) or sparse.issparse(added):
                 raise DataTypeError("tags as a matrix have no labels to match.", "Pass labels to both catalogs.")
-            columns[name] = [*known, *(added[row] for row in new)]
-        return Catalog([*plain_values(self.ids), *(ids[row] for row in new)], **columns)
+            more = [added[row] for row in new]
+            columns[name] = [*known, *(_like(known, more) if name == "categories" else more)]
+        kept = plain_values(self.ids)
+        return Catalog([*kept, *_like(kept, [ids[row] for row in new])], **columns)
 
     def find(self, ids: Sequence[Hashable]) -> Int[Array, " n"]:
-        """The action number of every id; -1 for an id that is not in the catalog."""
-        return np.fromiter((self._numbers.get(key, -1) for key in ids), dtype=np.int64, count=len(ids))
+        """The action number of every id; -1 for an id that is not in the catalog.
+
+        An id is found as it is, or else as it is written: the text "7" is the integer 7, but "007" is not.
+        """
+        numbers = np.fromiter((self._numbers.get(key, -1) for key in ids), dtype=np.int64, count=len(ids))
+        for place in np.flatnonzero(numbers < 0).tolist():
+            other = other_type(ids[place])
+            if other is not None:
+                numbers[place] = self._numbers.get(other, -1)
+        return numbers
+
+    def spelled_otherwise(self, id: Any) -> Hashable | None:
+        """The id in the catalog that differs from an unknown one only in spelling, as 7 does from "007"; else None."""
+        return None if is_missing(id) else self._rough.get(rough_key(id))
+
+    @cached_property
+    def _rough(self) -> dict[Hashable, Hashable]:
+        return {rough_key(id): id for id in reversed(self._numbers)}
 
 
 _LABELS = ("ids", "categories", "tags", "paths")
+
+
+def _like(known: Sequence[Any] | Array, added: list[Any]) -> list[Any]:
+    """Labels to be added to known ones, in the type of those that are written alike."""
+    kinds = {type(label) for label in known if not is_missing(label)}
+    if len(kinds) != 1 or kinds & {type(label) for label in added}:
+        return added
+    others = [label if is_missing(label) else other_type(label) for label in added]
+    return [
+        label if other is None or type(other) not in kinds else other
+        for label, other in zip(added, others, strict=True)
+    ]
 
 
 def _packed(name: str, column: Any) -> Any:

@@ -141,6 +141,7 @@ class Choices:
 
     def sample(self, rng: np.random.Generator) -> Int[Array, " n"]:
         """One action per row, drawn by inverting the cumulative probabilities of the parts one after the other."""
+        self._refuse_undefined()
         out = np.full(self.n_rows, -1, dtype=np.int64)
         level = rng.random(self.n_rows)
         if self.named is not None:
@@ -164,6 +165,16 @@ class Choices:
                 hit = (total <= np.minimum(level[rows], np.nextafter(total[:, -1], 0.0))[:, None]).sum(axis=1)
                 out[rows] = np.minimum(hit, self.n_actions - 1)
         return out
+
+    def _refuse_undefined(self) -> None:
+        """Refuse probabilities that are not numbers: an action drawn from them would look like any other."""
+        problem = "has probabilities that are not numbers"
+        if self.named is not None and np.isnan(self.named.data.sum()):
+            raise RowError(int(pair_rows(self.named)[np.isnan(self.named.data)][0]), problem)
+        if self.everywhere is not None and np.isnan(self.everywhere.sum()):
+            raise RowError(0, problem)
+        if self.dense is not None and np.isnan(self.dense.sum()):
+            raise RowError(int(np.argmax(np.isnan(self.dense).any(axis=1))), problem)
 
     def top_k(self, k: int) -> Int[Array, "n k"]:
         """The k most probable actions of each row, most probable first; -1 pads a row with fewer."""

@@ -17,6 +17,7 @@ from manyarms._base.checks import Array, all_finite, as_matrix
 from manyarms._base.row_numbers import row_name
 from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of, table_of, unchecked_numbers_of
 from manyarms.core.feature_expansion import FeatureExpansion
+from manyarms.core.labels import other_type
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
 from manyarms.linalg.indexing import chunks
 from manyarms.model_file.arrow_file import UnknownPart
@@ -80,9 +81,14 @@ class Categorical(Feature):
         return (*(f"{self.column}={level}" for level in self.levels), f"{self.column}={OTHER}")
 
     def read(self, column: pa.ChunkedArray) -> Array:
-        places = {level: place for place, level in enumerate(self.levels)}
+        places: dict[Any, int] = {level: place for place, level in enumerate(self.levels)}
         codes, distinct = codes_of(column)
-        return np.array([places.get(value, len(places)) for value in distinct], dtype=np.int64)[codes]
+        numbers = [places.get(value, -1) for value in distinct]
+        for place, value in enumerate(distinct):
+            if numbers[place] < 0:
+                # Integers and texts match where they are written alike, as the ids of a catalog do.
+                numbers[place] = places.get(other_type(value), len(places))
+        return np.array(numbers, dtype=np.int64)[codes]
 
     def fill(self, out: Float[Array, "n k"], raw: Array) -> None:
         out[...] = 0.0
@@ -155,6 +161,12 @@ class FeatureMap(Saved):
     def columns(self) -> tuple[str, ...]:
         """The columns it reads, in order."""
         return tuple(feature.column for feature in self.features)
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The columns whose texts or integers are the levels of a category."""
+        kinds = (feature for feature in self.features if isinstance(feature, Categorical))
+        return tuple(kind.column for kind in kinds if not any(isinstance(level, bool) for level in kind.levels))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -289,6 +301,11 @@ class StackedMap(FeatureMap):
     def columns(self) -> tuple[str, ...]:
         """The columns that any of the maps reads."""
         return tuple(dict.fromkeys(name for part in self.maps for name in part.columns))
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The columns that any of the maps reads as a category."""
+        return tuple(dict.fromkeys(name for part in self.maps for name in part.categories))
 
     @property
     def names(self) -> tuple[str, ...]:

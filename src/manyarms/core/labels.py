@@ -5,8 +5,10 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -21,6 +23,9 @@ from manyarms.model_file.save import Saved
 MISSING = "(missing)"
 """Name of the effect of actions that lack the metadata. As a label it means the same as None."""
 
+INTEGER = r"0|-?[1-9][0-9]*"
+"""The one spelling of an integer that stays the same when it is read and written again; 007 and 1e5 have another."""
+
 TagRow: TypeAlias = tuple[Hashable, ...] | dict[Hashable, Any]
 
 
@@ -34,6 +39,40 @@ def is_missing(value: Any) -> bool:
         return True
     except ValueError:  # an array, which is refused where labels are numbered
         return False
+
+
+def integer_of(text: str) -> int | None:
+    """The 64-bit integer that a label spells, if writing the integer gives the same text; else None."""
+    if re.fullmatch(INTEGER, text) is None or len(text) > 20:
+        return None
+    value = int(text)
+    return value if -(2**63) <= value < 2**63 else None
+
+
+def integers_or_texts(labels: Sequence[str | None]) -> list[Any]:
+    """Labels of a CSV file: integers if every one of them spells one exactly, else the texts as they are."""
+    numbers = [None if label is None else integer_of(label) for label in labels]
+    exact = all(label is None or number is not None for label, number in zip(labels, numbers, strict=True))
+    return numbers if exact else list(labels)
+
+
+def other_type(label: Any) -> int | str | None:
+    """A label in the type that another file may have for it: text for an integer, an integer for its text."""
+    if isinstance(label, str):
+        return integer_of(label)
+    return str(label) if type(label) is int else None
+
+
+def rough_key(label: Any) -> Hashable:
+    """A key that labels share if they differ in spelling alone: 007 and 7, 1e5 and 100000, Tea and tea."""
+    text = str(label).strip().casefold()
+    exact = integer_of(text)
+    if exact is not None:
+        return exact
+    if len(text) > 40 or re.fullmatch(r"[+-]?\d+(\.\d*)?(e[+-]?\d{1,3})?", text, re.ASCII) is None:
+        return text
+    number = Decimal(text)
+    return int(number) if number == number.to_integral_value() else number
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from manyarms.core.choices import Choices, RowError
 from manyarms.core.eligibility import as_eligibility, eligible_blocks
 from manyarms.core.feature_map import FeatureMap, as_contexts
 from manyarms.core.fingerprint import Fingerprint
-from manyarms.errors import EligibilityError, InputError, ShapeError
+from manyarms.errors import EligibilityError, InputError, NumericalError, ShapeError
 from manyarms.linalg.indexing import shape_of, sum_by
 from manyarms.model_file.save import Saved, SavedModel
 
@@ -80,7 +80,16 @@ class Policy(SavedModel, ABC):
     def sample(self, contexts: Any, rng: np.random.Generator, *, eligible: Any = None) -> Int[Array, " n"]:
         """One action drawn in each context."""
         as_generator(rng)
-        return self._collect(np.int64, [c.sample(rng) for _, _, c in self.blocks(contexts, eligible)])
+        drawn = list[Array]()
+        for rows, _, choices in self.blocks(contexts, eligible):
+            try:
+                drawn.append(choices.sample(rng))
+            except RowError as cause:
+                raise NumericalError(
+                    f"{type(self).__name__} {cause.problem} in row {rows.start + cause.row}.",
+                    "Rescale contexts, rewards or the prior.",
+                ) from None
+        return self._collect(np.int64, drawn)
 
     def probability_of(self, contexts: Any, actions: Any, *, eligible: Any = None) -> Float[Array, " n"]:
         """π(a_i | x_i), one action per context."""

@@ -48,11 +48,17 @@ class ActionRows(Saved):
 
 @dataclass(frozen=True)
 class ActionSums(Saved):
-    """Statistics of actions with d rounds or more, ascending by action: Σ (φ, r)(φ, r)ᵀ of each."""
+    """Statistics of actions with d rounds or more, ascending by action: Σ (φ, r)(φ, r)ᵀ of each.
+
+    Σ r² has no digits left for the noise when rewards lie far from zero. So there are sums about a fit, too: of
+    r - φᵀβ, for weights β of the action that fit its first rounds. What no weights explain is the same for both.
+    """
 
     saved_as = "sums"
     actions: Int[Array, " m"]
     squares: Float[Array, "m e e"]
+    about: Float[Array, "m 2 e"] | None = None
+    """(β, 1), and Σ (φ, r - φᵀβ)(r - φᵀβ); None in files of earlier versions."""
 
     @property
     def gram(self) -> Float[Array, "m d d"]:
@@ -68,6 +74,20 @@ class ActionSums(Saved):
     def reward_sq(self) -> Float[Array, " m"]:
         """Σ r²."""
         return self.squares[:, -1, -1]
+
+    def about_a_fit(self) -> Float[Array, "m 2 e"]:
+        """The sums about a fit; about zero where there are no others."""
+        if self.about is not None:
+            return self.about
+        out = np.zeros((len(self.actions), 2, self.squares.shape[2]))
+        out[:, 0, -1] = 1.0
+        out[:, 1] = self.squares[:, :, -1]
+        return out
+
+    def taken(self, places: Array) -> ActionSums:
+        """The sums of some of the actions."""
+        about = None if self.about is None else self.about[places]
+        return ActionSums(self.actions[places], self.squares[places], about)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +155,8 @@ class Statistics(Saved):
     def scaled(self, share: float) -> Statistics:
         """The statistics with every weight multiplied by `share`."""
         rows = ActionRows(self.rows.actions, np.sqrt(share) * self.rows.rounds)
-        sums = ActionSums(self.sums.actions, share * self.sums.squares)
+        about = None if self.sums.about is None else self.sums.about * np.array([[1.0], [share]])
+        sums = ActionSums(self.sums.actions, share * self.sums.squares, about)
         return replace(self, total_weight=share * self.total_weight, rows=rows, sums=sums, counted=False)
 
     def shards(self, count: int) -> list[Statistics]:
@@ -144,7 +165,7 @@ class Statistics(Saved):
         for shard in range(count):
             own_rows, own_sums = self.rows.actions % count == shard, self.sums.actions % count == shard
             rows = ActionRows(self.rows.actions[own_rows], self.rows.rounds[own_rows])
-            sums = ActionSums(self.sums.actions[own_sums], self.sums.squares[own_sums])
+            sums = self.sums.taken(own_sums)
             n_rounds, weight = (self.n_rounds, self.total_weight) if shard == 0 else (0, 0.0)
             out.append(replace(self, n_rounds=n_rounds, total_weight=weight, rows=rows, sums=sums))
         return out
@@ -205,7 +226,21 @@ class StatisticsSum:
         slots = self._sums.slots(other.sums.actions)
         with np.errstate(over="ignore", invalid="ignore"):
             self._sums.squares[slots] += other.sums.squares
+            self._add_about(slots, other.sums)
         self._buffer(other.rows.actions, other.rows.rounds)
+
+    def _add_about(self, slots: Int[Array, " m"], other: ActionSums) -> None:
+        """Add sums about other fits than those here; the first fit of an action stays."""
+        about, more = self._sums.about[slots], other.about_a_fit().copy()
+        new = about[:, 0, -1] == 0.0
+        about[new, 0] = more[new, 0]
+        shift = about[:, 0, :-1] - more[:, 0, :-1]
+        moved = np.einsum("mij,mj->mi", other.gram, shift)
+        # Σ (r - φᵀδ)² from the sums of r, for δ as small as the difference of two fits.
+        more[:, 1, -1] += np.einsum("mi,mi->m", shift, moved - 2 * more[:, 1, :-1])
+        more[:, 1, :-1] -= moved
+        about[:, 1] += more[:, 1]
+        self._sums.about[slots] = about
 
     def total(self) -> Statistics:
         """The statistics of all rounds so far. Call it once, at the end: it gives the arrays away."""
@@ -258,7 +293,7 @@ class StatisticsSum:
     def _sum(self, rounds: Float[Array, "n e"], groups: Groups, summed: Int[Array, " m"]) -> None:
         slots = np.empty(len(groups.keys), dtype=np.int64)
         slots[summed] = self._sums.slots(groups.keys[summed])
-        squares, width, memory = self._sums.squares, self.dim + 1, local()
+        squares, about, width, memory = self._sums.squares, self._sums.about, self.dim + 1, local()
 
         def scratch(name: str, *shape: int) -> Array:
             """Memory of this thread, with arbitrary content: allocating it anew would take longer than the products."""
@@ -280,9 +315,36 @@ class StatisticsSum:
             # An overflow is reported later, with its action, when the sums are used.
             with np.errstate(over="ignore", invalid="ignore"):
                 so_far += np.matmul(x.swapaxes(1, 2), copy, out=more)
-            squares[own] = so_far
+                fits = about[own]
+                new = np.flatnonzero(fits[:, 0, -1] == 0.0)
+                if len(new):
+                    fits[new, 0, :-1], fits[new, 0, -1] = _fitted(x[new], more[new]), 1.0
+                copy[:, :, -1] -= np.matmul(x[:, :, :-1], fits[:, 0, :-1, None])[:, :, 0]
+                gap = copy[:, :, -1:]
+                fits[:, 1] += np.matmul(copy.swapaxes(1, 2), gap)[:, :, 0]
+            squares[own], about[own] = so_far, fits
 
         for_each(work, groups.blocks(summed, limit=BLOCK))
+
+
+def _fitted(rounds: Float[Array, "b c e"], squares: Float[Array, "b e e"]) -> Float[Array, "b d"]:
+    """Weights that fit the rounds of an action closely; any will do, the closer the fewer digits are lost later."""
+    d = squares.shape[1] - 1
+    gram = squares[:, :d, :d]
+    size = np.sqrt(np.einsum("bjj->bj", gram))
+    size = np.where((size > 0) & np.isfinite(size), size, 1.0)
+    unit = np.nan_to_num(gram / size[:, :, None] / size[:, None, :], posinf=0.0, neginf=0.0)
+    # Large enough for collinear features; the second step makes up for it.
+    np.einsum("bjj->bj", unit)[...] += d * _RIDGE
+    out = np.zeros((len(rounds), d))
+    for _ in range(2):
+        gap = rounds[:, :, -1] - np.matmul(rounds[:, :, :-1], out[:, :, None])[:, :, 0]
+        moment = np.einsum("bcd,bc->bd", rounds[:, :, :-1], gap) / size
+        out += np.linalg.solve(unit, moment[:, :, None])[:, :, 0] / size
+    return np.where(np.isfinite(out).all(axis=1, keepdims=True), out, 0.0)
+
+
+_RIDGE = 1e-10
 
 
 class _SumTable:
@@ -291,7 +353,7 @@ class _SumTable:
     def __init__(self, n_actions: int, width: int):
         self.actions = np.empty(0, dtype=np.int64)
         """Ascending."""
-        self.squares = np.empty((0, width, width))
+        self.squares, self.about = np.empty((0, width, width)), np.empty((0, 2, width))
         self._slots = np.empty(0, dtype=np.int64)
         self._n_actions = n_actions
 
@@ -309,8 +371,8 @@ class _SumTable:
         """The sums in the order of actions."""
         m = len(self.actions)
         if np.array_equal(self._slots, np.arange(m)):
-            return ActionSums(frozen(self.actions), frozen(self.squares[:m]))
-        return ActionSums(frozen(self.actions), frozen(self.squares[self._slots]))
+            return ActionSums(frozen(self.actions), frozen(self.squares[:m]), frozen(self.about[:m]))
+        return ActionSums(frozen(self.actions), frozen(self.squares[self._slots]), frozen(self.about[self._slots]))
 
     @property
     def _is_whole(self) -> bool:
@@ -321,10 +383,12 @@ class _SumTable:
         if wanted <= len(self.squares):
             return
         # Zeros that are never written to take no memory, so some may be spare.
-        earlier, size = self.squares, min(self._n_actions, 2 * wanted)
-        self.squares = np.zeros((size, *earlier.shape[1:]))
+        earlier, size = (self.squares, self.about), min(self._n_actions, 2 * wanted)
+        self.squares, self.about = (np.zeros((size, *part.shape[1:])) for part in earlier)
+        for new, old in zip((self.squares, self.about), earlier, strict=True):
+            if self._is_whole:
+                new[self.actions] = old[self._slots]
+            else:
+                new[: len(old)] = old
         if self._is_whole:
-            self.squares[self.actions] = earlier[self._slots]
             self._slots = self.actions.copy()
-        else:
-            self.squares[: len(earlier)] = earlier

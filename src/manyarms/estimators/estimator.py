@@ -18,6 +18,7 @@ from manyarms.core.policy import Policy, with_own_features
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.intervals import Interval, Normal, as_units
 from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
+from manyarms.linalg.indexing import binary_exponent
 
 
 class Estimator(ABC):
@@ -161,7 +162,11 @@ class SamplingEstimator(Estimator):
             counts = row_weights(logs.weights, len(logs))
             used = rounds.weights if rounds.used is None else rounds.used
             # Before any change, the mean weight is near 1 when propensities are right.
-            diagnostics["mean_weight"] = float(counts @ rounds.weights / counts.sum())
+            power = binary_exponent(rounds.weights)
+            mean = float(counts @ np.ldexp(rounds.weights, -power) / counts.sum())
+            diagnostics["mean_weight"] = float(np.ldexp(mean, power))
+            # The unit of weights does not matter here, and squares of large ones overflow.
+            used = np.ldexp(used, -binary_exponent(used))
             total, square = float(counts @ used), float(counts @ used**2)
             if square > 0:
                 diagnostics["effective_sample_size"] = total**2 / square

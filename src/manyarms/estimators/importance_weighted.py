@@ -145,7 +145,12 @@ class DRos(WeightedEstimator):
         weights = target / propensities
         if np.isinf(self.shrinkage):
             return weights
-        return np.where(weights > 0, self.shrinkage * weights / np.maximum(weights**2 + self.shrinkage, _TINY), 0.0)
+        large = weights > _LARGE
+        moderate = np.where(large, 0.0, weights)
+        shrunk = self.shrinkage * moderate / np.maximum(moderate**2 + self.shrinkage, _TINY)
+        return np.divide(
+            self.shrinkage, weights + self.shrinkage / np.maximum(weights, _LARGE), out=shrunk, where=large
+        )
 
 
 class SubGaussianIPS(WeightedEstimator):
@@ -332,7 +337,14 @@ class WeightedIPS(_StratifiedEstimator):
         if size.min() <= 1:
             raise InputError("every stratum needs at least 2 rounds, or its precision is unknown.", "Use balanced IPS.")
         mean = (np.bincount(stratum, weights=counts * contributions) / size)[stratum]
-        variance = np.bincount(stratum, weights=counts * (contributions - mean) ** 2) / (size - 1)
+        # Squares of large contributions overflow, so each stratum has a unit of its own.
+        gap, powers = contributions - mean, np.zeros(len(size))
+        np.maximum.at(powers, stratum, np.abs(gap))
+        powers = np.frexp(powers)[1]
+        variance = np.bincount(stratum, weights=counts * np.ldexp(gap, -powers[stratum]) ** 2) / (size - 1)
+        with np.errstate(over="ignore"):
+            # Only ratios of variances count.
+            variance = np.ldexp(variance, 2 * (powers - powers[variance > 0].min(initial=powers.max())))
         # A stratum without any variance would take all weight; it is given the smallest that others have.
         positive = variance[variance > 0]
         variance = np.maximum(variance, positive.min() if len(positive) else 1.0)
@@ -355,4 +367,4 @@ def _non_negative(name: str, value: float) -> float:
     return float(value) if value == np.inf else as_scalar(name, value, at_least=0.0)
 
 
-_TINY = np.finfo(float).tiny
+_TINY, _LARGE = np.finfo(float).tiny, 1e150

@@ -17,7 +17,7 @@ from manyarms._base.checks import Array, as_count, as_scalar
 from manyarms._base.rng import as_generator
 from manyarms.core.estimate import Method
 from manyarms.core.shapes import EmpiricalShape, Shape
-from manyarms.linalg.indexing import chunks, sum_by
+from manyarms.linalg.indexing import binary_exponent, chunks, sum_by
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,13 @@ class _Units:
     @property
     def std(self) -> float:
         """The standard error of the estimate."""
-        n, total = len(self.size), float(self.size.sum())
+        n, total, influence = len(self.size), float(self.size.sum()), self.influence
+        power = binary_exponent(influence)
+        influence = np.ldexp(influence, -power)
         if self.grouped:
-            return float(np.sqrt(np.sum(self.influence**2) / max(n - 1, 1) / n))
-        squares = np.divide(self.influence**2, self.size, out=np.zeros(n), where=self.size > 0) * (total / n) ** 2
-        return float(np.sqrt(squares.sum() / max(total - 1, 1) / total))
+            return float(np.ldexp(np.sqrt(np.sum(influence**2) / max(n - 1, 1) / n), power))
+        squares = np.divide(influence**2, self.size, out=np.zeros(n), where=self.size > 0) * (total / n) ** 2
+        return float(np.ldexp(np.sqrt(squares.sum() / max(total - 1, 1) / total), power))
 
     @property
     def count(self) -> float:
@@ -157,13 +159,13 @@ class EmpiricalBernstein(Interval):
         # A group of twice the mean size can move the estimate twice as far.
         scale = float(units.size.max() / units.size.mean()) if units.grouped else 1.0
         width = float(np.ptp(units.influence)) if self.width is None else self.width * scale
-        return _Bernstein(units.value, units.std**2 * units.count, width, units.count)
+        return _Bernstein(units.value, units.std, width, units.count)
 
 
 @dataclass(frozen=True)
 class _Bernstein:
     value: float
-    variance: float
+    std: float
     width: float
     n: float
 
@@ -185,4 +187,4 @@ class _Bernstein:
         return probability if self.value > 0 else 1.0 - probability
 
     def _half(self, log: float) -> float:
-        return float(np.sqrt(2 * self.variance * log / self.n) + 7 * self.width * log / (3 * max(self.n - 1, 1)))
+        return float(self.std * np.sqrt(2 * log) + 7 * self.width * log / (3 * max(self.n - 1, 1)))

@@ -61,6 +61,7 @@ def _from_sums(sums: ActionSums, noise_std: float) -> tuple[tuple[ObservedGroup,
     if len(sums.actions) == 0:
         return (), 0.0
     root, response = np.empty_like(sums.gram), np.empty_like(sums.moment)
+    about, residual = sums.about_a_fit()[:, 1], 0.0
     for part in chunks(len(sums.actions), 1024):
         finite = np.isfinite(sums.gram[part]).all(axis=(1, 2)) & np.isfinite(sums.moment[part]).all(axis=1)
         finite &= np.isfinite(sums.reward_sq[part])
@@ -68,11 +69,12 @@ def _from_sums(sums: ActionSums, noise_std: float) -> tuple[tuple[ObservedGroup,
             action = int(sums.actions[part][np.argmin(finite)])
             raise NumericalError(f"sums over the rounds of action {action} overflow.", "Rescale contexts or rewards.")
         root[part], response[part] = gram_root(sums.gram[part], sums.moment[part])
+        # About a fit: what no weights explain is the same, and no difference of large numbers.
+        explained = np.square(gram_root(sums.gram[part], about[part, :-1])[1]).sum(axis=1)
+        residual += float(np.sum(np.maximum(about[part, -1] - explained, 0.0)))
     root /= noise_std
     response /= noise_std
-    explained = np.einsum("mr,mr->m", response, response)
-    residual = float(np.sum(np.maximum(sums.reward_sq / noise_std**2 - explained, 0.0)))
-    return (ObservedGroup(sums.actions, frozen(root), frozen(response)),), residual
+    return (ObservedGroup(sums.actions, frozen(root), frozen(response)),), residual / noise_std**2
 
 
 def check_sizes(prior: HierarchicalGaussian, statistics: Statistics) -> None:

@@ -340,10 +340,15 @@ def _update_warnings(has_half_life: bool, as_of: str | None, dropped: DroppedRow
 
 def row_warnings(dropped: DroppedRows) -> list[str]:
     """Warnings of `fit_files` and other jobs about rows that were read, though none of them is an error."""
-    if not dropped.ahead:
-        return []
-    rounds = "1 round is" if dropped.ahead == 1 else f"{dropped.ahead:,} rounds are"
-    return [f"{rounds} later than now, and counted in full: check the time given as now, and the column of times"]
+    warnings = list[str]()
+    if dropped.ahead:
+        rounds = "1 round is" if dropped.ahead == 1 else f"{dropped.ahead:,} rounds are"
+        warnings.append(
+            f"{rounds} later than now, and counted in full: check the time given as now, and the column of times"
+        )
+    if dropped.spelled and dropped.unknown + dropped.mapped:
+        warnings.append(f"ids are compared as they are written: {dropped.spelled}; spell them alike")
+    return warnings
 
 
 def _copy_warnings(source: Source) -> list[str]:

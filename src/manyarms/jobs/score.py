@@ -118,6 +118,7 @@ def score(
     policy = made if isinstance(made, Policy) else Greedy(made)
     features, path, source, where = _map_of(policy), Path(out), as_source(contexts), as_engine(engine)
     source.need([*features.columns, *keep, *([] if eligible is None else [eligible])])
+    source = source.with_labels(features.categories, features.columns)
     if path.suffix.lower() in (".csv", ".gz", ".arrow", ".feather"):
         raise InputError(f"must end in .parquet, since scores are written as Parquet; got {path}.", argument="out")
     taken = [name for name in keep if name in (*COLUMNS, _NUMBER)]

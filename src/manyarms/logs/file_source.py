@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from hashlib import blake2b
@@ -13,9 +13,10 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, cast
 
-from manyarms._base.arrow import csv, ds, pa
+from manyarms._base.arrow import compute, csv, ds, pa
 from manyarms._base.files import PathLike, refuse_inputs
 from manyarms.core.fingerprint import Fingerprint
+from manyarms.core.labels import INTEGER
 from manyarms.errors import DataFileError, without_full_stop
 from manyarms.logs.sources import Source
 
@@ -27,6 +28,12 @@ READ_AHEAD = {"batch_readahead": 1, "fragment_readahead": 1}
 
 LOOK = 1 << 16
 """Bytes at either end that tell a file from others; a Parquet file ends with counts and extremes of its columns."""
+
+NO_VALUE = [
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "N/A", "NA", "NULL",
+    "NaN", "n/a", "nan", "null",
+]  # fmt: skip
+"""Cells of a CSV file that stand for a missing number or time; in columns of labels only the empty one does."""
 
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
 
@@ -62,6 +69,8 @@ class FileSource(Source):
         self._fragments = [fragments[str(file.absolute())] for file in self.files]
         self.columns, self._schema = dataset.schema.names, dataset.schema
         self._report = report
+        # Columns of texts where NA is a label.
+        self._labels = frozenset[str]()
         # Files by the number of their first row among all, where that is known.
         self._begins: dict[int, str] | None = None
 
@@ -76,6 +85,18 @@ class FileSource(Source):
         part.files = [file for file in self.files if file in set(files)]
         part._fragments = [fragments[file] for file in part.files]
         return part
+
+    def with_labels(self, labels: Iterable[str], texts: Iterable[str] = ()) -> FileSource:
+        if self._format != "csv":
+            return self
+        out, inside, labels = copy(self), self._fragments[0].physical_schema, set(labels)
+        known = {name: inside.field(name).type for name in (*labels, *texts) if name in inside.names}
+        # A column in another encoding than UTF-8 stays bytes.
+        out.written = frozenset(name for name in labels if name in known and not pa.types.is_binary(known[name]))
+        out._labels = out.written | {name for name, kind in known.items() if pa.types.is_string(kind)}
+        fields = [field.with_type(pa.string()) if field.name in out.written else field for field in self._schema]
+        out._schema = pa.schema(fields, self._schema.metadata)
+        return out
 
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
         names = list(dict.fromkeys(columns))
@@ -93,13 +114,29 @@ class FileSource(Source):
         for fragment in self._fragments:
             try:
                 scanner = fragment.scanner(schema=self._schema, columns=names, batch_size=size, **READ_AHEAD)
-                yield from scanner.to_batches()
+                for batch in scanner.to_batches():
+                    yield self._with_gaps(batch) if self._format == "csv" else batch
             except (OSError, pa.ArrowException) as damage:
                 # File by file, so that the one at fault can be named.
                 raise DataFileError(
                     f"{fragment.path} cannot be read: {without_full_stop(damage)}.",
                     "All files must have the same columns of the same types.",
                 ) from damage
+
+    def _with_gaps(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch of a CSV file with its missing texts: empty cells, and where texts are no labels NA and the like."""
+        call = cast(Any, compute)
+        for place, (field, column) in enumerate(zip(batch.schema, batch.columns, strict=True)):
+            if not pa.types.is_string(field.type):
+                continue
+            gaps = pa.array([""] if field.name in self._labels else NO_VALUE)
+            made = call.if_else(call.is_in(column, value_set=gaps), pa.scalar(None, pa.string()), column)
+            if field.name in self.written:
+                bare = call.utf8_trim_whitespace(made)
+                # Blanks around a number do not make another number.
+                made = call.if_else(call.match_substring_regex(bare, f"^({INTEGER})$"), bare, made)
+            batch = batch.set_column(place, field, made)
+        return batch
 
     def pieces(self, count: int) -> list[Source]:
         """Row groups of Parquet files, whole files of other formats; neighbours together where there are many."""
@@ -231,10 +268,10 @@ def _format(files: Sequence[Path]) -> str:
 def _reader(kind: str, files: Sequence[Path]) -> Any:
     if kind == "csv":
         separator, decimal = _punctuation(files[0]) if files else (",", ".")
-        # An empty cell is a missing value, as it is in a table.
+        # Which texts are missing depends on the column, and is settled batch by batch.
         return ds.CsvFileFormat(
             parse_options=csv.ParseOptions(delimiter=separator),
-            convert_options=csv.ConvertOptions(strings_can_be_null=True, decimal_point=decimal),
+            convert_options=csv.ConvertOptions(null_values=NO_VALUE, strings_can_be_null=False, decimal_point=decimal),
         )
     if kind != "parquet":
         return kind

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from manyarms._base.shared_options import Expand
 from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of
 from manyarms.core.feature_expansion import learn_expansion
 from manyarms.core.feature_map import Categorical, Embedding, Feature, FeatureMap, Numeric
+from manyarms.core.labels import integer_of
 from manyarms.errors import DataTypeError, InputError, ShapeError
 
 SAMPLE = 10_000
@@ -26,6 +28,7 @@ def learn_features(
     columns: Sequence[str],
     *,
     categorical: Sequence[str] = (),
+    written: Collection[str] = (),
     max_levels: int,
     intercept: bool = True,
     expand: Expand | None = None,
@@ -33,6 +36,8 @@ def learn_features(
     """The feature map of some columns: their kinds, means, standard deviations and commonest levels, in one pass.
 
     Texts and booleans are categories, numbers are numbers unless they are named as categories, lists are embeddings.
+
+    Categories that are `written` in a CSV file come as texts, and become integers where all of them spell one exactly.
 
     Rows must lack no value. Of the levels of a category, the commonest `max_levels` get a feature of their own; rarer
     ones share "(other)". Numbers get mean 0 and standard deviation 1, and a column of ones comes first as the
@@ -52,7 +57,7 @@ def learn_features(
         for name in columns:
             column = column_of(batch, name)
             if name not in seen:
-                seen[name] = _begin(name, column, name in categorical, limit)
+                seen[name] = _begin(name, column, name in categorical, name in written, limit)
             seen[name].take(column)
     if columns and not seen:
         raise InputError("there are no rows to learn features from.")
@@ -72,7 +77,7 @@ def learn_features(
 
 
 def _begin(
-    name: str, column: pa.ChunkedArray, categorical: bool, max_levels: int
+    name: str, column: pa.ChunkedArray, categorical: bool, written: bool, max_levels: int
 ) -> _NumberColumn | _LevelColumn | _ListColumn:
     """One column, before any of it has been read."""
     kind = column.type
@@ -81,7 +86,7 @@ def _begin(
     lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     texts = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_boolean(kind)
     if texts or (categorical and pa.types.is_integer(kind)):
-        return _LevelColumn(name, max_levels)
+        return _LevelColumn(name, max_levels, written)
     if lists:
         return _ListColumn(name)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
@@ -122,8 +127,8 @@ class _NumberColumn:
 
 
 class _LevelColumn:
-    def __init__(self, name: str, max_levels: int):
-        self._name, self._max_levels = name, max_levels
+    def __init__(self, name: str, max_levels: int, written: bool):
+        self._name, self._max_levels, self._written = name, max_levels, written
         self._counts = Counter[Level]()
 
     def take(self, column: pa.ChunkedArray) -> None:
@@ -139,6 +144,8 @@ class _LevelColumn:
     def feature(self) -> Feature:
         # Ties by the text of a level, so that the order of rows does not matter.
         common = sorted(self._counts, key=lambda level: (-self._counts[level], str(level)))[: self._max_levels]
+        if self._written and all(integer_of(cast(str, level)) is not None for level in self._counts):
+            common = [int(level) for level in common]
         return Categorical(self._name, tuple(sorted(common, key=lambda level: (str(type(level)), level))))
 
 

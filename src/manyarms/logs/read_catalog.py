@@ -10,6 +10,7 @@ from manyarms._base.arrow import pa
 from manyarms._base.checks import as_instance
 from manyarms._base.shared_options import CatalogOptions, takes, with_defaults
 from manyarms.core import OTHER, Catalog
+from manyarms.core.labels import integers_or_texts
 from manyarms.errors import DataTypeError, InputError
 from manyarms.logs.log_stream import BATCH
 from manyarms.logs.sources import as_source
@@ -37,15 +38,25 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
     names = [id, *(name for name in (given.category, given.tags) if name is not None), *levels, *numbers]
     source = as_source(catalog)
     source.need(names)
+    source = source.with_labels(name for name in names if name not in numbers)
     batches = list(source.batches(names, BATCH))
     table = pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in names})
-    ids = table[id].to_pylist()
+
+    def labels(name: str) -> list[Any]:
+        values = table[name].to_pylist()
+        return integers_or_texts(values) if name in source.written else values
+
+    ids = labels(id)
     columns: dict[str, list[Any] | None] = {
-        "categories": None if given.category is None else table[given.category].to_pylist(),
+        "categories": None if given.category is None else labels(given.category),
         "tags": None if given.tags is None else _labels(given.tags, table[given.tags], given.separator),
-        "paths": _paths(table, levels, given.separator) if levels else None,
+        "paths": None,
         "embeddings": _embeddings(table, numbers) if numbers else None,
     }
+    if len(levels) == 1:
+        columns["paths"] = _labels(levels[0], table[levels[0]], given.separator)
+    elif levels:
+        columns["paths"] = [list(row) for row in zip(*map(labels, levels), strict=True)]
     if other and OTHER not in ids:
         ids = [*ids, OTHER]
         columns = {name: None if values is None else [*values, None] for name, values in columns.items()}
@@ -64,13 +75,6 @@ def _labels(name: str, column: pa.ChunkedArray, separator: str) -> list[Any]:
         texts = (None if text is None else text.split(separator) for text in column.to_pylist())
         return [None if labels is None else [label.strip() for label in labels if label.strip()] for labels in texts]
     raise DataTypeError(f"column {name} must hold lists or texts of labels; its type is {column.type}.")
-
-
-def _paths(table: pa.Table, levels: list[str], separator: str) -> list[Any]:
-    if len(levels) == 1:
-        return _labels(levels[0], table[levels[0]], separator)
-    rows = zip(*(table[name].to_pylist() for name in levels), strict=True)
-    return [list(row) for row in rows]
 
 
 def _embeddings(table: pa.Table, columns: list[str]) -> list[Any]:

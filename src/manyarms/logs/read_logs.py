@@ -12,6 +12,7 @@ from manyarms._base.checks import as_count, as_instance
 from manyarms._base.row_numbers import rows_from
 from manyarms._base.shared_options import LogOptions, Missing, Unknown, takes, with_defaults
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, codes_of, column_of, whole_numbers_of
+from manyarms.core.labels import integers_or_texts
 from manyarms.errors import ActionError, InputError, RangeError
 from manyarms.logs.age_rule import AgeRule, local_time
 from manyarms.logs.learn_features import learn_features
@@ -45,7 +46,8 @@ def read_logs(
 
     Args:
         logs: A table of pandas, Polars or Arrow; a Parquet, CSV or Arrow file, a folder or a glob; or Arrow batches.
-            CSV files may be separated by semicolons or tabs: the header of the first one tells.
+            CSV files may be separated by semicolons or tabs: the header of the first one tells. Ids and categories of
+            a CSV file are read as they are written: 007 is not 7, and NA is a label; only an empty cell is missing.
         context: The name of a context column, or several.
         action: The column of action ids.
         reward: The column of rewards.
@@ -81,11 +83,15 @@ def read_logs(
             choice = " or ".join(f'"{word}"' for word in get_args(allowed))
             raise InputError(f"must be {choice}; got {value!r}.", argument=name)
     age = _age_rule(given, after)
+    categories = features.categories if isinstance(features, FeatureMap) else categorical
+    single = [name for name in (action, given.group) if name is not None]
+    source = source.with_labels([*single, *(name for name in categories if name in roles.context)], roles.context)
     if features is None:
         rows = _complete_rows(source, roles, given.missing)
         features = learn_features(
-            rows, roles.context, categorical=categorical, max_levels=given.max_levels, expand=given.expand
-        )
+            rows, roles.context, categorical=categorical, written=source.written, max_levels=given.max_levels,
+            expand=given.expand,
+        )  # fmt: skip
     elif as_instance("features", features, FeatureMap, "a FeatureMap").columns != roles.context:
         problem = f"reads the columns {features.columns}; context names {roles.context}."
         raise InputError(problem, argument="features")
@@ -101,7 +107,7 @@ def read_logs(
             argument='unknown="other"',
             flag_remedy="Fit with --catalog and --unknown other, which adds it.",
         )
-    reader = RowReader(roles, features, n_actions, catalog, given.missing, given.unknown, age)
+    reader = RowReader(roles, features, n_actions, catalog, given.missing, given.unknown, age, source.written)
     stream = LogStream(source, reader)
     return stream.collect() if isinstance(source, TableSource) else stream
 
@@ -138,6 +144,9 @@ def _numbered(
             largest = max(largest, int(whole_numbers_of(roles.action, column).max(initial=-1)))
         else:
             texts.update(codes_of(column)[1])
+    numbers = integers_or_texts(list(texts)) if roles.action in source.written else []
+    if numbers and isinstance(numbers[0], int):
+        largest, texts = max(numbers), set[Any]()
     if texts:
         catalog = Catalog(sorted(texts, key=str))
         return catalog, catalog.n_actions

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -16,10 +16,14 @@ from manyarms._base.checks import Array, as_actions, as_weights
 from manyarms._base.row_numbers import keep_rows, row_name
 from manyarms._base.shared_options import Missing, Unknown
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, as_propensities
-from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
+from manyarms.core.arrow_columns import Level, codes_of, column_of, numbers_of, whole_numbers_of
+from manyarms.core.labels import integer_of
 from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
 from manyarms.logs.age_rule import AgeRule, local_time, seconds_between
 from manyarms.model_file.save import Saved
+
+MOST_COMPARED = 1_000
+"""Unknown ids of a batch that are compared with the catalog's in other spellings."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class DroppedRows(Saved):
         counted: Rows that were in an earlier fit or update.
         mapped: Rows that stayed: their action is not in the catalog, and counts as its "(other)".
         ahead: Rows that stayed: they are later than `now`, and count in full where older ones count less.
+        spelled: An action that is not in the catalog, but for its spelling, as in "the log has '007', the catalog has
+            '7'"; empty where there is none.
     """
 
     saved_as = "dropped"
@@ -61,9 +67,12 @@ class DroppedRows(Saved):
     mapped: int = 0
     ahead: int = 0
     counted: int = 0
+    spelled: str = ""
 
     def __add__(self, other: DroppedRows) -> DroppedRows:
-        return DroppedRows(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
+        names = [part.name for part in fields(self) if part.name != "spelled"]
+        counts = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return DroppedRows(**counts, spelled=self.spelled or other.spelled)
 
     @property
     def total(self) -> int:
@@ -87,13 +96,14 @@ class RowReader:
     missing: Missing = "refuse"
     unknown: Unknown = "refuse"
     age: AgeRule | None = None
+    written: frozenset[str] = frozenset()
 
     def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, DroppedRows]:
         """The rounds of a batch, and the rows that were left out."""
         table, missing = complete(batch, self.roles.columns, self.missing)
         times = None if self.roles.time is None else _time_column(self.roles.time, column_of(table, self.roles.time))
         decay, mature, fresh, ahead = self._aged(times, table.num_rows)
-        actions, known = self._actions(table)
+        actions, known, spelled = self._actions(table)
         wanted = mature & fresh
         mapped = 0
         if self.unknown == "other" and self.catalog is not None:
@@ -102,7 +112,7 @@ class RowReader:
         kept = known & wanted
         counts = (int(rows.sum()) for rows in (~known & wanted, ~mature & fresh, kept & ahead, ~fresh))
         unknown, immature, n_ahead, counted = counts
-        dropped = DroppedRows(missing, unknown, immature, mapped, n_ahead, counted)
+        dropped = DroppedRows(missing, unknown, immature, mapped, n_ahead, counted, spelled)
         if not kept.all():
             table, actions, decay = table.filter(kept), actions[kept], None if decay is None else decay[kept]
             times = None if times is None else times.filter(pa.array(kept))
@@ -128,32 +138,56 @@ class RowReader:
             rewards=numbers_of(self.roles.reward, column_of(table, self.roles.reward)),
             propensities=as_propensities(numbers(self.roles.propensity), len(actions)),
             weights=None if weights is None else as_weights(weights, len(actions)),
-            groups=None if self.roles.group is None else _groups(column_of(table, self.roles.group)),
+            groups=None if self.roles.group is None else self._groups(column_of(table, self.roles.group)),
             times=None if times is None else _times(str(self.roles.time), times),
         )
         return LoggedData.checked(columns, self.n_actions, self.features, self.catalog)
 
-    def _actions(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"]]:
-        """Action numbers, and a mask of the rows that have one."""
-        name = self.roles.action
+    def _actions(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"], str]:
+        """Action numbers, a mask of the rows that have one, and an unknown id that the catalog spells otherwise."""
+        name, spelled = self.roles.action, ""
         column = column_of(table, name)
         if self.catalog is None:
-            actions = as_actions(name, whole_numbers_of(name, column))
+            written = _written_numbers(name, column) if name in self.written else whole_numbers_of(name, column)
+            actions = as_actions(name, written)
             known = actions < self.n_actions
         else:
             codes, ids = codes_of(column)
             numbers = self.catalog.find(ids)
             actions = numbers[codes] if len(ids) else np.empty(0, dtype=np.int64)
             known = actions >= 0
+            spelled = _spelled(self.catalog, [ids[place] for place in np.flatnonzero(numbers < 0)])
         if self.unknown == "refuse" and not known.all():
             row = int(np.argmin(known))
-            raise ActionError(
+            problem = (
                 f"{row_name(row)} has {column[row].as_py()!r} in column {name}, which is not in the catalog of "
-                f"{self.n_actions:,} actions.",
+                f"{self.n_actions:,} actions."
+            )
+            if spelled:
+                raise ActionError(f"{problem} Ids are compared as they are written: {spelled}.", "Spell them alike.")
+            raise ActionError(
+                problem,
                 'Put it there, or pass unknown="drop" or unknown="other".',
                 flag_remedy="Put it there, or pass --unknown drop or --unknown other.",
             )
-        return actions, known
+        return actions, known, spelled
+
+    def _groups(self, column: pa.ChunkedArray) -> Int[Array, " n"]:
+        """Ids of users or sessions as integers: texts by a digest, so that batches and machines agree without a list.
+
+        In CSV files, an integer that is written exactly stays as it is.
+        """
+        if pa.types.is_integer(column.type):
+            return column.to_numpy()
+        codes, distinct = codes_of(column)
+        exact = [integer_of(cast(str, text)) if self.roles.group in self.written else None for text in distinct]
+        numbers = [
+            int.from_bytes(blake2b(str(text).encode(), digest_size=7).digest(), "big")
+            if number is None or number < 0
+            else number
+            for text, number in zip(distinct, exact, strict=True)
+        ]
+        return np.array(numbers, dtype=np.int64)[codes] if numbers else np.empty(0, dtype=np.int64)
 
     def _aged(
         self, times: pa.ChunkedArray | None, n_rows: int
@@ -204,13 +238,27 @@ def _present(column: pa.ChunkedArray) -> Bool[Array, " n"]:
     return np.ones(len(column), dtype=bool) if column.null_count == 0 else column.is_valid().to_numpy()
 
 
-def _groups(column: pa.ChunkedArray) -> Int[Array, " n"]:
-    """Ids of users or sessions as integers: texts by a digest, so that batches and machines agree without a list."""
-    if pa.types.is_integer(column.type):
-        return column.to_numpy()
+def _written_numbers(name: str, column: pa.ChunkedArray) -> Int[Array, " n"]:
+    """Action numbers that a CSV file has as texts; 2.0, which tables with gaps write for 2, is one too."""
     codes, distinct = codes_of(column)
-    digests = [int.from_bytes(blake2b(str(text).encode(), digest_size=7).digest(), "big") for text in distinct]
-    return np.array(digests, dtype=np.int64)[codes] if digests else np.empty(0, dtype=np.int64)
+    numbers = [integer_of(str(text).removesuffix(".0")) for text in distinct]
+    if None in numbers:
+        place = numbers.index(None)
+        row = row_name(int(np.argmax(codes == place)))
+        raise ActionError(
+            f"{row} has {distinct[place]!r} in column {name}, but without a catalog ids are numbers 0, 1, 2, ...",
+            "Write numbers without leading zeros or exponents, or pass a catalog.",
+        )
+    return np.array(numbers, dtype=np.int64)[codes] if numbers else np.empty(0, dtype=np.int64)
+
+
+def _spelled(catalog: Catalog, unknown: Sequence[Level]) -> str:
+    """The first unknown id that the catalog has in another spelling, in words; not all of many are looked up."""
+    for id in unknown[:MOST_COMPARED]:
+        near = catalog.spelled_otherwise(id)
+        if near is not None:
+            return f"the log has {str(id)!r}, the catalog has {str(near)!r}"
+    return ""
 
 
 def _ages(name: str, column: pa.ChunkedArray, age: AgeRule) -> Float[Array, " n"]:

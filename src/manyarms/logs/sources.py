@@ -22,11 +22,13 @@ class Source(ABC):
         columns: The names of its columns.
         first_row: The number of its first row, when it is a piece of something longer.
         files: The files that hold the rows, in order; none where the rows are in memory.
+        written: The columns of labels that come as the texts that a CSV file has for them, integers too.
     """
 
     columns: list[str]
     first_row: int = 0
     files: Sequence[Path] = ()
+    written: frozenset[str] = frozenset()
 
     @abstractmethod
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
@@ -62,6 +64,13 @@ class Source(ABC):
     def only(self, files: Sequence[Path]) -> Source:
         """Some of the files, with the same columns."""
         raise NotImplementedError
+
+    def with_labels(self, labels: Iterable[str], texts: Iterable[str] = ()) -> Source:
+        """Rows with labels such as ids as they are written; only CSV files leave open what they mean.
+
+        In `labels`, and in those of `texts` that hold texts, NA and null are labels, and only an empty cell is missing.
+        """
+        return self
 
     def need(self, columns: Iterable[str]) -> None:
         """Refuse a source that lacks a column, and say which columns it has."""

@@ -47,16 +47,29 @@ class ScoredPolicy(Policy):
             with np.errstate(over="ignore", invalid="ignore"):
                 p = self.scores.score_all(contexts)
                 p /= temperature
-            check_overflow("scores", p)
-            p -= p.max(axis=1, keepdims=True)
+            if not np.isfinite(p).all():
+                # Differences of scores may overflow and then count as infinite; the scores themselves may not.
+                with np.errstate(over="ignore", invalid="ignore"):
+                    p = check_overflow("scores", self.scores.score_all(contexts))
+                    p -= p.max(axis=1, keepdims=True)
+                    p /= temperature
+            else:
+                p -= p.max(axis=1, keepdims=True)
             # Numbers below the normal range slow all products down, and e⁻³⁰⁰ is as good as nothing.
             np.maximum(p, -300.0, out=p)
             np.exp(p, out=p)
             p /= p.sum(axis=1, keepdims=True)
             return Choices(n, self.n_actions, dense=p)
         rows = pair_rows(eligible)
-        scores = self.scores.score_stored(contexts, eligible) / temperature
-        scores -= np.maximum.reduceat(scores, eligible.indptr[:-1])[rows]
+        with np.errstate(over="ignore", invalid="ignore"):
+            raw = self.scores.score_stored(contexts, eligible)
+            scores = raw / temperature
+        if np.isfinite(scores).all():
+            scores -= np.maximum.reduceat(scores, eligible.indptr[:-1])[rows]
+        else:
+            check_overflow("scores", raw)
+            with np.errstate(over="ignore"):
+                scores = (raw - np.maximum.reduceat(raw, eligible.indptr[:-1])[rows]) / temperature
         weight = np.exp(scores)
         total = np.bincount(rows, weights=weight, minlength=n)
         named = sparse.csr_array((weight / total[rows], eligible.indices, eligible.indptr), shape=eligible.shape)

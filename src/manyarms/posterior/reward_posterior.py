@@ -38,7 +38,7 @@ from manyarms.logs.age_rule import AgeRule, seconds_between
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import DroppedRows
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
-from manyarms.posterior.misfit import PriorCheck, check_mean, check_misfit
+from manyarms.posterior.misfit import PriorCheck, check_mean, check_misfit, lost_digits_warnings
 from manyarms.posterior.posterior import same_as
 from manyarms.posterior.training_files import in_memory_if_small, new_rounds, remember_files
 
@@ -117,7 +117,8 @@ class RewardPosterior(SingleFactorPosterior):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Everything that is wrong with the posterior: warnings of the fit, and contradictions of prior or noise."""
-        return (*self.fit_warnings, *self.check.warnings)
+        digits = lost_digits_warnings(self.weights) if self.likelihood.treatment == "exact" else ()
+        return (*self.fit_warnings, *digits, *self.check.warnings)
 
     @cached_property
     def check(self) -> PriorCheck:
@@ -137,8 +138,6 @@ class RewardPosterior(SingleFactorPosterior):
         """log p(rewards | contexts, actions) under the prior, all rounds so far.
 
         Where the posterior is approximate: the evidence lower bound or Laplace's approximation; neither once updated.
-
-        Sums keep Σ r², so its error is about 1e-16 Σ r² / σ²: centre rewards that lie far from zero on the scale of σ.
         """
         return self.weights.log_evidence - self.prior.log_evidence + self.evidence_offset
 

@@ -202,7 +202,9 @@ class ExactEvidence(Evidence):
         squares = sum((np.sum(g.root**2, axis=(0, 1)) for g in groups), np.zeros(statistics.dim))
         self.feature_sizes = np.sqrt(squares)
         rewards = self.observed.residual + sum(float(np.sum(g.response**2)) for g in groups)
-        self.scale = _scale(rewards, squares, self.total_weight)
+        self.scale = _scale(
+            rewards, squares, self.total_weight, self.observed.residual / max(self.residual_degrees, 1.0)
+        )
 
     def log_evidence(self, hyper: Hyperparameters, eta: Vector) -> tuple[float, Vector]:
         prior, noise_std = hyper.build(eta)
@@ -294,12 +296,16 @@ def evidence_of(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int,
     return ApproximateEvidence(logs, likelihood, n_actions, engine)
 
 
-def _scale(reward_squares: float, feature_squares: Float[Array, " d"], total_weight: float) -> Scale:
+def _scale(
+    reward_squares: float, feature_squares: Float[Array, " d"], total_weight: float, noise_square: float = 0.0
+) -> Scale:
     if not total_weight > 0 or not feature_squares.any():
         return Scale(0.0, np.ones(len(feature_squares)))
     # A column of zeros, up to rounding, has no size of its own: it gets that of the largest.
     used = np.where(feature_squares > NOTHING**2 * feature_squares.max(), feature_squares, feature_squares.max())
-    return Scale(float(np.sqrt(reward_squares / total_weight)), np.sqrt(reward_squares / used))
+    reward = float(np.sqrt(reward_squares / total_weight))
+    share = float(np.sqrt(noise_square)) / reward if reward > 0 else 1.0
+    return Scale(reward, np.sqrt(reward_squares / used), share if _ROUNDING < share < _TINY_SHARE else 1.0)
 
 
 def _constant_column(summary: _RoundSummary) -> int | None:
@@ -310,5 +316,7 @@ def _constant_column(summary: _RoundSummary) -> int | None:
 
 
 _PREDICTOR = 3.0
+_ROUNDING, _TINY_SHARE = 1e-10, 1e-3
+"""Below the first share of their size, the noise of rewards is rounding; above the second, it is in no way tiny."""
 NOTHING = 1e-14
 """A column smaller than this, relative to the largest, counts as a column of zeros."""

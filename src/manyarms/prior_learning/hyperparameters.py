@@ -43,6 +43,8 @@ class Scale:
     """Root mean square reward."""
     weight: Float[Array, " d"]
     """Root mean square reward over that of each feature: a size for each coordinate of θ."""
+    fineness: float = 1.0
+    """The share of the noise in the size of rewards where it is tiny, since they lie far from zero; else 1."""
 
 
 class Hyperparameters:
@@ -148,11 +150,15 @@ class Hyperparameters:
         return out
 
     def bounds(self) -> tuple[Vector, Vector]:
-        """Lower and upper bounds of η: standard deviations within six orders of magnitude of the scale of the data."""
+        """Lower and upper bounds of η: standard deviations within six orders of magnitude of the scale of the data.
+
+        Where rewards lie far from zero, their noise is a scale of the data as well.
+        """
         is_scale, units = self.log_scales() > 0, self._gathered(0.0, "units")
         low, high = (np.where(is_scale, units + sign * _DECADES, sign * np.inf) for sign in (-1.0, 1.0))
         if self.learn_noise:
             low[0], high[0] = np.log(1e-6 * self._scale.reward), np.log(1e3 * self._scale.reward)
+        low += np.log(self._scale.fineness)
         return low, high
 
     def build(self, eta: Vector) -> tuple[HierarchicalGaussian, float | None]:

@@ -206,7 +206,11 @@ def _result(
     few = [*few_data_warnings(hyper, evidence), *fractional_weights_warnings(evidence)]
     posterior = evidence.fit(hyper.plugged(eta, flexible), noise_std)
     sure = certain_mean_warnings(hyper, evidence, posterior.weights, flexible)
-    if hyper.learn_noise and noise_std is not None and noise_std < 1e-5 * evidence.scale.reward:
+    if (
+        hyper.learn_noise
+        and noise_std is not None
+        and noise_std < 1e-5 * evidence.scale.reward * evidence.scale.fineness
+    ):
         zeroed.append("noise")
     if not avoid_boundary:
         zeroed += [form.name for form, part in hyper.free_forms if form.is_degenerate(eta[part])]

@@ -247,6 +247,8 @@ def learnable_means(
             spanned_by.append(f"the {group.name} effect")
         elif not group.has_mean or np.ptp(prior.latent_mean[where].reshape(group.count, -1), axis=0).any():
             notes.append(f"{group.name}: the means of its effects stay as given")
+        elif not column.any():
+            notes.append(f"{group.name}: its effects move no logged action on the whole; their mean stays as given")
         elif _spans(spanned, column):
             notes.append(f"{group.name}: its mean cannot be distinguished from {spanned_by[-1]}; it stays as given")
         else:
