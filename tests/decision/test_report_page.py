@@ -1,6 +1,8 @@
 """The page draws its charts without a network, and labels of a catalog are shown and never run."""
 
 import re
+from base64 import b64encode
+from hashlib import sha256
 
 import pytest
 from browser import opened
@@ -11,6 +13,12 @@ import manyarms as ma
 
 def drawn_charts(dom):
     return re.search(r'<html[^>]*data-drawn="(\d+)"', dom)
+
+
+def at_the_end(page, html):
+    """A page with more at the end of its body; the text of a script also has the end of a body."""
+    before, end, after = page.rpartition("</body>")
+    return before + html + end + after
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
@@ -26,8 +34,59 @@ def test_the_page_draws_all_its_charts_and_fetches_nothing(known, tmp_path, widt
         assert re.search(r'aria-label="[^"]{40,}', place)
     # The page may not ask for anything: where something on it does, the console says so.
     asking = tmp_path / "asking.html"
-    asking.write_text(path.read_text().replace("</body>", '<img src="http://127.0.0.1:9/x.png"></body>'))
+    asking.write_text(at_the_end(path.read_text(), '<img src="http://127.0.0.1:9/x.png">'))
     assert any("Content Security Policy" in line for line in opened(asking, width=width)[1])
+
+
+def with_script(path, text):
+    """A copy of a page with one more script, which its policy allows by its hash."""
+    digest = b64encode(sha256(text.encode()).digest()).decode()
+    page = path.read_text().replace("script-src ", f"script-src 'sha256-{digest}' ", 1)
+    copy = path.with_name("with-script.html")
+    copy.write_text(at_the_end(page, f"<script>{text}</script>"))
+    return copy
+
+
+def test_the_theme_switch_and_the_labels_of_marks_keep_to_the_policy_of_the_page(known, tmp_path):
+    (path,) = ma.write_report(known[0], tmp_path / "report.html")
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', path.read_text()).group(1)
+    assert "unsafe" not in policy
+    script = """setTimeout(() => {
+      document.getElementById("theme").click();
+      setTimeout(() => {
+        for (const mark of document.querySelectorAll("#chart-values svg .mark-symbol path")) {
+          const { left, top, width, height } = mark.getBoundingClientRect();
+          const place = { clientX: left + width / 2, clientY: top + height / 2, bubbles: true };
+          for (const kind of ["pointerover", "mouseover", "pointermove", "mousemove"])
+            mark.dispatchEvent(new MouseEvent(kind, place));
+        }
+        const label = document.getElementById("vg-tooltip-element");
+        document.documentElement.dataset.label = label ? getComputedStyle(label).visibility : "none";
+      }, 4000);
+    }, 4000);"""
+    dom, console = opened(with_script(path, script))
+    assert console == []
+    assert 'data-theme="dark"' in dom and "data-failed" not in dom
+    assert drawn_charts(dom).group(1) == str(len(CHARTS))
+    assert 'data-label="visible"' in dom
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "<script>document.documentElement.dataset.ran = 1</script>",
+        '<img src="data:," onerror="document.documentElement.dataset.ran = 1">',
+        "<style>body { display: none }</style>",
+        '<p style="position: fixed">over everything</p>',
+    ],
+)
+def test_code_and_styles_that_are_not_the_pages_own_are_blocked(known, tmp_path, foreign):
+    (path,) = ma.write_report(known[0], tmp_path / "report.html")
+    path.write_text(at_the_end(path.read_text(), foreign))
+    dom, console = opened(path)
+    assert drawn_charts(dom).group(1) == str(len(CHARTS))
+    assert re.search(r"<html[^>]*data-ran", dom) is None
+    assert any("Content Security Policy" in line for line in console)
 
 
 @pytest.mark.slow

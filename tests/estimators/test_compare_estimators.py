@@ -46,20 +46,36 @@ def test_comparison_reports_all_pairs_and_leaves_out_training_rounds(problem):
     assert len(ma.compare(policies, train, estimators, allow_training_rounds=True)) == 8
 
 
-def test_slope_takes_the_narrowest_that_agrees_with_all_wider():
-    class Fixed(ma.Estimator):
-        def __init__(self, name, value, half):
-            self.name, self._found = name, ma.Estimate(value, half / stats.norm.ppf(0.975), kind="sampling")
+class Fixed(ma.Estimator):
+    """An estimator that always finds the same value, with an interval of the given half width."""
 
-        def estimate(self, policy, logs, *, eligible=None):
-            return self._found
+    def __init__(self, name, value, half):
+        self.name, self._found = name, ma.Estimate(value, half / stats.norm.ppf(0.975), kind="sampling")
 
+    def estimate(self, policy, logs, *, eligible=None):
+        return self._found
+
+
+def slope_of(*candidates):
     logs = ma.LoggedData(np.ones((2, 1)), [0, 1], [0.0, 1.0])
+    return ma.slope(candidates, ma.Uniform(2), logs).estimator.name
+
+
+def test_slope_takes_the_narrowest_that_agrees_with_all_wider():
     wide, middle, biased = Fixed("wide", 0.0, 1.0), Fixed("middle", 1.0, 0.5), Fixed("biased", 3.0, 0.1)
-    chosen = ma.slope([biased, wide, middle], ma.Uniform(2), logs)
     # |1 - 0| ≤ 0.5 + 1.449; |3 - 0| > 0.1 + 1.449
-    assert chosen.estimator.name == "middle"
-    assert ma.slope([biased], ma.Uniform(2), logs).estimator.name == "biased"
+    assert slope_of(biased, wide, middle) == "middle"
+    assert slope_of(biased) == "biased"
+
+
+@pytest.mark.parametrize("half", [0.01, 0.2, 0.5, 0.9])
+def test_slope_grants_the_wider_estimator_the_larger_share_of_the_gap(half):
+    """The gap may be up to the narrow width plus √6 - 1 = 1.449 times the wide one, and not the other way round."""
+    limit = half + 1.4494897427831781
+    wide = Fixed("wide", 0.0, 1.0)
+    for sign in (1, -1):
+        assert slope_of(wide, Fixed("narrow", sign * (limit - 1e-6), half)) == "narrow"
+        assert slope_of(wide, Fixed("narrow", sign * (limit + 1e-6), half)) == "wide"
 
 
 def test_slope_caps_the_weights_of_a_log_with_hardly_any_support():

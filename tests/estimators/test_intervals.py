@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy import stats
 from tiny_problem import CONTEXTS, LOGGING, NU, REWARD, TARGET, Rule
 
 import manyarms as ma
@@ -112,3 +113,19 @@ def test_errors_of_a_posterior_follow_groups_too():
     found = ma.DM(posterior).estimate(ma.Greedy(posterior), logs)
     once = posterior.value(ma.Greedy(posterior), users)
     assert_allclose(found.context_std, once.context_std)
+
+
+def test_the_error_of_groups_is_that_of_their_means_with_one_degree_of_freedom_less():
+    """Five groups, so that n and n - 1 differ by a fifth; groups of unequal size by the residuals of a ratio."""
+    rng = np.random.default_rng(0)
+
+    def estimate(sizes):
+        groups, rewards = np.repeat(np.arange(len(sizes)), sizes), rng.normal(size=sum(sizes))
+        logs = ma.LoggedData(np.ones((len(groups), 1)), groups * 0, rewards, np.ones(len(groups)), groups=groups)
+        return ma.IPS().estimate(ma.Uniform(1), logs), [rewards[groups == g] for g in range(len(sizes))]
+
+    found, rewards = estimate([4] * 5)
+    assert_allclose(found.std, stats.sem([r.mean() for r in rewards]))
+    found, rewards = estimate([1, 7, 3, 2, 5])
+    residuals = [(r - found.value).sum() for r in rewards]
+    assert_allclose(found.std, np.sqrt(5 / 4 * np.sum(np.square(residuals))) / 18)

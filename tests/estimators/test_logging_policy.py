@@ -51,3 +51,34 @@ def test_estimated_logging_covers_labels_never_logged():
     p = ma.EstimatedLogging(logs).probabilities(logs.contexts)
     assert_allclose(p.sum(axis=1), 1.0)
     assert (p > 0).all()
+
+
+@pytest.mark.parametrize("n_actions", [1, 6, 8, 400])
+@pytest.mark.parametrize("with_categories", [False, True])
+def test_a_round_of_weight_two_is_that_round_twice_for_estimated_propensities(n_actions, with_categories):
+    """One action, a regression on each, with two never logged, and with many actions by category or by counts."""
+    rng = np.random.default_rng(0)
+    categories = np.arange(n_actions) % 4 if with_categories else None
+    x, actions = rng.normal(size=(300, 2)), rng.integers(0, min(n_actions, 6), 300)
+    # Weights that depend on the action: without them the shares are others.
+    counts = rng.integers(0, 2, 300) + (actions % 3) * (x[:, 0] > 0)
+    logs = ma.LoggedData(x, actions, np.zeros(300), n_actions=n_actions, weights=counts)
+    again = ma.LoggedData(x, actions, np.zeros(300), n_actions=n_actions).take(np.repeat(np.arange(300), counts))
+    weighted, repeated = (ma.EstimatedLogging(log, categories).probabilities(x) for log in (logs, again))
+    assert_allclose(weighted, repeated, atol=1e-4)
+    if n_actions > 1:
+        unweighted = ma.EstimatedLogging(ma.LoggedData(x, actions, np.zeros(300), n_actions=n_actions), categories)
+        assert np.abs(weighted - unweighted.probabilities(x)).max() > 0.02
+
+
+def test_an_action_logged_with_weight_zero_only_was_never_logged():
+    x, actions = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 3
+    logs = ma.LoggedData(x, actions, np.zeros(60), n_actions=3, weights=(actions < 2).astype(float))
+    without = ma.LoggedData(x[actions < 2], actions[actions < 2], np.zeros(40), n_actions=3)
+    assert_allclose(ma.EstimatedLogging(logs).probabilities(x), ma.EstimatedLogging(without).probabilities(x))
+
+
+def test_a_log_of_one_action_is_counted_by_weight():
+    x = np.zeros((4, 1))
+    logs = ma.LoggedData(x, [1, 1, 1, 1], np.zeros(4), n_actions=3, weights=[5.0, 0.0, 2.0, 2.0])
+    assert_allclose(ma.EstimatedLogging(logs).probabilities(x[:1]), [np.array([0.5, 9.5, 0.5]) / 10.5])

@@ -321,6 +321,31 @@ def test_lift_is_the_ratio_of_values_and_its_error_that_of_posterior_draws():
     assert_allclose(lift.posterior_std, (first / second - 1).std(), rtol=0.05)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_lift_against_a_gain_or_a_loss_has_the_error_of_draws_of_weights_and_of_contexts(sign):
+    """The policy is worth about a half of the baseline or three times it: the baseline's own error counts for much."""
+    rng = np.random.default_rng(0)
+    means, stds = sign * np.array([[0.5, 0.7], [3.0, 4.0]]), np.array([0.1, 0.4])
+    prior = ma.HierarchicalGaussian([0.0], 0.02, np.ones((2, 2, 1)), [s**2 * np.eye(2) for s in stds], offset=means)
+    posterior = ma.fit(ma.LoggedData(np.empty((0, 2)), [], [], n_actions=2), prior)
+    contexts = np.column_stack([np.ones(200), rng.uniform(0, 1, 200)])
+    for policy, baseline in ((0, 1), (1, 0)):
+        found = posterior.lift(ma.TablePolicy(np.eye(2)[policy]), ma.TablePolicy(np.eye(2)[baseline]), contexts)
+        rows = [contexts @ means[a] for a in (policy, baseline)]
+        assert_allclose(found.value, (rows[0].mean() - rows[1].mean()) / abs(rows[1].mean()), rtol=1e-9)
+        draws = (
+            np.sqrt(0.02) * rng.normal(size=(40_000, 1, 1)) + means + stds[:, None] * rng.normal(size=(40_000, 2, 2))
+        )
+        values = draws @ contexts.mean(axis=0)
+        ratio = (values[:, policy] - values[:, baseline]) / np.abs(values[:, baseline])
+        # The spread of the middle of the draws: a ratio has longer tails than its linear approximation.
+        low, high = np.quantile(ratio, [0.16, 0.84])
+        assert_allclose(found.posterior_std, (high - low) / 2, rtol=0.1)
+        bootstrap = rng.integers(0, 200, (4000, 200))
+        first, second = (row[bootstrap].mean(axis=1) for row in rows)
+        assert_allclose(found.context_std, ((first - second) / np.abs(second)).std(), rtol=0.1)
+
+
 def test_lift_is_refused_when_the_baseline_may_be_zero():
     problem = big_problem(16)
     with pytest.raises(ma.errors.UndefinedLiftError, match=r"difference\(\)"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -12,7 +12,7 @@ from manyarms._base.checks import Array, as_covariances, as_floats, check_rows, 
 from manyarms.errors import CovarianceError, ShapeError
 from manyarms.linalg.factor_and_solve import eigen_root, psd_root
 from manyarms.linalg.indexing import chunks
-from manyarms.model_file.save import Saved
+from manyarms.model_file.save import Saved, flags_array, floats, maybe
 
 
 class ActionCovariance(Saved):
@@ -28,6 +28,13 @@ class ActionCovariance(Saved):
 
     saved_as = "action covariance"
     saved_fields = ("variances", "shared", "each", "shared_root", "definite")
+    saved_checks: ClassVar = {
+        "variances": maybe(lambda part: floats(1)(part) and bool((part >= 0).all())),
+        "shared": maybe(floats(2)),
+        "each": maybe(floats(3, repeated=True)),
+        "shared_root": maybe(floats(2)),
+        "definite": maybe(flags_array),
+    }
 
     def __init__(self, *, variances: Array | None = None, shared: Array | None = None, each: Array | None = None):
         self.variances = None if variances is None else frozen(variances)
@@ -80,6 +87,21 @@ class ActionCovariance(Saved):
         if parts["definite"] is not None:
             out._definite = parts["definite"]
         return out
+
+    def consistent(self) -> bool:
+        """True if exactly one form is set, of square matrices."""
+        given = [part for part in (self.variances, self.shared, self.each) if part is not None]
+        if len(given) != 1 or (given[0].ndim > 1 and given[0].shape[-1] != given[0].shape[-2]):
+            return False
+        root, definite = vars(self).get("_shared_root"), vars(self).get("_definite")
+        if (root is None) != (self.shared is None) or (root is not None and root.shape != given[0].shape):
+            return False
+        return definite is None or (self.each is not None and definite.shape == self.each.shape[:1])
+
+    def fits(self, n_actions: int, dim: int) -> bool:
+        """True if there are covariances of so many actions and features."""
+        shapes = ((self.variances, (dim,)), (self.shared, (dim, dim)), (self.each, (n_actions, dim, dim)))
+        return all(part is None or part.shape == shape for part, shape in shapes)
 
     def times_root(self, rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> Float[Array, "m r d"]:
         """Every row times L_a, where L_a L_aᵀ = Σ_a."""

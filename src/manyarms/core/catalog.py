@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence, Set
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -16,6 +17,7 @@ from manyarms.core.labels import (
     TagRow,
     is_hashable,
     is_missing,
+    is_packed,
     other_type,
     pack_labels,
     pack_rows,
@@ -23,11 +25,34 @@ from manyarms.core.labels import (
     rough_key,
     unpack_labels,
 )
-from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError, RangeError, ShapeError
-from manyarms.linalg.indexing import csr_from_parts, csr_parts, pair_rows
-from manyarms.model_file.save import Saved
+from manyarms.core.mixing import saved_csr
+from manyarms.errors import (
+    ActionError,
+    DataTypeError,
+    InputError,
+    ModelFileError,
+    NonFiniteError,
+    RangeError,
+    ShapeError,
+)
+from manyarms.linalg.indexing import chunks, csr_from_parts, csr_parts, pair_rows, shape_of
+from manyarms.model_file.save import Saved, is_size, maybe, once
 
 Value = TypeVar("Value")
+
+
+def _is_grid(part: Any) -> bool:
+    """Check saved paths of equal length: all labels, and how many each action has."""
+    return isinstance(part, tuple) and len(part) == 2 and is_packed(part[0]) and is_size(part[1])
+
+
+def _is_embeddings(part: Any) -> bool:
+    """Check saved embeddings: finite, except rows of NaN, which are missing."""
+    if not isinstance(part, np.ndarray) or part.dtype != np.float64 or part.ndim != 2 or part.shape[1] == 0:
+        return False
+    stored = once(part)
+    blocks = (stored[rows] for rows in chunks(len(stored), 4096))
+    return all((np.isfinite(block) | np.isnan(block).all(axis=1, keepdims=True)).all() for block in blocks)
 
 
 class Catalog(Saved):
@@ -58,6 +83,14 @@ class Catalog(Saved):
 
     saved_as = "catalog"
     saved_fields = ("ids", "categories", "tags", "paths", "n_actions", "embeddings")
+    saved_checks: ClassVar = {
+        "ids": is_packed,
+        "categories": maybe(is_packed),
+        "tags": maybe(lambda part: isinstance(part, RaggedLabels) or saved_csr(part)),
+        "paths": maybe(lambda part: isinstance(part, RaggedLabels) or _is_grid(part)),
+        "n_actions": is_size,
+        "embeddings": maybe(_is_embeddings),
+    }
 
     def __init__(
         self, ids: Any, *, categories: Any = None, tags: Any = None, paths: Any = None, embeddings: Any = None
@@ -76,28 +109,40 @@ class Catalog(Saved):
     @cached_property
     def ids(self) -> Array:
         """(K,) the ids of the actions."""
-        return _unpacked(self._stored["ids"])
+        return self._read("ids")
 
     @cached_property
     def categories(self) -> Array | None:
         """(K,) one label each, or None where there are no categories."""
-        return _unpacked(self._stored["categories"])
+        return self._read("categories")
 
     @cached_property
     def tags(self) -> sparse.csr_array | tuple[TagRow, ...] | None:
         """The tags of every action."""
-        stored = self._stored["tags"]
-        return csr_from_parts(stored) if isinstance(stored, tuple) else _unpacked(stored)
+        return self._read("tags")
 
     @cached_property
     def paths(self) -> Array | tuple[tuple[Hashable, ...], ...] | None:
         """The labels of every action, from the top of a taxonomy down."""
-        return _unpacked(self._stored["paths"])
+        return self._read("paths")
 
     @cached_property
     def _numbers(self) -> dict[Any, int]:
-        # Ids were checked before they were saved.
-        return dict(zip(plain_values(self.ids), range(self.n_actions), strict=True))
+        # Ids were checked before they were saved, unless a file pretends to be one that we wrote.
+        with _file_problems():
+            return _numbered(self.ids)
+
+    def _read(self, name: str) -> Any:
+        """A column that is still in the model file."""
+        with _file_problems():
+            stored = self._stored[name]
+            column = csr_from_parts(stored) if name == "tags" and isinstance(stored, tuple) else _unpacked(stored)
+            if (
+                column is not None
+                and (shape_of(column)[0] if sparse.issparse(column) else len(column)) != self.n_actions
+            ):
+                raise ValueError("one value per action is needed")
+            return column
 
     def saved(self) -> dict[str, Any]:
         fresh = {name: _packed(name, getattr(self, name)) for name in _LABELS if name not in self._stored}
@@ -109,6 +154,11 @@ class Catalog(Saved):
         out.n_actions, out.embeddings = parts["n_actions"], parts["embeddings"]
         out._stored = {name: parts[name] for name in _LABELS}
         return out
+
+    def consistent(self) -> bool:
+        """True if every column has a value for each action; the length of one in JSON is only known when it is read."""
+        columns = [self.embeddings, *(self._stored[name] for name in _LABELS)]
+        return all(_saved_length(column) in (None, self.n_actions) for column in columns)
 
     def __len__(self) -> int:
         return self.n_actions
@@ -214,12 +264,33 @@ def _packed(name: str, column: Any) -> Any:
     return pack_labels(name, column) if column.ndim == 1 else (pack_labels(name, column.reshape(-1)), column.shape[1])
 
 
+def _saved_length(column: Any) -> int | float | None:
+    """The number of actions that a packed column has values for; None if that is not known before it is read."""
+    if isinstance(column, tuple):
+        parts: tuple[Any, ...] = column
+        if len(parts) != 2:  # sparse: values, columns, row starts, ...
+            return len(parts[2]) - 1
+        flat = _saved_length(parts[0])
+        return None if flat is None else flat / parts[1]
+    return len(column) if hasattr(column, "__len__") else None
+
+
 def _unpacked(stored: Any) -> Any:
     """The column that was packed, unless it was sparse."""
     if stored is None or isinstance(stored, RaggedLabels):
         return None if stored is None else stored.rows()
     flat, depth = stored if isinstance(stored, tuple) else (stored, None)
     return frozen(unpack_labels(flat) if depth is None else unpack_labels(flat).reshape(-1, depth))
+
+
+@contextmanager
+def _file_problems() -> Generator[None]:
+    """Turn any exception into a `ModelFileError`: columns of a catalog are read from the file when they are needed."""
+    try:
+        yield
+    except Exception as damage:
+        problem = f"the catalog in the model file is damaged ({type(damage).__name__})."
+        raise ModelFileError(problem, "Restore the file from a copy, or fit again.") from damage
 
 
 # Checks of metadata, for catalogs and for the builders of priors.

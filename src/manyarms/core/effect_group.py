@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from manyarms._base.checks import as_count
-from manyarms.core.labels import pack_labels, unpack_labels
+from manyarms.core.labels import IntegerLabels, MixedLabels, WordLabels, pack_labels, unpack_labels
 from manyarms.core.mixing import MixedEffects, Mixing
 from manyarms.errors import DataTypeError, ShapeError
-from manyarms.model_file.save import Saved
+from manyarms.model_file.save import Saved, instance_of, is_count, is_flag, is_size, is_text, maybe
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,14 @@ class EffectGroup(Saved):
     """
 
     saved_as = "effects"
+    saved_checks: ClassVar = {
+        "name": is_text,
+        "count": is_size,
+        "part_dim": is_size,
+        "has_mean": is_flag,
+        "labels": maybe(instance_of(WordLabels, IntegerLabels, MixedLabels)),
+        "n_missing": is_count,
+    }
     name: str
     count: int
     part_dim: int

@@ -40,6 +40,26 @@ class FeatureExpansion:
     second: tuple[tuple[float, ...], ...] = ()
     gamma: float = 1.0
 
+    def fits(self, n_features: int) -> bool:
+        """True if it is an expansion of so many features, with matrices of matching shapes and finite numbers."""
+        columns, first, second = self.columns, [len(row) for row in self.first], [len(row) for row in self.second]
+        numbers = [self.gamma, *(x for rows in (self.first, self.second) for row in rows for x in row)]
+        if not all(type(x) in (int, float) and np.isfinite(x) for x in numbers):
+            return False
+        if not columns or not all(type(c) is int and 0 <= c < n_features for c in columns):
+            return False
+        p, m = len(columns), len(first)
+        shapes = {
+            "splines": m == p and len(set(first)) == 1 and first[0] > 2 * DEGREE + 1 and not second and self._ascend(),
+            "products": m == 0 and not second and p * (p - 1) <= 2 * MAX_PRODUCTS,
+            "fourier": m == p and len(set(first)) == 1 and second == first[:1],
+            "nystroem": m > 0 and set(first) == {p} and bool(second) and set(second) == {m},
+        }
+        return shapes.get(self.kind, False)
+
+    def _ascend(self) -> bool:
+        return bool((np.diff(np.array(self.first)) > 0).all())
+
     @property
     def suffixes(self) -> tuple[str, ...]:
         """The name of each new feature."""

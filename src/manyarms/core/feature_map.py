@@ -20,8 +20,8 @@ from manyarms.core.feature_expansion import FeatureExpansion
 from manyarms.core.labels import other_type
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
 from manyarms.linalg.indexing import chunks
-from manyarms.model_file.arrow_file import UnknownPart
-from manyarms.model_file.save import Saved, check_saved_names
+from manyarms.model_file.arrow_file import UnknownPart, WrongPart
+from manyarms.model_file.save import Saved, check_saved_names, is_count, is_finite, is_flag, is_text
 
 OTHER = "(other)"
 """The feature of all levels of a category that do not have one of their own."""
@@ -118,6 +118,25 @@ FEATURE_KINDS: dict[str, type[Numeric | Categorical | Embedding]] = {
 }
 
 
+MAX_FEATURES = 1 << 16
+"""The largest number of features of a map in a model file: a list of any size takes a few bytes there."""
+
+
+def _saved_dim(features: list[dict[str, Any]]) -> float:
+    """The number of features of a map that a file describes; infinity if a description is wrong."""
+    sizes = [0.0]
+    for feature in features:
+        numeric = (
+            is_finite(feature.get("mean", 0.0)) and is_finite(feature.get("std", 1.0)) and feature.get("std", 1.0) > 0
+        )
+        levels, size = feature.get("levels", []), feature.get("size", 0)
+        plain = isinstance(levels, list) and all(isinstance(level, str | int | float | None) for level in levels)
+        good = is_text(feature["column"]) and numeric and plain and is_count(size)
+        of_kind = {"numeric": 1, "categorical": len(levels) + 1, "embedding": size}[feature["kind"]] if good else np.inf
+        sizes.append(of_kind)
+    return sum(sizes)
+
+
 class FeatureMap(Saved):
     """φ maps the columns of a table to R^d: numbers are standardised, categories one-hot, lists kept as they are.
 
@@ -142,6 +161,7 @@ class FeatureMap(Saved):
 
     saved_as = "feature map"
     saved_fields = ("json",)
+    saved_checks: ClassVar = {"json": is_text}
 
     expansion: FeatureExpansion | None = None
 
@@ -241,7 +261,12 @@ class FeatureMap(Saved):
         if "expansion" in data:
             known = tuple(field.name for field in fields(FeatureExpansion))
             check_saved_names(data["expansion"], known, "an expansion of features")
-        return cls.from_json(data)
+        if not (is_flag(data["intercept"]) and _saved_dim(data["features"]) <= MAX_FEATURES):
+            raise WrongPart("a feature map is not what it should be")
+        out = cls.from_json(data)
+        if out.expansion is not None and not out.expansion.fits(int(out.intercept + _saved_dim(data["features"]))):
+            raise WrongPart("an expansion of features is not what it should be")
+        return out
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> FeatureMap:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Int
 
 from manyarms._base.checks import Array
-from manyarms.model_file.save import Saved
+from manyarms.model_file.save import Saved, instance_of, is_count, is_text, is_time, maybe
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,22 @@ class Fingerprint(Saved):
     """
 
     saved_as = "fingerprint"
+    saved_checks: ClassVar = {
+        "origin": is_text,
+        "n_rows": is_count,
+        "rows": maybe(instance_of(bytes)),
+        "until": maybe(is_time),
+        "path": maybe(is_text),
+    }
     origin: str
     n_rows: int
     rows: bytes | None = None
     until: str | None = None
     path: str | None = None
+
+    def consistent(self) -> bool:
+        """True if there is a bit for every row."""
+        return self.rows is None or len(self.rows) == -(-self.n_rows // 8)
 
     @classmethod
     def of_rows(cls, origin: str, n_rows: int, rows: Int[Array, " m"] | None) -> Fingerprint:

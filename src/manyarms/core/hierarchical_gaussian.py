@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,11 +14,11 @@ from manyarms._base.rng import split
 from manyarms.core.action_covariance import ActionCovariance
 from manyarms.core.effect_group import EffectGroup, as_effects
 from manyarms.core.latent_covariance import BlockFactor, LatentFactor
-from manyarms.core.mixing import DenseMixing, Mixing, as_mixing
+from manyarms.core.mixing import DenseMixing, MixedEffects, Mixing, as_mixing
 from manyarms.core.observed_rows import ObservedRows
 from manyarms.errors import InputError, ShapeError
 from manyarms.linalg.indexing import cache_chunks
-from manyarms.model_file.save import Saved
+from manyarms.model_file.save import Saved, floats, instance_of, is_number, maybe, tuple_of
 
 _STRUCTURE = ("mixing", "latent_mean", "latent_factor", "action_covariance", "offset", "effects")
 _LEARNED = ("observed", "gains", "log_evidence", "misfit", "log_det")
@@ -56,6 +56,18 @@ class HierarchicalGaussian(Saved):
 
     saved_as = "hierarchical Gaussian"
     saved_fields = (*_STRUCTURE, *_LEARNED, "base")
+    saved_checks: ClassVar = {
+        "mixing": instance_of(Mixing),
+        "latent_mean": floats(1),
+        "latent_factor": instance_of(LatentFactor),
+        "action_covariance": instance_of(ActionCovariance),
+        "offset": maybe(lambda part: floats(1)(part) or floats(2)(part)),
+        "effects": tuple_of(instance_of(EffectGroup)),
+        "observed": instance_of(ObservedRows),
+        "gains": tuple_of(floats(3)),
+        "base": maybe(lambda part: isinstance(part, HierarchicalGaussian)),
+        **dict.fromkeys(("log_evidence", "misfit", "log_det"), is_number),
+    }
 
     n_actions: int
     """K."""
@@ -117,6 +129,31 @@ class HierarchicalGaussian(Saved):
             part = parts[name]
             setattr(self, name, frozen(part) if isinstance(part, np.ndarray) else part)
         self.n_actions, self.dim, self.latent_dim = self.mixing.n_actions, self.mixing.dim, self.mixing.latent_dim
+
+    def consistent(self) -> bool:
+        """True if its parts are of the same actions, features and latent dimensions."""
+        K, d, p, base = self.n_actions, self.dim, self.latent_dim, self._base
+        groups = self.observed.groups
+        if base is not None and not (
+            isinstance(base.latent_factor, BlockFactor) and (base.n_actions, base.dim, base.latent_dim) == (K, d, p)
+        ):
+            return False
+        if isinstance(self.latent_factor, BlockFactor):
+            factor_fits = True
+        else:
+            # A tree of effects, of which there is no prior.
+            factor_fits = (
+                base is not None and isinstance(self.mixing, MixedEffects) and self.latent_factor.part_dim == d
+            )
+        return bool(
+            factor_fits
+            and (self.latent_mean.shape, self.latent_factor.dim) == ((p,), p)
+            and self.action_covariance.fits(K, d)
+            and (self.offset is None or self.offset.shape in ((d,), (K, d)))
+            and sum(group.count * group.part_dim for group in self.effects) == p
+            and all(group.root.shape[2] == d and group.actions.max(initial=-1) < K for group in groups)
+            and [gain.shape for gain in self.gains] == [group.root.shape for group in groups]
+        )
 
     def _changed(self, **parts: Any) -> HierarchicalGaussian:
         return HierarchicalGaussian.from_saved(self.saved() | parts)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8
@@ -18,7 +18,7 @@ from jaxtyping import Bool, Int, UInt8
 from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_actions
 from manyarms.errors import DataTypeError, ShapeError
-from manyarms.model_file.save import Saved
+from manyarms.model_file.save import Saved, bytes_array, flags_array, indices, instance_of, maybe
 
 MISSING = "(missing)"
 """Name of the effect of actions that lack the metadata. As a label it means the same as None."""
@@ -80,9 +80,19 @@ class WordLabels(Saved):
     """Labels that are text, in the layout of Arrow, which reads it straight from the mapped file."""
 
     saved_as = "words"
+    saved_checks: ClassVar = {"starts": indices(), "text": bytes_array, "present": maybe(bytes_array)}
     starts: Int[Array, " m"]
     text: UInt8[Array, " t"]
     present: UInt8[Array, " b"] | None
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def consistent(self) -> bool:
+        """True if the words fill the text, and there is a bit for each; Arrow checks the rest when they are read."""
+        starts, size = self.starts, len(self) // 8 + (len(self) % 8 > 0)
+        inside = starts.dtype == np.int64 and len(starts) > 0 and starts[0] == 0 and starts[-1] == len(self.text)
+        return bool(inside and (self.present is None or len(self.present) == size))
 
     def array(self) -> Array:
         memory = [None if part is None else pa.py_buffer(part) for part in (self.present, self.starts, self.text)]
@@ -96,7 +106,11 @@ class IntegerLabels(Saved):
     """Labels that are Python integers."""
 
     saved_as = "integers"
+    saved_checks: ClassVar = {"values": indices(at_least=-(2**63))}
     values: Int[Array, " m"]
+
+    def __len__(self) -> int:
+        return len(self.values)
 
     def array(self) -> Array:
         return self.values.astype(object)
@@ -107,6 +121,7 @@ class MixedLabels(Saved):
     """Labels of several types, as JSON."""
 
     saved_as = "mixed labels"
+    saved_checks: ClassVar = {"json": instance_of(bytes)}
     json: bytes
 
     def array(self) -> Array:
@@ -116,6 +131,12 @@ class MixedLabels(Saved):
 
 
 Labels: TypeAlias = Array | WordLabels | IntegerLabels | MixedLabels
+
+
+def is_packed(part: Any) -> bool:
+    """Check that a saved part is a list of labels in one of the forms of `pack_labels`."""
+    array = isinstance(part, np.ndarray) and part.ndim == 1
+    return array or isinstance(part, WordLabels | IntegerLabels | MixedLabels)
 
 
 def pack_labels(name: str, labels: Sequence[Any] | Array) -> Labels:
@@ -154,12 +175,32 @@ class RaggedLabels(Saved):
     """Several labels per action, with or without weights, as a model file stores them."""
 
     saved_as = "ragged labels"
+    saved_checks: ClassVar = {
+        "flat": is_packed,
+        "starts": indices(),
+        "weights": maybe(is_packed),
+        "weighted": flags_array,
+    }
     flat: Labels
     starts: Int[Array, " m"]
     weights: Labels | None
     weighted: Bool[Array, " k"]
 
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def consistent(self) -> bool:
+        """True if the rows fill the list of labels; the length of one in JSON is only known when it is read."""
+        starts = self.starts
+        known = [
+            len(part) for part in (self.flat, self.weights) if part is not None and not isinstance(part, MixedLabels)
+        ]
+        inside = len(starts) > 0 and starts[0] == 0 and all(starts[-1] == size for size in known)
+        return bool(inside and len(self.weighted) == len(self))
+
     def rows(self) -> tuple[TagRow, ...]:
+        if (np.diff(self.starts) < 0).any():
+            raise ValueError("rows must not go back")
         labels, ends = unpack_labels(self.flat).tolist(), self.starts.tolist()
         parts = [tuple(labels[start:end]) for start, end in pairwise(ends)]
         if self.weights is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -15,7 +15,7 @@ from manyarms.errors import CovarianceError, ShapeError, TooLargeError
 from manyarms.linalg.block_cholesky import BlockCholesky
 from manyarms.linalg.factor_and_solve import psd_root
 from manyarms.linalg.indexing import chunks, pair_rows, shape_of
-from manyarms.model_file.save import Saved
+from manyarms.model_file.save import Saved, floats, instance_of
 
 MAX_DENSE_LATENT = 8192
 """Largest latent dimension whose full covariance is formed (half a gigabyte)."""
@@ -26,6 +26,8 @@ class LatentFactor(Saved, ABC):
 
     dim: int
     """d'."""
+    part_dim: int
+    """The size of a block."""
 
     @abstractmethod
     def apply(self, z: Float[Array, "*batch p"]) -> Float[Array, "*batch p"]:
@@ -66,10 +68,16 @@ class BlockFactor(LatentFactor):
 
     saved_as = "block factor"
     saved_fields = ("blocks",)
+    saved_checks: ClassVar = {"blocks": floats(3, repeated=True)}
 
     def __init__(self, blocks: Float[Array, "J b b"]):
         self.blocks = frozen(blocks)
+        self.part_dim = blocks.shape[1]
         self.dim = blocks.shape[0] * blocks.shape[1]
+
+    def consistent(self) -> bool:
+        """True if blocks are square."""
+        return self.blocks.shape[1] == self.blocks.shape[2]
 
     @classmethod
     def of(cls, value: Any, *, latent_dim: int) -> BlockFactor:
@@ -172,11 +180,18 @@ class EliminatedFactor(LatentFactor):
 
     saved_as = "eliminated factor"
     saved_fields = ("blocks", "cholesky")
+    saved_checks: ClassVar = {"blocks": floats(3, repeated=True), "cholesky": instance_of(BlockCholesky)}
 
     def __init__(self, blocks: Float[Array, "J d d"], cholesky: BlockCholesky):
         self.blocks = frozen(blocks)
         self.cholesky = cholesky
+        self.part_dim = blocks.shape[1]
         self.dim = blocks.shape[0] * blocks.shape[1]
+
+    def consistent(self) -> bool:
+        """True if there is a square block for every node of the elimination."""
+        d = self.blocks.shape[1]
+        return self.blocks.shape == (self.cholesky.plan.n_nodes, d, d) and self.cholesky.block_size == d
 
     def apply(self, z: Float[Array, "*batch p"]) -> Float[Array, "*batch p"]:
         j, d, _ = self.blocks.shape

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,7 +19,7 @@ from manyarms.errors import DataTypeError, NonFiniteError, ShapeError, TooLargeE
 from manyarms.linalg.block_cholesky import Plan
 from manyarms.linalg.factor_and_solve import gram
 from manyarms.linalg.indexing import all_pairs, csr_from_parts, csr_parts, pair_rows, shape_of, sum_by
-from manyarms.model_file.save import Saved
+from manyarms.model_file.save import Saved, floats, indices, is_flag, is_size
 
 
 class Mixing(Saved, ABC):
@@ -80,16 +80,27 @@ class Mixing(Saved, ABC):
         """Size of W_a F for one action, which limits the size of chunks that need it."""
 
 
+def saved_csr(part: Any) -> bool:
+    """Check a saved sparse matrix of finite numbers; `csr_from_parts` looks at its positions."""
+    checks = (floats(1), indices(), indices(), is_size, is_flag)
+    return isinstance(part, tuple) and len(part) == len(checks) and all(f(x) for f, x in zip(checks, part, strict=True))
+
+
 class DenseMixing(Mixing):
     """A mixing by any matrices W_a, as one (K, d, d') array; d' = 0 makes the actions independent."""
 
     saved_as = "dense mixing"
     saved_fields = ("matrices",)
+    saved_checks: ClassVar = {"matrices": floats(3, repeated=True)}
 
     def __init__(self, matrices: Float[Array, "K d p"]):
         self.matrices = frozen(matrices)
         self.n_actions, self.dim, self.latent_dim = matrices.shape
         self.product_size = self.dim * max(self.dim, self.latent_dim)
+
+    def consistent(self) -> bool:
+        """True if there is an action and a feature."""
+        return self.n_actions > 0 and self.dim > 0
 
     def action_size(self, factor: LatentFactor) -> int:
         return self.product_size
@@ -152,6 +163,7 @@ class MixedEffects(Mixing):
 
     saved_as = "mixed effects"
     saved_fields = ("weights", "dim")
+    saved_checks: ClassVar = {"weights": saved_csr, "dim": is_size}
 
     def __init__(self, weights: Any, dim: int):
         matrix = _as_csr("weights", weights)
@@ -176,6 +188,10 @@ class MixedEffects(Mixing):
         out = object.__new__(cls)
         out._set(csr_from_parts(parts["weights"]), parts["dim"])
         return out
+
+    def consistent(self) -> bool:
+        """True if there is an action."""
+        return self.n_actions > 0
 
     @cached_property
     def most_effects(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -17,7 +18,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, frozen
 from manyarms.linalg.factor_and_solve import triangular
 from manyarms.linalg.indexing import group_by
-from manyarms.model_file.save import Saved
+from manyarms.model_file.save import Saved, floats, indices, instance_of, is_finite, tuple_of
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,23 @@ class ObservedGroup(Saved):
     """The observed rows of all seen actions that have r rows each."""
 
     saved_as = "rank group"
+    saved_checks: ClassVar = {"actions": indices(), "root": floats(3), "response": floats(2)}
     actions: Int[Array, " m"]
     """Their numbers, ascending."""
     root: Float[Array, "m r d"]
     """R_a: rows in units of the noise."""
     response: Float[Array, "m r"]
     """ρ_a: their rewards in the same units."""
+
+    def consistent(self) -> bool:
+        """True if every action has its rows and responses, and actions ascend."""
+        m, r, _ = self.root.shape
+        return (
+            r > 0
+            and self.response.shape == (m, r)
+            and len(self.actions) == m
+            and bool((np.diff(self.actions) > 0).all())
+        )
 
     @property
     def rank(self) -> int:
@@ -49,9 +61,20 @@ class ObservedRows(Saved):
     """
 
     saved_as = "observed"
+    saved_checks: ClassVar = {
+        "groups": tuple_of(instance_of(ObservedGroup)),
+        "residual": is_finite,
+        "log_normaliser": is_finite,
+    }
     groups: tuple[ObservedGroup, ...]
     residual: float
     log_normaliser: float
+
+    def consistent(self) -> bool:
+        """True if no action is in two groups, and all rows are of one length."""
+        # Not `self.actions`: the index is only built when it is needed.
+        ids = np.concatenate([np.empty(0, np.int64), *(group.actions for group in self.groups)])
+        return len(np.unique(ids)) == len(ids) and len({group.root.shape[2] for group in self.groups}) <= 1
 
     @property
     def actions(self) -> Int[Array, " m"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from threading import local
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,7 +13,7 @@ from manyarms._base.checks import Array, frozen
 from manyarms.errors import ShapeError
 from manyarms.linalg.indexing import Groups, group_by
 from manyarms.linalg.threads import for_each
-from manyarms.model_file.save import Saved
+from manyarms.model_file.save import Saved, floats, indices, instance_of, is_count, is_finite, is_flag, is_size
 
 BUFFER = 1 << 25
 """Numbers of rounds held back before they are summed (256 MB).
@@ -31,6 +32,7 @@ class ActionRows(Saved):
     """
 
     saved_as = "rows"
+    saved_checks: ClassVar = {"actions": indices(), "rounds": floats(2)}
     actions: Int[Array, " n"]
     rounds: Float[Array, "n e"]
     """Features, and the reward in the last column."""
@@ -55,6 +57,7 @@ class ActionSums(Saved):
     """
 
     saved_as = "sums"
+    saved_checks: ClassVar = {"actions": indices(), "squares": floats(3)}
     actions: Int[Array, " m"]
     squares: Float[Array, "m e e"]
     about: Float[Array, "m 2 e"] | None = None
@@ -109,6 +112,15 @@ class Statistics(Saved):
     """
 
     saved_as = "statistics"
+    saved_checks: ClassVar = {
+        "n_actions": is_size,
+        "dim": is_size,
+        "n_rounds": is_count,
+        "total_weight": lambda part: is_finite(part) and part >= 0,
+        "rows": instance_of(ActionRows),
+        "sums": instance_of(ActionSums),
+        "counted": is_flag,
+    }
     n_actions: int
     dim: int
     n_rounds: int
@@ -116,6 +128,13 @@ class Statistics(Saved):
     rows: ActionRows
     sums: ActionSums
     counted: bool = True
+
+    def consistent(self) -> bool:
+        """True if rows and sums are of these actions and features."""
+        rows, sums, e = self.rows, self.sums, self.dim + 1
+        shapes = rows.rounds.shape == (len(rows.actions), e) and sums.squares.shape == (len(sums.actions), e, e)
+        largest = max(rows.actions.max(initial=-1), sums.actions.max(initial=-1))
+        return bool(shapes and largest < self.n_actions and (np.diff(sums.actions) > 0).all())
 
     @classmethod
     def empty(cls, n_actions: int, dim: int) -> Statistics:

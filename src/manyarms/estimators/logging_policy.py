@@ -84,10 +84,13 @@ def _label_model(
     logs: LoggedData, labels: Int[Array, " K"], smoothing: float, penalty: float
 ) -> tuple[Pipeline | None, Float[Array, " L"]]:
     """The logistic model of labels, and the little probability kept for every label."""
-    logged, n_labels = labels[logs.actions], int(labels.max()) + 1
+    counts, n_labels = row_weights(logs.weights, len(logs)), int(labels.max()) + 1
+    # A round of weight zero is not there: a label that only such rounds have was never logged.
+    there = counts > 0
+    logged, counts = labels[logs.actions[there]], counts[there]
     n_seen = len(np.unique(logged))
     if n_seen < 2:
-        shares = np.bincount(logged, weights=logs.weights, minlength=n_labels) + smoothing
+        shares = np.bincount(logged, weights=counts, minlength=n_labels) + smoothing
         return None, shares / shares.sum()
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
     from sklearn.pipeline import make_pipeline  # noqa: PLC0415
@@ -95,8 +98,10 @@ def _label_model(
 
     # Scaled, so that the ridge treats all columns alike whatever their units.
     model = make_pipeline(StandardScaler(), LogisticRegression(C=1.0 / penalty, max_iter=1000))
-    model.fit(np.asarray(logs.contexts), logged, logisticregression__sample_weight=logs.weights)
-    kept = np.full(n_labels, smoothing / (len(logs) + smoothing * n_labels) if n_seen < n_labels else 0.0)
+    weights = None if logs.weights is None else counts
+    steps = {"standardscaler__sample_weight": weights, "logisticregression__sample_weight": weights}
+    model.fit(np.asarray(logs.contexts)[there], logged, **steps)
+    kept = np.full(n_labels, smoothing / (counts.sum() + smoothing * n_labels) if n_seen < n_labels else 0.0)
     return model, kept
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -19,7 +20,7 @@ from scipy.linalg import solve_triangular
 from manyarms._base.checks import Array
 from manyarms.linalg.factor_and_solve import solve_lower, solve_lower_t
 from manyarms.linalg.indexing import all_pairs, chunks, pair_rows, sum_by
-from manyarms.model_file.save import Saved
+from manyarms.model_file.save import Saved, floats, indices, instance_of, is_count, tuple_of
 
 MAX_DEGREE = 64
 """A node that touches more nodes than this is left to the core: eliminating it would fill in their square."""
@@ -32,6 +33,10 @@ class EliminationLayer(Saved):
     """Nodes of a block Cholesky factor that are eliminated together, in one step."""
 
     saved_as = "layer"
+    saved_checks: ClassVar = {
+        **dict.fromkeys(("nodes", "left", "right", "target"), indices()),
+        "entries": lambda part: tuple_of(is_count)(part) and len(part) == 2 and part[0] <= part[1],
+    }
     nodes: Int[Array, " m"]
     entries: tuple[int, int]
     """The first and the end of their entries below the diagonal, as positions in `Plan.rows`."""
@@ -63,6 +68,13 @@ class Plan(Saved):
         "n_nodes", "core", "order", "rank", "rows", "columns", "_by_code", "_codes", "core_place", "layers"
     )  # fmt: skip
 
+    saved_checks: ClassVar = {
+        "n_nodes": is_count,
+        "core_place": indices(at_least=-1),
+        "layers": tuple_of(instance_of(EliminationLayer)),
+        **dict.fromkeys(("core", "order", "rank", "rows", "columns", "_by_code", "_codes"), indices()),
+    }
+
     def __init__(self, n_nodes: int, first: Int[Array, " e"], second: Int[Array, " e"]):
         self.n_nodes = n_nodes
         picked, structures, self.core = _layers(n_nodes, first, second)
@@ -80,6 +92,42 @@ class Plan(Saved):
         self.layers = tuple(
             self._layer(nodes, int(low), int(high))
             for nodes, low, high in zip(picked, edges[:-1], edges[1:], strict=True)
+        )
+
+    def consistent(self) -> bool:
+        """True if it is the plan of some elimination: positions exist, and every step leads to a later layer."""
+        n, entries, c = self.n_nodes, len(self.rows), len(self.core)
+        lengths = {len(part) for part in (self.order, self.rank, self.core_place)}
+        if lengths != {n} or any(len(part) != entries for part in (self.columns, self._by_code, self._codes)):
+            return False
+        if any(part.max(initial=-1) >= n for part in (self.core, self.order, self.rows, self.columns)):
+            return False
+        step = np.full(n, -1)
+        for number, layer in enumerate(self.layers):
+            pairs = max(part.max(initial=-1) for part in (layer.left, layer.right))
+            same = len(layer.left) == len(layer.right) == len(layer.target)
+            if not same or layer.nodes.max(initial=-1) >= n or pairs >= entries or layer.entries[1] > entries:
+                return False
+            if layer.target.max(initial=-1) >= self.n_blocks or (step[layer.nodes] >= 0).any():
+                return False
+            step[layer.nodes] = number
+        inside = np.full(n, -1)
+        inside[self.core] = np.arange(c)
+        if (step[self.core] >= 0).any() or not np.array_equal(inside, self.core_place):
+            return False
+        step[self.core] = len(self.layers)
+        # Each layer takes at least one in THIN of the nodes that are left, so there are few, and so chains are short.
+        few = len(self.layers) <= 2 + np.log(n + 1) / np.log(THIN / (THIN - 1))
+        codes = (self.columns.astype(np.int64) * n + self.rows)[np.minimum(self._by_code, entries - 1)]
+        return bool(
+            few
+            and np.array_equal(self.rank[self.order], np.arange(n))
+            and (step >= 0).all()
+            and (step[self.rows] > step[self.columns]).all()
+            and (np.diff(step[self.order]) >= 0).all()
+            and self._by_code.max(initial=-1) < entries
+            and np.array_equal(codes, self._codes)
+            and (np.diff(codes) > 0).all()
         )
 
     def _layer(self, nodes: Int[Array, " m"], low: int, high: int) -> EliminationLayer:
@@ -156,6 +204,7 @@ class BlockCholesky(Saved):
     saved_as = "block Cholesky factor"
     saved_as_attributes = True
     saved_fields = ("plan", "_blocks", "_core")
+    saved_checks: ClassVar = {"plan": instance_of(Plan), "_blocks": floats(3), "_core": floats(2)}
 
     def __init__(self, plan: Plan, blocks: Float[Array, "q b b"]):
         self.plan = plan
@@ -173,6 +222,19 @@ class BlockCholesky(Saved):
         c, b = len(plan.core), blocks.shape[1]
         dense = blocks[n + entries :].reshape(c, c, b, b).swapaxes(1, 2).reshape(c * b, c * b)
         self._core = np.linalg.cholesky(dense) if c else dense
+
+    def consistent(self) -> bool:
+        """True if the blocks are those of the plan, with pivots above zero."""
+        b, core = self._blocks.shape[1], len(self.plan.core)
+        if self._blocks.shape != (self.plan.n_blocks, b, b) or self._core.shape != (core * b, core * b):
+            return False
+        eliminated = np.einsum("jbb->jb", self._blocks[: self.plan.n_nodes])[self.plan.core_place < 0]
+        return bool((eliminated > 0).all() and (np.diagonal(self._core) > 0).all())
+
+    @property
+    def block_size(self) -> int:
+        """b, the size of a block."""
+        return self._blocks.shape[1]
 
     def log_det(self) -> float:
         """log |P|."""

@@ -2,7 +2,8 @@
 
 The metadata of the schema hold the name and version of the format and the description. Every array is a record batch
 of bytes, uncompressed and 64-byte aligned. So a file is mapped into memory, and its arrays are read-only views of it
-that nobody copies. Nothing in a file is ever executed.
+that nobody copies. Nothing in a file is ever executed, and nothing that it says is believed: shapes must fit the bytes
+that are there, so that reading needs memory in proportion to the file and no more.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ FORMAT_VERSION = 1
 ALIGNMENT = 64
 PIECE = 1 << 23
 """Bytes covered by one checksum. A large array has a list of them, so that its pieces are checked in parallel."""
+LONGEST = 1 << 27
+"""The longest axis that a file may declare without storing it: values that repeat, or the rows of an empty array.
+
+A prior that is the same for all actions stores nothing per action, so the number of actions is then a bare number."""
 
 
 def as_path(path: Any) -> Path:
@@ -136,7 +141,9 @@ def read(path: Path) -> tuple[Any, list[Array]]:
     Raises:
         ModelFileError: If the file does not exist, is not a model file, is damaged, or comes from a newer manyarms.
     """
-    return _contents(path, _open(path))
+    source = _open(path)
+    with file_errors(path):
+        return _contents(path, source)
 
 
 def to_bytes(model: dict[str, Any], arrays: Sequence[Array]) -> bytes:
@@ -148,24 +155,46 @@ def to_bytes(model: dict[str, Any], arrays: Sequence[Array]) -> bytes:
 
 def from_bytes(data: Any) -> tuple[Any, list[Array]]:
     """The description and the arrays in an Arrow model file, from its bytes as `to_bytes` gave them."""
-    return _contents(Path("the data from another process"), pa.ipc.open_file(pa.py_buffer(data)))
-
-
-def _contents(path: Path, reader: pa.RecordBatchFileReader) -> tuple[Any, list[Array]]:
+    path = Path("the data from another process")
     with file_errors(path):
-        description = _description(path, dict(reader.schema.metadata or {}))
-        entries = description["arrays"]
-        stored = [_stored(reader, entry) for entry in entries]
-        pieces = [piece for data in stored for piece in _pieces(data)]
-        expected = [crc for entry in entries for crc in entry.get("crc32", ())]
-        if _checksums(pieces) != expected:
-            raise ModelFileError(f"{path} is damaged: a checksum is wrong.", _RESTORE)
-        arrays = [_array(data, entry) for data, entry in zip(stored, entries, strict=True)]
-        return description["model"], arrays
+        return _contents(path, pa.BufferReader(data))
+
+
+def _contents(path: Path, source: pa.NativeFile) -> tuple[Any, list[Array]]:
+    schema = pa.ipc.open_file(source).schema
+    # The schema is there twice: readers of a stream use the one at the beginning.
+    source.seek(_START)
+    if not pa.ipc.open_stream(source).schema.equals(schema, check_metadata=True):
+        raise WrongPart("its two schemas differ")
+    description = _description(path, dict(schema.metadata or {}))
+    entries = description["arrays"]
+    bodies = _bodies(source)
+    stored = [_stored(bodies, entry) for entry in entries]
+    pieces = [piece for data in stored for piece in _pieces(data)]
+    expected = [crc for entry in entries for crc in entry.get("crc32", ())]
+    if _checksums(pieces) != expected:
+        raise WrongPart("a checksum is wrong")
+    arrays = [_array(data, entry) for data, entry in zip(stored, entries, strict=True)]
+    return description["model"], arrays
+
+
+def _bodies(source: pa.NativeFile) -> list[pa.Buffer]:
+    """The bytes of every record batch, as views of the file; Arrow does not decode them, so that nothing is unpacked.
+
+    A batch has one column without nulls, and its bytes are the whole body. A compressed one would be expanded to
+    whatever size it claims, if Arrow read it.
+    """
+    source.seek(_START)
+    messages = [message.body for message in pa.ipc.MessageReader.open_stream(source)]
+    return messages[1:]  # the first is the schema
 
 
 class UnknownPart(Exception):
     """A part of an Arrow file that only a newer manyarms can have written; `file_errors` adds the name of the file."""
+
+
+class WrongPart(Exception):
+    """A part of an Arrow file that `save` does not write, as a clause that says what is wrong with it."""
 
 
 @contextmanager
@@ -178,11 +207,13 @@ def file_errors(path: Path) -> Generator[None]:
     except UnknownPart as unknown:
         problem = f"{path} was written by a newer manyarms: it holds {unknown}, which this version does not know."
         raise ModelFileError(problem, UPGRADE) from unknown
+    except WrongPart as wrong:
+        raise ModelFileError(f"{path} is damaged: {wrong}.", _RESTORE) from wrong
     except Exception as damage:
         raise ModelFileError(f"{path} is damaged ({type(damage).__name__}).", _RESTORE) from damage
 
 
-def _open(path: Path) -> pa.RecordBatchFileReader:
+def _open(path: Path) -> pa.NativeFile:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
@@ -204,13 +235,7 @@ def _open(path: Path) -> pa.RecordBatchFileReader:
     if last != _MAGIC:
         raise ModelFileError(f"{path} is cut short or damaged at its end.", _RESTORE)
     with file_errors(path):
-        source = pa.memory_map(str(path), "r")
-        reader = pa.ipc.open_file(source)
-        # The schema is there twice: readers of a stream use the one at the beginning.
-        source.seek(_START)
-        if not pa.ipc.open_stream(source).schema.equals(reader.schema, check_metadata=True):
-            raise ValueError("its two schemas differ")
-        return reader
+        return pa.memory_map(str(path), "r")
 
 
 def _description(path: Path, metadata: dict[bytes, bytes]) -> dict[str, Any]:
@@ -233,16 +258,22 @@ def _not_a_model(path: Path, problem: str) -> ModelFileError:
     )
 
 
-def _stored(reader: pa.RecordBatchFileReader, entry: dict[str, Any]) -> Array:
-    """The bytes of an array, as a view of the file."""
-    if entry["batch"] is None:
+def _stored(bodies: Sequence[pa.Buffer], entry: dict[str, Any]) -> Array:
+    """The bytes of an array, as a view of the file, after the description of the array is checked."""
+    shape, itemsize, batch = entry["shape"], _dtype(entry).itemsize, entry["batch"]
+    _check(isinstance(shape, list) and len(shape) <= _MOST_AXES and all(map(_is_count, shape)), "a shape is wrong")
+    if batch is None:
+        _check(0 in shape and max(shape) <= LONGEST, "an array without bytes has a shape that is not empty")
         return np.empty(0, np.uint8)
-    column = reader.get_batch(entry["batch"]).column(0)
-    repeated = set(entry["repeated"])
-    size = math.prod(n for axis, n in enumerate(entry["shape"]) if axis not in repeated) * _dtype(entry).itemsize
-    if column.type.bit_width != 8 or column.offset or len(column) != size:
-        raise ValueError("the size of an array differs from its description")
-    return np.frombuffer(column.buffers()[1], np.uint8, count=size)
+    repeated, order, axes = entry["repeated"], entry["order"], range(len(shape))
+    _check(isinstance(order, list) and sorted(order) == list(axes), "the order of axes is wrong")
+    _check(isinstance(repeated, list) and set(repeated) <= set(axes), "the repeated axes are wrong")
+    _check(all(shape[axis] <= LONGEST for axis in repeated), "a repeated axis is too long")
+    size = math.prod(n for axis, n in enumerate(shape) if axis not in repeated) * itemsize
+    _check(_is_count(batch) and batch < len(bodies), "an array has no bytes")
+    # Arrow pads the body of a batch to a multiple of 8 or of 64.
+    _check(0 < size <= bodies[batch].size < size + ALIGNMENT, "the size of an array differs from its description")
+    return np.frombuffer(bodies[batch], np.uint8, count=size)
 
 
 def _array(data: Array, entry: dict[str, Any]) -> Array:
@@ -257,11 +288,20 @@ def _array(data: Array, entry: dict[str, Any]) -> Array:
 
 
 def _dtype(entry: dict[str, Any]) -> np.dtype[Any]:
-    dtype = np.dtype(entry["dtype"])
+    dtype = np.dtype(entry["dtype"]) if isinstance(entry["dtype"], str) else None
     # The bytes of a Python object are an address.
-    if dtype.kind not in "biufmMUS" or dtype.str != entry["dtype"]:
-        raise ValueError("arrays of this type are not read")
+    if dtype is None or dtype.kind not in "biufmMUS" or dtype.str != entry["dtype"]:
+        raise WrongPart("arrays of this type are not read")
     return dtype
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _check(holds: bool, problem: str) -> None:
+    if not holds:
+        raise WrongPart(problem)
 
 
 # Checksums.
@@ -281,6 +321,7 @@ def _checksums(pieces: Sequence[memoryview]) -> list[int]:
 
 _MAGIC = b"ARROW1"
 _START = 8
+_MOST_AXES = 8
 _CHECKED = (b"format", b"format_version", b"written_by", b"description")
 _RESTORE = "Restore it from a copy, or fit again."
 UPGRADE = "Upgrade manyarms: pip install --upgrade manyarms."

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from manyarms._base.checks import Array
 from manyarms.errors import ModelFileError
-from manyarms.model_file.arrow_file import UPGRADE, as_path, file_errors, read
+from manyarms.model_file.arrow_file import UPGRADE, WrongPart, as_path, file_errors, read
 from manyarms.model_file.registry import MODELS, PARTS, kind_of
-from manyarms.model_file.save import Saved, check_saved_names
+from manyarms.model_file.save import Saved, bytes_array, check_saved_names, once
 
 if TYPE_CHECKING:
     from manyarms.core.policy import Policy
@@ -44,28 +44,65 @@ def load(path: Any) -> Posterior | Policy:
 
 def rebuild(description: Any, arrays: Sequence[Array], kinds: Mapping[str, type[Saved]]) -> Saved:
     """Load a model from the description and the arrays that `save.describe` gave, of the given kinds only."""
-    objects = list[Saved]()
+    reader = _PartReader(arrays)
     for entry in description["objects"]:
         kind = kinds[entry["kind"]]
         # Before any part is read: one written by a newer manyarms may refer to anything.
         check_saved_names(entry["parts"], kind.part_names(), f"a {entry['kind']!r}")
-        parts = {name: _value(value, arrays, objects) for name, value in entry["parts"].items()}
-        objects.append(kind.from_saved(parts))
-    return objects[-1]
+        reader.begin_object()
+        parts = {name: reader.value(value) for name, value in entry["parts"].items()}
+        kind.check_saved(parts)
+        made = kind.from_saved(parts)
+        if not made.consistent():
+            raise WrongPart(f"the parts of a {entry['kind']!r} do not fit together")
+        reader.objects.append(made)
+    return reader.objects[-1]
 
 
-def _value(described: Any, arrays: Sequence[Array], objects: list[Saved]) -> Any:
-    if isinstance(described, list):
-        return tuple(_value(item, arrays, objects) for item in described)
-    if not isinstance(described, dict):
-        return described
-    ((tag, content),) = described.items()
-    return _READERS[tag](content, arrays, objects)
+class _PartReader:
+    """The parts of objects that are loaded one after the other; each may refer to arrays and to earlier objects.
+
+    A reference takes a few bytes, and what is made of it may take as many as the array has. So the bytes referred to,
+    all references together, are limited to a multiple of those that the file stores.
+    """
+
+    def __init__(self, arrays: Sequence[Array]):
+        self.objects = list[Saved]()
+        self._arrays = arrays
+        self._sizes = [once(array).nbytes for array in arrays]
+        self._own = list[int]()
+        self._left = (1 << 20) + MOST_REFERENCES * sum(self._sizes)
+
+    def begin_object(self) -> None:
+        self._own.append(0)
+
+    def value(self, described: Any) -> Any:
+        if isinstance(described, list):
+            return tuple(map(self.value, described))
+        if not isinstance(described, dict):
+            return described
+        ((tag, content),) = described.items()
+        if tag == "number" and content in ("inf", "-inf", "nan"):
+            return float(content)
+        if type(content) is not int or content < 0:
+            raise WrongPart("a part is said to be nowhere")
+        if tag == "object":
+            self._spend(self._own[:-1][content])
+            return self.objects[content]
+        self._spend(self._sizes[content])
+        self._own[-1] += self._sizes[content]
+        array = self._arrays[content]
+        if tag == "array":
+            return array
+        if tag == "bytes" and bytes_array(array):
+            return array.tobytes()
+        raise WrongPart("a part is of no known form")
+
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise WrongPart("its parts refer to the same arrays again and again")
 
 
-_READERS: dict[str, Callable[[Any, Sequence[Array], list[Saved]], Any]] = {
-    "array": lambda number, arrays, objects: arrays[number],
-    "bytes": lambda number, arrays, objects: arrays[number].tobytes(),
-    "object": lambda number, arrays, objects: objects[number],
-    "number": lambda text, arrays, objects: float(text),
-}
+MOST_REFERENCES = 64
+"""How often the objects of a file may refer to its arrays, on average over their bytes."""

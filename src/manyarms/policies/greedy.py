@@ -52,6 +52,13 @@ class EpsilonGreedy(Policy):
         self.rows_per_block, self.learned_from = policy.rows_per_block, policy.learned_from
         self.features, self.catalog, self.tied_to = policy.features, policy.catalog, policy.tied_to
 
+    def consistent(self) -> bool:
+        """True if the policies that follow one another are few: each calls the next."""
+        depth, policy = 0, self.policy
+        while isinstance(policy, EpsilonGreedy) and depth <= _DEEPEST:
+            depth, policy = depth + 1, policy.policy
+        return depth <= _DEEPEST
+
     def take(self, rows: slice | Int[Array, " m"]) -> EpsilonGreedy:
         return EpsilonGreedy(self.policy.take(rows), self.epsilon)
 
@@ -66,3 +73,6 @@ class EpsilonGreedy(Policy):
     def top_k(self, contexts: Any, k: int, *, eligible: Any = None) -> Int[Array, "n k"]:
         """The k best actions of the policy that it follows: exploration has no order."""
         return self.policy.top_k(contexts, k, eligible=eligible)
+
+
+_DEEPEST = 64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float, Int
 from scipy import sparse
@@ -10,6 +10,7 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_floats, as_scalar
 from manyarms.core import Catalog, Choices, FeatureMap, Fingerprint
 from manyarms.errors import ShapeError
+from manyarms.model_file.save import floats, instance_of, maybe, tuple_of
 from manyarms.policies.scored_policy import ScoredPolicy, follow
 from manyarms.posterior.action_scores import LinearScores, Scores
 from manyarms.posterior.posterior import Posterior
@@ -55,6 +56,12 @@ class LinearSoftmax(ScoredPolicy):
 
     saved_as = "linear softmax"
     saved_fields = ("weights", "learned_from", "features", "catalog")
+    saved_checks: ClassVar = {
+        "weights": floats(2),
+        "learned_from": tuple_of(instance_of(Fingerprint)),
+        "features": maybe(instance_of(FeatureMap)),
+        "catalog": maybe(instance_of(Catalog)),
+    }
 
     def __init__(
         self,
@@ -73,6 +80,11 @@ class LinearSoftmax(ScoredPolicy):
         self.n_actions, self.dim = self.weights.shape
         self.learned_from, self.features, self.catalog = learned_from, features, catalog
         self.rows_per_block = max(1, _WRITTEN_OUT // self.n_actions)
+
+    def consistent(self) -> bool:
+        """True if features and catalog are those of the weights."""
+        features_fit = self.features is None or self.features.dim == self.dim
+        return features_fit and (self.catalog is None or len(self.catalog) == self.n_actions)
 
     @property
     def scores(self) -> LinearScores:

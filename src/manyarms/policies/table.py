@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,6 +12,10 @@ from manyarms._base.checks import Array, as_floats, check_rows
 from manyarms.core import Choices, Policy, RowError
 from manyarms.errors import DataTypeError, PropensityError, ShapeError
 from manyarms.linalg.indexing import shape_of
+from manyarms.model_file.save import floats, once
+
+SUM_ERROR = 1e-6
+"""How far the sum of probabilities may be from one."""
 
 
 class TablePolicy(Policy):
@@ -27,6 +31,7 @@ class TablePolicy(Policy):
 
     saved_as = "table"
     saved_fields = ("probabilities",)
+    saved_checks: ClassVar = {"probabilities": floats(1, repeated=True)}
 
     def __init__(self, probabilities: Any):
         if sparse.issparse(probabilities):
@@ -54,7 +59,7 @@ class TablePolicy(Policy):
         negative = "must not be negative", "Clip and renormalise."
         check_rows("probabilities", values, lambda p: p >= 0, PropensityError, *negative)
         uneven = "must be 1", "Divide each row by its sum."
-        check_rows("the sum of probabilities", totals, lambda s: np.abs(s - 1.0) <= 1e-6, PropensityError, *uneven)
+        check_rows("the sum of probabilities", totals, lambda s: np.abs(s - 1.0) <= SUM_ERROR, PropensityError, *uneven)
         self._table = table
         self.n_actions = int(shape[-1])
         self.n_rows = None if len(shape) == 1 else int(shape[0])
@@ -74,6 +79,12 @@ class TablePolicy(Policy):
         out = object.__new__(cls)
         out._table, out.n_actions, out.n_rows = parts["probabilities"], len(parts["probabilities"]), None
         return out
+
+    def consistent(self) -> bool:
+        """True if the probabilities are those of some action, not negative, and sum to one."""
+        stored = once(np.asarray(self._table))
+        total = stored.sum() * (self.n_actions / max(len(stored), 1))
+        return bool(self.n_actions > 0 and (stored >= 0).all() and abs(total - 1.0) <= SUM_ERROR)
 
     def take(self, rows: slice | Int[Array, " m"]) -> TablePolicy:
         if self.n_rows is None:

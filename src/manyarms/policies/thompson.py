@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,7 +14,10 @@ from manyarms._base.rng import split
 from manyarms.core import Choices, Policy, as_eligibility, eligible_blocks
 from manyarms.errors import RangeError
 from manyarms.linalg.indexing import chunks
+from manyarms.model_file.arrow_file import WrongPart
+from manyarms.model_file.save import floats, instance_of
 from manyarms.policies.scored_policy import follow
+from manyarms.posterior.gaussian_posterior import GaussianPosterior
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_draws import ACTIONS_PER_CHUNK, FactorDraws, GaussianFactorDraws
 
@@ -40,6 +43,11 @@ class Thompson(Policy):
 
     saved_as = "thompson"
     saved_fields = ("posterior", "latent", "key")
+    saved_checks: ClassVar = {
+        "posterior": instance_of(GaussianPosterior),
+        "latent": lambda part: floats(2)(part) and len(part) > 0,
+        "key": lambda part: isinstance(part, np.ndarray) and part.dtype == np.uint64 and part.ndim == 1,
+    }
     rows_per_block = 4096
     samples_have_probabilities = False
 
@@ -71,6 +79,8 @@ class Thompson(Policy):
         out, posterior = object.__new__(cls), parts["posterior"]
         out.posterior = follow(out, posterior)
         sizes = [factor.weights.latent_dim for factor in posterior.factors]
+        if parts["latent"].shape[1] != sum(sizes) or len(parts["key"]) != 2 * len(sizes):
+            raise WrongPart("the draws of a 'thompson' are not of its posterior")
         latents, keys = np.split(parts["latent"], np.cumsum(sizes)[:-1], axis=1), np.split(parts["key"], len(sizes))
         out._factors = tuple(
             GaussianFactorDraws(posterior, number, *drawn)

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_instance
 from manyarms.core import Catalog, LoggedData, Method, Policy, html_facts
 from manyarms.likelihoods import Likelihood
+from manyarms.model_file.save import instance_of
 from manyarms.posterior.action_scores import Predictor
 from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
 from manyarms.posterior.policy_profile import PolicyProfile
@@ -33,6 +34,7 @@ class HurdlePosterior(GaussianPosterior):
     """
 
     saved_as = "hurdle posterior"
+    saved_checks: ClassVar = {"occurs": instance_of(RewardPosterior), "amount": instance_of(RewardPosterior)}
     n_factors = 2
     occurs: RewardPosterior
     amount: RewardPosterior
@@ -54,6 +56,10 @@ class HurdlePosterior(GaussianPosterior):
             "log evidence": self.occurs.log_evidence + self.amount.log_evidence,
         }
         return html_facts("HurdlePosterior", facts, self.warnings)
+
+    def consistent(self) -> bool:
+        """True if both parts are of the same actions and features."""
+        return (self.occurs.n_actions, self.occurs.dim) == (self.amount.n_actions, self.amount.dim)
 
     def __repr__(self) -> str:
         return f"HurdlePosterior(occurs={self.occurs!r}, amount={self.amount!r})"

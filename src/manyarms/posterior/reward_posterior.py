@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -37,6 +37,7 @@ from manyarms.linalg.indexing import cache_chunks
 from manyarms.logs.age_rule import AgeRule, seconds_between
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import DroppedRows
+from manyarms.model_file.save import instance_of, is_flag, is_number, is_text, is_time, maybe, tuple_of
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
 from manyarms.posterior.misfit import PriorCheck, check_mean, check_misfit, lost_digits_warnings
 from manyarms.posterior.posterior import same_as
@@ -65,6 +66,21 @@ class RewardPosterior(SingleFactorPosterior):
     """
 
     saved_as = "reward posterior"
+    saved_checks: ClassVar = {
+        "weights": instance_of(HierarchicalGaussian),
+        "prior": instance_of(HierarchicalGaussian),
+        "statistics": instance_of(Statistics),
+        "likelihood": instance_of(Likelihood),
+        "learned_from": tuple_of(instance_of(Fingerprint)),
+        "warnings": tuple_of(is_text),
+        "evidence_offset": is_number,
+        "trace": tuple_of(is_number),
+        "converged": is_flag,
+        "features": maybe(instance_of(FeatureMap)),
+        "catalog": maybe(instance_of(Catalog)),
+        "as_of": maybe(is_time),
+        "prior_learned": is_flag,
+    }
     weights: HierarchicalGaussian
     prior: HierarchicalGaussian
     statistics: Statistics
@@ -96,6 +112,13 @@ class RewardPosterior(SingleFactorPosterior):
     @classmethod
     def from_saved(cls, parts: dict[str, Any]) -> RewardPosterior:
         return cls(**{"fit_warnings" if name == "warnings" else name: value for name, value in parts.items()})
+
+    def consistent(self) -> bool:
+        """True if its parts are of the same actions and features."""
+        sizes = {(part.n_actions, part.dim) for part in (self.weights, self.prior, self.statistics)}
+        features_fit = self.features is None or self.features.dim == self.dim
+        catalog_fits = self.catalog is None or len(self.catalog) == self.n_actions
+        return len(sizes) == 1 and self.weights.latent_dim == self.prior.latent_dim and features_fit and catalog_fits
 
     def __repr__(self) -> str:
         return (

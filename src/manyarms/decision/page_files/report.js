@@ -15,7 +15,9 @@
       const fitted = narrow
         ? { ...config, axis: { ...config.axis, labelLimit: 90 }, legend: { ...config.legend, columns: 1 } }
         : config;
-      await vegaEmbed(place, sized, { config: fitted, actions: false, renderer: "svg" });
+      // The page forbids eval and styles that are not its own: expressions are interpreted, and report.css has the rest.
+      const strict = { ast: true, defaultStyle: false, tooltip: { disableDefaultStyle: true } };
+      await vegaEmbed(place, sized, { config: fitted, actions: false, renderer: "svg", ...strict });
       drawn += 1;
     }
     root.dataset.drawn = String(drawn);
