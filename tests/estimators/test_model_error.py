@@ -52,17 +52,17 @@ def test_the_scale_is_that_of_bayes_rule_by_brute_force():
 
     learned = ModelError.learn(seen, propensities)
     total = moment(lambda k: 1.0)
-    # A candidate's error may be twice as large as that of the test policies.
+    # A candidate's error may be three times as large as that of the test policies.
     for function in (lambda k: k, lambda k: k**2, lambda k: float(k < 0.2)):
         expected = moment(function) / total
-        actual = learned.shares @ np.array([function(scale / 2) for scale in learned.scales])
+        actual = learned.shares @ np.array([function(scale / 3) for scale in learned.scales])
         assert_allclose(actual, expected, rtol=0.05, atol=0.01)
 
 
 def test_a_model_that_predicts_what_is_earned_is_trusted_and_one_that_does_not_is_not():
     right, wrong = (ModelError.learn(*rounds(off)) for off in (0.0, 0.3))
-    assert right.scale < 0.02
-    assert 0.3 < wrong.scale < 1.2
+    assert right.scale < 0.03
+    assert 0.3 < wrong.scale < 1.8
     assert right.shares[right.scales == 0.0].sum() > 0.8
     assert wrong.shares[wrong.scales == 0.0].sum() < 0.01
 

@@ -32,7 +32,7 @@ USUAL = 0.7
 """How far models are usually off, as a share of the value. The log can tell otherwise."""
 RIGHT = 0.1
 """The probability that a model is right, before the log has been seen."""
-MARGIN = 2.0
+MARGIN = 3.0
 """A candidate may be farther from the log than the test policies: its error may be larger by this factor."""
 TAILS = 3
 """Degrees of freedom of the half-Student factor of an error's standard deviation: some models fail badly."""
