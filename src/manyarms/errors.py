@@ -132,6 +132,18 @@ class WorkerError(CellError):
     """A worker process of an experiment died."""
 
 
+class BusyError(ManyarmsError):
+    """Another run of experiments is writing to the same folder of results."""
+
+
+class ResultFileError(InputError):
+    """A file of results of experiments is damaged, or of another version."""
+
+
+class StaleRowsError(ManyarmsError):
+    """Rows in a folder of results were made from other data or code than those at hand."""
+
+
 def without_full_stop(error: object) -> str:
     """Message of another library's error without its full stop, so that it can end a sentence of ours."""
     return str(error).rstrip().removesuffix(".")

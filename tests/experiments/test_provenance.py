@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from small_experiments import CoinWorld
 
-from manyarms.errors import DataFileError
+from manyarms.errors import DataFileError, ResultFileError, StaleRowsError
 from manyarms.experiments import (
     Grid,
     Origin,
@@ -18,12 +18,7 @@ from manyarms.experiments import (
 from manyarms.experiments.cell import draw_log, draw_world
 from manyarms.experiments.problem import digest_of, shortfall
 from manyarms.experiments.reproduction import figures
-from manyarms.experiments.result_store import (
-    MADE_OF,
-    Provenance,
-    ResultFileError,
-    StaleRowsError,
-)
+from manyarms.experiments.result_store import MADE_OF, Provenance
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from small_experiments import GRID, outcome
 
-from manyarms.errors import InputError
+from manyarms.errors import BusyError, InputError, ResultFileError
 from manyarms.experiments import (
     Cell,
     Outcome,
@@ -15,13 +15,7 @@ from manyarms.experiments import (
     run,
 )
 from manyarms.experiments.cell import score
-from manyarms.experiments.result_store import (
-    COSTS,
-    ROWS,
-    BusyError,
-    Journal,
-    ResultFileError,
-)
+from manyarms.experiments.result_store import COSTS, ROWS, Journal
 
 
 def test_a_torn_line_is_forgotten_and_all_whole_ones_are_kept(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from small_experiments import SMALL, Coin, results_of
 
 import manyarms as ma
-from manyarms.errors import CellError, InputError, WorkerError
+from manyarms.errors import CellError, InputError, StaleRowsError, WorkerError
 from manyarms.experiments import (
     METHODS,
     Cell,
@@ -21,9 +21,6 @@ from manyarms.experiments.cell import Table, draw_world
 from manyarms.experiments.figure import Figure, Panel, Size, head_to_heads
 from manyarms.experiments.methods import check_method_names, check_method_paths, load_method, methods_by_name
 from manyarms.experiments.reproduction import figures
-from manyarms.experiments.result_store import (
-    StaleRowsError,
-)
 
 OWN = """
 import manyarms as ma

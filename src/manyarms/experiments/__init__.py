@@ -3,11 +3,11 @@
 A user method is a subclass of `Method`; see `manyarms.experiments.methods`.
 """
 
-from manyarms.errors import CellError
+from manyarms.errors import CellError, StaleRowsError
 from manyarms.experiments.cell import Cell, Outcome, Table, compute
 from manyarms.experiments.methods import METHODS, Method, MethodTask
 from manyarms.experiments.problem import Known, Origin, Problem, Synthetic, World, digest_of
-from manyarms.experiments.result_store import StaleRowsError, Store
+from manyarms.experiments.result_store import Store
 from manyarms.experiments.run import Grid, run
 
 __all__ = [

@@ -28,7 +28,14 @@ import numpy as np
 
 from manyarms._base.arrow import pa, parquet_bytes, pq
 from manyarms._base.files import replace_files
-from manyarms.errors import DataFileError, InputError, ManyarmsError, without_full_stop
+from manyarms.errors import (
+    BusyError,
+    DataFileError,
+    InputError,
+    ResultFileError,
+    StaleRowsError,
+    without_full_stop,
+)
 from manyarms.experiments.cell import RECIPE, Cell, Outcome, Results, draw_world, score
 from manyarms.experiments.problem import Origin, Problem
 
@@ -42,18 +49,6 @@ RECIPE_KEY = "manyarms.recipe"
 
 TRUTH_TOLERANCE = 1e-6
 """Relative distance within which two truths belong to the same data: machines differ by far less, data by more."""
-
-
-class BusyError(ManyarmsError):
-    """Another run is writing results to the same folder."""
-
-
-class ResultFileError(InputError):
-    """A file of results is damaged, or of another version."""
-
-
-class StaleRowsError(ManyarmsError):
-    """Error of a result store: its rows were made from other data or code than those at hand."""
 
 
 class Journal:
