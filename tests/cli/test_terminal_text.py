@@ -2,7 +2,6 @@
 
 import os
 import pty
-import signal
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -154,7 +153,6 @@ def test_ctrl_c_that_is_ignored_stays_ignored(tmp_path):
     )
     went_on = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert went_on.returncode == 2 and "lost does not exist" in went_on.stderr
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 LEAK = "the reward column 'spend' is also a context column"

@@ -141,7 +141,7 @@ def check_misfit(
     `prior_learned` is true for a prior learned from these rounds: learning it is then no advice.
     """
     inside = float(_informative_rows(weights.observed))
-    prior = Misfit(max(weights.misfit, 0.0), inside) if inside else None
+    prior = Misfit(max(float(weights.misfit), 0.0), inside) if inside else None
     outside = 0.0 if total_weight is None else total_weight - inside
     noise = Misfit(weights.observed.residual, outside) if outside > 1e-9 * max(inside, 1.0) else None
     return PriorCheck(noise, prior, _warnings(noise, prior, noise_std, prior_learned))
