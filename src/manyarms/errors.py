@@ -11,6 +11,7 @@ ManyarmsError
 │   ├── PropensityError                a probability outside its range, or rows that do not sum to 1
 │   ├── CovarianceError                not symmetric, or not positive semi-definite
 │   ├── EligibilityError               a row without eligible actions, or ids that are not actions
+│   ├── ResultFileError                a file of results of experiments is damaged, or of another version
 │   └── DataFileError                  a data file is missing, damaged or not what its owner published
 │       └── ModelFileError             a model file is missing, damaged, too new, or could not be written
 ├── OutputFileError (an OSError)       a file could not be written
@@ -19,6 +20,8 @@ ManyarmsError
 ├── MissingLibraryError (an ImportError) a library that only some calls need is not installed
 ├── TooLargeError                      the requested array is larger than this library will form
 ├── UndefinedLiftError                 a relative change against a baseline that may be zero
+├── BusyError                          another run of experiments is writing to the same folder
+├── StaleRowsError                     rows of results were made from other data or code
 └── CellError                          a method of an experiment failed
     └── WorkerError                    a worker process of an experiment died
 ```
