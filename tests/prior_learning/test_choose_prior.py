@@ -39,6 +39,7 @@ def simplest(comparison):
     )
 
 
+@pytest.mark.slow
 def test_of_priors_that_predict_alike_the_simplest_is_taken():
     learned = ma.learn_prior(world(by="nothing"), "auto")
     assert [group.name for group in learned.prior.effects] == ["shared"]
@@ -58,6 +59,7 @@ def test_the_metadata_that_matter_are_chosen_and_the_comparison_says_so(by):
     assert independent.verdict == "worse"
 
 
+@pytest.mark.slow
 def test_the_chosen_prior_is_the_one_that_learning_it_by_name_gives():
     logs = world()
     learned = ma.learn_prior(logs, "auto")
@@ -69,6 +71,7 @@ def test_the_chosen_prior_is_the_one_that_learning_it_by_name_gives():
         assert_allclose(other.eta, learned.eta, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_comparison_is_bounded_by_a_sample(monkeypatch):
     monkeypatch.setattr(module, "EXACT_ROUNDS", 300)
     learned = ma.learn_prior(world(), "auto")
@@ -76,6 +79,7 @@ def test_the_comparison_is_bounded_by_a_sample(monkeypatch):
     assert learned.posterior.statistics.n_rounds == 900
 
 
+@pytest.mark.slow
 def test_clicks_are_compared_on_fewer_rounds(monkeypatch):
     monkeypatch.setattr(module, "OTHER_ROUNDS", 200)
     learned = ma.learn_prior(world(clicks=True, n=400), "auto", ma.Bernoulli())
@@ -104,6 +108,7 @@ def test_too_few_rounds_to_compare_take_the_combination():
     assert "could not be compared" in learned.notes[0] and "combined was taken" in learned.notes[0]
 
 
+@pytest.mark.slow
 def test_a_stream_is_sampled_evenly_and_gives_the_same_kind(tmp_path, monkeypatch):
     logs = world(n=3000)
     table = {"x": logs.contexts[:, 1], "a": logs.actions, "r": logs.rewards, "row": np.arange(3000)}
@@ -133,6 +138,7 @@ def test_names_that_cannot_be_learned_are_refused():
         ma.learn_prior(logs, "tags")
 
 
+@pytest.mark.slow
 def test_the_decision_and_its_page_name_the_prior(tmp_path):
     decision = ma.decide(None, world(n=1200))
     assert decision.made_with["prior"].startswith(simplest(decision.prior_comparison))

@@ -203,6 +203,7 @@ def test_a_spread_that_the_data_put_at_zero_is_reported_and_set_to_zero():
     assert 1 <= hits < 6
 
 
+@pytest.mark.slow
 def test_a_full_covariance_without_spread_in_one_direction_is_reported():
     rng = np.random.default_rng(0)
     cov = np.array([[1.0, 1.0], [1.0, 1.0]])

@@ -51,6 +51,7 @@ def test_the_recipe_expects_the_click_rate_of_the_logs_and_does_not_block_itself
     assert all(abs(row.prior_z) < 2 for row in decision.category_checks)
 
 
+@pytest.mark.slow
 def test_no_other_mean_has_more_evidence():
     """Finite differences of the evidence of fits: exactly at the top if maximised, close to it if integrated out."""
     logs = draw_clicks(2, 0.04, n_rounds=1500)
@@ -71,6 +72,7 @@ def test_no_other_mean_has_more_evidence():
         assert evidence(-3 * mean.error) < here > evidence(3 * mean.error)
 
 
+@pytest.mark.slow
 def test_the_posterior_does_not_take_the_learned_rate_for_certain():
     """The common level has at least 94 % of the standard deviation that it has under a flat prior."""
     learned = ma.learn_prior(draw_clicks(3, 0.03), recipe(), ma.Bernoulli())
@@ -80,6 +82,7 @@ def test_the_posterior_does_not_take_the_learned_rate_for_certain():
     assert not any("certain" in note for note in learned.notes)
 
 
+@pytest.mark.slow
 def test_the_constant_column_may_be_any_and_is_needed():
     logs = draw_clicks(4, 0.05, n_rounds=800)
     turned = ma.LoggedData(logs.contexts[:, [1, 2, 0, 3]], logs.actions, logs.rewards, n_actions=40)
