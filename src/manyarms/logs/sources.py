@@ -63,7 +63,7 @@ class Source(ABC):
 
     def only(self, files: Sequence[Path]) -> Source:
         """Some of the files, with the same columns."""
-        raise NotImplementedError
+        raise InputError("these rows do not come from files.", "Pass a file or a folder of logs.", argument="logs")
 
     def with_labels(self, labels: Iterable[str], texts: Iterable[str] = ()) -> Source:
         """Rows with labels such as ids as they are written; only CSV files leave open what they mean.

@@ -24,7 +24,7 @@ from manyarms.priors.from_catalog import from_catalog, is_solvable, metadata_kin
 EXACT_ROUNDS, EXACT_FOLDS = 5000, 3
 """The most rounds that priors are compared on, and the folds, where a fit is one solve."""
 OTHER_ROUNDS, OTHER_FOLDS = 2000, 2
-"""The same where a fit is a loop, as for clicks and counts."""
+"""The most rounds and the folds where a fit is a loop, as for clicks and counts."""
 
 Build = Callable[[PriorKind], HierarchicalGaussian]
 
