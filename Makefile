@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-dependencies lint types layers unit unit-all docs docs-serve format lock release-check \
 	line-coverage coverage reproduce benchmark learned-priors taxonomy real-priors decisions clicks clicks-at-scale \
-	estimators-at-scale out-of-core gallery clean
+	estimators-at-scale out-of-core gallery trust clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -116,13 +116,16 @@ out-of-core: $(VENV)/.installed  ## fit 20 million rounds from disk, compared wi
 gallery: $(VENV)/.installed  ## draw the charts of the demo's report for the docs
 	$(RUN) studies/gallery.py docs/report
 
+trust: $(VENV)/.installed-dev  ## the trust campaign, resumable, into docs/trust.md (an hour)
+	$(RUN) -m trust --page docs/trust.md
+
 lock: $(VENV)/.installed-dev  ## update constraints.txt
 	$(INSTALL) uv
 	$(BIN)/uv pip compile --quiet --universal --no-emit-index-url --no-header --no-annotate --all-extras \
 		--python-version 3.11 --upgrade -o constraints.txt pyproject.toml
 
 clean:  ## remove everything these targets created
-	rm -rf $(VENV) .venv-* dist site demo-shop big-logs .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-* dist site demo-shop big-logs trust-journal .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,0 +1,47 @@
+"""The command `python -m trust`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from trust.campaign import ROOT, run_check
+from trust.page import Line, page
+from trust.scorecard import CHECKS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m trust", description="Run the trust campaign.")
+    parser.add_argument("--list", action="store_true", help="list the checks and run none")
+    parser.add_argument("--only", nargs="+", metavar="CHECK", choices=[check.name for check in CHECKS])
+    parser.add_argument("--share", type=float, default=1.0, help="the share of the cases to run (1)")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--journal", type=Path, default=ROOT / "trust-journal", help="the folder of finished cases")
+    parser.add_argument("--page", type=Path, help="write the page of results to this file")
+    args = parser.parse_args()
+    chosen = [check for check in CHECKS if not args.only or check.name in args.only]
+    if args.list:
+        for check in chosen:
+            print(f"{check.name:28} {check.cases:7,} cases   {check.claim} ({check.threshold})")
+        return 0
+    lines = list[Line]()
+    for check in chosen:
+        n_cases = check.shortened(args.share)
+        outcome, journal = run_check(check, n_cases, args.journal, args.processes, _progress)
+        lines.append(Line(check, outcome, n_cases, journal.seconds, journal.finished))
+        print(f"{'holds' if outcome.holds else 'FAILS':6} {check.name:28} {outcome.measured}  ({check.threshold})")
+        for note in outcome.notes:
+            print(f"         {note}")
+    if args.page:
+        args.page.write_text(page(lines))
+    return 0 if all(line.outcome.holds for line in lines) else 1
+
+
+def _progress(text: str) -> None:
+    print(text, file=sys.stderr, end="\r" if sys.stderr.isatty() else "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

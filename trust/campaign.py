@@ -1,0 +1,117 @@
+"""Running checks: cases in two processes, and a journal that keeps every finished case.
+
+A journal is a file of JSON lines per check. Its first line is the fingerprint of the code; a journal of other code is
+set aside, not mixed in. A line that was cut off in the middle is ignored, and its cases run again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+from trust.check import Check, Outcome, Row
+
+ROOT = Path(__file__).resolve().parents[1]
+FINGERPRINTED = ("src", "trust")
+
+Report = Callable[[str], None]
+
+
+def fingerprint(root: Path = ROOT) -> str:
+    """A hash of every source file of the library and of the campaign."""
+    digest = hashlib.sha256()
+    for folder in FINGERPRINTED:
+        for file in sorted((root / folder).rglob("*.py")):
+            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+class Journal:
+    """The finished cases of one check."""
+
+    def __init__(self, folder: Path, name: str, code: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"{name}.jsonl"
+        self.rows: dict[int, Row] = {}
+        self.seconds = 0.0
+        """CPU-independent wall time of all batches, added up."""
+        self.finished = ""
+        """The date of the last batch."""
+        lines = self._lines()
+        if lines and lines[0] != {"code": code}:
+            self.path.rename(self.path.with_suffix(f".{lines[0].get('code', 'unknown')}.jsonl"))
+            lines = []
+        if not lines:
+            self._append({"code": code})
+        for line in lines[1:]:
+            self._take(line)
+
+    def _lines(self) -> list[Row]:
+        if not self.path.exists():
+            return []
+        lines = list[Row]()
+        for line in self.path.read_text().split("\n")[:-1]:
+            try:
+                lines.append(json.loads(line))
+            except json.JSONDecodeError:
+                continue
+        return lines
+
+    def _take(self, line: Row) -> None:
+        self.rows.update({int(case): row for case, row in line["rows"].items()})
+        self.seconds += line["seconds"]
+        self.finished = max(self.finished, line["date"])
+
+    def add(self, rows: dict[int, Row], seconds: float) -> None:
+        line = {"rows": rows, "seconds": round(seconds, 3), "date": time.strftime("%Y-%m-%d", time.gmtime())}
+        self._append(line)
+        self._take(line)
+
+    def _append(self, line: Row) -> None:
+        with self.path.open("a") as file:
+            # A line that was cut off must not swallow this one.
+            if file.tell() and self.path.read_bytes()[-1:] != b"\n":
+                file.write("\n")
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def batches(cases: Iterable[int], size: int) -> Iterator[list[int]]:
+    """The cases, in lists of at most `size`."""
+    pending = list(cases)
+    for start in range(0, len(pending), size):
+        yield pending[start : start + size]
+
+
+def run_check(
+    check: Check, n_cases: int, folder: Path, processes: int, report: Report = print
+) -> tuple[Outcome, Journal]:
+    """Run the cases that are not in the journal yet, and summarise all of them."""
+    journal = Journal(folder, check.name, fingerprint())
+    missing = [case for case in range(n_cases) if case not in journal.rows]
+    parts = list(batches(missing, check.batch))
+    if parts and (check.alone or processes == 1):
+        for part in parts:
+            journal.add(*_measure(check, part))
+            report(f"{check.name}: {len(journal.rows)} of {n_cases}")
+    elif parts:
+        # Fresh processes: a fork would copy locked threads of BLAS and Arrow.
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            futures: list[Future[tuple[dict[int, Row], float]]] = [pool.submit(_measure, check, part) for part in parts]
+            for future in as_completed(futures):
+                journal.add(*future.result())
+                report(f"{check.name}: {len(journal.rows)} of {n_cases}")
+    return check.summarise([journal.rows[case] for case in range(n_cases)]), journal
+
+
+def _measure(check: Check, cases: Sequence[int]) -> tuple[dict[int, Row], float]:
+    start = time.monotonic()
+    rows = {case: json.loads(json.dumps(check.measure(case))) for case in cases}
+    return rows, time.monotonic() - start

@@ -1,0 +1,61 @@
+"""The page of the campaign: every check with its threshold, the measured figure and the date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trust.check import Check, Outcome
+
+INTRODUCTION = """# Trust
+
+What is tested beyond the ordinary tests, and what came out. `make trust` runs every check below and rewrites this
+page. It takes about an hour on two cores and goes on where it was interrupted. A short form of every check is part of
+the tests. The [security policy](project/security.md) says what is promised about files from strangers.
+"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A check that has run: its outcome, how many cases it took, how long, and when."""
+
+    check: Check
+    outcome: Outcome
+    n_cases: int
+    seconds: float
+    date: str
+
+
+def page(lines: Iterable[Line]) -> str:
+    """The page as Markdown: one table per section, then the notes of its checks."""
+    sections = dict[str, list[Line]]()
+    for line in lines:
+        sections.setdefault(line.check.section, []).append(line)
+    parts = [INTRODUCTION]
+    for section, group in sections.items():
+        parts += [f"## {section}\n", _table(group), *_notes(group)]
+    return "\n".join(parts)
+
+
+def _table(lines: list[Line]) -> str:
+    rows = ["| check | claim | cases | threshold | measured | holds | date |", "|---|---|---|---|---|---|---|"]
+    for line in lines:
+        check, holds = line.check, "yes" if line.outcome.holds else "**no**"
+        cells = (
+            f"`{check.name}`",
+            check.claim,
+            f"{line.n_cases:,}",
+            check.threshold,
+            line.outcome.measured,
+            holds,
+            line.date,
+        )
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _notes(lines: list[Line]) -> Iterable[str]:
+    for line in lines:
+        if line.outcome.notes:
+            yield f"`{line.check.name}`:\n"
+            yield "\n".join(f"- {note}" for note in line.outcome.notes) + "\n"
