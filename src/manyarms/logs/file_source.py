@@ -130,11 +130,13 @@ class FileSource(Source):
             if not pa.types.is_string(field.type):
                 continue
             gaps = pa.array([""] if field.name in self._labels else NO_VALUE)
-            made = call.if_else(call.is_in(column, value_set=gaps), pa.scalar(None, pa.string()), column)
+            # Not `if_else`: up to pyarrow 21 it garbles the texts of a batch that is part of a larger one.
+            made = call.replace_with_mask(column, call.is_in(column, value_set=gaps), pa.scalar(None, pa.string()))
             if field.name in self.written:
-                bare = call.utf8_trim_whitespace(made)
                 # Blanks around a number do not make another number.
-                made = call.if_else(call.match_substring_regex(bare, f"^({INTEGER})$"), bare, made)
+                bare = call.utf8_trim_whitespace(made)
+                is_number = call.fill_null(call.match_substring_regex(bare, f"^({INTEGER})$"), False)
+                made = call.replace_with_mask(made, is_number, bare.filter(is_number))
             batch = batch.set_column(place, field, made)
         return batch
 
