@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trust import exactness
 from trust.check import Check
 
-CHECKS: tuple[Check, ...] = ()
+CHECKS: tuple[Check, ...] = (*exactness.CHECKS,)
