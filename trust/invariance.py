@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import manyarms as ma
+from manyarms.core import statistics
 from manyarms.engines.dask import Dask
-from manyarms.linalg import indexing, threads
+from manyarms.linalg import indexing, threads, top_k
 from trust.check import Check, Outcome, Row
 from trust.exactness import relative_error
 
@@ -32,8 +33,11 @@ LIKELIHOODS: dict[str, Any] = {
     "counts": ma.Poisson(),
     "Student-t": ma.StudentT(0.7, 4.0),
 }
-EXACT_TOLERANCE, LOOP_TOLERANCE = 1e-10, 1e-6
-"""The relative difference that is allowed with Gaussian rewards, and where the variational loop runs."""
+EXACT_TOLERANCE, LOOP_TOLERANCE = 1e-10, 1e-5
+"""The relative difference that is allowed with Gaussian rewards, and where the variational loop runs.
+
+The loop stops when a step adds less than 1e-12 nats: that fixes a mean to about 1e-6 standard deviations.
+"""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,10 @@ class Setting:
         # A small tolerance: the loop would otherwise stop at different steps.
         return Answer.of(ma.fit(self.logs, self.prior, self.likelihood, tolerance=1e-12))
 
+    def fit_and_choose(self) -> Answer:
+        posterior = ma.fit(self.logs, self.prior, self.likelihood, tolerance=1e-12)
+        return Answer.of(posterior, self.contexts)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -87,13 +95,16 @@ class Answer:
     action_mean: np.ndarray
     action_cov: np.ndarray
     log_evidence: float
+    greedy_value: float = 0.0
+    """The value of the greedy policy, where it is compared."""
 
     @staticmethod
-    def of(posterior: Any) -> Answer:
+    def of(posterior: Any, contexts: np.ndarray | None = None) -> Answer:
         weights = posterior if isinstance(posterior, ma.ShardedPosterior) else posterior.weights
         everyone = np.arange(posterior.n_actions)
         effects = weights.latent_mean.reshape(CATEGORIES, -1)
-        return Answer(effects, weights.action_mean(), weights.action_cov(everyone), posterior.log_evidence)
+        value = 0.0 if contexts is None else posterior.value(ma.Greedy(posterior), contexts).value
+        return Answer(effects, weights.action_mean(), weights.action_cov(everyone), posterior.log_evidence, value)
 
     def difference(self, other: Answer) -> float:
         """The largest relative difference of a quantity."""
@@ -213,28 +224,42 @@ def shard_actions(setting: Setting, rng: np.random.Generator) -> Answer:
         return Answer.of(ma.fit_sharded(setting.logs, setting.prior, setting.likelihood, out=Path(folder) / "actions"))
 
 
-def change_chunks(setting: Setting, rng: np.random.Generator) -> Answer:
-    """Rounds in batches of random size, and products in small chunks."""
-    with chunks_of(rows=int(rng.integers(1, 60)), numbers=int(rng.integers(1, 500))):
-        return setting.fit()
+def change_chunks(setting: Setting, rng: np.random.Generator) -> tuple[Answer, Answer]:
+    """Rounds read, summed and ranked in blocks of random sizes, and all at once."""
+    many = with_many_rounds(setting, rng)
+    with blocks_of(int(rng.integers(1, 60))):
+        in_blocks = many.fit_and_choose()
+    return in_blocks, many.fit_and_choose()
 
 
 def change_threads(setting: Setting, rng: np.random.Generator) -> tuple[Answer, Answer]:
-    """One thread and four, over chunks small enough for each thread to have several."""
+    """One thread and four, over blocks so small that each thread has many."""
+    many = with_many_rounds(setting, rng)
 
     def fit_with(n_threads: int) -> Answer:
-        with chunks_of(rows=1000, numbers=200), mock.patch.object(threads, "n_cores", lambda: n_threads):
-            return setting.fit()
+        with blocks_of(40), mock.patch.object(threads, "n_cores", lambda: n_threads):
+            return many.fit_and_choose()
 
     return fit_with(1), fit_with(4)
 
 
+def with_many_rounds(setting: Setting, rng: np.random.Generator) -> Setting:
+    """The rounds of a setting repeated in random order, more than are summed in one go."""
+    rows = rng.integers(0, len(setting.actions), 3000)
+    return changed(
+        setting, contexts=setting.contexts[rows], actions=setting.actions[rows], rewards=setting.rewards[rows]
+    )
+
+
 @contextmanager
-def chunks_of(rows: int, numbers: int) -> Iterator[None]:
-    """Inside the block, logs are read `rows` at a time and batched products hold about `numbers` numbers."""
+def blocks_of(rows: int) -> Iterator[None]:
+    """Inside this block of code, rounds are read, multiplied and ranked `rows` at a time, and actions one at a time."""
     with (
         mock.patch.object(ma.LoggedData.batches, "__defaults__", (rows,)),
-        mock.patch.object(indexing, "CHUNK_NUMBERS", numbers),
+        mock.patch.object(indexing, "CHUNK_NUMBERS", 1),
+        mock.patch.object(statistics, "BUFFER", 1),
+        mock.patch.object(statistics, "BLOCK", rows),
+        mock.patch.object(top_k, "ROWS", rows),
     ):
         yield
 
@@ -351,12 +376,12 @@ def summarise_processes(rows: Sequence[Row]) -> Outcome:
 CHECKS = (
     Check(
         "invariance", SECTION, "A fit does not depend on labels, units, order, shards, chunks or threads.",
-        "relative difference at most 1e-10 (Gaussian) and 1e-6 (variational loop); none between threads",
-        40 * len(VARIANTS), measure_invariance, summarise_invariance, batch=len(VARIANTS), shortest=len(VARIANTS),
+        "relative difference at most 1e-10 (Gaussian) and 1e-5 (variational loop); none between threads",
+        25 * len(VARIANTS), measure_invariance, summarise_invariance, batch=len(VARIANTS), shortest=len(VARIANTS),
     ),
     Check(
         "processes", SECTION, "A fit in several processes is the fit in one.",
-        "relative difference at most 1e-10 (Gaussian) and 1e-6 (clicks)",
+        "relative difference at most 1e-10 (Gaussian) and 1e-5 (clicks)",
         6, measure_processes, summarise_processes, alone=True,
     ),
 )  # fmt: skip
