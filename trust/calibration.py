@@ -258,8 +258,12 @@ def simulate_learned(case: int) -> Row:
 
 
 def uniformity(pits: Array) -> dict[str, float]:
-    """p-values of the hypothesis that PIT values are uniform: Kolmogorov-Smirnov, and chi-square over 20 bins."""
-    counts = np.histogram(pits, bins=20, range=(0.0, 1.0))[0]
+    """p-values of the hypothesis that PIT values are uniform: Kolmogorov-Smirnov, and chi-square over 20 bins.
+
+    Fewer bins if there are few simulations, so that five or more are expected in each.
+    """
+    n_bins = int(np.clip(len(pits) // 5, 2, 20))
+    counts = np.histogram(pits, bins=n_bins, range=(0.0, 1.0))[0]
     return {"KS": float(stats.kstest(pits, "uniform").pvalue), "chi-square": float(stats.chisquare(counts).pvalue)}
 
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy import stats
 
 from trust.check import Check, Outcome, Row
 from trust.oracles_and_studies import interval_coverage
 
 SECTION = "Calibration"
 LEVELS = (0.5, 0.8, 0.95, 0.99)
-MOST_ERRORS = 3.5
-"""Standard errors that a coverage may be off: exceeded by chance in one of 90 campaigns, with 24 coverages."""
+LEAST_P = 0.01
+"""The least p-value, of all binomial tests of one kind together, that counts as agreement."""
 POPULATION_MARGIN = 0.01
 """How far the coverage in the population may fall short: a point, as in the study."""
 
@@ -32,20 +33,19 @@ def measure_coverage(case: int) -> Row:
 
 
 def summarise_coverage(rows: Sequence[Row]) -> Outcome:
-    levels = np.array(LEVELS)
-    errors = np.sqrt(levels * (1 - levels) / len(rows))
-    notes, worst, shortfall = list[str](), 0.0, -1.0
+    n_tests = len(rows[0]) * len(LEVELS)
+    notes, on_contexts, in_population = list[str](), list[float](), list[float]()
     for name in rows[0]:
-        on_contexts, in_population = np.mean([row[name] for row in rows], axis=0).T
-        worst = max(worst, float(np.max(np.abs(on_contexts - levels) / errors)))
-        shortfall = max(shortfall, float(np.max(levels - POPULATION_MARGIN - in_population - 3 * errors)))
-        notes.append(
-            f"{name}: {_percentages(on_contexts)} on the contexts, {_percentages(in_population)} in the population."
-        )
-    holds = worst <= MOST_ERRORS and shortfall <= 0.0
-    if shortfall > 0.0:
-        notes.append(f"In the population, a coverage is {100 * shortfall:.1f} points below what is allowed.")
-    return Outcome(f"at most {worst:.1f} standard errors off on the contexts", holds, tuple(notes))
+        counts = np.sum([row[name] for row in rows], axis=0)
+        for level, (exact, wide) in zip(LEVELS, counts.tolist(), strict=True):
+            on_contexts.append(stats.binomtest(exact, len(rows), level).pvalue)
+            least = level - POPULATION_MARGIN
+            in_population.append(stats.binomtest(wide, len(rows), least, alternative="less").pvalue)
+        shares = counts.T / len(rows)
+        notes.append(f"{name}: {_percentages(shares[0])} on the contexts, {_percentages(shares[1])} in the population.")
+    least_p = [min(1.0, n_tests * min(p_values)) for p_values in (on_contexts, in_population)]
+    measured = f"least p = {least_p[0]:.2g} on the contexts, {least_p[1]:.2g} in the population"
+    return Outcome(f"{measured} (corrected for {n_tests} tests)", min(least_p) >= LEAST_P, tuple(notes))
 
 
 def _percentages(shares: np.ndarray) -> str:
@@ -55,7 +55,7 @@ def _percentages(shares: np.ndarray) -> str:
 CHECKS = (
     Check(
         "coverage-levels", SECTION, "Intervals at 50, 80, 95 and 99 % cover that often.",
-        f"within {MOST_ERRORS} standard errors on the contexts; in the population at most a point too few", 2000,
+        f"p at least {LEAST_P}: as often on the contexts; at most a point less often in the population", 2000,
         measure_coverage, summarise_coverage, batch=100, shortest=40,
     ),
 )  # fmt: skip

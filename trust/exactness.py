@@ -188,11 +188,11 @@ def measure_covariances(case: int) -> Row:
 
 
 def _negative_part(matrix: np.ndarray) -> float:
-    """The most negative eigenvalue over the largest, as a positive number; zero if none is negative."""
+    """The most negative eigenvalue over the largest in size, as a positive number; zero if none is negative."""
     if matrix.size == 0:
         return 0.0
     eigenvalues = np.linalg.eigvalsh(matrix)
-    return float(max(-eigenvalues[0], 0.0) / max(eigenvalues[-1], np.finfo(float).tiny))
+    return float(max(-eigenvalues[0], 0.0) / max(np.abs(eigenvalues).max(), np.finfo(float).tiny))
 
 
 def summarise_covariances(rows: Sequence[Row]) -> Outcome:
