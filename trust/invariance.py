@@ -227,7 +227,7 @@ def shard_actions(setting: Setting, rng: np.random.Generator) -> Answer:
 def change_chunks(setting: Setting, rng: np.random.Generator) -> tuple[Answer, Answer]:
     """Rounds read, summed and ranked in blocks of random sizes, and all at once."""
     many = with_many_rounds(setting, rng)
-    with blocks_of(int(rng.integers(1, 60))):
+    with blocks_of(int(rng.integers(20, 200))):
         in_blocks = many.fit_and_choose()
     return in_blocks, many.fit_and_choose()
 
@@ -245,7 +245,7 @@ def change_threads(setting: Setting, rng: np.random.Generator) -> tuple[Answer, 
 
 def with_many_rounds(setting: Setting, rng: np.random.Generator) -> Setting:
     """The rounds of a setting repeated in random order, more than are summed in one go."""
-    rows = rng.integers(0, len(setting.actions), 3000)
+    rows = rng.integers(0, len(setting.actions), 1500)
     return changed(
         setting, contexts=setting.contexts[rows], actions=setting.actions[rows], rewards=setting.rewards[rows]
     )
@@ -253,10 +253,10 @@ def with_many_rounds(setting: Setting, rng: np.random.Generator) -> Setting:
 
 @contextmanager
 def blocks_of(rows: int) -> Iterator[None]:
-    """Inside this block of code, rounds are read, multiplied and ranked `rows` at a time, and actions one at a time."""
+    """Inside this block of code, rounds are read, multiplied and ranked `rows` at a time, and actions a few."""
     with (
         mock.patch.object(ma.LoggedData.batches, "__defaults__", (rows,)),
-        mock.patch.object(indexing, "CHUNK_NUMBERS", 1),
+        mock.patch.object(indexing, "CHUNK_NUMBERS", 100),
         mock.patch.object(statistics, "BUFFER", 1),
         mock.patch.object(statistics, "BLOCK", rows),
         mock.patch.object(top_k, "ROWS", rows),
