@@ -143,42 +143,40 @@ def refresh(page: Path, output_of: Callable[[Sequence[str]], Iterable[str]]) -> 
 
 
 def draw(summary: Iterable[Row], path: Path) -> None:
-    """Draw coverage and power by the number of rounds as SVG, with a line per method."""
+    """Draw coverage, power and false ships by the number of rounds as SVG, with a line per method."""
     import altair as alt  # noqa: PLC0415  slow to import
     import vl_convert  # noqa: PLC0415
 
     from manyarms.decision.plots import theme  # noqa: PLC0415
 
-    shares = {"coverage": "intervals that contain the true gain", "power": "better candidates that would ship"}
-    rows = [{name: row[name] for name in ("part", "method", *shares)} for row in summary if row["part"] != "all"]
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    # `Checked` stands out by a thicker line; each method also has a mark of its own, for readers who see few colours.
+    rows = [
+        {**row, "false_share": row["false_ships"] / max(row["ships"], 1)} for row in summary if row["part"] != "all"
+    ]
+    methods = alt.Scale(domain=list(dict.fromkeys(row["method"] for row in rows)))
+    axis = alt.Axis(labelExpr="format(datum.value, ',')", labelAngle=0)
     base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X(
-            "part:O",
-            sort=None,
-            title="rounds in the log",
-            axis=alt.Axis(labelExpr="format(datum.value, ',')", labelAngle=0),
-        ),
-        color=alt.Color("method:N", sort=methods, scale=alt.Scale(domain=methods)),
+        x=alt.X("part:O", sort=None, title="rounds in the log", axis=axis), color=alt.Color("method:N", scale=methods)
     )
-    width, shape = (
-        alt.condition("datum.method == 'Checked'", alt.value(4), alt.value(1.5)),
-        alt.Shape("method:N", sort=methods),
-    )
+    # `Checked` stands out by a thicker line. Each method has a mark of its own, for readers who see few colours.
+    width = alt.condition("datum.method == 'Checked'", alt.value(4), alt.value(1.5))
+    marks = base.mark_point(size=60, filled=True).encode(shape=alt.Shape("method:N", scale=methods))
+    level = alt.Chart(alt.Data(values=[{"level": 0.95}])).mark_rule(style="reference").encode(y="level:Q")
+    titles = {
+        "coverage": "intervals with the true gain",
+        "power": "better policies that ship",
+        "false_share": "ships that are not better",
+    }
     charts = list[Any]()
-    for name, title in shares.items():
-        y = alt.Y(f"{name}:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
-        layers = [
-            base.mark_line().encode(y=y, strokeWidth=width),
-            base.mark_point(size=60, filled=True).encode(y=y, shape=shape),
-        ]
-        if name == "coverage":
-            level = alt.Chart(alt.Data(values=[{"level": 0.95}])).mark_rule(style="reference")
-            layers.insert(0, level.encode(y="level:Q"))
-        charts.append(alt.layer(*layers).properties(width=300, height=260, title=title))
-    spec = alt.hconcat(*charts, spacing=30).configure(**theme()).to_dict()
-    words = [f"{row['method']} at {row['part']:,} rounds: {row['coverage']:.0%} and {row['power']:.0%}" for row in rows]
-    text = f"Share of {' and of '.join(shares.values())}, by method and rounds. {'; '.join(words)}."
+    for name, title in titles.items():
+        scale = alt.Scale() if name == "false_share" else alt.Scale(domain=[0, 1])
+        y = alt.Y(f"{name}:Q", title=None, scale=scale, axis=alt.Axis(format="%", tickCount=5))
+        layers = [base.mark_line().encode(y=y, strokeWidth=width), marks.encode(y=y)]
+        charts.append(
+            alt.layer(*[level] * (name == "coverage"), *layers).properties(width=210, height=250, title=title)
+        )
+    spec = alt.hconcat(*charts, spacing=24).configure(**theme()).to_dict()
+    shares = [", ".join(f"{row[name]:.0%}" for name in titles) for row in rows]
+    words = [f"{row['method']} at {row['part']:,} rounds: {share}" for row, share in zip(rows, shares, strict=True)]
+    text = f"By method and rounds: {', '.join(titles.values())}. {'; '.join(words)}."
     svg = vl_convert.vegalite_to_svg(spec).replace("<svg ", f'<svg role="img" aria-label={quoteattr(text)} ', 1)
     replace_files({path: svg.encode()})
