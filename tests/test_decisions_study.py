@@ -118,6 +118,7 @@ def test_the_value_on_known_cells_is_an_enumeration(data):
     assert set(world.rewards[world.observed]) <= set(measured)
 
 
+@pytest.mark.slow
 def test_every_method_answers_on_known_cells(data, tmp_path):
     from decisions import run
 
