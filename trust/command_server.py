@@ -86,7 +86,7 @@ class Ending:
     def in_one_line(self) -> bool:
         """Whether the command refused with one line that names a problem."""
         lines = [line for line in self.stderr.splitlines() if not line.startswith("manyarms: warning: ")]
-        return self.code == 2 and len(lines) == 1 and lines[0].startswith("manyarms: error: ")
+        return self.code in (1, 2) and len(lines) == 1 and lines[0].startswith("manyarms: error: ")
 
 
 def run(folder: Path, arguments: Sequence[str], fault: Fault | None = None) -> Ending:

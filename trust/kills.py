@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -96,7 +95,7 @@ def measure_kills(case: int) -> Row:
             else:
                 code = run(folder, command.arguments, _random_kill(rng, clean.ending)).code
             kills += code == -signal.SIGKILL
-            if code != -signal.SIGKILL and not _is_an_end(command, code, old, clean.files):
+            if code != -signal.SIGKILL and not _is_an_end(command, code):
                 defects.append(f"exit code {code} before the kill")
             defects += torn_files(content(folder / "out"), old, clean.files)
         defects += _defects_of_the_last_run(folder, command, clean)
@@ -126,7 +125,7 @@ def _kill_a_process(folder: Path, command: WritingCommand, seconds: float) -> in
         return process.wait()
 
 
-def _is_an_end(command: WritingCommand, code: int | None, old: dict[str, bytes], new: dict[str, bytes]) -> bool:
+def _is_an_end(command: WritingCommand, code: int | None) -> bool:
     """Whether a command that was not reached by its kill ended as it should."""
     return code in command.codes or (not command.runs_again and code == 2)
 
@@ -135,8 +134,7 @@ def torn_files(files: dict[str, bytes], old: dict[str, bytes], new: dict[str, by
     """Files that are neither the old nor the new ones, files that are lost, and files that nobody asked for."""
     defects = [f"{name} is lost" for name in old if name not in files]
     for name, data in files.items():
-        # The record of the demo lists old and new files; the next run shows whether it is right.
-        if is_draft(name) or name == ".manyarms-demo":
+        if is_draft(name):
             continue
         if name not in old and name not in new:
             defects.append(f"{name} is unexpected")
@@ -157,7 +155,7 @@ def _defects_of_the_last_run(folder: Path, command: WritingCommand, clean: Clean
     elif ending.code not in command.codes:
         return [f"the next run ended with {ending.code}: {ending.stderr[-200:]}"]
     files = content(folder / "out")
-    wrong = [name for name in clean.files if files.get(name) != clean.files[name] and name != ".manyarms-demo"]
+    wrong = [name for name in clean.files if files.get(name) != clean.files[name]]
     left = [name for name in files if name not in clean.files and not (finished_before and is_draft(name))]
     return [f"{name} differs from that of a clean run" for name in wrong] + [f"{name} is left behind" for name in left]
 

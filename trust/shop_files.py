@@ -106,11 +106,14 @@ COMMANDS = (
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, without the time at which a report was made."""
+    """Every file below a folder, without the time at which a report was made.
+
+    The demo's record of its own files is left out: it also lists files of earlier demos.
+    """
     return {
         path.relative_to(folder).as_posix(): TIME.sub(b"", path.read_bytes())
         for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path.name != ".manyarms-demo"
     }
 
 
