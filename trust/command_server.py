@@ -6,6 +6,7 @@ of JSON; so is the answer. The server itself starts no threads, so that a fork o
 
 from __future__ import annotations
 
+import atexit
 import errno
 import io
 import json
@@ -56,12 +57,14 @@ class Fault:
         room: The bytes that fit on its disk; None for a disk that is large enough. The file operations of the library
             then fail as on a full disk.
         largest: The bytes that fit into one file, enforced by the system; None for no limit.
+        without_drafts: Files are written in place, which the checks must notice.
     """
 
     kill_after: float | None = None
     kill_at: int | None = None
     room: int | None = None
     largest: int | None = None
+    without_drafts: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,13 +112,15 @@ def run_together(folder: Path, commands: Sequence[Sequence[str]], faults: Sequen
 def _server() -> subprocess.Popen[str]:
     """The server of this process; it ends when its standard input does."""
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
+    server = subprocess.Popen(
         [sys.executable, "-m", "trust.command_server"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": paths, "COLUMNS": "200", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     )
+    atexit.register(server.communicate)
+    return server
 
 
 # The server's side.
@@ -240,6 +245,8 @@ def _inject(fault: Fault, counter: mmap.mmap) -> None:
 
     # Small buffers, so that a file takes many operations.
     files.open = lambda where, mode: io.BufferedWriter(Raw(where, mode), 2048) if mode == "wb" else open(where, mode)  # type: ignore[attr-defined]
+    if fault.without_drafts:
+        files._new_draft = lambda path, mode: (path, os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
     for name in ("fsync", "replace", "unlink", "mkdir"):
         setattr(os, name, watched(getattr(os, name)))
 

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 import manyarms as ma
 from manyarms.errors import ManyarmsError, ModelFileError
-from manyarms.experiments.cell import Cell, Outcome as CellOutcome
+from manyarms.experiments.cell import Cell
+from manyarms.experiments.cell import Outcome as CellOutcome
 from manyarms.experiments.result_store import ROWS, Journal, Store
 from trust.check import Check, Outcome, Row
 from trust.command_server import run

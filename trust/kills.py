@@ -168,7 +168,9 @@ def summarise_kills(rows: Sequence[Row]) -> Outcome:
     bad = [(case, row) for case, row in enumerate(rows) if row["defects"]]
     notes = [", ".join(f"{command}: {count} kills" for command, count in kills.items()) + "."]
     notes += [f"Case {case} ({row['command']}): {'; '.join(row['defects'])}." for case, row in bad[:10]]
-    return Outcome(f"{len(bad)} defects in {sum(kills.values()):,} kills", not bad and bool(kills.total()), tuple(notes))
+    return Outcome(
+        f"{len(bad)} defects in {sum(kills.values()):,} kills", not bad and bool(kills.total()), tuple(notes)
+    )
 
 
 KILLS = Check(

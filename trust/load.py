@@ -118,7 +118,7 @@ def measure_determinism(case: int) -> Row:
         text=True,
         check=False,
         env=os.environ | environment,
-        preexec_fn=lambda: os.sched_setaffinity(0, allowed),  # noqa: PLW1509  the child starts no thread before
+        preexec_fn=lambda: os.sched_setaffinity(0, allowed),
     )
     digests = json.loads(done.stdout) if done.returncode == 0 else {"failed": done.stderr[-300:]}
     return {"size": case // 4 % len(SIZES), "threads": threads, "cores": len(allowed), "digests": digests}
@@ -137,8 +137,11 @@ def summarise_determinism(rows: Sequence[Row]) -> Outcome:
                 f"case {case}: {row['threads']} threads on {row['cores']} cores"
             )
     failed = sum("failed" in row["digests"] for row in rows)
-    differ = {name: found for name, found in versions.items() if len(found) > 1}
-    notes = [f"{name}: {len(found)} versions ({'; '.join(map(', '.join, found.values()))})." for name, found in differ.items()]
+    differ = {name: by_digest for name, by_digest in versions.items() if len(by_digest) > 1}
+    notes = list[str]()
+    for name, by_digest in differ.items():
+        groups = "; ".join(", ".join(cases) for cases in by_digest.values())
+        notes.append(f"{name}: {len(by_digest)} versions ({groups}).")
     notes += [f"{failed} processes failed."] if failed else []
     settings = {(row["threads"], row["cores"]) for row in rows}
     notes.append(f"{len(rows)} processes, each with its own hash seed; {len(settings)} settings of threads and cores.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trust import faults, load
 from trust.check import Check
 
-CHECKS: tuple[Check, ...] = ()
+CHECKS: tuple[Check, ...] = (*faults.CHECKS, *load.CHECKS)

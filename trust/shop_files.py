@@ -68,6 +68,7 @@ class WritingCommand:
 
 _MODEL = ("--model", "shop/model.arrow")
 _NEW = ("--logs", "shop/day-4.parquet", *ROLES)
+_DECIDE = ("decide", "--logs", "shop/day-4.parquet", *CONTEXT, *ROLES, *CATALOG)
 _DEMO_FILES = ("logs.parquet", "new-logs.parquet", "catalog.parquet", "shop.toml", "decide.py", "report.html")
 DEMO = ("demo", "--items", "30", "--categories", "3", "--rounds", "200", "--output", "out")
 
@@ -97,7 +98,18 @@ COMMANDS = (
     ),
     WritingCommand(
         "decide",
-        ("decide", "--logs", "shop/day-4.parquet", *CONTEXT, *ROLES, *CATALOG, "--out", "out/page.json", "--policy", "out/p.arrow"),
+        (
+            "decide",
+            "--logs",
+            "shop/day-4.parquet",
+            *CONTEXT,
+            *ROLES,
+            *CATALOG,
+            "--out",
+            "out/page.json",
+            "--policy",
+            "out/p.arrow",
+        ),
         ("out/page.json", "out/p.arrow"),
         codes=(0, 3, 4),
     ),
