@@ -1,4 +1,4 @@
-"""Full disks, several writers at once, interrupted reproductions and dead workers: nothing torn, lost or counted twice."""
+"""Full disks, several writers at once, killed reproductions, dead workers: nothing torn, lost or counted twice."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def _reproduce(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def measure_reproduction(case: int) -> Row:
-    """Kill a reproduction again and again at random moments, then let it finish: the rows of one that was not killed."""
+    """Kill a reproduction again and again, then let it finish: its rows are those of one that was not killed."""
     rng, defects, kills, kept = np.random.default_rng([1612, case]), list[str](), 0, 0
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "results"

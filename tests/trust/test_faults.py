@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from manyarms.experiments import result_store
 from trust import damage, faults, kills, load
 from trust.scorecard import CHECKS
 from trust.shop_files import COMMANDS
@@ -77,8 +77,8 @@ def test_a_command_that_writes_without_drafts_is_caught(monkeypatch):
 
 
 def test_rows_without_checksums_are_caught(monkeypatch):
-    read_table = result_store.pq.read_table
-    monkeypatch.setattr(result_store.pq, "read_table", lambda path, **_: read_table(path))
+    read_table = pq.read_table
+    monkeypatch.setattr(pq, "read_table", lambda path, **_: read_table(path))
     outcome = outcome_of("damaged-result-files", 60)
     assert not outcome.holds and any("wrong rows" in note for note in outcome.notes)
 
