@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from trust import calibration, coverage_levels, exactness, invariance, outside_software
+from itertools import chain
+
+from trust import calibration, coverage_levels, exactness, faults, invariance, load, outside_software
 from trust.check import Check
 
-CHECKS: tuple[Check, ...] = (
-    *(*exactness.CHECKS, *calibration.CHECKS, *coverage_levels.CHECKS, *outside_software.CHECKS, *invariance.CHECKS),
-)
+_FILES = (exactness, calibration, coverage_levels, outside_software, invariance, faults, load)
+
+CHECKS: tuple[Check, ...] = tuple(chain.from_iterable(file.CHECKS for file in _FILES))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import integrate, stats
+from threadpoolctl import threadpool_limits
 
 import manyarms as ma
 from manyarms.errors import DataTypeError, InputError, RangeError
@@ -246,3 +247,15 @@ def test_absurd_propensities_leave_a_finite_answer(propensity):
     strange = ma.LoggedData(test.contexts, test.actions, test.rewards, np.full(200, propensity), K)
     gain = ma.Checked(model(clicks(200))).difference(ma.Uniform(K), ma.Logged(strange), strange)
     assert np.isfinite([gain.value, gain.std, *gain.interval()]).all()
+
+
+def test_the_estimate_does_not_depend_on_the_threads_of_blas():
+    # OpenBLAS adds up a product of two vectors in threads from ten thousand elements on.
+    logs = clicks(40_000)
+    posterior = model(clicks(500, seed=1))
+    results = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            gain = ma.Checked(posterior).difference(ma.Greedy(posterior), ma.Logged(logs), logs)
+        results.append((gain.value, gain.std, gain.diagnostics))
+    assert results[0] == results[1]

@@ -117,6 +117,25 @@ def test_a_damaged_results_file_is_refused_by_name_and_left_alone(damage, tmp_pa
     assert path.read_bytes() == before
 
 
+def test_a_flipped_bit_in_the_rows_is_never_read_as_another_number(tmp_path):
+    store = Store(tmp_path)
+    results = {Cell("p", "ope", "m", 10, i): outcome(0.1 * i) for i in range(12)}
+    store.write(results)
+    whole = (tmp_path / ROWS).read_bytes()
+    refused = 0
+    for place in range(4, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        (tmp_path / ROWS).write_bytes(damaged)
+        try:
+            rows = store.read()
+        except ResultFileError:
+            refused += 1
+        else:
+            assert rows.items() <= results.items(), place
+    assert refused > 100
+
+
 def test_two_runs_in_one_folder_are_refused(tmp_path):
     with Store(tmp_path).lock(), pytest.raises(BusyError, match="another run"):
         run([GRID], Store(tmp_path), workers=1)

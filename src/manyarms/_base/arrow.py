@@ -31,7 +31,7 @@ __all__ = ["compute", "csv", "ds", "pa", "pq"]
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
-    """An Arrow table as the content of a Parquet file, for `replace_files` to write."""
+    """An Arrow table as the content of a Parquet file with checksums, for `replace_files` to write."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
+    pq.write_table(table, sink, write_page_checksum=True)
     return sink.getvalue().to_pybytes()

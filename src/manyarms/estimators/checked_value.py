@@ -26,6 +26,7 @@ from manyarms.estimators.policy_residuals import PolicyResiduals
 from manyarms.estimators.reward_model import CrossFit, CrossUpdate, FittedModel, RewardModel
 from manyarms.estimators.value_on_grid import ResidualEvidence, value_on_grid
 from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
+from manyarms.linalg.threads import one_blas_thread
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
 
@@ -131,7 +132,10 @@ class Checked(Estimator):
             propensities, estimated = propensities_of(logs)
             at_logged, _ = model.predict(policy, logs, eligible)
             rounds = PolicyResiduals(logs, np.ones(len(logs)), at_logged, at_logged)
-            error = ModelError.fixed(self.scale) if self.scale is not None else ModelError.learn(rounds, propensities)
+            # Threads of BLAS would add up sums over rounds in another order, and change last digits.
+            with one_blas_thread():
+                scale = self.scale
+                error = ModelError.learn(rounds, propensities) if scale is None else ModelError.fixed(scale)
             self._prepared = _Prepared(rounds, model, propensities, estimated, error)
         return self._prepared
 
@@ -156,6 +160,7 @@ class Checked(Estimator):
         weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / prepared.propensities
         return PolicyResiduals(logs, weights, at_logged, expected)
 
+    @one_blas_thread()
     def _checked(
         self, policy: Policy, residuals: PolicyResiduals, baseline: PolicyResiduals | None, model: Estimate,
         prepared: _Prepared,

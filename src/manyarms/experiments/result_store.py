@@ -153,13 +153,15 @@ class Store:
             return []
         remedy = "Move it away to start again, or restore it. Journals beside it are kept."
         try:
-            table = pq.read_table(path)
-        except (OSError, pa.ArrowException) as damage:
+            # Without checksums, a flipped bit in a number would be read as another number.
+            table = pq.read_table(path, page_checksum_verification=True)
+            names = table.column_names
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as damage:
             raise ResultFileError(f"{path} cannot be read as Parquet: {without_full_stop(damage)}.", remedy) from damage
         recipe = (table.schema.metadata or {}).get(RECIPE_KEY.encode())
         if recipe != str(RECIPE).encode():
             raise ResultFileError(f"{path} is of another version: its rows mean something else.", remedy)
-        missing = [column for column in columns if column not in table.column_names]
+        missing = [column for column in columns if column not in names]
         if missing:
             raise ResultFileError(f"{path} has no column {', '.join(missing)}: it is not a file of results.", remedy)
         return table.select(columns).to_pylist()
