@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from trust.check import Check
+from trust.mutations import CHECKS as MUTATIONS
 
-CHECKS: tuple[Check, ...] = ()
+CHECKS: tuple[Check, ...] = (*MUTATIONS,)
