@@ -246,3 +246,11 @@ def test_absurd_propensities_leave_a_finite_answer(propensity):
     strange = ma.LoggedData(test.contexts, test.actions, test.rewards, np.full(200, propensity), K)
     gain = ma.Checked(model(clicks(200))).difference(ma.Uniform(K), ma.Logged(strange), strange)
     assert np.isfinite([gain.value, gain.std, *gain.interval()]).all()
+
+
+def test_two_folds_are_enough_for_the_model_to_learn_from_the_log():
+    posterior, test = model(clicks(50)), clicks(300, seed=1)
+    policy = fixed(3, len(test))
+    by_folds = [ma.Checked(posterior, n_folds=n_folds).estimate(policy, test).value for n_folds in (0, 1, 2)]
+    assert by_folds[0] == by_folds[1]
+    assert by_folds[1] != by_folds[2]

@@ -163,3 +163,14 @@ def test_effects_that_all_meet_are_refused_when_they_are_too_many():
     logs = ma.LoggedData(rng.normal(size=(3000, 4)), np.arange(3000), rng.normal(size=3000), n_actions=3000)
     with pytest.raises(TooLargeError, match="tree"):
         ma.fit(logs, prior)
+
+
+@pytest.mark.parametrize("part", ["core", "order", "rows", "columns"])
+def test_a_plan_with_a_node_that_does_not_exist_is_inconsistent(part):
+    n, (first, second) = random_pairs(np.random.default_rng(0), 40, 120)
+    plan = Plan(n, first, second)
+    assert plan.consistent()
+    nodes = getattr(plan, part).copy()
+    nodes[-1] = plan.n_nodes
+    setattr(plan, part, nodes)
+    assert not plan.consistent()
