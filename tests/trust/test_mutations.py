@@ -61,9 +61,10 @@ def test_tests_of_the_package_come_first_and_then_the_fastest():
 
 def test_a_bug_is_caught_and_the_library_itself_is_not():
     mutant = mutant_in("linalg/indexing.py", "all_pairs", "changed arithmetic")
-    steps = [(["tests/linalg/test_block_cholesky.py"], 5.0)]
+    test = "tests/linalg/test_block_cholesky.py::test_sparse_cholesky_solves_as_the_dense_one[tree-0]"
+    steps = [([test], 1.0)]
     control = replace(mutant, after=(LIBRARY / mutant.file).read_bytes()[mutant.start : mutant.end].decode())
-    assert mutations.run_mutant(mutant, steps).caught_by.startswith("tests/linalg/test_block_cholesky.py::")
+    assert mutations.run_mutant(mutant, steps).caught_by == test
     assert mutations.run_mutant(control, steps).caught_by == ""
 
 
@@ -82,11 +83,18 @@ def test_a_control_that_fails_breaks_the_check():
     assert "tests/a.py::a" in outcome.notes[0]
 
 
-def test_lines_that_no_test_runs_break_the_threshold():
-    lines = sorted(mutations._code_lines("linalg/top_k.py"))
-    full = {"folder": "linalg", "tests": 3, "lines": {"linalg/top_k.py": lines}}
-    assert mutations.summarise_lines([full]).holds
-    assert not mutations.summarise_lines([full | {"lines": {"linalg/top_k.py": lines[::2]}}]).holds
+def test_statements_that_no_test_runs_break_the_threshold():
+    files = [file.relative_to(LIBRARY).as_posix() for file in LIBRARY.rglob("*.py")]
+    lines = {file: [lines[0] for lines in mutations.statements_of(file)] for file in files}
+    half = {file: numbers[::2] for file, numbers in lines.items()}
+
+    def outcome(run, n_folders):
+        return mutations.summarise_lines([{"folder": "core", "tests": 3, "lines": run}] * n_folders)
+
+    everything = len(covering_tests.FOLDERS)
+    assert outcome(lines, everything).holds
+    assert not outcome(half, everything).holds
+    assert "does not apply" in outcome(half, 1).notes[0]
 
 
 def test_every_equivalent_mutant_is_in_the_library_and_says_why():
