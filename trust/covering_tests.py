@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +24,7 @@ FOLDERS = tuple(
     sorted(path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py")) and path.name != "trust")
 )
 """The folders of tests, one per package."""
-HOMES = {"inference": "posterior", ".": "_base"}
+HOMES = {"inference": "posterior", ".": "cli"}
 """The folders with the tests of packages that have none of their own."""
 LONGEST = 900
 """Seconds after which a folder of tests is taken to hang."""
@@ -71,11 +72,6 @@ def line_maps() -> tuple[LineMap, ...]:
     return tuple(read_map(map_file(folder)) for folder in FOLDERS if map_file(folder).exists())
 
 
-def all_recorded() -> bool:
-    """Whether every folder has its map, so that a line without a test is known to have none."""
-    return len(line_maps()) == len(FOLDERS)
-
-
 def read_map(file: Path) -> LineMap:
     """The map in a file that the line recorder wrote."""
     record = json.loads(file.read_text())
@@ -92,19 +88,23 @@ def read_map(file: Path) -> LineMap:
 def covering_tests(mutant: Mutant, maps: Sequence[LineMap]) -> list[tuple[str, float]]:
     """The tests that run the lines of a mutant, with their seconds: those of its package first.
 
-    The files take turns, each with its fastest test, so that the first tests are not all of one kind.
+    The files take turns, each with its fastest test, so that the first tests are not all of one kind. If no test is
+    known to run the lines, all tests of the package are given.
     """
+    home = f"tests/{HOMES.get(mutant.package, mutant.package)}/"
     seconds = dict[str, float]()
     for line_map in maps:
         lines = line_map.tests.get(mutant.file, {})
         for test in (test for line in mutant.run_lines for test in lines.get(line, ())):
             seconds[test] = line_map.seconds[test]
-    home = f"tests/{HOMES.get(mutant.package, mutant.package)}/"
-    place = dict[str, int]()
-    turns = dict[str, int]()
+    if not seconds:
+        # The line may run in a process of its own, which the recorder does not see.
+        seconds = {test: time for line_map in maps for test, time in line_map.seconds.items() if test.startswith(home)}
+    turns, n_before = dict[str, int](), Counter[str]()
     for test in sorted(seconds, key=lambda test: (seconds[test], test)):
         file = test.split("::")[0]
-        turns[test] = place[file] = place.get(file, -1) + 1
+        turns[test] = n_before[file]
+        n_before[file] += 1
     order = sorted(seconds, key=lambda test: (not test.startswith(home), turns[test], seconds[test], test))
     return [(test, seconds[test]) for test in order]
 
