@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 import manyarms as ma
-from manyarms.core.latent_covariance import EliminatedFactor
+from manyarms.core.latent_covariance import BlockFactor, EliminatedFactor
 from manyarms.errors import TooLargeError
 from manyarms.inference import latent_posterior as latent
 from manyarms.linalg.block_cholesky import BlockCholesky, Plan
@@ -174,3 +174,10 @@ def test_a_plan_with_a_node_that_does_not_exist_is_inconsistent(part):
     nodes[-1] = plan.n_nodes
     setattr(plan, part, nodes)
     assert not plan.consistent()
+
+
+def test_the_gram_matrix_of_a_part_is_the_sum_over_its_blocks():
+    blocks = np.random.default_rng(0).normal(size=(1, 8, 8))
+    rows = blocks[0, 1:7].reshape(3, 2, 8)
+    expected = sum(block @ block.T for block in rows)
+    assert_allclose(BlockFactor(blocks).part_gram(1, 3, 2), expected, rtol=1e-12)
