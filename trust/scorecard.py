@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import chain
 
-from trust import calibration, coverage_levels, exactness, faults, invariance, load, outside_software
+from trust import calibration, coverage_levels, exactness, faults, invariance, load, mutations, outside_software
 from trust.check import Check
 
-_FILES = (exactness, calibration, coverage_levels, outside_software, invariance, faults, load)
+_FILES = (exactness, calibration, coverage_levels, outside_software, invariance, mutations, faults, load)
 
 CHECKS: tuple[Check, ...] = tuple(chain.from_iterable(file.CHECKS for file in _FILES))

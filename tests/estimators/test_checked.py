@@ -8,6 +8,7 @@ from threadpoolctl import threadpool_limits
 
 import manyarms as ma
 from manyarms.errors import DataTypeError, InputError, RangeError
+from manyarms.estimators.value_on_grid import ResidualEvidence, _grid
 
 K, D = 8, 3
 
@@ -259,3 +260,24 @@ def test_the_estimate_does_not_depend_on_the_threads_of_blas():
             gain = ma.Checked(posterior).difference(ma.Greedy(posterior), ma.Logged(logs), logs)
         results.append((gain.value, gain.std, gain.diagnostics))
     assert results[0] == results[1]
+
+
+def test_two_folds_are_enough_for_the_model_to_learn_from_the_log():
+    posterior, test = model(clicks(50)), clicks(300, seed=1)
+    policy = fixed(3, len(test))
+    by_folds = [ma.Checked(posterior, n_folds=n_folds).estimate(policy, test).value for n_folds in (0, 1, 2)]
+    assert by_folds[0] == by_folds[1]
+    assert by_folds[1] != by_folds[2]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-2.0, np.inf), (-np.inf, 3.0)])
+def test_the_grid_of_values_ends_where_values_end(low, high):
+    evidence = ResidualEvidence(
+        model=0.4, centre=0.4, baseline=0.0, distance=0.5, observed=0.6, inverse_size=0.1, spread=0.2,
+        effective_size=50.0, context_error=0.0, low=low, high=high, is_binary=False, size=1.0,
+    )  # fmt: skip
+    grid = _grid(evidence, 0.0, np.array([0.5, 1.0, 2.0]), 1.0)
+    assert (np.diff(grid) > 0).all()
+    assert grid[0] == low or not np.isfinite(low)
+    assert grid[-1] == high or not np.isfinite(high)
+    assert low <= grid[0] < grid[-1] <= high

@@ -10,6 +10,7 @@ from manyarms.experiments import (
 )
 from manyarms.experiments.cell import Table
 from manyarms.experiments.claim import (
+    AboveLogged,
     BestIsBetter,
     BetterThanEach,
     Claim,
@@ -182,3 +183,14 @@ def test_only_the_cells_of_a_figure_count_in_its_verdict():
     requirement = BetterThanEach("p", "opl", "a", ("b",), (10,))
     first = [cell for cell in results if cell.instance < 3]
     assert Claim("", (requirement,)).test(Table(results, first), {"p": {10}}).comparisons[0].count == 3
+
+
+def test_a_target_above_the_logged_policy_needs_both_of_them():
+    def cells(method, value):
+        return {Cell("p", "ope", method, 10, i): outcome(value, 1.0, value - 0.1, value + 0.1) for i in range(3)}
+
+    claim = AboveLogged("p", ("m",), 10)
+    assert verdict(claim, cells("m", 2.0) | cells("logged", 1.0)) == "holds"
+    assert verdict(claim, cells("m", 1.0) | cells("logged", 2.0)) == "does not hold"
+    assert verdict(claim, cells("m", 2.0)) == "not run"
+    assert verdict(claim, cells("logged", 1.0)) == "not run"
