@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,14 @@ class HostileCall:
         return self.kinds.get(argument) or _KINDS_BY_NAME.get(argument) or _kind_of_value(value)
 
 
-_KINDS_BY_NAME = {"eligible": "eligible", "groups": "groups", "times": "groups", "name": "name", "title": "name"}
+_KINDS_BY_NAME = {
+    "eligible": "eligible",
+    "rows": "rows",
+    "groups": "groups",
+    "times": "groups",
+    "name": "name",
+    "title": "name",
+}
 _KINDS_BY_TYPE: tuple[tuple[Any, str], ...] = (
     (bool, "flag"),
     (int, "count"),
@@ -51,6 +59,7 @@ _KINDS_BY_TYPE: tuple[tuple[Any, str], ...] = (
     (Path, "path"),
     (np.random.Generator, "rng"),
     ((list, tuple, dict), "collection"),
+    ((FunctionType, MethodType, np.ufunc, type), "function"),
 )
 
 
@@ -88,8 +97,11 @@ def _core() -> Iterator[HostileCall]:
         embeddings=w.embeddings), tags="labels", paths="labels")  # fmt: skip
     yield _method("Catalog.numbers", lambda w: w.catalog, lambda w: dict(ids=w.ids[:3]))
     yield _method("Catalog.find", lambda w: w.catalog, lambda w: dict(ids=w.ids[:3]))
-    yield _method("Catalog.grown_with", lambda w: ma.Catalog(w.ids, categories=w.categories), lambda w: dict(
-        other=w.longer_catalog))
+    yield _method(
+        "Catalog.grown_with",
+        lambda w: ma.Catalog(w.ids, categories=w.categories),
+        lambda w: dict(other=w.longer_catalog),
+    )
     yield _call("EffectGroup", ma.EffectGroup, lambda w: dict(name="kinds", count=3, part_dim=3, has_mean=True))
     yield _call("Estimate", ma.Estimate, lambda w: dict(value=1.0, std=0.5))
     yield _method("Estimate.interval", lambda w: ma.Estimate(1.0, 0.5), lambda w: dict(level=0.9, of="population"))
@@ -131,7 +143,9 @@ def _priors() -> Iterator[HostileCall]:
         basis=w.mixing[0], n_actions=6, latent_mean=np.zeros(2), **scales))  # fmt: skip
     yield _call("priors.from_joint", p.from_joint, lambda w: dict(
         mean=np.zeros(6), cov=np.eye(6), n_actions=3, rank=2))  # fmt: skip
-    yield _call("priors.independent", p.independent, lambda w: dict(n_actions=6, mean=np.zeros(3), cov=np.eye(3), dim=3))
+    yield _call(
+        "priors.independent", p.independent, lambda w: dict(n_actions=6, mean=np.zeros(3), cov=np.eye(3), dim=3)
+    )
     yield _call("priors.ridge", p.ridge, lambda w: dict(n_actions=6, dim=3, penalty=1.0, noise_std=1.0))
     yield _call("priors.from_catalog", p.from_catalog, lambda w: dict(
         catalog=w.catalog, kind="categories", dim=3, rng=w.rng(), **scales))  # fmt: skip
@@ -163,6 +177,8 @@ def _fits() -> Iterator[HostileCall]:
     yield _call("chain", ma.chain, lambda w: dict(
         latent_mean=np.zeros(2), latent_cov=np.eye(2), layers=[w.layer()], function=w.centres, action_cov=np.eye(3),
         n_actions=6, dim=3))  # fmt: skip
+    yield _method("nonlinear.NonlinearPosterior.refit", lambda w: ma.fit_nonlinear(w.logs, w.hierarchy), lambda w: dict(
+        logs=w.logs))  # fmt: skip
     yield _call("nonlinear.Layer", nonlinear.Layer, lambda w: dict(function=np.tanh, cov=np.eye(2), size=2))
     yield _call("learn_prior", ma.learn_prior, lambda w: dict(
         logs=w.logs, prior=w.prior, likelihood=ma.Gaussian(), effect_cov="scale", action_cov="scale",
@@ -198,8 +214,10 @@ def _posteriors() -> Iterator[HostileCall]:
         "ShardedPosterior": lambda w: w.sharded,
         "nonlinear.PosteriorDraws": lambda w: w.draws,
     }
-    options: Callable[[HostileWorld], Arguments] = lambda w: dict(  # noqa: E731
-        contexts=w.few, eligible=w.eligible, weights=w.weights[:5], groups=w.groups[:5]
+    options: Callable[[HostileWorld], Arguments] = (
+        lambda w: dict(  # noqa: E731
+            contexts=w.few, eligible=w.eligible, weights=w.weights[:5], groups=w.groups[:5]
+        )
     )
     for name, owner in owners.items():
         kind = name.removesuffix(".")
@@ -270,7 +288,6 @@ def _policies() -> Iterator[HostileCall]:
         for method, more in methods.items():
             yield _method(f"{name}.{method}", owner, lambda w, more=more: dict(
                 contexts=w.few, eligible=w.eligible, **more(w)))  # fmt: skip
-        yield _method(f"{name}.take", owner, lambda w: dict(rows=w.few_actions))
     yield _method("Policy.save", lambda w: w.softmax, lambda w: dict(path=w.folder / "saved"), path="out")
     yield _method("TablePolicy.take", lambda w: ma.TablePolicy(w.table), lambda w: dict(rows=w.few_actions))
     yield _method("Logged.take", lambda w: ma.Logged(w.logs), lambda w: dict(rows=w.few_actions))
@@ -419,6 +436,8 @@ def _jobs() -> Iterator[HostileCall]:
         text="thompson:20", posterior=w.posterior, n_actions=6, n_draws=20, rng=w.rng()))  # fmt: skip
     yield _call("jobs.sample_rounds", jobs.sample_rounds, lambda w: dict(
         stream=ma.read_logs(w.log_file, ["age"], "item", "spend", catalog=w.catalog), n=5, rng=w.rng()))  # fmt: skip
+    yield _method("LogStream.batches", lambda w: ma.read_logs(
+        w.log_file, ["age"], "item", "spend", catalog=w.catalog), lambda w: dict(size=7))  # fmt: skip
     yield _call("engines.as_engine", ma.engines.as_engine, lambda w: dict(engine="local"))
 
 
@@ -436,11 +455,15 @@ def _worlds() -> Iterator[HostileCall]:
     for name, owner in (("LinearEnvironment", lambda w: w.environment), ("MatrixEnvironment", lambda w: w.rated)):
         size = 6 if name == "LinearEnvironment" else 12
         yield _method(f"datasets.{name}.contexts", owner, lambda w: dict(n=5, rng=w.rng()))
-        yield _method(f"datasets.{name}.log", owner, lambda w, size=size: dict(policy=ma.Uniform(size), n=5, rng=w.rng()))
+        yield _method(
+            f"datasets.{name}.log", owner, lambda w, size=size: dict(policy=ma.Uniform(size), n=5, rng=w.rng())
+        )
         yield _method(f"datasets.{name}.value", owner, lambda w, owner=owner, size=size: dict(
             policy=ma.Uniform(size), contexts=owner(w).contexts(5, w.rng())))  # fmt: skip
         yield _method(f"datasets.{name}.optimal_value", owner, lambda w, owner=owner: dict(
             contexts=owner(w).contexts(5, w.rng())))  # fmt: skip
+    yield _method("datasets.LinearEnvironment.expected_reward", lambda w: w.environment, lambda w: dict(
+        contexts=w.few, actions=w.few_actions))  # fmt: skip
     for method in ("values", "value"):
         yield _method(f"datasets.LinearEnvironment.{method}", lambda w: w.environment, lambda w: dict(
             policy=w.uniform, contexts=w.few, eligible=w.eligible))  # fmt: skip
@@ -456,7 +479,9 @@ def _worlds() -> Iterator[HostileCall]:
     yield _method("datasets.Shop.draw", shop, lambda w: dict(rng=w.rng()))
     yield _method("datasets.Shop.prior", shop, lambda w: dict(categories=np.arange(20) % 4), categories="groups")
     yield _call("datasets.factorise", datasets.factorise, lambda w: dict(matrix=w.ratings, rank=2, rng=w.rng()))
-    yield _call("datasets.split_cells", datasets.split_cells, lambda w: dict(matrix=sparse.csr_array(w.ratings), rng=w.rng()))
+    yield _call(
+        "datasets.split_cells", datasets.split_cells, lambda w: dict(matrix=sparse.csr_array(w.ratings), rng=w.rng())
+    )
     yield _call("datasets.jester_world", datasets.jester_world, lambda w: dict(
         matrix=w.ratings, rank=2, n_actions=5, n_prior_users=10, test_share=0.5, rng=w.rng()))  # fmt: skip
     yield _call("datasets.kuairec_world", datasets.kuairec_world, lambda w: dict(
@@ -489,6 +514,7 @@ def _theory() -> Iterator[HostileCall]:
 def _experiments() -> Iterator[HostileCall]:
     yield _call("experiments.Synthetic", experiments.Synthetic, lambda w: dict(
         n_actions=6, latent_dim=2, dim=3, logging="uniform", binary=False, target="best"))  # fmt: skip
+    yield _method("experiments.Synthetic.draw", lambda w: w.problem, lambda w: dict(rng=w.rng()))
     yield _call("experiments.Store", experiments.Store, lambda w: dict(folder=w.folder / "store"), folder="out")
     yield _call("experiments.compute", experiments.compute, lambda w: dict(
         problem=w.problem, method=experiments.METHODS["IPS"], kind="ope", n=20, instance=0))  # fmt: skip

@@ -151,6 +151,10 @@ ACTIONS = (
     *NOT_ARRAYS,
     *WRONG_SHAPES,
 )
+ROWS = tuple(
+    _made(change.name, "either", change.change) if change.name == "-1 inside" else change for change in ACTIONS
+)
+"""Row numbers: -1 is the last row."""
 GROUPS = (*SAME_ARRAYS, _made("NaN inside", "either", _put(np.nan, float)), *WRONG_SHAPES)
 NUMBER = (
     _made("NumPy scalar", "same", lambda value, _: np.float64(value)),
@@ -174,6 +178,11 @@ OBJECT = (
     _made("its class", "refused", lambda value, _: type(value)),
     *_replaced("either", none=None),
 )
+FUNCTION = (
+    *_replaced("refused", number=3, text="x", thing=object(), array=np.zeros((2, 2)), mapping={}, list=[], nan=np.nan),
+    *_replaced("refused", bytes=b"", true=True),
+    *_replaced("either", none=None),
+)
 CHOICE = (
     *_replaced("refused", unknown="nonsense", empty="", control="\x00\x1b[31m", long="x" * 5000, surrogate="\ud800"),
     *_replaced("refused", number=3, bytes=b"row", list=["a", "b"], thing=object(), mapping={}),
@@ -192,7 +201,7 @@ PATH = (
     *_replaced("either", none=None),
 )
 OUT = (
-    *_replaced("refused", folder="/", empty="", zero="a\x00b", number=3.5, thing=object(), no_folder="/nowhere/x"),
+    *_replaced("refused", folder="/", empty="", zero="a\x00b", number=3.5, thing=object(), no_folder="/dev/null/x"),
     *_replaced("refused", long="/tmp/" + "x" * 5000, device="/dev/full", list=["x"], proc="/proc/x"),
     *_replaced("either", none=None),
 )
@@ -245,16 +254,22 @@ ELIGIBLE = (
     _made("tuples", "same", lambda value, _: tuple(tuple(row) for row in value)),
     *_replaced("either", none=None, empty=[]),
 )
-FLAG = _replaced("either", none=None, number=3, text="no", thing=object(), array=np.ones(2))
+FLAG = (
+    _made("NumPy boolean", "same", lambda value, _: np.bool_(value)),
+    *_replaced("refused", number=3, text="no", thing=object(), array=np.ones(2), mapping={}, nan=np.nan),
+    *_replaced("either", none=None),
+)
 
 CORRUPTIONS: Mapping[str, tuple[Corruption, ...]] = {
     "numbers": NUMBERS,
     "actions": ACTIONS,
+    "rows": ROWS,
     "groups": GROUPS,
     "number": NUMBER,
     "count": COUNT,
     "rng": RNG,
     "object": OBJECT,
+    "function": FUNCTION,
     "choice": CHOICE,
     "name": NAME,
     "column": COLUMN,

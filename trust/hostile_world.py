@@ -72,9 +72,7 @@ class HostileWorld:
     def catalog(self) -> ma.Catalog:
         """A catalog with every column."""
         paths = [["top", name] for name in self.categories]
-        return ma.Catalog(
-            self.ids, categories=self.categories, tags=self.tags, paths=paths, embeddings=self.embeddings
-        )
+        return ma.Catalog(self.ids, categories=self.categories, tags=self.tags, paths=paths, embeddings=self.embeddings)
 
     @cached_property
     def catalog_prior(self) -> ma.HierarchicalGaussian:
@@ -169,7 +167,8 @@ class HostileWorld:
 
     def centres(self, latent: Any, actions: Any) -> Any:
         """The centres of θ_a given ψ."""
-        return np.tanh(self.mixing[actions] @ latent)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.tanh(self.mixing[actions] @ latent)
 
     def layer(self) -> Layer:
         """A latent layer on top of another."""
