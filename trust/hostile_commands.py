@@ -70,29 +70,33 @@ VERDICTS = {0, 3, 4}
 """Exit codes of `decide`; those of all other commands are 0 and 2."""
 
 TEXTS = (
-    "", " ", "nowhere", "../..", "/", "/dev/null", "/dev/full", "/proc/x", "x" * 300, "x" * 5000, "é\u202e😀", "\x1b[31m", "a\nb",
-    "\udc80", "nan", "inf", "-inf", "1e400", "-1", "0", "1e-320", "0.5", "99999999999999999999", "2", "None", "true", "a,b,c",
-    ",", ",,", "*", "[", "{}", "${HOME}", "`id`", "greedy:nan", "softmax:0", "softmax:-1", "thompson:1e9", "ips:2", "ips:x",
-    "greedy,greedy", "-", "--", "--out", "1d", "-5d", "1e9d", "2024-13-45", "age", "spend", "item", "city", "at", "<script>",
+    '', ' ', 'nowhere', '../..', '/', '/dev/null', '/dev/full', '/proc/x', "x" * 300, "x" * 5000,
+    '\xe9\u202e\U0001f600', '\x1b[31m', 'a\nb', '\udc80', 'nan', 'inf', '-inf', '1e400', '-1', '0', '1e-320', '0.5',
+    '99999999999999999999', '2', 'None', 'true', 'a,b,c', ',', ',,', '*', '[', '{}', '${HOME}', '`id`',
+    'greedy:nan', 'softmax:0', 'softmax:-1', 'thompson:1e9', 'ips:2', 'ips:x', 'greedy,greedy', '-', '--', '--out',
+    '1d', '-5d', '1e9d', '2024-13-45', 'age', 'spend', 'item', 'city', 'at', '<script>',
 )  # fmt: skip
 """Words to replace a value by."""
 
 EXTRA_FLAGS = (
-    ["--nonsense"], ["--help-me", "3"], ["stray"], ["--json", "--json"], ["--seed", "x"], ["--engine", "nonsense"],
-    ["--engine", "dask:tcp://127.0.0.1:1"], ["--weight", "w"], ["--weight", "spend"], ["--group", "user"], ["--time", "city"],
-    ["--maturity", "9999999d"], ["--half-life", "0d"], ["--now", "yesterday"], ["--expand", "splines"], ["--expand", "x"],
-    ["--missing", "drop"], ["--unknown", "drop"], ["--unknown", "other"], ["--categorical", "age"], ["--max-levels", "0"],
-    ["--likelihood", "bernoulli"], ["--likelihood", "poisson"], ["--likelihood", "x"], ["--noise-std", "0"],
-    ["--prior", "taxonomy"], ["--prior", "embeddings"], ["--components", "0"], ["--no-learn-prior"], ["--eligible", "age"],
-    ["--spec", "nowhere.toml"], ["--allow-repeats"], ["--sure", "2"], ["--format", "exe"], ["--top-k", "7"], ["--force"],
+    ['--nonsense'], ['--help-me', '3'], ['stray'], ['--json', '--json'], ['--seed', 'x'], ['--engine', 'nonsense'],
+    ['--engine', 'dask:tcp://127.0.0.1:1'], ['--weight', 'w'], ['--weight', 'spend'], ['--group', 'user'],
+    ['--time', 'city'], ['--maturity', '9999999d'], ['--half-life', '0d'], ['--now', 'yesterday'],
+    ['--expand', 'splines'], ['--expand', 'x'], ['--missing', 'drop'], ['--unknown', 'drop'],
+    ['--unknown', 'other'], ['--categorical', 'age'], ['--max-levels', '0'], ['--likelihood', 'bernoulli'],
+    ['--likelihood', 'poisson'], ['--likelihood', 'x'], ['--noise-std', '0'], ['--prior', 'taxonomy'],
+    ['--prior', 'embeddings'], ['--components', '0'], ['--no-learn-prior'], ['--eligible', 'age'],
+    ['--spec', 'nowhere.toml'], ['--allow-repeats'], ['--sure', '2'], ['--format', 'exe'], ['--top-k', '7'],
+    ['--force'],
 )  # fmt: skip
 """Flags to add to a command."""
 
 SPECS = (
-    b"", b"[logs", b"\xff\xfe\x00", b"logs = 3", b"[logs]\npath = 3", b"[logs]\ncontext = 3", b"[log]\nx = 1",
-    b"[prior]\nlearn = 'yes'", b"[prior]\naction_std = nan", b"[prior]\naction_std = -1", b"[likelihood]\nnoise_std = inf",
-    b"[logs]\nmax_levels = 99999999999999999999999", b"[[logs]]\npath = 'x'", b"[logs]\npath = '\\u0000'", b"a = 1\na = 2",
-    b"[logs]\nhalf_life = 3", b"[logs]\nnow = 0001-01-01T00:00:00Z", b"[logs.path]\nx = 1", b"x = " + b"[" * 3000,
+    b'', b'[logs', b'\xff\xfe\x00', b'logs = 3', b'[logs]\npath = 3', b'[logs]\ncontext = 3', b'[log]\nx = 1',
+    b"[prior]\nlearn = 'yes'", b'[prior]\naction_std = nan', b'[prior]\naction_std = -1',
+    b'[likelihood]\nnoise_std = inf', b'[logs]\nmax_levels = 99999999999999999999999', b"[[logs]]\npath = 'x'",
+    b"[logs]\npath = '\\u0000'", b'a = 1\na = 2', b'[logs]\nhalf_life = 3', b'[logs]\nnow = 0001-01-01T00:00:00Z',
+    b'[logs.path]\nx = 1', b"x = " + b"[" * 3000,
 )  # fmt: skip
 """Contents of spec files that are wrong."""
 

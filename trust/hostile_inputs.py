@@ -1,8 +1,8 @@
 """Hostile inputs to Python: a typed error or a correct, finite answer at every public entry point.
 
 A case picks an entry point by its number, replaces one or two of its arguments by hostile values and calls it. What
-comes back is used as well: a policy gives probabilities, a posterior a value, an estimator an estimate. NumPy's warnings
-are errors. Arguments must be unchanged afterwards.
+comes back is used as well: a policy gives probabilities, a posterior a value, an estimator an estimate. Warnings of
+NumPy are errors. Arguments must be unchanged afterwards.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import shutil
 import signal
 import warnings
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,8 @@ import manyarms as ma
 from manyarms.engines import Engine
 from manyarms.errors import ManyarmsError
 from trust.check import Check, Outcome, Row
-from trust.hostile_calls import Arguments, HostileCall, every_call
+from trust.hostile_call import Arguments, HostileCall
+from trust.hostile_calls import every_call
 from trust.hostile_names import uncovered_names
 from trust.hostile_values import CORRUPTIONS, Corruption, Expectation
 from trust.hostile_world import HostileWorld, hostile_world
@@ -197,27 +198,31 @@ def _used(answer: Any, world: HostileWorld) -> Any:
     """What an answer is good for: objects are asked a question, all else is the answer itself."""
     if isinstance(answer, GeneratorType):
         return list(answer)
-    if isinstance(answer, ma.Policy):
-        return _asked_policy(answer, world)
-    if isinstance(answer, ma.Posterior):
-        return answer.value(ma.Uniform(answer.n_actions), world.few) if answer.dim == 3 else str(answer)
-    if isinstance(answer, ma.HierarchicalGaussian):
-        actions = np.arange(min(answer.n_actions, 3))
-        return [answer.action_mean(actions), answer.action_cov(actions)]
-    if isinstance(answer, ma.Estimator):
-        policy = world.greedy if isinstance(answer, ma.Replay) else world.softmax
-        return answer.estimate(policy, world.clicked)
-    if isinstance(answer, ma.learners.Learner):
-        return _asked_policy(answer.learn(world.clicked), world)
-    if isinstance(answer, ma.Training):
-        return _asked_policy(ma.IPSLearner(training=answer).learn(world.clicked), world)
-    if isinstance(answer, ma.Likelihood) and type(answer) is not ma.LogNormal:
-        return ma.fit(world.clicked, world.prior, answer).value(world.uniform, world.few)
-    if isinstance(answer, ma.datasets.SyntheticProblem):
-        return answer.draw_prior(world.rng()).latent_mean
-    if isinstance(answer, ma.datasets.Shop) and max(answer.n_items, answer.n_rounds) < 10**5:
-        return answer.draw(world.rng()).logs.rewards
-    return answer
+    return next((ask(answer, world) for kind, ask in _QUESTIONS if isinstance(answer, kind)), answer)
+
+
+def _asked_posterior(posterior: ma.Posterior, world: HostileWorld) -> Any:
+    return posterior.value(ma.Uniform(posterior.n_actions), world.few) if posterior.dim == 3 else str(posterior)
+
+
+def _asked_prior(prior: ma.HierarchicalGaussian, world: HostileWorld) -> Any:
+    actions = np.arange(min(prior.n_actions, 3))
+    return [prior.action_mean(actions), prior.action_cov(actions)]
+
+
+def _asked_estimator(estimator: ma.Estimator, world: HostileWorld) -> Any:
+    return estimator.estimate(world.greedy if isinstance(estimator, ma.Replay) else world.softmax, world.clicked)
+
+
+def _asked_likelihood(likelihood: ma.Likelihood, world: HostileWorld) -> Any:
+    # A log-normal reward is above zero, and clicks are not.
+    if isinstance(likelihood, ma.LogNormal):
+        return likelihood.noise_std
+    return ma.fit(world.clicked, world.prior, likelihood).value(world.uniform, world.few)
+
+
+def _asked_shop(shop: Any, world: HostileWorld) -> Any:
+    return shop.draw(world.rng()).logs.rewards if max(shop.n_items, shop.n_rounds) < 10**5 else shop.n_items
 
 
 def _asked_policy(policy: ma.Policy, world: HostileWorld) -> Any:
@@ -227,6 +232,20 @@ def _asked_policy(policy: ma.Policy, world: HostileWorld) -> Any:
     if policy.n_rows is not None and policy.n_rows != len(contexts):
         return policy.n_rows
     return policy.probabilities(contexts)
+
+
+_QUESTIONS: tuple[tuple[type, Callable[[Any, HostileWorld], Any]], ...] = (
+    (ma.Policy, _asked_policy),
+    (ma.Posterior, _asked_posterior),
+    (ma.HierarchicalGaussian, _asked_prior),
+    (ma.Estimator, _asked_estimator),
+    (ma.Likelihood, _asked_likelihood),
+    (ma.learners.Learner, lambda learner, world: _asked_policy(learner.learn(world.clicked), world)),
+    (ma.Training, lambda training, world: _used(ma.IPSLearner(training=training), world)),
+    (ma.datasets.SyntheticProblem, lambda problem, world: problem.draw_prior(world.rng()).latent_mean),
+    (ma.datasets.Shop, _asked_shop),
+)
+"""The question that an object of each kind is asked."""
 
 
 def _numbers(answer: Any, depth: int = 0) -> Iterable[float]:
@@ -240,14 +259,12 @@ def _numbers(answer: Any, depth: int = 0) -> Iterable[float]:
             yield from answer.reshape(-1).astype(float).tolist()
     elif sparse.issparse(answer):
         yield from _numbers(answer.toarray() if np.prod(answer.shape) < 10**5 else answer.data)
-    elif isinstance(answer, ma.Estimate):
-        yield from (answer.value, answer.std)
-    elif isinstance(answer, ma.experiments.Outcome):
-        # Its other numbers are seconds and bytes.
-        yield from (answer.value, answer.truth)
+    elif isinstance(answer, ma.Estimate | ma.experiments.Outcome):
+        # The other numbers of an outcome are seconds and bytes.
+        yield from (answer.value, answer.std if isinstance(answer, ma.Estimate) else answer.truth)
     elif isinstance(answer, Mapping):
-        for value in answer.values():
-            yield from _numbers(value, depth + 1)
+        # The label of a category may be any number.
+        yield from _numbers([value for key, value in answer.items() if key != "category"], depth + 1)
     elif isinstance(answer, list | tuple):
         for value in answer:
             yield from _numbers(value, depth + 1)

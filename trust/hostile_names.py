@@ -68,18 +68,18 @@ INNER_METHODS = frozenset(
         "offset_of", "variance_of", "with_parts", "blocks", "choices", "on", "probability_of_sets", "profile",
         "collect", "combine", "draw_factors", "estimate_lift", "pair_std", "factors_for", "fitted_parts", "residual",
         "reweighted", "rounds", "shape", "folds", "predict", "without", "training_rounds", "weights_for", "tangent",
-        "jacobian", "maximise", "states", "bound", "gains", "outcomes", "scores", "compact", "keep", "write", "draw_world",
-        "matrix", "logged_data", "drawn_values", "action_weights", "pair_rewards", "of_rounds", "scaled", "shards", "ageless", "take", "note_dropped", "part", "steps",
+        "jacobian", "maximise", "states", "bound", "gains", "outcomes", "scores", "compact", "keep", "write",
+        "draw_world", "matrix", "logged_data", "drawn_values", "action_weights", "pair_rewards", "of_rounds", "scaled",
+        "shards", "ageless", "take", "note_dropped", "part", "steps", "Training.objective", "RewardPosterior.estimate",
+        "HurdlePosterior.estimate", "ShardedPosterior.estimate", "AveragedPosterior.estimate",
+        "nonlinear.NonlinearPosterior.estimate", "nonlinear.PosteriorDraws.estimate",
         # Of mixing matrices and likelihoods, which only the solvers call.
         "action_size", "add_gram", "add_planned", "apply", "apply_t", "beside", "cross", "extended", "gram_blocks",
         "latent_rows", "plan", "root", "allows", "check", "dispersion_slope", "expected_log_density", "log_density",
         "log_jacobian", "log_predictive", "mean_reward", "mean_slope", "response", "reward_given", "score", "site",
         "slopes", "start", "statistics", "treated", "with_dispersion", "log_slope", "derivatives", "minimise",
         # Without arguments, or with the options of a table of results.
-        "as_json", "records", "Training.objective", *(
-            f"{kind}.estimate" for kind in ("HurdlePosterior", "RewardPosterior", "ShardedPosterior", "AveragedPosterior",
-                                            "nonlinear.NonlinearPosterior", "nonlinear.PosteriorDraws")
-        ), "to_arrow", "to_pandas", "to_polars", "optimal_policy", "expected_reward_of",
+        "as_json", "records", "to_arrow", "to_pandas", "to_polars", "optimal_policy",
     }
 )  # fmt: skip
 """Methods that no user calls with values of their own."""

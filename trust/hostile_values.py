@@ -1,7 +1,7 @@
 """Hostile values: for each kind of argument, the ways in which it is replaced by something that nobody should pass.
 
-A corruption says what must follow: `same` (only the form changed, so the answer must not), `refused` (a typed error), or
-`either` (a typed error, or a finite answer).
+A corruption says what must follow: `same` (only the form changed, so the answer must not), `refused` (a typed error),
+or `either` (a typed error, or a finite answer).
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ NAME = (
 )
 COLUMN = (*CHOICE, _made("other column", "either", _always("spend")), _made("path", "refused", _always("../x")))
 PATH = (
-    *_replaced("refused", missing="nowhere.arrow", empty="", zero="a\x00b", number=3.5, thing=object(), folder="/"),
+    *_replaced("refused", missing="nowhere.arrow", empty="", zero="a\x00b", number=3.5, thing=object(), folder="/dev"),
     *_replaced("refused", surrogate="\ud800", long="x" * 5000, bytes=b"nowhere", device="/dev/null", list=["x"]),
     *_replaced("refused", mapping={}, unicode="é\u202e😀"),
     *_replaced("either", none=None),
@@ -205,6 +205,8 @@ OUT = (
     *_replaced("refused", long="/tmp/" + "x" * 5000, device="/dev/full", list=["x"], proc="/proc/x"),
     *_replaced("either", none=None),
 )
+OUT_FOLDER = tuple(_made(change.name, "either", change.change) if change.name == "folder" else change for change in OUT)
+"""A folder to write: one that exists is allowed."""
 LABELS = (
     _made("tuple", "same", lambda value, _: tuple(value)),
     _made("object array", "same", lambda value, _: np.array(value, dtype=object)),
@@ -233,8 +235,8 @@ COLLECTION = (
     *_replaced("refused", text="greedy", bytes=b"x", nan=np.nan),
     *_replaced("either", empty_list=[], empty_mapping={}, none=None),
     _made("generator", "either", lambda value, _: (item for item in value)),
-    _made("odd names", "either", lambda value, _: {3: item for item in _items(value)}),
-    _made("control characters", "either", lambda value, _: {"\x00\x1b[2J\ud800": item for item in _items(value)}),
+    _made("odd names", "either", lambda value, _: dict.fromkeys([3], _items(value)[0])),
+    _made("control characters", "either", lambda value, _: {"\x00\x1b[2J\ud800": _items(value)[0]}),
 )
 ELIGIBLE = (
     *_replaced("refused", number=3, text="x", thing=object(), nan=np.nan, kind=list, mapping={}),
@@ -275,6 +277,7 @@ CORRUPTIONS: Mapping[str, tuple[Corruption, ...]] = {
     "column": COLUMN,
     "path": PATH,
     "out": OUT,
+    "out folder": OUT_FOLDER,
     "labels": LABELS,
     "collection": COLLECTION,
     "eligible": ELIGIBLE,

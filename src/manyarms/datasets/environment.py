@@ -112,6 +112,7 @@ class LinearEnvironment(ScoredEnvironment):
 
     def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
         check_n_actions(policy, self.n_actions)
+        contexts = as_matrix("contexts", contexts, columns=self.dim)
         return policy.profile(contexts, self.weights, eligible=eligible)[1]
 
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:

@@ -92,7 +92,7 @@ class Checked(Estimator):
         thresholds: Thresholds | None = None,
     ):
         self.posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
-        self.scale = None if scale is None else as_scalar("scale", scale, at_least=0.0)
+        self.scale = None if scale is None else as_scalar("scale", scale, at_least=0.0, below=1e100)
         is_exact = isinstance(posterior, RewardPosterior) and posterior.likelihood.treatment == "exact"
         self.n_folds = (5 if is_exact else 0) if n_folds is None else as_count("n_folds", n_folds, minimum=0)
         self.seen = None if seen is None else as_flag("seen", seen)

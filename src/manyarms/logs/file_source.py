@@ -239,7 +239,10 @@ def _files(path: Any) -> tuple[list[Path], Path | None]:
     if place.is_file():
         return [place], None
     if place.is_dir():
-        files = sorted(file for file in place.rglob("*") if file.is_file() and _ending(file) in FORMATS)
+        try:
+            files = sorted(file for file in place.rglob("*") if _ending(file) in FORMATS and file.is_file())
+        except OSError as problem:
+            raise DataFileError(f"{place} cannot be searched: {problem.strerror}.") from problem
         # Other engines, too, skip drafts and markers such as _SUCCESS.
         files = [file for file in files if not re.search(r"(^|/)[._]", file.relative_to(place).as_posix())]
         if not files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import numpy as np
@@ -34,7 +35,7 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
     given = with_defaults("read_catalog", options, CatalogOptions)
     if not as_instance("separator", given.separator, str, "a text"):
         raise InputError("must not be empty.", "Pass the text between two labels, such as |.", argument="separator")
-    levels, numbers = (_as_list(columns) for columns in (given.taxonomy, given.embedding))
+    levels, numbers = (_as_list(name, vars(given)[name]) for name in ("taxonomy", "embedding"))
     names = [id, *(name for name in (given.category, given.tags) if name is not None), *levels, *numbers]
     for name in names:
         as_text("the name of a column", name)
@@ -65,8 +66,10 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
     return Catalog(ids, **columns)
 
 
-def _as_list(columns: Any) -> list[str]:
-    return [columns] if isinstance(columns, str) else list(columns or ())
+def _as_list(argument: str, columns: Any) -> list[str]:
+    if columns is None or isinstance(columns, str):
+        return [] if columns is None else [columns]
+    return list(as_instance(argument, columns, Sequence, "a column, or a list of columns"))
 
 
 def _labels(name: str, column: pa.ChunkedArray, separator: str) -> list[Any]:

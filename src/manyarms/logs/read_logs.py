@@ -79,9 +79,16 @@ def read_logs(
         else as_instance(argument, names, Sequence, "the name of a column, or several")
         for argument, names in (("context", context), ("categorical", given.categorical))
     )
+    named = {"action": action, "reward": reward, "propensity": propensity, "weight": given.weight}
+    named |= {
+        "group": given.group,
+        "time": given.time,
+        **{f"context {place}": name for place, name in enumerate(context)},
+    }
+    for argument, name in named.items():
+        if name is not None or argument in ("action", "reward"):
+            as_text(argument, name)
     roles = ColumnRoles(tuple(context), action, reward, propensity, given.weight, given.group, given.time)
-    for name in roles.columns:
-        as_text("the name of a column", name)
     source.need(roles.columns)
     for text in leakage_warnings(roles.context, reward):
         warnings.warn(text, stacklevel=2)

@@ -196,13 +196,11 @@ class RewardPosterior(SingleFactorPosterior):
         Raises:
             InputError: Naming a file that the model has seen already.
         """
+        again = as_flag("allow_repeats", allow_repeats)
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
         if not isinstance(logs, LogStream):
             return self._with_rounds(logs, engine)
-        posterior, parts = (
-            self,
-            [logs] if as_flag("allow_repeats", allow_repeats) else list(new_rounds(logs, self.learned_from)),
-        )
+        posterior, parts = self, [logs] if again else list(new_rounds(logs, self.learned_from))
         for part in parts:
             rounds = in_memory_if_small(part, self.likelihood, engine)
             posterior = remember_files(posterior._aged(part.reader.age)._with_rounds(rounds, engine), part)

@@ -19,7 +19,7 @@ def confidence_radius(dim: int, delta: float) -> float:
     α(d, δ) = √(d + 2 √(d log 1/δ) + 2 log 1/δ).
     """
     dim = as_count("dim", dim)
-    log = np.log(1.0 / as_scalar("delta", delta, above=0.0, below=1.0))
+    log = -np.log(as_scalar("delta", delta, above=0.0, below=1.0))
     return float(np.sqrt(dim + 2 * np.sqrt(dim * log) + 2 * log))
 
 
