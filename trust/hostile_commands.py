@@ -258,7 +258,7 @@ def _with_bad_data(flags: dict[str, str], readers: list[str], folder: Path, rng:
 def _replaced_column(table: pa.Table, place: int, values: Any) -> pa.Table:
     try:
         column = values if isinstance(values, pa.ChunkedArray | pa.Array) else pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
         # Arrow has no columns of mixed types.
         column = pa.array([str(value) for value in values])
     return table.set_column(place, table.column_names[place], column)

@@ -33,12 +33,12 @@ def test_a_public_name_without_a_hostile_call_is_noticed():
 
 
 def test_hostile_calls_are_refused_or_answered():
-    outcome = hostile_inputs.summarise_cases([hostile_inputs.measure_case(case) for case in range(0, 8500, 57)])
+    outcome = hostile_inputs.summarise_cases([hostile_inputs.measure_case(case) for case in range(0, 8500, 97)])
     assert outcome.holds, outcome.notes
 
 
 def test_hostile_commands_are_refused_or_done():
-    rows = [hostile_commands.measure_command(case) for case in range(0, 1500, 61)]
+    rows = [hostile_commands.measure_command(case) for case in range(0, 1500, 131)]
     outcome = hostile_commands.summarise_commands(rows)
     assert outcome.holds, outcome.notes
 

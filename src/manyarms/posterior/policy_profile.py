@@ -112,7 +112,7 @@ class RowMoments(Saved):
         # The sums are divided before they are squared: squares of very small or large weights leave the range.
         with np.errstate(over="ignore"):
             variance = np.sum((sums / W) ** 2) * n / (n - 1)
-        return float(check_overflow("the variance over contexts", variance))
+        return float(check_overflow("the variance over contexts", np.array(variance)))
 
 
 def mean_variance(values: Float[Array, " n"], counts: Float[Array, " n"], groups: Any) -> float | None:
