@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from manyarms._base.checks import as_scalar
+from manyarms._base.checks import as_instance, as_scalar
 from manyarms._base.progress import Progress
 from manyarms._version import __version__
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, any_shared, as_column, html_table
@@ -196,6 +196,7 @@ def decide(
         comparison = proposal.learned.comparison
         chosen = next((note for note in proposal.learned.notes if note.startswith("auto: ")), "as given")
         notes = {**(notes or {}), "split": proposal.split, "prior": chosen.removeprefix("auto: ")}
+    as_instance("policies", policies, Mapping, "a mapping from names to policies")
     truth = {name: as_scalar(f"truth of {name}", value) for name, value in (truth or {}).items()}
     evaluation = evaluate(
         policies, logs, posterior,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._base.checks import Array, as_count, as_instance, as_scalar, check_overflow
+from manyarms._base.checks import Array, as_count, as_flag, as_instance, as_scalar, as_text, check_overflow
 from manyarms.core import Estimate, LoggedData, Policy, any_shared
 from manyarms.estimators.estimator import Estimator, check_target
 from manyarms.estimators.logging_policy import propensities_of
@@ -93,14 +93,15 @@ class Checked(Estimator):
         thresholds: Thresholds | None = None,
     ):
         self.posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
-        self.scale = None if scale is None else as_scalar("scale", scale, at_least=0.0)
+        self.scale = None if scale is None else as_scalar("scale", scale, at_least=0.0, below=1e100)
         is_exact = isinstance(posterior, RewardPosterior) and posterior.likelihood.treatment == "exact"
         self.n_folds = (5 if is_exact else 0) if n_folds is None else as_count("n_folds", n_folds, minimum=0)
-        self.seen = seen
+        self.seen = None if seen is None else as_flag("seen", seen)
         # All policies of one evaluation share the model and the propensities of its logs.
         self._prepared: _Prepared | None = None
-        self.name = name
-        self.thresholds = Thresholds() if thresholds is None else thresholds
+        self.name = as_text("name", name)
+        given = Thresholds() if thresholds is None else thresholds
+        self.thresholds = as_instance("thresholds", given, Thresholds, "Thresholds()")
 
     def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
         """The value of a policy. Its diagnostics show the parts: model, correction, discrepancy, residual error."""

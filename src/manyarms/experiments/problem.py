@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.cluster import KMeans
 
-from manyarms._base.checks import Array, frozen
+from manyarms._base.checks import Array, check_choice, frozen
 from manyarms._base.rng import split
 from manyarms.core import HierarchicalGaussian, LoggedData, Policy
 from manyarms.datasets import SyntheticProblem
@@ -219,6 +219,11 @@ class Synthetic(Problem):
     logging: Logging = "uniform"
     binary: bool = False
     target: Literal["best", "prior"] = "best"
+
+    def __post_init__(self) -> None:
+        SyntheticProblem(self.n_actions, self.dim, self.latent_dim, binary=self.binary)
+        check_choice("logging", self.logging, get_args(Logging))
+        check_choice("target", self.target, ("best", "prior"))
 
     @property
     def label(self) -> str:

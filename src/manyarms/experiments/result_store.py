@@ -27,11 +27,12 @@ from uuid import uuid4
 import numpy as np
 
 from manyarms._base.arrow import pa, parquet_bytes, pq
-from manyarms._base.files import replace_files
+from manyarms._base.files import as_path, replace_files
 from manyarms.errors import (
     BusyError,
     DataFileError,
     InputError,
+    OutputFileError,
     ResultFileError,
     StaleRowsError,
     without_full_stop,
@@ -76,10 +77,13 @@ class Store:
     """The results in one folder, which is made if it does not exist."""
 
     def __init__(self, folder: Path):
-        self.folder = folder
+        self.folder = folder = as_path("folder", folder)
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder} is a file, not a folder.", "Name a folder.")
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise OutputFileError(f"{folder} cannot be made: {problem.strerror}.", "Name another folder.") from problem
 
     @contextmanager
     def lock(self) -> Generator[None]:

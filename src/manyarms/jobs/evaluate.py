@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from manyarms._base.checks import as_instance
+from manyarms._base.checks import as_flag, as_instance, check_choice
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, any_shared, html_table, with_own_features
 from manyarms.core.choices import ChoiceShares
 from manyarms.core.shapes import NormalMixture
-from manyarms.errors import InputError, UndefinedLiftError
+from manyarms.errors import InputError, ShapeError, UndefinedLiftError
 from manyarms.estimators.checked_value import Checked
 from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.weight_diagnostics import effective_size
@@ -109,6 +109,9 @@ class Evaluation(Tabular):
 
     def probability_better(self, first: str, second: str) -> float | None:
         """The probability that the first policy has the higher value; None where the two were not compared."""
+        known = (self.baseline.name, *(row.name for row in self.policies))
+        check_choice("first", first, known)
+        check_choice("second", second, known)
         for sign, pair in ((1, (first, second)), (-1, (second, first))):
             difference = self.pairs.get(pair)
             if difference is None and pair[1] == self.baseline.name:
@@ -184,21 +187,7 @@ def evaluate(
         pairs: True to compare all candidates with one another, too.
         progress: True shows how many policies are done; a function is called as progress(done, total).
     """
-    logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
-    if posterior is not None:
-        as_instance("posterior", posterior, Posterior, "a fitted posterior, as fit() returns")
-    elif not estimators:
-        raise InputError(
-            "there is nothing to evaluate with.",
-            "Pass a posterior, or estimators.",
-            flag_remedy="Pass --model, or --estimators.",
-        )
-    if not policies:
-        raise InputError("there is no policy to evaluate.", "Pass at least one.")
-    if len(logs) == 0:
-        raise InputError("there are no rounds to evaluate on.")
-    if logs.weights is not None and not logs.weights.any():
-        raise InputError("all rounds have weight zero, so there is nothing to evaluate on.")
+    _check_inputs(policies, logs, posterior, estimators, contexts, pairs)
     raw = logs.contexts if contexts is None else contexts
     known = (logs.fingerprint, *fingerprints)
     if BASELINE in policies:
@@ -238,6 +227,33 @@ def _pairs(profiles: Mapping[str, Any], logs: LoggedData, posterior: Any) -> dic
         )
         for (first, own), (second, other) in combinations(profiles.items(), 2)
     }
+
+
+def _check_inputs(
+    policies: Any, logs: LoggedData, posterior: Posterior | None, estimators: Any, contexts: Any, pairs: bool
+) -> None:
+    """Refuse arguments of `evaluate` that are of a wrong kind, or with which there is nothing to evaluate."""
+    logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
+    if posterior is not None:
+        as_instance("posterior", posterior, Posterior, "a fitted posterior, as fit() returns")
+    elif not estimators:
+        raise InputError(
+            "there is nothing to evaluate with.",
+            "Pass a posterior, or estimators.",
+            flag_remedy="Pass --model, or --estimators.",
+        )
+    if not policies:
+        raise InputError("there is no policy to evaluate.", "Pass at least one.")
+    if len(logs) == 0:
+        raise InputError("there are no rounds to evaluate on.")
+    if logs.weights is not None and not logs.weights.any():
+        raise InputError("all rounds have weight zero, so there is nothing to evaluate on.")
+    as_instance("policies", policies, Mapping, "a mapping from names to policies")
+    as_flag("pairs", pairs)
+    for estimator in as_instance("estimators", estimators, Sequence, "a list of estimators"):
+        as_instance("estimators", estimator, Estimator, "estimators")
+    if contexts is not None and (not hasattr(contexts, "__len__") or len(contexts) != len(logs)):
+        raise ShapeError("must be a table or an array with a row for each round of the logs.", argument="contexts")
 
 
 def _evaluate_by_posterior(

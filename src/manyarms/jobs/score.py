@@ -17,7 +17,7 @@ from scipy import sparse
 
 from manyarms._base.arrow import compute, pa, pq
 from manyarms._base.checks import Array, as_count, as_instance
-from manyarms._base.files import replacing, write_failure
+from manyarms._base.files import as_path, replacing, write_failure
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.row_numbers import numbered_row, rows_from
 from manyarms._base.shared_options import Missing
@@ -116,7 +116,7 @@ def score(
     """
     made = load(model) if isinstance(model, str | os.PathLike) else model
     policy = made if isinstance(made, Policy) else Greedy(made)
-    features, path, source, where = _map_of(policy), Path(out), as_source(contexts), as_engine(engine)
+    features, path, source, where = _map_of(policy), as_path("out", out), as_source(contexts), as_engine(engine)
     source.need([*features.columns, *keep, *([] if eligible is None else [eligible])])
     source = source.with_labels(features.categories, features.columns)
     if path.suffix.lower() in (".csv", ".gz", ".arrow", ".feather"):
