@@ -12,7 +12,10 @@ SCALE = 0.7
 
 @dataclass(frozen=True)
 class CheckedByHand:
-    """The distribution of a gain over the log, from plain arrays with a row per round; `kind` is that of the rewards."""
+    """The distribution of a gain over the log, from plain arrays with a row per round.
+
+    `kind` is that of the rewards. `is_pooled` says that the models have learned from these same rounds.
+    """
 
     weights: np.ndarray
     at_logged: np.ndarray
@@ -20,6 +23,7 @@ class CheckedByHand:
     rewards: np.ndarray
     posterior_std: float
     kind: str
+    is_pooled: bool = False
 
     @cached_property
     def parts(self):
@@ -43,21 +47,29 @@ class CheckedByHand:
         trusted = expected_error / (expected_error + residual.var() / n)
         knee, centre = 0.5 * size, m + (1 - trusted * distance) * residual.mean()
         std = self.posterior_std / np.hypot(centre, knee)
+        extra = 0.0
+        if self.is_pooled:
+            # Nothing is learned about the posterior's error, which is part of the noise of the observed value.
+            std, extra = 0.0, self.posterior_std**2
+            variance *= max(1 - extra / (variance * self.spread_at(m + own, spread, effective)), 0.1)
 
         def density(v):
             u = np.arcsinh(v / knee) - np.arcsinh(centre / knee)
             scales = stats.t.ppf(0.5 + (np.arange(40) + 0.5) / 80, 3) * SCALE * distance
             prior = stats.norm.pdf(u, scale=np.sqrt(std**2 + scales**2)).mean() / np.hypot(v, knee)
-            implied = spread
-            if self.kind == "clicks":
-                rate = min(max(v, 1e-3), 1 - 1e-3)
-                implied = (10 * rate * (1 - rate) + effective * min(spread, rate * (1 - rate))) / (10 + effective)
-            return prior * stats.norm.pdf(m + own, v, np.sqrt(variance * implied))
+            return prior * stats.norm.pdf(m + own, v, np.sqrt(variance * self.spread_at(v, spread, effective)))
 
         bounds = {"clicks": (0.0, 1.0), "amounts": (0.0, 30.0), "signed": (-30.0, 30.0)}[self.kind]
         noise = trusted * residual.var() / n * max(0, min(1, 2 * distance) - effective / n)
-        blur = np.sqrt((expected - at_logged).var(ddof=1) / n + noise)
+        blur = np.sqrt((expected - at_logged).var(ddof=1) / n + noise + extra)
         return density, bounds, [m + own, centre, 0.0], baseline, blur
+
+    def spread_at(self, value, spread, effective):
+        """The variance of residuals, were this the true value."""
+        if self.kind != "clicks":
+            return spread
+        rate = min(max(value, 1e-3), 1 - 1e-3)
+        return (10 * rate * (1 - rate) + effective * min(spread, rate * (1 - rate))) / (10 + effective)
 
     def below(self, x):
         """The probability that the gain is below x."""

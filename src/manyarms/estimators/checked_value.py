@@ -42,10 +42,16 @@ class _Prepared:
     propensities: Float[Array, " n"]
     estimated: dict[str, float]
     scale: float | None
+    posterior: Posterior
 
     @property
     def logs(self) -> LoggedData:
         return self.rounds.logs
+
+    @cached_property
+    def informed(self) -> Posterior:
+        """The posterior given these rounds too, where the model that predicts them learns from them."""
+        return self.model.posterior.update(self.logs) if isinstance(self.model, CrossUpdate) else self.posterior
 
     @cached_property
     def error(self) -> ModelError:
@@ -62,6 +68,7 @@ class _Comparison:
         spread: The posterior standard deviation of the value or the gain.
         figures: Diagnostics that the model, the propensities and the fingerprints give.
         warnings: The warnings of the model.
+        is_pooled: True if the model has learned from the same rounds that evaluate it, one part from the other.
         is_learned: True if the policy was learned from a log, so that it knows nothing that no log can show.
     """
 
@@ -71,6 +78,7 @@ class _Comparison:
     figures: dict[str, float]
     warnings: tuple[str, ...]
     is_learned: bool
+    is_pooled: bool = False
 
     @classmethod
     def join(cls, parts: Sequence[_Comparison], logs: LoggedData) -> _Comparison:
@@ -93,6 +101,7 @@ class _Comparison:
             figures=figures,
             warnings=tuple(dict.fromkeys(text for part in parts for text in part.warnings)),
             is_learned=all(part.is_learned for part in parts),
+            is_pooled=True,
         )
 
 
@@ -172,13 +181,18 @@ class Checked(Estimator):
         return self._checked(comparison, prepared.error)
 
     def _against(
-        self, policy: Policy, baseline: Policy, logs: LoggedData, eligible: Any = None
+        self, policy: Policy, baseline: Policy, logs: LoggedData, eligible: Any = None, *, informed: bool = False
     ) -> tuple[_Comparison, _Prepared]:
-        """A policy against a baseline, and the parts that it shares with other policies."""
+        """A policy against a baseline, and the parts that it shares with other policies.
+
+        With `informed`, the posterior standard deviation is that of the model given these rounds too, if it learns from
+        them.
+        """
         for side in (policy, baseline):
             check_target(side, logs)
         prepared = self._prepare(logs, policy, eligible)
-        model = self.posterior.difference(policy, baseline, logs.contexts, eligible=eligible, weights=logs.weights)
+        posterior = prepared.informed if informed else self.posterior
+        model = posterior.difference(policy, baseline, logs.contexts, eligible=eligible, weights=logs.weights)
         return self._compare(policy, baseline, model, prepared, eligible), prepared
 
     def _prepare(self, logs: LoggedData, policy: Policy, eligible: Any) -> _Prepared:
@@ -188,7 +202,7 @@ class Checked(Estimator):
             propensities, estimated = propensities_of(logs)
             at_logged, _ = model.predict(policy, logs, eligible)
             rounds = PolicyResiduals(logs, np.ones(len(logs)), at_logged, at_logged)
-            self._prepared = _Prepared(rounds, model, propensities, estimated, self.scale)
+            self._prepared = _Prepared(rounds, model, propensities, estimated, self.scale, posterior=self.posterior)
         return self._prepared
 
     def _model(self, logs: LoggedData) -> RewardModel:
@@ -238,6 +252,8 @@ class Checked(Estimator):
         with np.errstate(over="ignore", invalid="ignore"):
             evidence = ResidualEvidence.collect(residuals, comparison.baseline, error, spread)
         figures = (evidence.model, evidence.baseline, evidence.inverse_size, evidence.spread, evidence.context_error)
+        if comparison.is_pooled:
+            evidence, spread = evidence.of_learned_rounds(spread), 0.0
         check_overflow("weights, rewards or their squares", np.array(figures))
         result = value_on_grid(evidence, spread, error, above)
         median, offset = result.median, evidence.baseline
@@ -282,11 +298,14 @@ def pooled_difference(parts: Sequence[tuple[Checked, Policy, Policy, LoggedData]
     would be too narrow, since the models of all parts err alike. The gain is that of a mixture: each policy acts in the
     share of the rounds that evaluate it.
 
+    Every round has taught one model and evaluates another. So the residuals do not narrow what the posteriors are
+    unsure of, as they do in `Checked.difference`: they only tell how wrong the models are.
+
     Args:
         parts: For each part a `Checked` of its model, its policy, the baseline on its rounds, and its rounds. No group
             may be in two parts, and all need the same `scale`. Propensities are estimated in each part by itself.
     """
-    pairs = [checked._against(policy, baseline, logs) for checked, policy, baseline, logs in parts]
+    pairs = [checked._against(policy, baseline, logs, informed=True) for checked, policy, baseline, logs in parts]
     logs = _join_logs([logs for _, _, _, logs in parts])
     joined = _Comparison.join([comparison for comparison, _ in pairs], logs)
     rounds = PolicyResiduals.join([prepared.rounds for _, prepared in pairs], logs)
