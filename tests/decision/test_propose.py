@@ -5,7 +5,7 @@ import pytest
 from decision_world import world
 
 import manyarms as ma
-from manyarms.core import any_shared
+from manyarms.core.fingerprint import any_shared
 from manyarms.decision.propose import propose
 from manyarms.errors import InputError
 from manyarms.estimators.checked_value import pooled_difference
