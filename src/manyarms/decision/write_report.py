@@ -126,6 +126,8 @@ def _cards(decision: Decision) -> str:
     """The main figures, above the sections."""
     evaluation = decision.evaluation
     figures = {"Rounds evaluated": f"{evaluation.n_rounds:,}", "Mean logged reward": number(evaluation.mean_reward)}
+    if evaluation.pooled_rounds is not None:
+        figures = {"Rounds behind the gains": f"{evaluation.pooled_rounds:,}", **figures}
     best = next((row for row in evaluation.policies if row.name == decision.policy), None)
     if best is not None and best.value is not None:
         figures[f"Value of {best.name}"] = number(best.value.value)
