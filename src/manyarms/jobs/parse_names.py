@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.checks import as_count, as_text
-from manyarms._base.shared_options import ESTIMATORS, FLOOR, POLICIES, LikelihoodKind
+from manyarms._base.shared_options import ESTIMATORS, FLOOR, POLICIES
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, RangeError
 from manyarms.estimators import Estimator
@@ -119,7 +119,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
 }
 
 
-def likelihood_named(kind: LikelihoodKind, noise_std: float = 1.0) -> Likelihood:
+def likelihood_named(kind: Any, noise_std: float = 1.0) -> Likelihood:
     """Parse the name of a likelihood.
 
     Args:
