@@ -212,6 +212,9 @@ def _chosen(values: Sequence[Any], rng: np.random.Generator) -> Any:
 
 def _with_text(flags: dict[str, str], rng: np.random.Generator) -> Change:
     flag, text = _chosen(list(flags), rng), _chosen(TEXTS, rng)
+    if flag == "--output" and text in ("/", "../.."):
+        # `demo` rightly writes into any folder, and these are not folders of the case.
+        text = "."
     return flags | {flag: text}, [], f"{flag} {text[:30]!a}"
 
 
