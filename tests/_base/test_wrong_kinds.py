@@ -53,6 +53,9 @@ CALLS = {
     "a class as the eligible sets": lambda: SOFTMAX.probabilities(X, eligible=list),
     "logs of a learner": lambda: ma.IPSLearner().learn(3),
     "the policy of an objective": lambda: ma.IPSLearner().objective(None, LOGS),
+    "a remedy for gaps that does not exist": lambda: ma.score(
+        POSTERIOR, {"a": [1.0]}, "out.parquet", missing="nonsense"
+    ),
     "training that is an array": lambda: ma.IPSLearner(training=np.zeros(2)),
     "the policy of a direct learner": lambda: ma.DMLearner(PRIOR, policy=3),
     "policies that are no mapping": lambda: ma.evaluate(b"x", LOGS, POSTERIOR),

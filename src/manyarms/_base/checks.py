@@ -6,7 +6,7 @@ Every public constructor and method calls these once. The code behind them trust
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import ge, gt, le, lt
 from typing import Any, TypeVar
 
@@ -227,6 +227,15 @@ def check_callable(name: str, value: Any) -> None:
     """Refuse what cannot be called; the class of a function is not a function."""
     if not callable(value):
         raise DataTypeError(f"must be a function; got {type(value).__name__}.", argument=name)
+
+
+def as_names(name: str, value: Any) -> list[str]:
+    """Check an argument of one or several names: a text, a list of them, or an array such as the columns of a frame."""
+    if value is None or isinstance(value, str):
+        return [] if value is None else [value]
+    # A set has no order, and a generator can be read only once.
+    listed = value.tolist() if hasattr(value, "tolist") else value
+    return list(as_instance(name, listed, Sequence, "the name of a column, or several"))
 
 
 def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:

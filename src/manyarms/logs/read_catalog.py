@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Unpack
 
 import numpy as np
 
 from manyarms._base.arrow import pa
-from manyarms._base.checks import as_instance, as_text
+from manyarms._base.checks import as_instance, as_names, as_text
 from manyarms._base.shared_options import CatalogOptions, takes, with_defaults
 from manyarms.core import OTHER, Catalog
 from manyarms.core.labels import integers_or_texts
@@ -35,7 +34,7 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
     given = with_defaults("read_catalog", options, CatalogOptions)
     if not as_instance("separator", given.separator, str, "a text"):
         raise InputError("must not be empty.", "Pass the text between two labels, such as |.", argument="separator")
-    levels, numbers = (_as_list(name, vars(given)[name]) for name in ("taxonomy", "embedding"))
+    levels, numbers = (as_names(name, vars(given)[name]) for name in ("taxonomy", "embedding"))
     names = [id, *(name for name in (given.category, given.tags) if name is not None), *levels, *numbers]
     for name in names:
         as_text("the name of a column", name)
@@ -64,12 +63,6 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
         ids = [*ids, OTHER]
         columns = {name: None if values is None else [*values, None] for name, values in columns.items()}
     return Catalog(ids, **columns)
-
-
-def _as_list(argument: str, columns: Any) -> list[str]:
-    if columns is None or isinstance(columns, str):
-        return [] if columns is None else [columns]
-    return list(as_instance(argument, columns, Sequence, "a column, or a list of columns"))
 
 
 def _labels(name: str, column: pa.ChunkedArray, separator: str) -> list[Any]:
