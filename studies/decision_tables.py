@@ -115,6 +115,36 @@ def _holds(claim: bool) -> str:
     return ", holds" if claim else ", **does not hold**"
 
 
+def hindsight(rows: Iterable[Row], by: str) -> Iterator[str]:
+    """The power that a method could reach with at most 1 % false ships, as lines of a Markdown table.
+
+    A method ships where its probability of a gain is above a threshold. Here the threshold is the best one in
+    hindsight, for each method and part. Power is a share of that of the bare posterior at the usual threshold.
+    """
+    parts = {"all": defaultdict[str, list[Row]](list)}
+    for row in rows:
+        for part in ("all", row[by]):
+            parts.setdefault(part, defaultdict(list))[row["method"]].append(row)
+    names = list(parts["all"])
+    yield _line(by, *names)
+    yield "|---" * (1 + len(names)) + "|"
+    for part, by_method in parts.items():
+        shipped = [row for row in by_method["posterior"] if row["probability"] >= SHIP and row["true_gain"] > 0]
+        yield _line(part, *(f"{_most_true_ships(by_method[name]) / len(shipped):.3f}" for name in names))
+
+
+def _most_true_ships(rows: list[Row]) -> int:
+    """The most ships of better candidates, over all thresholds with at most 1 % false ships."""
+    probability = np.nan_to_num([row["probability"] for row in rows])
+    better = np.array([row["true_gain"] > 0 for row in rows])
+    order = np.argsort(-probability, kind="stable")
+    right, wrong = np.cumsum(better[order]), np.cumsum(~better[order])
+    # Candidates of the same probability ship together.
+    ends = np.append(np.diff(probability[order]) != 0, True)
+    allowed = ends & (wrong <= 0.01 * (right + wrong))
+    return int(right[allowed].max(initial=0))
+
+
 def table_of_clicks(summary: Iterable[Row]) -> Iterator[str]:
     """The summary of the Open Bandit Dataset as lines of a Markdown table."""
     yield _line(

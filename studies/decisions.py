@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from decision_methods import answer, gains_over_log, noise_of, without_propensities
-from decision_tables import draw, refresh, summarise, table, table_of_clicks, targets
+from decision_tables import draw, hindsight, refresh, summarise, table, table_of_clicks, targets
 from decision_worlds import LOGGING, World, given_policies, load_world, logging_policy, write_log
 
 import manyarms as ma
@@ -171,7 +171,9 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--likelihood", nargs="+", choices=["gaussian", "bernoulli"], default=["gaussian"])
     parser.add_argument("--without-propensities", action="store_true", help="estimate the logging policy from the log")
     parser.add_argument("--by", choices=["rounds", "set", "logging", "candidate"], default="rounds")
-    parser.add_argument("--table", nargs="+", choices=["methods", "targets"], default=["methods", "targets"])
+    parser.add_argument(
+        "--table", nargs="+", choices=["methods", "targets", "hindsight"], default=["methods", "targets"]
+    )
     parser.add_argument("--figure", type=Path, help="also draw coverage and power by rounds as an SVG file")
     parser.add_argument(
         "--refresh", type=Path, metavar="PAGE", help="run the commands of a page again and replace its tables"
@@ -201,7 +203,8 @@ def markdown(args: argparse.Namespace) -> Iterator[str]:
         chosen, chosen_clicks = ([row for row in part if row["likelihood"] == likelihood] for part in (rest, clicks))
         summary = summarise(chosen, args.by) if chosen else []
         if chosen:
-            tables += [{"methods": table, "targets": targets}[kind](summary, args.by) for kind in args.table]
+            makers = {"methods": (table, summary), "targets": (targets, summary), "hindsight": (hindsight, chosen)}
+            tables += [makers[kind][0](makers[kind][1], args.by) for kind in args.table]
             if args.figure:
                 draw(summarise(chosen), args.figure)
         if chosen_clicks:

@@ -222,3 +222,22 @@ def test_the_figure_says_in_words_what_it_shows(rows, tmp_path):
     text = (tmp_path / "figure.svg").read_text(encoding="utf-8")
     assert text.startswith("<svg ")
     assert "Checked at 1,000 rounds" in text
+
+
+def test_power_in_hindsight_is_that_of_the_best_threshold():
+    """200 better candidates, and a worse one that only the 150 likeliest surpass; by trying every threshold."""
+    from decision_tables import hindsight
+
+    probabilities = np.concatenate([np.linspace(0.99, 0.6, 200), [0.7]])
+    gains = np.concatenate([np.ones(200), [-1.0]])
+    rows = [
+        {"method": "posterior", "rounds": 10, "probability": p, "true_gain": g}
+        for p, g in zip(probabilities, gains, strict=True)
+    ]
+    best = max(
+        (gains[probabilities >= t] > 0).sum()
+        for t in probabilities
+        if (gains[probabilities >= t] <= 0).sum() <= 0.01 * (probabilities >= t).sum()
+    )
+    shipped = (probabilities[gains > 0] >= 0.975).sum()
+    assert list(hindsight(rows, "rounds"))[2] == f"| all | {best / shipped:.3f} |"
