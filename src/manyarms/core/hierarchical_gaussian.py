@@ -200,9 +200,12 @@ class HierarchicalGaussian(Saved):
         right = as_actions("right", right, n_actions=self.n_actions, length=len(left))
         out = np.empty((len(left), self.dim, self.dim))
         for part in cache_chunks(len(left), self.mixing.action_size(self.latent_factor)):
-            a, b = left[part], right[part]
+            # In one order, so that Cov(θ_b, θ_a) is the transpose to the last digit.
+            a, b = np.minimum(left[part], right[part]), np.maximum(left[part], right[part])
             across = self.mixing.cross(self.latent_factor, a, b)
             out[part] = self._transfer(a) @ across @ self._transfer(b).swapaxes(1, 2)
+        turned = np.flatnonzero(left > right)
+        out[turned] = out[turned].swapaxes(1, 2)
         same = np.flatnonzero(left == right)
         out[same] = self.action_cov(left[same])
         return out
