@@ -30,8 +30,8 @@ else:
 __all__ = ["compute", "csv", "ds", "pa", "pq"]
 
 
-def parquet_bytes(table: pa.Table) -> bytes:
-    """An Arrow table as the content of a Parquet file, for `replace_files` to write."""
+def parquet_bytes(table: pa.Table, **options: Any) -> bytes:
+    """An Arrow table as the content of a Parquet file, for `replace_files` to write; options are those of pyarrow."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
+    pq.write_table(table, sink, **options)
     return sink.getvalue().to_pybytes()
