@@ -49,6 +49,9 @@ CLUSTER_SHARES = (0.005, 0.02, 0.05, 0.2)
 NEIGHBOUR_SHARES = (0.003, 0.01, 0.03, 0.1, 0.3)
 """Sizes that SLOPE++ chooses from, as shares of K: numbers of clusters, and of neighbours."""
 
+ONE_STANDARD_ERROR = 0.6827
+"""Level of the intervals by which SLOPE++ chooses. At 95 % it keeps to the most biased choice until n is very large."""
+
 LEARNING_SHARE = 0.03
 """Neighbours of policy convolution in learning, as a share of K."""
 
@@ -201,7 +204,7 @@ class WeightingMethod(Method):
         candidates = self.estimators(task)
         if len(candidates) == 1:
             return candidates[0].estimate(target, task.logs, eligible=task.eligible)
-        return slope(candidates, target, task.logs, eligible=task.eligible).estimate
+        return slope(candidates, target, task.logs, level=ONE_STANDARD_ERROR, eligible=task.eligible).estimate
 
     def learn(self, task: MethodTask) -> Policy:
         if self.learner is None:
