@@ -44,7 +44,7 @@ class Size:
 
 
 QUICK = Size("quick", (100, 1000, 10_000), 10, 3)
-PAPER_SIZE = Size("paper", ROUNDS, 50, 10)
+PAPER_SIZE = Size("paper", ROUNDS, 50, 50)
 
 
 @dataclass(frozen=True)
