@@ -44,9 +44,9 @@ MOVIELENS = (
     "any data."
 )
 UNDERESTIMATED = (
-    "It does at n = 100. Then MIPS is better at most n, snIPS from n = 5,000 on, and IPS and DR at n = 10,000. The rest "
-    "of sDM's error is bias: the target takes the truly best movie of a thousand, an outlier that a mixture of five "
-    "Gaussians does not expect and therefore shrinks. For a target chosen by the prior means, see the next claim."
+    "It does at n = 100. Then MIPS is better at most n, snIPS from n = 5,000 on, and IPS and DR at n = 10,000. The "
+    "rest of sDM's error is bias: the target takes the truly best movie of a thousand, an outlier that a mixture of "
+    "five Gaussians does not expect and therefore shrinks. For a target chosen by the prior means, see the next claim."
 )
 PART_ONLY = "Only 83 videos for each of 1,411 users are here, a part of the small matrix, and nothing of the big one."
 

@@ -188,8 +188,8 @@ SYNTHETIC_OPE = Figure(
         Claim(
             "At K = 1000 MIPS and PC lead the IPS family: both are better than IPS, snIPS and DR.",
             tuple(BetterThanEach(ONE, "ope", ours, IPS_FAMILY) for ours in CLUSTERED),
-            "PC is better than snIPS up to n = 1,000 and MIPS up to n = 500; both fall behind it from n = 2,000 on, and "
-            "behind DR at n = 10,000. What is left of their error is bias: actions with similar θ are not equal.",
+            "PC is better than snIPS up to n = 1,000 and MIPS up to n = 500; both fall behind it from n = 2,000 on, "
+            "and behind DR at n = 10,000. What is left of their error is bias: actions with similar θ are not equal.",
             text.CLUSTERED_K,
         ),
         Claim(
