@@ -19,7 +19,7 @@ from manyarms.errors import NonFiniteError
 from manyarms.experiments.methods import Method, MethodTask
 from manyarms.experiments.problem import Kind, Problem, World
 
-RECIPE = 1
+RECIPE = 2
 """Version of what a cell means. Raise it when that changes: rows of two versions are never mixed."""
 
 INTERVAL_LEVEL = 0.95
@@ -87,7 +87,7 @@ def compute(problem: Problem, method: Method, kind: Kind, n: int, instance: int)
     eligible = world.eligible(logs)
 
     def run_method() -> Policy | Estimate:
-        rng = generator("method", problem.label, kind, method.name, n, instance)
+        rng = generator("method", problem.label, kind, method.stream or method.name, n, instance)
         task = MethodTask(logs, world.known, eligible, rng)
         return method.learn(task) if kind == "opl" else method.estimate(task, world.target_on(logs))
 
