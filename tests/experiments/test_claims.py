@@ -10,7 +10,6 @@ from manyarms.experiments import (
 )
 from manyarms.experiments.cell import Table
 from manyarms.experiments.claim import (
-    AboveLogged,
     BestIsBetter,
     BetterThanEach,
     Claim,
@@ -24,7 +23,7 @@ from manyarms.experiments.claim import (
     level_against,
     verdict_of,
 )
-from manyarms.experiments.paper_real_data import NearTruth
+from manyarms.experiments.paper_real_data import AboveLogged, NearTruth
 
 
 def verdict(requirement, results, rounds=(10,)):
