@@ -92,11 +92,9 @@ real-priors: $(VENV)/.installed  ## compare priors on MovieLens and Jester; need
 	$(RUN) studies/real_priors.py movielens-halves $(MANYARMS_DATA)/ml-1m
 	$(RUN) studies/real_priors.py jester $(MANYARMS_DATA)/jester
 
-decisions: $(VENV)/.installed  ## are gains and ships right where the model is wrong? needs MANYARMS_DATA (half an hour)
-	@test -n "$(MANYARMS_DATA)" || { echo "set MANYARMS_DATA to a folder with multilabel/ and jester/"; exit 1; }
-	$(RUN) studies/decisions.py --logs 8
-	$(RUN) studies/decisions.py --sets Corel16k001 digits --likelihood bernoulli --rounds 1000 5000 --logs 2
-	$(RUN) studies/decisions.py --sets science rcv1subset1_top944 --logs 2
+decisions: $(VENV)/.installed  ## are gains and ships right where the model is wrong? rerun docs/decisions.md; needs MANYARMS_DATA (an hour)
+	@test -n "$(MANYARMS_DATA)" || { echo "set MANYARMS_DATA to a folder with multilabel/, jester/, kuairec/, ml-1m/ and obd/"; exit 1; }
+	$(RUN) studies/decisions.py --refresh docs/decisions.md
 
 clicks: $(VENV)/.installed-dev  ## click rates of 1, 5 and 20 %: every treatment beside an exact sampler (a quarter of an hour)
 	$(RUN) studies/clicks.py

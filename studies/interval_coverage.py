@@ -37,8 +37,8 @@ def draw_prior(rng: np.random.Generator) -> tuple[ma.HierarchicalGaussian, float
     return prior, noise_std
 
 
-def run_problem(rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
-    """For each quantity, whether the interval for the contexts covers, and whether that for the population does."""
+def draw_estimates(rng: np.random.Generator) -> dict[str, tuple[ma.Estimate, float, float]]:
+    """For each quantity of a problem: the estimate, the truth on the contexts, and the truth in the population."""
     prior_rng, world_rng, log_rng, test_rng = split(rng, "prior", "world", "log", "test")
     prior, noise_std = draw_prior(prior_rng)
     centre = prior_rng.normal(size=prior.dim)
@@ -56,22 +56,28 @@ def run_problem(rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
         "uniform": uniform,
         "logged": logged,
     }
-    coverage: dict[str, tuple[bool, bool]] = {}
+    estimates: dict[str, tuple[ma.Estimate, float, float]] = {}
     truth: dict[str, tuple[float, float]] = {}
     for name, policy in policies.items():
         # The log came from the uniform policy: in the population, that is the logged policy.
         everywhere = uniform if policy is logged else policy
         truth[name] = world.value(policy, logs.contexts), world.value(everywhere, population)
-        coverage[name] = covers(posterior.value(policy, logs.contexts), *truth[name])
+        estimates[name] = posterior.value(policy, logs.contexts), *truth[name]
     gain = posterior.difference(policies["greedy"], logged, logs.contexts)
-    coverage["greedy - logged"] = covers(gain, *np.subtract(truth["greedy"], truth["logged"]))
-    return coverage
+    on_contexts, in_population = np.subtract(truth["greedy"], truth["logged"])
+    estimates["greedy - logged"] = gain, float(on_contexts), float(in_population)
+    return estimates
 
 
-def covers(estimate: ma.Estimate, on_contexts: float, in_population: float) -> tuple[bool, bool]:
-    """Whether each of the two 95 % intervals contains its true value."""
-    low, high = estimate.interval(0.95, of="contexts")
-    wide_low, wide_high = estimate.interval(0.95)
+def run_problem(rng: np.random.Generator) -> dict[str, tuple[bool, bool]]:
+    """For each quantity, whether the interval for the contexts covers, and whether that for the population does."""
+    return {name: covers(*answer) for name, answer in draw_estimates(rng).items()}
+
+
+def covers(estimate: ma.Estimate, on_contexts: float, in_population: float, level: float = 0.95) -> tuple[bool, bool]:
+    """Whether each of the two intervals contains its true value."""
+    low, high = estimate.interval(level, of="contexts")
+    wide_low, wide_high = estimate.interval(level)
     # An interval of zero width (no noise) covers when it is right up to rounding.
     slack = 1e-9 * (1 + abs(on_contexts))
     return low - slack <= on_contexts <= high + slack, wide_low <= in_population <= wide_high

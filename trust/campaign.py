@@ -18,17 +18,16 @@ from pathlib import Path
 from trust.check import Check, Outcome, Row
 
 ROOT = Path(__file__).resolve().parents[1]
-FINGERPRINTED = ("src", "trust")
 
 Report = Callable[[str], None]
 
 
-def fingerprint(root: Path = ROOT) -> str:
-    """A hash of every source file of the library and of the campaign."""
+def fingerprint(folders: Iterable[str]) -> str:
+    """A hash of every source file in some folders of the repository."""
     digest = hashlib.sha256()
-    for folder in FINGERPRINTED:
-        for file in sorted((root / folder).rglob("*.py")):
-            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    for folder in folders:
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
 
@@ -94,7 +93,7 @@ def run_check(
     check: Check, n_cases: int, folder: Path, processes: int, report: Report = print
 ) -> tuple[Outcome, Journal]:
     """Run the cases that are not in the journal yet, and summarise all of them."""
-    journal = Journal(folder, check.name, fingerprint())
+    journal = Journal(folder, check.name, fingerprint(check.folders))
     missing = [case for case in range(n_cases) if case not in journal.rows]
     parts = list(batches(missing, check.batch))
     if parts and (check.alone or processes == 1):

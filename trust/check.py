@@ -40,6 +40,7 @@ class Check:
         batch: The number of cases that one process runs before it reports; a batch should take a few seconds.
         alone: The check needs the machine for itself (it times something, or starts many processes).
         shortest: The least number of cases that `summarise` can say something about.
+        folders: The folders whose files the cases depend on; when one changes, all cases run again.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Check:
     batch: int = 1
     alone: bool = False
     shortest: int = 1
+    folders: tuple[str, ...] = ("src", "trust")
 
     def shortened(self, share: float) -> int:
         """The number of cases in a share of the campaign."""

@@ -46,6 +46,8 @@ class ManyarmsError(Exception):
     """
 
     def __init__(self, problem: str, remedy: str = "", *, argument: str = "", flag_remedy: str = ""):
+        # A value that a message quotes may be written in several lines.
+        problem, remedy = (" ".join(text.split("\n")) if "\n" in text else text for text in (problem, remedy))
         super().__init__(" ".join(part for part in (argument, problem, remedy) if part))
         self.argument, self.problem, self.remedy, self.flag_remedy = argument, problem, remedy, flag_remedy
 

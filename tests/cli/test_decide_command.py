@@ -54,6 +54,14 @@ def test_with_times_the_command_and_python_evaluate_on_the_later_half(folder):
     assert decision.evaluation.n_rounds == len(later)
 
 
+def test_without_the_swap_the_command_and_python_say_the_same(folder):
+    shown = json.loads(run(*arguments(folder, "--no-swap", "--json")).stdout)
+    options = {"catalog": folder / "items.parquet", "id": "sku", "category": "kind", "swap": False}
+    decision = decide_from_logs(folder / "logs.parquet", ["age", "city"], "item", "spend", "p", **options)
+    assert shown["sentence"] == decision.sentence
+    assert shown["evaluation"]["pooled_rounds"] is None
+
+
 def test_times_that_cannot_be_read_are_named(folder):
     refused(*arguments(folder, "--time", "city"), words=["column city must hold times"])
 

@@ -1,5 +1,6 @@
 """fit: the model that the library fits, whatever the likelihood, the ages and the catalog."""
 
+import inspect
 import os
 from datetime import UTC, datetime, timedelta
 
@@ -27,6 +28,7 @@ from small_shop import (
 )
 
 import manyarms as ma
+from manyarms.cli import commands
 from manyarms.jobs.fit_files import rewards_are_binary
 
 
@@ -227,3 +229,13 @@ def test_arithmetic_that_fails_is_exit_code_1(shop, tmp_path):
         tmp_path / "m.arrow",
     ]
     refused(*command, words=["overflow"], code=1)
+
+
+def test_every_command_with_a_seed_starts_from_zero():
+    defaults = {
+        name: inspect.signature(command).parameters["seed"].default
+        for name, command in vars(commands).items()
+        if name.endswith("_command") and "seed" in inspect.signature(command).parameters
+    }
+    assert "fit_command" in defaults
+    assert set(defaults.values()) == {0}

@@ -11,7 +11,7 @@ from scipy import sparse
 from manyarms import errors
 from manyarms.core import catalog as module
 from manyarms.core.catalog import Catalog
-from manyarms.core.labels import MISSING, encode
+from manyarms.core.labels import MISSING, encode, pack_labels, unpack_labels
 
 WORDS = ["tea", "mug", "pot", "rice"]
 LOG = [3, 0, 0, 2]
@@ -208,3 +208,11 @@ def test_paths_may_be_a_data_frame_or_masked():
     assert Catalog([1, 2], paths=Frame()).paths.tolist() == levels.tolist()
     masked = np.ma.array([["a", "b"], ["c", "?"]], mask=[[False, False], [False, True]])
     assert Catalog([1, 2], paths=masked).paths == (("a", "b"), ("c", None))
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 20])
+def test_packed_words_take_one_bit_per_label_to_say_which_are_missing(n):
+    values = [None if i % 3 == 0 else f"label {i}" for i in range(n)]
+    packed = pack_labels("labels", values)
+    assert len(packed.present) == (n + 7) // 8
+    assert unpack_labels(packed).tolist() == values

@@ -1,10 +1,12 @@
 """An estimate is a normal distribution unless it has another shape, and joins two errors."""
 
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
 import manyarms as ma
+from manyarms.core.shapes import NormalMixture
 
 
 def test_intervals_and_probabilities_are_those_of_a_normal():
@@ -25,3 +27,11 @@ def test_both_errors_of_a_value_join_in_its_std():
     assert value.posterior_std > 0
     assert value.context_std > 0
     assert_allclose(value.std, np.hypot(value.posterior_std, value.context_std))
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.5])
+def test_a_far_part_of_hardly_any_share_does_not_blur_the_quantiles_of_a_mixture(share):
+    means = np.array([0.0, 1.0, 2.0, 3.0, 1e20])
+    mixture = NormalMixture(means, np.ones(5), np.array([0.4, 0.3, 0.2, 0.1, 1e-17]))
+    near = stats.norm(means[:4]).cdf(mixture.quantile(share)) @ mixture.shares[:4]
+    assert near == pytest.approx(share, abs=1e-9)

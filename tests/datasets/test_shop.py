@@ -36,6 +36,10 @@ def test_every_category_has_an_item_and_names_stay_distinct_beyond_the_list():
     categories = tiny.draw(np.random.default_rng(1)).categories
     assert len(set(categories)) == 2 * len(CATEGORY_NAMES) + 1
     assert "yoga 2" in categories
+    few = Shop(n_items=2 * len(CATEGORY_NAMES), n_categories=len(CATEGORY_NAMES), n_rounds=1).draw(
+        np.random.default_rng(1)
+    )
+    assert set(few.categories) == set(CATEGORY_NAMES)
 
 
 def test_the_item_shown_is_independent_of_the_noise_in_its_margin(log):

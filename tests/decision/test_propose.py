@@ -1,12 +1,14 @@
-"""From a log alone to a decision: one half learns and proposes, the other half evaluates."""
+"""From a log alone to a decision: each half evaluates what the other half has learned, unless they go by time."""
 
 import numpy as np
 import pytest
 from decision_world import world
 
 import manyarms as ma
+from manyarms.core.fingerprint import any_shared
 from manyarms.decision.propose import propose
 from manyarms.errors import InputError
+from manyarms.estimators.checked_value import pooled_difference
 
 
 def whole_log():
@@ -18,24 +20,117 @@ def whole_log():
     return ma.LoggedData(*parts, propensities, 60, catalog=catalog)
 
 
-def test_a_log_alone_leads_to_a_decision_on_rounds_that_nothing_was_learned_from():
+@pytest.fixture(scope="module")
+def known():
     logs = whole_log()
-    decision, again = ma.decide(None, logs), ma.decide(None, logs)
-    assert decision.sentence == again.sentence
+    return logs, ma.decide(None, logs)
+
+
+def test_a_log_alone_leads_to_a_decision_on_rounds_that_nothing_was_learned_from(known):
+    logs, decision = known
     assert list(decision.gains) == ["greedy", "pessimistic", "softmax"] == list(decision.candidates)
     assert all(gain.kind == "checked" for gain in decision.gains.values())
     assert not any(gain.diagnostics["evaluated_on_training_rounds"] for gain in decision.gains.values())
+    assert not any(row.trained for row in decision.evaluation.policies)
     assert decision.evaluation.n_rounds == len(logs) // 2
+    assert decision.evaluation.pooled_rounds == decision.evaluation.gain_rounds == len(logs)
     assert decision.verdict == "ship"
+
+
+def test_the_gain_is_that_of_two_halves_that_learn_alone(known):
+    """What `decide` does, done by hand."""
+    logs, decision = known
+    first, second = logs.split(0.5, rng=np.random.default_rng(0))
+    sides = []
+    for learning, held_out in ((first, second), (second, first)):
+        posterior = ma.learn_prior(learning, "auto").posterior
+        sides.append((ma.Checked(posterior), ma.Greedy(posterior), ma.Logged(held_out), held_out))
+    expected, gain = pooled_difference(sides), decision.gains["greedy"]
+    np.testing.assert_allclose([gain.value, *gain.interval()], [expected.value, *expected.interval()], rtol=1e-12)
+    # All other figures are of the first half's policies on the second half.
+    checked, policy, baseline, held_out = sides[0]
+    row = decision.evaluation.policies[0]
+    assert row.value.value == pytest.approx(checked.posterior.value(policy, held_out.contexts).value)
+    assert decision.evaluation.mean_reward == pytest.approx(held_out.rewards.mean())
+    # A relative gain is one over the mean of all rounds.
+    assert row.lift.value == pytest.approx(gain.value / abs(logs.rewards.mean()))
+    one_way = checked.difference(policy, baseline, held_out)
+    assert gain.std < one_way.std
+
+
+def test_the_policies_to_use_have_learned_from_all_rounds_and_the_decision_says_so(known, tmp_path):
+    logs, decision = known
+    first, second = logs.split(0.5, rng=np.random.default_rng(0))
+    for policy in decision.candidates.values():
+        assert all(any_shared(policy.learned_from, (half.fingerprint,)) for half in (first, second))
+    learned = ma.learn_prior(first, "auto").posterior
+    expected = ma.Greedy(learned.update(second)).actions(logs.contexts)
+    np.testing.assert_array_equal(decision.candidates["greedy"].actions(logs.contexts), expected)
+    assert decision.reason.endswith("The policy to use was made in the same way from all rounds.")
+    assert "over all 1,500 rounds" in decision.made_with["split"]
+    assert "on the 750 rounds of the second" in decision.made_with["split"]
+    assert decision.as_json()["evaluation"]["pooled_rounds"] == 1500
+    page = tmp_path / "page.html"
+    ma.write_report(decision, page)
+    assert "Gains use all 1,500 rounds" in page.read_text(encoding="utf-8")
+
+
+def test_what_one_half_learns_does_not_depend_on_the_rewards_of_the_other():
+    logs = without_times(drifting_log())
+    before = propose(logs)
+    rows, rewards = before.swapped.logs.rows, logs.rewards.copy()
+    rewards[rows] = np.random.default_rng(3).normal(size=len(rows))
+    after = propose(ma.LoggedData(logs.contexts, logs.actions, rewards, logs.propensities, 4))
+    x, actions = logs.contexts[:4], np.arange(4)
+    np.testing.assert_array_equal(*(part.swapped.posterior.expected_reward(x, actions) for part in (before, after)))
+    assert not np.array_equal(*(part.posterior.expected_reward(x, actions) for part in (before, after)))
+
+
+def test_the_decision_is_the_same_every_time():
+    logs = without_times(drifting_log())
+    first, second = (ma.decide(None, logs) for _ in range(2))
+    assert (first.sentence, first.reason) == (second.sentence, second.reason)
+    assert {name: gain.interval() for name, gain in first.gains.items()} == {
+        name: gain.interval() for name, gain in second.gains.items()
+    }
+
+
+def test_without_the_swap_only_the_first_half_learns():
+    logs = without_times(drifting_log())
+    decision = ma.decide(None, logs, swap=False)
+    first, second = logs.split(0.5, rng=np.random.default_rng(0))
+    posterior = ma.learn_prior(first, "auto").posterior
+    expected = ma.Checked(posterior).difference(ma.Greedy(posterior), ma.Logged(second), second)
+    gain = decision.gains["greedy"]
+    np.testing.assert_allclose([gain.value, *gain.interval()], [expected.value, *expected.interval()], rtol=1e-12)
+    assert decision.evaluation.pooled_rounds is None and "two policies" not in decision.reason
+    assert decision.made_with["split"].endswith("the other half evaluates")
+    assert not any_shared(decision.candidates["greedy"].learned_from, (second.fingerprint,))
+
+
+def test_a_small_log_has_an_answer_that_decides_nothing():
+    decision = ma.decide(None, whole_log().take(np.arange(20)))
+    assert decision.verdict == "undecided" and decision.evaluation.pooled_rounds == 20
+
+
+def test_a_half_that_is_very_small_does_not_learn():
+    logs = without_times(drifting_log())
+    grouped = ma.LoggedData(
+        logs.contexts, logs.actions, logs.rewards, logs.propensities, 4, groups=(np.arange(len(logs)) < 5) * 1
+    )
+    proposal = propose(grouped)
+    assert proposal.swapped is None and proposal.candidates is proposal.policies
 
 
 def test_no_round_and_no_group_is_in_both_halves():
     logs = whole_log()
     users = np.arange(len(logs)) % 100
     grouped = ma.LoggedData(logs.contexts, logs.actions, logs.rewards, logs.propensities, 60, groups=users)
-    held_out = propose(grouped).held_out
+    proposal = propose(grouped)
+    held_out, learning = proposal.held_out, proposal.swapped.logs
     inside = set(held_out.groups.tolist())
     assert len(inside) == 50 and len(held_out) == sum(user in inside for user in users)
+    assert not inside & set(learning.groups.tolist()) and len(learning) + len(held_out) == len(logs)
 
 
 def drifting_log(n=1200, **columns):
@@ -71,6 +166,10 @@ def test_a_change_over_time_fools_a_split_by_row_and_not_one_by_time():
     # Later on, the action that was best is the worst.
     assert by_time.verdict == "keep" and by_time.gains["greedy"].value < -0.9
     assert by_time.made_with["split"].startswith("by time: earlier half learns, later half evaluates")
+    # The future must not teach the past: halves by time are not swapped, and nothing later is learned from.
+    assert by_row.evaluation.pooled_rounds == len(logs) and by_time.evaluation.pooled_rounds is None
+    later = logs.split(0.5, "time")[1]
+    assert not any_shared(by_time.candidates["greedy"].learned_from, (later.fingerprint,))
 
 
 def test_with_times_groups_are_whole_and_the_note_counts_late_rounds():
@@ -95,8 +194,9 @@ def test_times_that_are_alike_leave_the_split_to_groups_or_rows(grouped):
     for alike in (np.zeros(len(logs)), times):
         proposal = propose(ma.LoggedData(*columns, groups=groups, times=alike))
         np.testing.assert_array_equal(proposal.held_out.rows, expected.held_out.rows)
-        reason = "; not by time, since too many rounds have the same time"
-        assert proposal.split == expected.split + reason
+        reason = "; not by time, since too many rounds have the same time; then the halves swap"
+        assert proposal.split == expected.split.replace("; then the halves swap", reason)
+        assert proposal.swapped is not None
         assert proposal.split.startswith("by group: " if grouped else "by row: ")
 
 

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from checked_by_hand import CheckedByHand
 from numpy.testing import assert_allclose
-from scipy import integrate, stats
+from threadpoolctl import threadpool_limits
 
 import manyarms as ma
 from manyarms.errors import DataTypeError, InputError, RangeError
+from manyarms.estimators.value_on_grid import ResidualEvidence, _grid
 
 K, D = 8, 3
 
@@ -56,55 +58,17 @@ def test_the_interval_is_that_of_bayes_rule_by_brute_force(rewards):
     policy = fixed(3, n)
     gain = ma.Checked(posterior, scale=0.7, n_folds=0).difference(policy, ma.Logged(test), test)
 
-    weight = (test.actions == 3) * K * 1.0
-    at_logged = posterior.expected_reward(test.contexts, test.actions)
-    expected = posterior.expected_reward(test.contexts, np.full(n, 3))
-    residual, r = test.rewards - at_logged, test.rewards
-    m, baseline = expected.mean(), r.mean()
-    distance = min(1.0, max(0.5 * np.abs(weight - 1).mean(), 1 - weight.mean()))
-    effective = max(weight.sum(), n) ** 2 / ((weight**2).sum() + max(n - weight.sum(), 0) ** 2)
-    own = (weight @ residual) / weight.sum()
-    variance = ((weight / weight.sum() - 1 / n) ** 2).sum() / (effective * (weight**2).sum() / weight.sum() ** 2)
-    here = (weight @ (residual - own) ** 2) / weight.sum()
-    spread = (10 * residual.var() + effective * here) / (10 + effective)
-    size = max(abs(m), abs(baseline))
-    if rewards == "signed":
-        size = max(abs(m - baseline), at_logged.std())
-    # The mean residual of the log is the model's error only as far as it exceeds its own noise.
-    logged_size = max(abs(at_logged.mean()), abs(baseline))
-    if rewards == "signed":
-        logged_size = max(abs(at_logged.mean() - baseline), at_logged.std())
-    own_std = posterior.difference(policy, ma.Logged(test), test.contexts).posterior_std
-    expected_error = (0.7 * np.hypot(at_logged.mean(), 0.5 * logged_size)) ** 2 + own_std**2
-    trusted = expected_error / (expected_error + residual.var() / n)
-    knee, centre = 0.5 * size, m + (1 - trusted * distance) * residual.mean()
-    std = own_std / np.hypot(centre, knee)
-
-    def density(v):
-        u = np.arcsinh(v / knee) - np.arcsinh(centre / knee)
-        scales = stats.t.ppf(0.5 + (np.arange(40) + 0.5) / 80, 3) * 0.7 * distance
-        prior = stats.norm.pdf(u, scale=np.sqrt(std**2 + scales**2)).mean() / np.hypot(v, knee)
-        implied = spread
-        if rewards == "clicks":
-            rate = min(max(v, 1e-3), 1 - 1e-3)
-            implied = (10 * rate * (1 - rate) + effective * min(spread, rate * (1 - rate))) / (10 + effective)
-        return prior * stats.norm.pdf(m + own, v, np.sqrt(variance * implied))
-
-    low, high = {"clicks": (0.0, 1.0), "amounts": (0.0, 30.0), "signed": (-30.0, 30.0)}[rewards]
-    around = [m + own, centre, 0.0]
-    total = integrate.quad(density, low, high, limit=500, points=around)[0]
-    noise = trusted * residual.var() / n * max(0, min(1, 2 * distance) - effective / n)
-    blur = np.sqrt((expected - at_logged).var(ddof=1) / n + noise)
-
-    def below(x):
-        def share(v):
-            return density(v) * stats.norm.cdf(x, v - baseline, blur)
-
-        return integrate.quad(share, low, high, limit=500, points=around)[0] / total
-
-    assert_allclose([below(x) for x in gain.interval()], [0.025, 0.975], atol=1e-3)
-    assert_allclose(below(gain.value), 0.5, atol=2e-3)
-    assert_allclose(1 - below(0.0), gain.probability_positive, atol=2e-3)
+    by_hand = CheckedByHand(
+        weights=(test.actions == 3) * K * 1.0,
+        at_logged=posterior.expected_reward(test.contexts, test.actions),
+        expected=posterior.expected_reward(test.contexts, np.full(n, 3)),
+        rewards=test.rewards,
+        posterior_std=posterior.difference(policy, ma.Logged(test), test.contexts).posterior_std,
+        kind=rewards,
+    )
+    assert_allclose([by_hand.below(x) for x in gain.interval()], [0.025, 0.975], atol=1e-3)
+    assert_allclose(by_hand.below(gain.value), 0.5, atol=2e-3)
+    assert_allclose(1 - by_hand.below(0.0), gain.probability_positive, atol=2e-3)
 
 
 def test_with_many_rounds_it_is_the_doubly_robust_value():
@@ -246,3 +210,36 @@ def test_absurd_propensities_leave_a_finite_answer(propensity):
     strange = ma.LoggedData(test.contexts, test.actions, test.rewards, np.full(200, propensity), K)
     gain = ma.Checked(model(clicks(200))).difference(ma.Uniform(K), ma.Logged(strange), strange)
     assert np.isfinite([gain.value, gain.std, *gain.interval()]).all()
+
+
+def test_the_estimate_does_not_depend_on_the_threads_of_blas():
+    # OpenBLAS adds up a product of two vectors in threads from ten thousand elements on.
+    logs = clicks(40_000)
+    posterior = model(clicks(500, seed=1))
+    results = []
+    for threads in (1, 2):
+        with threadpool_limits(threads, user_api="blas"):
+            gain = ma.Checked(posterior).difference(ma.Greedy(posterior), ma.Logged(logs), logs)
+        results.append((gain.value, gain.std, gain.diagnostics))
+    assert results[0] == results[1]
+
+
+def test_two_folds_are_enough_for_the_model_to_learn_from_the_log():
+    posterior, test = model(clicks(50)), clicks(300, seed=1)
+    policy = fixed(3, len(test))
+    by_folds = [ma.Checked(posterior, n_folds=n_folds).estimate(policy, test).value for n_folds in (0, 1, 2)]
+    assert by_folds[0] == by_folds[1]
+    assert by_folds[1] != by_folds[2]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-2.0, np.inf), (-np.inf, 3.0)])
+def test_the_grid_of_values_ends_where_values_end(low, high):
+    evidence = ResidualEvidence(
+        model=0.4, centre=0.4, baseline=0.0, distance=0.5, observed=0.6, inverse_size=0.1, spread=0.2,
+        effective_size=50.0, context_error=0.0, low=low, high=high, is_binary=False, size=1.0,
+    )  # fmt: skip
+    grid = _grid(evidence, 0.0, np.array([0.5, 1.0, 2.0]), 1.0)
+    assert (np.diff(grid) > 0).all()
+    assert grid[0] == low or not np.isfinite(low)
+    assert grid[-1] == high or not np.isfinite(high)
+    assert low <= grid[0] < grid[-1] <= high

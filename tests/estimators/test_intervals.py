@@ -129,3 +129,16 @@ def test_the_error_of_groups_is_that_of_their_means_with_one_degree_of_freedom_l
     found, rewards = estimate([1, 7, 3, 2, 5])
     residuals = [(r - found.value).sum() for r in rewards]
     assert_allclose(found.std, np.sqrt(5 / 4 * np.sum(np.square(residuals))) / 18)
+
+
+def test_a_stratum_without_variance_does_not_hide_the_scale_of_the_others():
+    rng = np.random.default_rng(0)
+    strata = np.repeat([0, 1, 2], 20)
+    rewards = rng.normal(size=60) * np.where(strata == 0, 1.0, 2.0)
+    rewards[strata == 2] = 0.0
+
+    def value(scale):
+        logs = ma.LoggedData(np.ones((60, 1)), np.zeros(60, dtype=int), scale * rewards, np.ones(60))
+        return ma.WeightedIPS(strata).rounds(ma.Uniform(1), logs, None).numerator.mean()
+
+    assert_allclose(value(2.0**520) / 2.0**520, value(1.0), rtol=1e-12)

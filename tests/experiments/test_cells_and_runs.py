@@ -20,6 +20,7 @@ from manyarms.experiments.cell import covered, draw_log, draw_world
 from manyarms.experiments.result_store import (
     COSTS,
     ROWS,
+    stored,
 )
 from manyarms.experiments.run import missing_cells
 
@@ -32,7 +33,7 @@ def test_a_cell_computed_alone_is_the_cell_of_the_run(tmp_path):
     draw_log.cache_clear()
     for cell in (Cell(SMALL.label, "ope", "DR", 60, 2), Cell(SMALL.label, "opl", "snIPS", 30, 1)):
         alone = compute(SMALL, METHODS[cell.method], cell.kind, cell.n, cell.instance)
-        assert replace(alone, seconds=0.0) == replace(results[cell], seconds=0.0)
+        assert replace(stored(alone), seconds=0.0) == replace(results[cell], seconds=0.0)
 
 
 @pytest.mark.slow
@@ -85,3 +86,9 @@ def test_a_user_problem_needs_a_label_and_a_draw():
     assert (result.value, result.truth) == (2.0, 2.0)
     assert isinstance(result.peak_bytes, int) and result.peak_bytes > 0
     assert_allclose(compute(Coin(), METHODS["snIPS"], "ope", 500, 1).value, 1.0)
+
+
+def test_the_first_instances_come_first_and_each_world_once():
+    batches = missing_cells([GRID, LEARN], {})
+    worlds = [(batch.cells[0].instance, batch.problem.label) for batch in batches]
+    assert worlds == sorted(worlds), "a run that is stopped leaves whole instances"

@@ -17,10 +17,13 @@ from manyarms.experiments.claim import (
     GainGrows,
     GainLargerAt,
     MatchesReferences,
-    NearTruth,
+    MethodComparison,
     Reference,
     above_zero,
+    level_against,
+    verdict_of,
 )
+from manyarms.experiments.paper_real_data import AboveLogged, NearTruth
 
 
 def verdict(requirement, results, rounds=(10,)):
@@ -148,8 +151,9 @@ def test_an_estimate_so_vague_that_it_cannot_be_wrong_is_not_called_right():
 def test_a_difference_too_small_to_matter_is_a_tie_and_not_a_finding():
     rng = np.random.default_rng(6)
     noise = rng.normal(0, 1e-5, 30)
-    assert above_zero("", 10, noise, margin=1e-3).tie and not above_zero("", 10, noise).tie
-    assert not above_zero("", 10, noise * 1e3, margin=1e-3).tie, "an error this large leaves it open"
+    by_instance = dict(enumerate(noise))
+    assert above_zero("", 10, by_instance, margin=1e-3).tie and not above_zero("", 10, by_instance).tie
+    assert not above_zero("", 10, dict(enumerate(noise * 1e3)), margin=1e-3).tie, "an error this large leaves it open"
     base = rng.normal(0.5, 0.1, 30)
     scores = {"ours": base, "worse": base - 0.1 + noise, "same": base + 2 * noise, "hair": base + 4e-4 + noise}
     results = results_of(scores)
@@ -182,3 +186,84 @@ def test_only_the_cells_of_a_figure_count_in_its_verdict():
     requirement = BetterThanEach("p", "opl", "a", ("b",), (10,))
     first = [cell for cell in results if cell.instance < 3]
     assert Claim("", (requirement,)).test(Table(results, first), {"p": {10}}).comparisons[0].count == 3
+
+
+def test_a_target_above_the_logged_policy_needs_both_of_them():
+    def cells(method, value):
+        return {Cell("p", "ope", method, 10, i): outcome(value, 1.0, value - 0.1, value + 0.1) for i in range(3)}
+
+    claim = AboveLogged("p", ("m",), 10)
+    assert verdict(claim, cells("m", 2.0) | cells("logged", 1.0)) == "holds"
+    assert verdict(claim, cells("m", 1.0) | cells("logged", 2.0)) == "does not hold"
+    assert verdict(claim, cells("m", 2.0)) == "not run"
+    assert verdict(claim, cells("logged", 1.0)) == "not run"
+
+
+def test_decisions_against_share_their_level_as_holm_says():
+    rng = np.random.default_rng(8)
+    for _ in range(200):
+        p = rng.uniform(size=8) ** rng.integers(1, 6)
+        comparisons = [MethodComparison(str(i), "", (10,), 5, p_against=value) for i, value in enumerate(p)]
+        order = np.argsort(p)
+        adjusted = np.empty(8)
+        adjusted[order] = np.minimum(1, np.maximum.accumulate((8 - np.arange(8)) * p[order]))
+        level = level_against(comparisons)
+        assert [c.decision(level) == "against" for c in comparisons] == list(adjusted < 0.05)
+
+
+def test_one_comparison_in_many_does_not_decide_a_claim():
+    good = [MethodComparison(str(i), "", (10,), 5, p_for=1e-6) for i in range(251)]
+    bad = MethodComparison("bad", "", (10,), 5, p_against=1e-9)
+    unsure = MethodComparison("open", "", (10,), 5, p_for=0.4, p_against=0.6)
+    assert verdict_of([*good, bad]) == "holds"
+    assert verdict_of([*good[:9], bad]) == "does not hold"
+    assert verdict_of([*good, *[bad] * 6]) == "does not hold"
+    assert verdict_of([*good[:19], unsure]) == "holds" and verdict_of([*good[:18], unsure]) == "undecided"
+
+
+def test_the_averaged_verdict_is_a_t_test_of_means_over_n():
+    rng = np.random.default_rng(9)
+    a, b = rng.normal(0.6, 0.2, (2, 12)), rng.normal(0.5, 0.2, (2, 12))
+    results = results_of({"a": a[0], "b": b[0]}) | results_of({"a": a[1], "b": b[1]}, n=20)
+    claim = Claim("", (BetterThanEach("p", "opl", "a", ("b",), (10, 20)),))
+    (average,) = claim.test(Table(results), {"p": {10, 20}}).averages
+    expected = stats.ttest_1samp((a - b).mean(axis=0), 0, alternative="greater")
+    assert_allclose(average.p_for, expected.pvalue)
+    assert average.rounds == (10, 20) and average.count == 12
+    assert claim.test(Table(results), {"p": {10}}).averaged_verdict is None
+
+
+def test_squared_errors_at_each_n_count_alike_in_the_average():
+    rng = np.random.default_rng(10)
+    a, b = rng.uniform(0.5, 1.5, (2, 12)), rng.uniform(0.5, 1.5, (2, 12))
+    scales = np.array([[1.0], [1e-4]])
+    results = {}
+    for n, ours, theirs in zip((10, 20), scales * a, scales * b, strict=True):
+        results |= results_of({"a": ours, "b": theirs}, "ope", n=n)
+    claim = Claim("", (BetterThanEach("p", "ope", "a", ("b",), (10, 20)),))
+    (average,) = claim.test(Table(results), {"p": {10, 20}}).averages
+    each = (b - a) / (a.mean(axis=1) + b.mean(axis=1))[:, None]
+    assert_allclose(average.p_for, stats.ttest_1samp(each.mean(axis=0), 0, alternative="greater").pvalue, rtol=1e-6)
+
+
+def test_gaps_between_problems_are_averaged_over_n_before_a_welch_test():
+    rng = np.random.default_rng(11)
+    problems, rounds = (("small", "s"), ("large", "l")), (10, 20)
+    gains = {label: rng.normal(shift, 0.1, (2, 15)) for label, shift in (("s", 0.1), ("l", 0.2))}
+    results = {}
+    for label, values in gains.items():
+        for n, gain in zip(rounds, values, strict=True):
+            results |= results_of({"a": 0.5 + gain, "b": np.full(15, 0.5)}, problem=label, n=n)
+    claim = Claim("", tuple(GainGrows(problems, "opl", "a", "b", n) for n in rounds))
+    (average,) = claim.test(Table(results), {label: set(rounds) for label in "sl"}).averages
+    small, large = (values.mean(axis=0) for values in gains.values())
+    welch = stats.ttest_ind(large, small, equal_var=False)
+    error = (large.mean() - small.mean()) / welch.statistic
+    assert_allclose(average.p_for, stats.t.sf((large.mean() - small.mean()) / error, 14))
+
+
+def test_a_claim_that_the_data_cannot_show_has_no_verdict():
+    results = results_of({"a": [0.9, 0.8, 0.9], "b": [0.1, 0.2, 0.1]})
+    claim = Claim("", (BetterThanEach("p", "opl", "a", ("b",), (10,)),), untestable="a part of the data")
+    result = claim.test(Table(results), {"p": {10}})
+    assert result.verdict == "not testable" and len(result.comparisons) == 1

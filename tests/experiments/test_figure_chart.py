@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from manyarms.experiments import figure_chart as chart
-from manyarms.experiments import method_style as palette
+from manyarms.experiments import figure_chart as palette
 from manyarms.experiments.cell import Cell, Outcome, Table
 from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import METHODS, MISSPECIFIED, PAPER
@@ -142,9 +142,10 @@ def test_scores_that_are_not_finite_are_left_out_of_the_drawing(tmp_path):
 def test_both_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
     drawn = chart.draw_figure(EVALUATION, Table(rows(methods=["sDM"])))
     chart.save_figure(drawn, tmp_path / "k-0.5")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["k-0.5.png", "k-0.5.svg"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["k-0.5.pdf", "k-0.5.png", "k-0.5.svg"]
     assert (tmp_path / "k-0.5.svg").read_text(encoding="utf-8").endswith("</svg>")
     assert (tmp_path / "k-0.5.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "k-0.5.pdf").read_bytes().startswith(b"%PDF")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
 
     def full(file):
@@ -174,3 +175,38 @@ def test_more_user_methods_than_spare_colours_still_differ():
 def test_drawing_costs_nothing_until_something_is_drawn():
     code = "import sys, manyarms.experiments.reproduction; assert not {'altair', 'vl_convert'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_points_lie_at_their_own_number_of_rounds():
+    drawn = chart.draw_figure(EVALUATION, Table(rows())).to_dict()
+    places = {row["x"] for data in _data(drawn) for row in data if "x" in row}
+    assert places == {100, 1000}
+
+
+def _data(spec):
+    """The rows of data in every part of a chart."""
+    if isinstance(spec, dict):
+        if isinstance(spec.get("values"), list) and spec["values"] and isinstance(spec["values"][0], dict):
+            yield spec["values"]
+        for part in spec.values():
+            yield from _data(part)
+    elif isinstance(spec, list):
+        for part in spec:
+            yield from _data(part)
+
+
+def test_what_lacks_to_one_is_drawn_on_a_log_axis(tmp_path):
+    figure = Figure("f", "", "", (Panel("Learning", LARGE, "opl", ("sDM",)),), measure="regret")
+    results = rows(LARGE, "opl", ["sDM"], (100,), values=[1.98, 1.9, 1.96, 1.96])
+    (point,) = chart.mean_points(figure, Table(results))
+    assert_allclose(point.mean, 1 - np.mean([0.99, 0.95, 0.98, 0.98]))
+    texts, _ = saved(figure, results, tmp_path)
+    assert "1 - relative reward" in texts
+
+
+def test_a_wide_figure_has_an_axis_for_each_problem(tmp_path):
+    panels = tuple(Panel(str(i), problem, "ope", ("sDM",)) for i in range(2) for problem in (SMALL, LARGE))
+    results = rows(methods=["sDM"], values=[2.1] * 4) | rows(LARGE, methods=["sDM"], values=[102.0] * 4)
+    texts, _ = saved(Figure("f", "", "", panels, columns=4), results, tmp_path)
+    shared, _ = saved(Figure("f", "", "", panels, columns=2), results, tmp_path)
+    assert "1k" in shared and "0.1" in shared and texts.count("MSE") == 4

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_experiments import CoinWorld
+from small_experiments import Coin, CoinWorld
 
 from manyarms.errors import DataFileError, ResultFileError, StaleRowsError
 from manyarms.experiments import (
+    METHODS,
     Grid,
     Origin,
     Problem,
@@ -115,3 +116,17 @@ def test_data_that_is_cut_short_has_another_digest_and_a_caveat(made_up, tmp_pat
         (tmp_path / "ml-1m" / name).write_text(text if name[0] == "m" else "\n".join(text.split("\n")[:-1]))
     cut, whole = (figures(str(folder))["movielens"].panels[0].problem.origin() for folder in (tmp_path, made_up))
     assert cut.digest != whole.digest and cut.caveat != whole.caveat
+
+
+def test_rows_of_an_earlier_revision_of_a_method_are_refused(tmp_path):
+    grid, store = Grid(Coin(), "ope", ("DM (Freq)", "sDM"), (20,), 2), Store(tmp_path)
+    run([grid], store, workers=1)
+    record = Provenance.read(tmp_path)
+    assert record.revisions == {"DM (Freq)": METHODS["DM (Freq)"].revision}, "the first revision needs no record"
+    replace(record, revisions={}).write(tmp_path)
+    with pytest.raises(StaleRowsError, match=r"rows of DM \(Freq\) by another version"):
+        run([grid], store, workers=1)
+    run([replace(grid, methods=("sDM",))], store, workers=1)
+    store.compact(drop=["DM (Freq)"])
+    run([grid], store, workers=1)
+    assert Provenance.read(tmp_path) == record

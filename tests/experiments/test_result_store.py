@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from numpy.testing import assert_allclose
 from small_experiments import GRID, outcome
 
 from manyarms.errors import BusyError, InputError, ResultFileError
@@ -14,8 +15,7 @@ from manyarms.experiments import (
     Store,
     run,
 )
-from manyarms.experiments.cell import score
-from manyarms.experiments.result_store import COSTS, ROWS, Journal
+from manyarms.experiments.result_store import COSTS, ROWS, Journal, stored
 
 
 def test_a_torn_line_is_forgotten_and_all_whole_ones_are_kept(tmp_path):
@@ -74,7 +74,7 @@ def test_what_was_forgotten_does_not_come_back(tmp_path):
     assert {cell.method for cell in Store(tmp_path).read()} == {"kept"}
 
 
-def test_values_come_back_from_disk_to_the_bit(tmp_path):
+def test_stored_values_come_back_from_disk_to_the_bit(tmp_path):
     rng, store = np.random.default_rng(0), Store(tmp_path)
     results = {
         Cell("a, b", "ope", "sDM", 7, i): Outcome(
@@ -83,11 +83,27 @@ def test_values_come_back_from_disk_to_the_bit(tmp_path):
         for i in range(50)
     } | {Cell("a, b", "opl", "sDM", 7, 0): Outcome(0.5, 1.0, None, None, 5, 2, 0.0, 0.25, 123)}
     store.write(results)
-    assert Store(tmp_path).read() == results
-    rows = pq.read_table(tmp_path / ROWS).to_pylist()
-    assert all(
-        row["score"] == score(row["kind"], results[Cell(*(row[k] for k in Cell.__dataclass_fields__))]) for row in rows
-    )
+    kept = {cell: stored(outcome) for cell, outcome in results.items()}
+    assert Store(tmp_path).read() == kept
+    (tmp_path / "journal").mkdir()
+    journal = Journal(tmp_path / "journal")
+    for cell, result in results.items():
+        journal.add(cell, result)
+    journal.close()
+    assert Store(tmp_path / "journal").read() == kept, "a journal gives the same numbers as the file"
+
+
+def test_stored_values_are_rounded_by_little_and_only_once():
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        value, low, high, error, seconds = map(float, rng.normal(size=5) * 10.0 ** rng.integers(-30, 30))
+        exact = Outcome(value, 1 / 3, low, high, 5, 2, abs(error), abs(seconds), None)
+        kept = stored(exact)
+        assert stored(kept) == kept and kept.truth == exact.truth
+        assert_allclose([kept.value, kept.truth_error], [value, abs(error)], rtol=2.0**-24)
+        assert_allclose([kept.low, kept.high, kept.seconds], [low, high, abs(seconds)], rtol=2.0**-8)
+        assert_allclose([kept.low, kept.high], [low, high], rtol=2.0**-16)
+    assert np.isnan(stored(outcome(0.5, seconds=float("nan"))).seconds)
 
 
 def test_a_crash_between_writing_rows_and_dropping_journals_counts_nothing_twice(tmp_path):
@@ -98,7 +114,7 @@ def test_a_crash_between_writing_rows_and_dropping_journals_counts_nothing_twice
     store = Store(tmp_path)
     store.write(store.read())
     assert len(list(tmp_path.glob("journal-*"))) == 1
-    assert store.compact() == {cell: outcome(0.5)}
+    assert store.compact() == {cell: stored(outcome(0.5))}
     assert pq.read_table(tmp_path / ROWS).num_rows == 1
 
 
@@ -115,6 +131,27 @@ def test_a_damaged_results_file_is_refused_by_name_and_left_alone(damage, tmp_pa
     with pytest.raises(ResultFileError, match=r"rows\.parquet.*(Move it away)"):
         store.compact()
     assert path.read_bytes() == before
+
+
+def test_a_flipped_bit_in_the_rows_is_never_read_as_another_number(tmp_path):
+    store = Store(tmp_path)
+    results = {Cell("p", "ope", "m", 10, i): outcome(0.1 * i) for i in range(12)}
+    store.write(results)
+    # Files keep fewer digits.
+    results = store.read()
+    whole = (tmp_path / ROWS).read_bytes()
+    refused = 0
+    for place in range(4, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << place % 8
+        (tmp_path / ROWS).write_bytes(damaged)
+        try:
+            rows = store.read()
+        except ResultFileError:
+            refused += 1
+        else:
+            assert rows.items() <= results.items(), place
+    assert refused > 100
 
 
 def test_two_runs_in_one_folder_are_refused(tmp_path):

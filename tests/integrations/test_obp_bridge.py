@@ -182,3 +182,10 @@ def test_chances_rounded_in_a_file_do_not_contradict_each_other():
 def test_what_cannot_be_read_is_refused_in_one_line(call, error, message, own_errors):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_weights_that_are_all_one_change_nothing():
+    logs = [ma.LoggedData(CONTEXTS, ACTIONS, REWARDS, weights=weights) for weights in (None, np.ones(len(ROUND)))]
+    plain, weighted = map(ma.obp.feedback, logs)
+    assert plain.keys() == weighted.keys()
+    assert_array_equal(plain["reward"], weighted["reward"])

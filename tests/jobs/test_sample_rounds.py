@@ -31,3 +31,20 @@ def test_a_stacked_map_gives_the_features_of_each_map(shop):
     assert len(stacked.maps) == 2
     for one in maps:
         assert_array_equal(stacked.part(stacked(tables[1]), one), one(tables[1]))
+
+
+def test_a_sample_counts_every_round_of_the_stream(shop):
+    stream = ma.read_logs(shop / "old", ["age"], "item", "spend")
+    drawn = sample_rounds(stream, 30, rng=np.random.default_rng(0))
+    assert drawn.total == 600 and len(drawn.logs) == 30
+    assert set(drawn.logs.contexts[:, 1]) <= set(stream.collect().contexts[:, 1])
+
+
+def test_rounds_read_through_several_maps_have_the_contexts_of_the_first(shop):
+    tables = [pq.read_table(shop / one) for one in ("old", "new")]
+    maps = [ma.read_logs(one, ["age", "city"], "item", "spend").features for one in tables]
+    stream = ma.read_logs(shop / "old", ["age", "city"], "item", "spend", features=StackedMap(maps))
+    drawn = sample_rounds(stream, 1000, rng=np.random.default_rng(0))
+    assert drawn.logs.features == maps[0]
+    assert_array_equal(drawn.logs.contexts, maps[0](tables[0]))
+    assert_array_equal(drawn.features.part(drawn.contexts, maps[1]), maps[1](tables[0]))

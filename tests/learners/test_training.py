@@ -123,3 +123,17 @@ def test_early_stopping_stops_early(optimiser):
     best = int(np.argmax([p.held_out for p in seen]))
     assert best > 0
     assert len(seen) - 1 - best == 3
+
+
+def test_adam_passes_over_the_rounds_thirty_times(logs):
+    steps = []
+    training = ma.Training(learners.Adam(), rng=np.random.default_rng(0), progress=steps.append)
+    ma.IPSLearner(training=training).learn(logs)
+    assert len(steps) == 30
+
+
+def test_the_share_held_out_is_the_one_asked_for():
+    training = ma.Training(holdout=0.2, rng=np.random.default_rng(0))
+    groups = np.repeat(np.arange(20), 3)
+    held = training._held_out(groups, np.random.default_rng(1))
+    assert held.sum() == 12 and len(np.unique(groups[held])) == 4

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 
 import manyarms as ma
-from manyarms.core.latent_covariance import EliminatedFactor
+from manyarms.core.latent_covariance import BlockFactor, EliminatedFactor
 from manyarms.errors import TooLargeError
 from manyarms.inference import latent_posterior as latent
 from manyarms.linalg.block_cholesky import BlockCholesky, Plan
@@ -163,3 +163,21 @@ def test_effects_that_all_meet_are_refused_when_they_are_too_many():
     logs = ma.LoggedData(rng.normal(size=(3000, 4)), np.arange(3000), rng.normal(size=3000), n_actions=3000)
     with pytest.raises(TooLargeError, match="tree"):
         ma.fit(logs, prior)
+
+
+@pytest.mark.parametrize("part", ["core", "order", "rows", "columns"])
+def test_a_plan_with_a_node_that_does_not_exist_is_inconsistent(part):
+    n, (first, second) = random_pairs(np.random.default_rng(0), 40, 120)
+    plan = Plan(n, first, second)
+    assert plan.consistent()
+    nodes = getattr(plan, part).copy()
+    nodes[-1] = plan.n_nodes
+    setattr(plan, part, nodes)
+    assert not plan.consistent()
+
+
+def test_the_gram_matrix_of_a_part_is_the_sum_over_its_blocks():
+    blocks = np.random.default_rng(0).normal(size=(1, 8, 8))
+    rows = blocks[0, 1:7].reshape(3, 2, 8)
+    expected = sum(block @ block.T for block in rows)
+    assert_allclose(BlockFactor(blocks).part_gram(1, 3, 2), expected, rtol=1e-12)

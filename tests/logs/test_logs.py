@@ -551,3 +551,10 @@ def test_a_column_that_cannot_be_times_is_refused_with_a_way_out():
     refused("column at must hold times; its type is bool", [True] * N)
     refused("column at must hold times: ", ["Monday"] * N)
     refused("column at must hold times to count ages; its type is int64", range(N), half_life=timedelta(days=1))
+
+
+def test_columns_may_be_named_by_those_of_a_frame():
+    frame = pd.DataFrame({"age": [1.0, 2.0], "visits": [3.0, 4.0], "item": ["a", "b"], "click": [0.0, 1.0]})
+    by_index = ma.read_logs(frame, frame.columns[:2], "item", "click")
+    by_list = ma.read_logs(frame, ["age", "visits"], "item", "click")
+    np.testing.assert_array_equal(by_index.contexts, by_list.contexts)

@@ -141,3 +141,9 @@ def test_bad_arguments_are_refused(unchecked):
     problem = linear_problem(FORMS[0])
     with pytest.raises(InputError, match="seen data already"):
         sample_posterior(problem.logs, problem.fit().weights, rng=np.random.default_rng(0))
+
+
+def test_a_sample_is_one_draw_unless_more_are_asked_for():
+    hierarchy = Example("tanh").hierarchy
+    assert hierarchy.sample(np.random.default_rng(0)).shape == (1, 12, 2)
+    assert hierarchy.sample(np.random.default_rng(0), 3, actions=[4, 4, 1]).shape == (3, 3, 2)

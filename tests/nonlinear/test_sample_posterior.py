@@ -13,7 +13,7 @@ from manyarms.likelihoods import Bernoulli, Poisson, StudentT
 from manyarms.nonlinear import NonlinearHierarchy, fit_nonlinear, sample_posterior
 from manyarms.nonlinear import posterior_sampler as kernels
 from manyarms.nonlinear.nonlinear_hierarchy import as_hierarchy
-from manyarms.nonlinear.posterior_draws import effective_draws, r_hat
+from manyarms.nonlinear.posterior_draws import _convergence_warnings, effective_draws, r_hat
 from manyarms.nonlinear.seen_actions import SeenActions
 
 
@@ -255,3 +255,10 @@ def test_diagnostics_of_autoregressions_are_the_known_ones():
     assert np.all(effective_draws(apart) < 20)
     still = np.full((2, 10, 1), 0.1)
     assert r_hat(still)[0] == 1.0
+
+
+def test_a_hundred_effective_draws_are_enough_and_fewer_are_not():
+    # Chains that never move count every draw.
+    assert _convergence_warnings("the value", np.zeros((2, 50, 1))) == ()
+    (warning,) = _convergence_warnings("the value", np.zeros((2, 48, 1)))
+    assert "worth only 96" in warning

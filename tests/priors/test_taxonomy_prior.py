@@ -71,6 +71,14 @@ def test_a_taxonomy_by_parents_is_the_same_by_paths(as_catalog):
     assert_same(priors.from_taxonomy(given, parents, **options), priors.from_taxonomy(paths, **options))
 
 
+def test_the_first_node_of_a_taxonomy_may_be_a_leaf():
+    parents = {"food": None, "apple": "fruit", "fruit": "food"}
+    options = dict(dim=2, effect_std=STDS, shared_std=0.3)
+    by_parents = priors.from_taxonomy(["apple", "fruit", "food"], parents, **options)
+    paths = [["food", "fruit", "apple"], ["food", "fruit"], ["food"]]
+    assert_same(by_parents, priors.from_taxonomy(paths, **options))
+
+
 def test_integer_codes_by_level_make_a_taxonomy():
     codes = np.array([[0, 0], [0, 1], [1, 0], [1, 0]])
     between = tree_covariance(codes.tolist(), [1.0, 1.0])

@@ -355,3 +355,11 @@ def test_wrong_arguments_raise_typed_errors():
     for error, call in wrong:
         with pytest.raises(error):
             call()
+
+
+def test_a_simulated_risk_is_averaged_over_instances():
+    errors, norms = np.random.default_rng(0).random((2, 5, 3))
+    risk = theory.BayesMSE(errors, norms)
+    assert_allclose(risk.mean, [sum(column) / 5 for column in errors.T])
+    assert_allclose(risk.expected_squared_norm, [sum(column) / 5 for column in norms.T])
+    assert_allclose(risk.standard_error, stats.sem(errors, axis=0))

@@ -30,8 +30,11 @@ else:
 __all__ = ["compute", "csv", "ds", "pa", "pq"]
 
 
-def parquet_bytes(table: pa.Table) -> bytes:
-    """An Arrow table as the content of a Parquet file, for `replace_files` to write."""
+def parquet_bytes(table: pa.Table, **options: Any) -> bytes:
+    """An Arrow table as the content of a Parquet file with checksums, for `replace_files` to write.
+
+    The options are those of pyarrow.
+    """
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
+    pq.write_table(table, sink, write_page_checksum=True, **options)
     return sink.getvalue().to_pybytes()

@@ -6,7 +6,7 @@ Every public constructor and method calls these once. The code behind them trust
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import ge, gt, le, lt
 from typing import Any, TypeVar
 
@@ -105,7 +105,7 @@ def as_actions(name: str, value: Any, *, n_actions: int | None = None, length: i
     if array.ndim != 1:
         raise ShapeError(f"must have 1 axis; got shape {array.shape}.", argument=name)
     if array.dtype.kind == "f" and array.size:
-        check_rows(name, array, lambda a: np.equal(np.mod(a, 1), 0), DataTypeError, "must be integers", *_NUMBER_IDS)
+        check_rows(name, array, _is_whole, DataTypeError, "must be integers", *_NUMBER_IDS)
     if array.dtype.kind == "b":
         raise DataTypeError("must be integers, not booleans.", remedy, argument=name, flag_remedy=flag_remedy)
     # An unsigned id beyond int64 would wrap around and could land inside the range.
@@ -161,13 +161,17 @@ def as_scalar(
     """Check `value` as a finite float within the given bounds."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise DataTypeError(f"must be a number; got {value!r}.", argument=name)
-    if not np.isfinite(float(value)):
+    try:
+        number = float(value)
+    except OverflowError:
+        raise RangeError("is an integer too large for a number with a point.", argument=name) from None
+    if not np.isfinite(number):
         raise NonFiniteError(f"must be finite; got {value!r}.", argument=name)
     limits = (("above", above, gt), ("at least", at_least, ge), ("below", below, lt), ("at most", at_most, le))
     if not all(limit is None or holds(value, limit) for _, limit, holds in limits):
         bounds = " and ".join(f"{words} {limit}" for words, limit, _ in limits if limit is not None)
         raise RangeError(f"must be {bounds}; got {value}.", argument=name)
-    return float(value)
+    return number
 
 
 def check_overflow(name: str, array: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -185,6 +189,53 @@ def as_instance(name: str, value: Any, kind: type[Kind], expected: str) -> Kind:
         remedy = f"Pass its .{inside[0]}." if inside else ""
         raise DataTypeError(f"must be {expected}; got {type(value).__name__}.", remedy, argument=name)
     return value
+
+
+def as_flag(name: str, value: Any) -> bool:
+    """Check `value` as True or False: a text such as "no" would count as True."""
+    if not isinstance(value, bool | np.bool_):
+        raise DataTypeError(f"must be True or False; got {_shown(value)}.", argument=name)
+    return bool(value)
+
+
+def as_text(name: str, value: Any) -> str:
+    """Check `value` as a text, such as the name that a table shows."""
+    if not isinstance(value, str):
+        raise DataTypeError(f"must be a text; got {_shown(value)}.", argument=name)
+    return value
+
+
+def as_rows(value: Any, n_rows: int) -> slice | Int[Array, " m"]:
+    """Check the argument `rows` of a selection: a slice, a mask with one boolean per row, or row numbers."""
+    if isinstance(value, slice):
+        return value
+    array = as_numbers("rows", value, "Pass a slice, a boolean mask or row numbers.")
+    if array.dtype.kind == "b" and array.shape == (n_rows,):
+        return np.flatnonzero(array)
+    if array.ndim != 1 or array.dtype.kind == "b" or (array.dtype.kind == "f" and array.size):
+        problem = f"must be a slice, {n_rows} booleans or row numbers; got {array.dtype} of shape {array.shape}."
+        raise DataTypeError(problem, argument="rows")
+    # An unsigned number beyond int64 would wrap around, and could land inside the range.
+    fits = (array >= -n_rows) & (array < n_rows)
+    if not fits.all():
+        wrong = array[~fits][0]
+        raise RangeError(f"must be from {-n_rows} to {n_rows - 1}; got {wrong}.", argument="rows")
+    return array.astype(np.int64)
+
+
+def check_callable(name: str, value: Any) -> None:
+    """Refuse what cannot be called; the class of a function is not a function."""
+    if not callable(value):
+        raise DataTypeError(f"must be a function; got {type(value).__name__}.", argument=name)
+
+
+def as_names(name: str, value: Any) -> list[str]:
+    """Check an argument of one or several names: a text, a list of them, or an array such as the columns of a frame."""
+    if value is None or isinstance(value, str):
+        return [] if value is None else [value]
+    # A set has no order, and a generator can be read only once.
+    listed = value.tolist() if hasattr(value, "tolist") else value
+    return list(as_instance(name, listed, Sequence, "the name of a column, or several"))
 
 
 def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
@@ -245,6 +296,17 @@ def import_optional(module: str, needed_by: str, install: str = "") -> Any:
             raise
         remedy = f'Install it: pip install "{install or module}".'
         raise MissingLibraryError(f"{needed_by} needs {module}.", remedy) from missing
+
+
+def _is_whole(array: Array) -> Array:
+    """True for each number that is an integer; NaN and infinity are not."""
+    with np.errstate(invalid="ignore"):
+        return np.equal(np.mod(array, 1), 0)
+
+
+def _shown(value: Any) -> str:
+    """A short value as it is, and only the type of anything else."""
+    return repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
 
 
 def _refuse_masked(name: str, value: Any) -> None:

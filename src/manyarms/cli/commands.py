@@ -202,6 +202,14 @@ def decide_command(
         typer.Option("--policy", help="File for the recommended policy, written only if it should ship."),
     ] = None,
     sure: Sure = 0.975,
+    swap: Annotated[
+        bool,
+        typer.Option(
+            "--swap/--no-swap",
+            help="Let each random half of the rounds also evaluate what the other half has learned, and make the "
+            "policy to use from all rounds. Halves by --time are never swapped.",
+        ),
+    ] = True,
     as_json: f.Json = False,
     **options: Any,
 ) -> None:
@@ -209,8 +217,9 @@ def decide_command(
 
     The model and the policies are learned from one half of the rounds and
     evaluated on the other half: the earlier and the later half if --time names
-    a column, else random halves. No model file is needed. The exit code is the
-    verdict: 0 for ship, 3 for undecided, 4 for keeping the current policy.
+    a column, else random halves. Random halves are then swapped, so that all
+    rounds evaluate. No model file is needed. The exit code is the verdict: 0
+    for ship, 3 for undecided, 4 for keeping the current policy.
     """
     outputs = {name: path for name, path in (("out", out), ("policy", policy)) if path is not None}
     for name, path in outputs.items():
@@ -228,7 +237,7 @@ def decide_command(
     with terminal.row_bar("Reading") as bar:
         progress = partial(bar.step, activity="Evaluating, policy")
         notes = {"command": f"manyarms {shlex.join(sys.argv[1:])}"}
-        decision = decide_from_logs(**options, sure=sure, notes=notes, progress=progress, on_rows=bar)
+        decision = decide_from_logs(**options, sure=sure, swap=swap, notes=notes, progress=progress, on_rows=bar)
     if out is not None:
         write_report(decision, out)
     if policy is not None and decision.verdict == "ship":

@@ -63,6 +63,9 @@ def reproduce_command(
         bool, typer.Option("--prune", help="With --all: when done, delete rows that no figure needs at this size.")
     ] = False,
     workers: Annotated[int | None, typer.Option(min=1, help="Number of processes (default: one per core).")] = None,
+    rows_only: Annotated[
+        bool, typer.Option("--rows-only", help="Compute nothing: draw figures and write the page from existing rows.")
+    ] = False,
 ) -> None:
     """Run the experiments of the paper, and judge each of its claims.
 
@@ -86,13 +89,13 @@ def reproduce_command(
         work = Reproduction(out, size, specs, redo or [], workers)
         if download:
             download_data(chosen, data)
-        missing = run_all(chosen, work)
+        missing = run_all(chosen, work, compute=not rows_only)
         shown = [figure for figure in chosen if figure.name not in missing]
         if shown:
             named = "--all" if everything else " ".join(figure.name for figure in chosen)
             # The page names files without their folders, which are private.
             own = "".join(f" --method {shlex.quote(spec.rpartition('/')[2])}" for spec in specs)
-            command = f"manyarms reproduce {named} {size.flags}{own}"
+            command = f"manyarms reproduce {named} {size.flags}{own}" + " --rows-only" * rows_only
             work.write_page(shown, path, command, everything=everything)
             say(f"Rows, figures and page: {out}, {path}")
         if missing:

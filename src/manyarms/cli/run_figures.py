@@ -15,7 +15,7 @@ from manyarms.experiments.figure import PAPER_SIZE, QUICK, Figure, HeadToHead, S
 from manyarms.experiments.methods import check_method_names
 from manyarms.experiments.reproduction import SOURCES, Reproduction
 
-COLOURS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not run": "dim"}
+COLOURS = {"holds": "green", "does not hold": "red", "undecided": "yellow", "not run": "dim", "not testable": "dim"}
 
 AGAINST = {"for": "better than", "against": "worse than", "tie": "tied with", "open": "open against"}
 
@@ -43,13 +43,17 @@ def choose_size(quick: bool, paper: bool, instances: int | None) -> Size:
     return replace(size, instances=instances, slow_instances=min(instances, size.slow_instances), exact=True)
 
 
-def run_all(chosen: list[Figure], work: Reproduction) -> dict[str, str]:
-    """Run figure after figure. Figures without data are skipped if there are others, and returned with the reason."""
+def run_all(chosen: list[Figure], work: Reproduction, *, compute: bool = True) -> dict[str, str]:
+    """Run figure after figure. Figures without data are skipped if there are others, and returned with the reason.
+
+    Without `compute`, figures are drawn from the rows that are there.
+    """
     missing: dict[str, str] = {}
     for number, figure in enumerate(chosen, start=1):
         try:
-            with cell_bar(f"{figure.name} ({number} of {len(chosen)})") as bar:
-                work.run(figure, progress=bar.progress, on_interrupt=bar.on_interrupt)
+            if compute:
+                with cell_bar(f"{figure.name} ({number} of {len(chosen)})") as bar:
+                    work.run(figure, progress=bar.progress, on_interrupt=bar.on_interrupt)
             work.draw(figure)
             _print_figure(figure, work)
         except DataFileError as reason:
@@ -87,7 +91,9 @@ def _print_figure(figure: Figure, work: Reproduction) -> None:
         console.print(line, soft_wrap=True)
     for head_to_head in work.head_to_heads(figure):
         console.print(Text(visible(f"  {_head_to_head_line(head_to_head)}")), soft_wrap=True)
-    console.print(Text(visible(f"  saved as {work.folder / figure.name}.svg and .png"), style="dim"), soft_wrap=True)
+    console.print(
+        Text(visible(f"  saved as {work.folder / figure.name}.svg, .pdf and .png"), style="dim"), soft_wrap=True
+    )
 
 
 def _head_to_head_line(pair: HeadToHead) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_numbers, check_rows, frozen
+from manyarms._base.checks import Array, as_instance, as_numbers, check_rows, frozen
 from manyarms.core.labels import (
     RaggedLabels,
     TagRow,
@@ -203,7 +203,7 @@ class Catalog(Saved):
         Raises:
             InputError: If the other catalog lacks a column that this one has.
         """
-        ids = plain_values(other.ids)
+        ids = plain_values(as_instance("other", other, Catalog, "a Catalog").ids)
         new = np.flatnonzero(self.find(ids) < 0)
         columns = dict[str, Any]()
         for name in ("categories", "tags", "paths", "embeddings"):
@@ -224,7 +224,12 @@ class Catalog(Saved):
 
         An id is found as it is, or else as it is written: the text "7" is the integer 7, but "007" is not.
         """
-        numbers = np.fromiter((self._numbers.get(key, -1) for key in ids), dtype=np.int64, count=len(ids))
+        if isinstance(ids, str | bytes) or not hasattr(ids, "__len__"):
+            raise DataTypeError(f"must be a list of ids; got a {type(ids).__name__}.", argument="ids")
+        try:
+            numbers = np.fromiter((self._numbers.get(key, -1) for key in ids), dtype=np.int64, count=len(ids))
+        except TypeError as unhashable:
+            raise DataTypeError(f"must hold hashable ids: {unhashable}.", argument="ids") from None
         for place in np.flatnonzero(numbers < 0).tolist():
             other = other_type(ids[place])
             if other is not None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from manyarms._base.checks import as_count
+from manyarms._base.checks import as_count, as_flag, as_text
 from manyarms.core.labels import IntegerLabels, MixedLabels, WordLabels, pack_labels, unpack_labels
 from manyarms.core.mixing import MixedEffects, Mixing
 from manyarms.errors import DataTypeError, ShapeError
@@ -46,6 +46,8 @@ class EffectGroup(Saved):
     n_missing: int = 0
 
     def __post_init__(self) -> None:
+        as_text("name", self.name)
+        as_flag("has_mean", self.has_mean)
         as_count("count", self.count)
         as_count("part_dim", self.part_dim)
         if self.labels is not None and len(self.labels) != self.count:

@@ -60,7 +60,8 @@ def as_eligibility(value: Any, n_rows: int, n_actions: int) -> Eligibility | Non
         # A longer one would be read without complaint, as the sets of other rows.
         _check_n_rows(value.n_rows, n_rows)
         return value
-    if callable(value):
+    # A class can be called, too, but is not a function of rows.
+    if callable(value) and not isinstance(value, type):
         return _UserSets(value, n_rows, n_actions)
     if sparse.issparse(value):
         value = sparse.csr_array(value)

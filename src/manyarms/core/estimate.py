@@ -50,6 +50,10 @@ class Estimate(Tabular):
     shape: Shape | None = field(default=None, repr=False)
     posterior_shape: Shape | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        as_scalar("value", self.value)
+        as_scalar("std", self.std, at_least=0.0)
+
     def interval(
         self, level: float = 0.95, *, of: Literal["population", "contexts"] = "population"
     ) -> tuple[float, float]:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.arrow import pa
-from manyarms._base.checks import Array, all_finite, as_matrix
+from manyarms._base.checks import Array, all_finite, as_flag, as_instance, as_matrix
 from manyarms._base.row_numbers import row_name
 from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of, table_of, unchecked_numbers_of
 from manyarms.core.feature_expansion import FeatureExpansion
@@ -168,9 +168,11 @@ class FeatureMap(Saved):
     def __init__(
         self, features: Sequence[Feature], *, intercept: bool = True, expansion: FeatureExpansion | None = None
     ):
-        self.features = tuple(features)
+        if not isinstance(features, list | tuple):
+            raise DataTypeError(f"must be a list of features; got a {type(features).__name__}.", argument="features")
+        self.features = tuple(as_instance("features", feature, Feature, "features of columns") for feature in features)
         self.expansion = expansion
-        self.intercept = intercept
+        self.intercept = as_flag("intercept", intercept)
         repeated = [name for name, count in Counter(self.columns).items() if count > 1]
         if repeated:
             raise InputError(f"must name each column once; {repeated[0]!r} comes twice.", argument="context")

@@ -200,9 +200,12 @@ class HierarchicalGaussian(Saved):
         right = as_actions("right", right, n_actions=self.n_actions, length=len(left))
         out = np.empty((len(left), self.dim, self.dim))
         for part in cache_chunks(len(left), self.mixing.action_size(self.latent_factor)):
-            a, b = left[part], right[part]
+            # In one order, so that Cov(θ_b, θ_a) is the transpose to the last digit.
+            a, b = np.minimum(left[part], right[part]), np.maximum(left[part], right[part])
             across = self.mixing.cross(self.latent_factor, a, b)
             out[part] = self._transfer(a) @ across @ self._transfer(b).swapaxes(1, 2)
+        turned = np.flatnonzero(left > right)
+        out[turned] = out[turned].swapaxes(1, 2)
         same = np.flatnonzero(left == right)
         out[same] = self.action_cov(left[same])
         return out
@@ -210,12 +213,14 @@ class HierarchicalGaussian(Saved):
     def variance_of(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> float:
         """Var Σ_a v_aᵀ θ_a for distinct actions: Σ_a v_aᵀ S_a v_a + ‖Fᵀ u‖², u = Σ_a (T_a W_a)ᵀ v_a (docs/maths.md)."""
         spread, u = 0.0, np.zeros(self.latent_dim)
-        for part in cache_chunks(len(actions), self.mixing.product_size):
-            ids, v = actions[part], vectors[part]
-            pulled, noise = self._pull_back(v, ids)
-            spread += float(np.sum(self.action_covariance.times_root(pulled[:, None, :], ids) ** 2)) + noise
-            u += self.mixing.apply_t(pulled, ids)
-        return spread + float(np.sum(self.latent_factor.apply_t(u) ** 2))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in cache_chunks(len(actions), self.mixing.product_size):
+                ids, v = actions[part], vectors[part]
+                pulled, noise = self._pull_back(v, ids)
+                spread += float(np.sum(self.action_covariance.times_root(pulled[:, None, :], ids) ** 2)) + noise
+                u += self.mixing.apply_t(pulled, ids)
+            total = spread + float(np.sum(self.latent_factor.apply_t(u) ** 2))
+        return float(check_overflow("variances", np.array(total)))
 
     def covariances_with(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
         """Cov(θ_a, Σ_b v_bᵀ θ_b) of distinct actions: T_a (Σ_a v_a + W_a F Fᵀ u), with u as in `variance_of`."""

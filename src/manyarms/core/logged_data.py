@@ -15,6 +15,7 @@ from manyarms._base.checks import (
     as_count,
     as_instance,
     as_matrix,
+    as_rows,
     as_scalar,
     as_times,
     as_vector,
@@ -172,6 +173,7 @@ class LoggedData:
 
     def take(self, rows: slice | Int[Array, " m"]) -> LoggedData:
         """A log of these rows only; the logging policy is restricted to them too."""
+        rows = as_rows(rows, len(self))
         whole = {name: getattr(self, name) for name in COLUMNS}
         columns = {name: None if column is None else column[rows] for name, column in whole.items()}
         part = LoggedData.checked(columns, self.n_actions, self.features, self.catalog)

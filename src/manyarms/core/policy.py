@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_actions, as_count, row_weights
+from manyarms._base.checks import Array, as_actions, as_count, check_overflow, row_weights
 from manyarms._base.rng import as_generator
 from manyarms.core.arrow_columns import table_of
 from manyarms.core.catalog import Catalog
@@ -281,7 +281,9 @@ class _FeatureMassSum:
         """Add the choices of a block of rows, each row counted by its weight."""
         self._total += float(weights.sum())
         # A column of ones collects the probabilities along with the features.
-        features = np.column_stack([features, np.ones(len(features))]) * weights[:, None]
+        with np.errstate(over="ignore"):
+            features = np.column_stack([features, np.ones(len(features))]) * weights[:, None]
+        check_overflow("contexts times weights", features)
         if choices.named is not None and choices.named.nnz:
             distinct, column = np.unique(choices.named.indices, return_inverse=True)
             shape = (choices.n_rows, len(distinct))

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, frozen
+from manyarms._base.checks import Array, as_count, frozen
 from manyarms.errors import ShapeError
 from manyarms.linalg.indexing import Groups, group_by
 from manyarms.linalg.threads import for_each
@@ -139,7 +139,7 @@ class Statistics(Saved):
     @classmethod
     def empty(cls, n_actions: int, dim: int) -> Statistics:
         """The statistics of no rounds: the neutral element of `+`."""
-        return StatisticsSum(n_actions, dim).total()
+        return StatisticsSum(as_count("n_actions", n_actions), as_count("dim", dim)).total()
 
     @classmethod
     def of_rounds(
@@ -191,7 +191,7 @@ class Statistics(Saved):
 
     def with_actions(self, n_actions: int) -> Statistics:
         """The statistics of the same rounds in a catalog that has grown to `n_actions`."""
-        return replace(self, n_actions=n_actions)
+        return replace(self, n_actions=as_count("n_actions", n_actions, minimum=self.n_actions))
 
 
 class StatisticsSum:

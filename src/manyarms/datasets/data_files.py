@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from manyarms._base.files import replacing
+from manyarms._base.files import as_path, replacing
 from manyarms._base.progress import Progress
 from manyarms.errors import DataFileError, InputError, without_full_stop
 
@@ -201,7 +201,7 @@ def locate(source: DataSource, path: str | os.PathLike[str] | None, needs: str, 
                 "download=True downloads into the cache folder, not into path.",
                 "Leave path out, or set MANYARMS_CACHE to it.",
             )
-        return Archive(source, Path(path))
+        return Archive(source, as_path("path", path))
     archive = Archive(source, cache_folder())
     if fetch and not archive.has(needs):
         download(source)

@@ -14,8 +14,18 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import expit
 
-from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_instance, as_matrix, as_scalar
-from manyarms._base.rng import split
+from manyarms._base.checks import (
+    Array,
+    as_actions,
+    as_count,
+    as_flag,
+    as_floats,
+    as_instance,
+    as_matrix,
+    as_scalar,
+    check_callable,
+)
+from manyarms._base.rng import as_generator, split
 from manyarms.core import Choices, DenseMixing, HierarchicalGaussian, LoggedData, Policy
 from manyarms.errors import ShapeError
 from manyarms.linalg.indexing import pair_rows
@@ -33,6 +43,7 @@ class ScoredEnvironment(ABC):
     def __init__(self, weights: Any, draw_contexts: DrawContexts):
         self.weights: Float[Array, "K d"] = as_floats("weights", weights, ndim=2)
         self.n_actions, self.dim = self.weights.shape
+        check_callable("draw_contexts", draw_contexts)
         self._draw_contexts = draw_contexts
 
     @abstractmethod
@@ -53,10 +64,12 @@ class ScoredEnvironment(ABC):
 
     def contexts(self, n: int, rng: np.random.Generator) -> Float[Array, "n d"]:
         """n contexts drawn at random."""
-        return as_matrix("contexts", self._draw_contexts(rng, n), columns=self.dim, rows=n)
+        n = as_count("n", n, minimum=0)
+        return as_matrix("contexts", self._draw_contexts(as_generator(rng), n), columns=self.dim, rows=n)
 
     def log(self, policy: Policy, n: int, rng: np.random.Generator) -> LoggedData:
         """n rounds logged by `policy`, with its propensities. Contexts, actions and noise have separate streams."""
+        check_n_actions(policy, self.n_actions)
         contexts_rng, actions_rng, noise_rng = split(rng, "contexts", "actions", "noise")
         x = self.contexts(as_count("n", n, minimum=0), contexts_rng)
         actions = policy.sample(x, actions_rng)
@@ -99,6 +112,7 @@ class LinearEnvironment(ScoredEnvironment):
 
     def values(self, policy: Policy, contexts: Any, *, eligible: Any = None) -> Float[Array, " n"]:
         check_n_actions(policy, self.n_actions)
+        contexts = as_matrix("contexts", contexts, columns=self.dim)
         return policy.profile(contexts, self.weights, eligible=eligible)[1]
 
     def _draw_rewards(self, expected: Float[Array, " n"], rng: np.random.Generator) -> Float[Array, " n"]:
@@ -172,6 +186,7 @@ class SyntheticProblem:
             as_count(name, getattr(self, name), minimum=0 if name == "latent_dim" else 1)
         for name in ("latent_var", "action_var", "noise_std"):
             as_scalar(name, getattr(self, name), at_least=0.0)
+        as_flag("binary", self.binary)
 
     def draw_prior(self, rng: np.random.Generator) -> HierarchicalGaussian:
         """A prior with random mixing matrices and latent mean."""
@@ -182,14 +197,14 @@ class SyntheticProblem:
 
     def draw_environment(self, prior: HierarchicalGaussian, rng: np.random.Generator) -> ScoredEnvironment:
         """A world whose weights are drawn from the prior."""
-        weights = prior.sample(rng)[0]
+        weights = as_instance("prior", prior, HierarchicalGaussian, "a prior").sample(rng)[0]
         if self.binary:
             return LogisticEnvironment(weights, self.draw_contexts)
         return LinearEnvironment(weights, self.noise_std, self.draw_contexts)
 
     def draw_contexts(self, rng: np.random.Generator, n: int) -> Float[Array, "n d"]:
         """n contexts, uniform on [-1, 1]^d."""
-        return rng.uniform(-1, 1, (n, self.dim))
+        return as_generator(rng).uniform(-1, 1, (as_count("n", n, minimum=0), self.dim))
 
     def misspecified(
         self,
@@ -214,12 +229,12 @@ class SyntheticProblem:
         """
         v = as_scalar("level", level, at_least=0.0)
         mean_rng, mixing_rng, latent_rng, action_rng = split(rng, "mean", "mixing", "latent", "actions")
-        mean = prior.latent_mean
+        mean = as_instance("prior", prior, HierarchicalGaussian, "a prior").latent_mean
         mixing = as_instance("mixing", prior.mixing, DenseMixing, "a (K, d, d') array").matrices
-        if means:
+        if as_flag("means", means):
             mean = mean + mean_rng.uniform(v, v + 0.5, mean.shape)
             mixing = mixing + mixing_rng.uniform(v, v + 0.5, mixing.shape)
-        if not covs:
+        if not as_flag("covs", covs):
             return HierarchicalGaussian(mean, self.latent_var, mixing, self.action_var)
         latent_cov = _noisy(self.latent_var, v, 1, self.latent_dim, latent_rng)[0]
         action_cov = _noisy(self.action_var, v, self.n_actions, self.dim, action_rng)
@@ -228,7 +243,7 @@ class SyntheticProblem:
 
 def check_n_actions(policy: Policy, n_actions: int) -> None:
     """Refuse a policy on other actions than those of the environment."""
-    if policy.n_actions != n_actions:
+    if as_instance("policy", policy, Policy, "a policy").n_actions != n_actions:
         raise ShapeError(f"has {policy.n_actions} actions; the environment has {n_actions}.", argument="policy")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_count, as_floats, as_scalar, frozen
+from manyarms._base.files import as_path
 from manyarms._base.rng import split
 from manyarms.datasets.data_files import cache_folder
 from manyarms.datasets.matrix_environment import MatrixEnvironment
@@ -113,7 +113,7 @@ def load_jester(path: str | os.PathLike[str] | None = None) -> Float[Array, "use
         DataFileError: When the file is missing or damaged. The message says where to get it.
         InputError: Naming the column, the first bad row and a remedy.
     """
-    folder = cache_folder() if path is None else Path(path)
+    folder = cache_folder() if path is None else as_path("path", path)
     file = next((option for option in (folder, folder / NAME, folder / "jester" / NAME) if option.is_file()), None)
     if file is None:
         raise DataFileError(f"{folder} is not a Parquet file, nor a folder that holds {NAME}.", WHERE)

@@ -180,7 +180,7 @@ class KuaiRecWorld:
         users: (u,) The users, as rows of the matrices: those with a reward.
         items: (K,) The video of each action, as a column of the matrices: those with a score in both.
         item_vectors: (K, d) Prior knowledge of the actions: x_uᵀ item_vectors[a] is the rank-r approximation of the
-            prior scores.
+            prior scores, plus the item's mean prior score where the world has item means.
         categories: The category ids of each action.
     """
 
@@ -198,6 +198,7 @@ def kuairec_world(
     *,
     rank: int = 10,
     test_share: float = 0.5,
+    item_means: bool = False,
     rng: np.random.Generator,
 ) -> KuaiRecWorld:
     """A world on partly observed scores: see `KuaiRecWorld`.
@@ -213,6 +214,7 @@ def kuairec_world(
         categories: The category ids of each video.
         rank: r, the number of factors in a context.
         test_share: The share of users that policies are evaluated on.
+        item_means: True to begin contexts with a one, and `item_vectors` with the mean prior score of each video.
         rng: A NumPy generator, which draws the test users.
     """
     users_rng, start_rng = split(rng, "users", "start")
@@ -230,6 +232,11 @@ def kuairec_world(
     kept = sparse.csr_array(rewards[:, items])
     users = np.flatnonzero(np.diff(kept.indptr))
     features, vectors = _scaled_factors(prior, users, as_count("rank", rank), start_rng)
+    if item_means:
+        means = np.asarray(prior.sum(axis=0)).reshape(-1) / np.maximum(
+            np.bincount(prior.indices, minlength=n_videos), 1
+        )
+        features, vectors = np.column_stack([np.ones(len(users)), features]), np.column_stack([means, vectors])
     test = draw_test_users(len(users), test_share, users_rng)
     environment = MatrixEnvironment(kept[users], features, test, observed=kept[users])
     groups = [tuple(int(category) for category in categories[video]) for video in items]

@@ -82,6 +82,7 @@ class MatrixEnvironment:
 
     def log(self, policy: Policy, n: int, rng: np.random.Generator) -> LoggedData:
         """n rounds logged by `policy`, with its propensities. Users, actions and noise have separate streams."""
+        check_n_actions(policy, self.n_actions)
         users_rng, actions_rng = split(rng, "users", "actions")
         users = self._draw_users(n, users_rng)
         x, sets = self.features[users], self.eligible(users)

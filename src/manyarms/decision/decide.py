@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from manyarms._base.checks import as_scalar
+from manyarms._base.checks import as_instance, as_scalar
 from manyarms._base.progress import Progress
 from manyarms._version import __version__
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, any_shared, as_column, html_table
@@ -71,7 +71,8 @@ class Decision(Recommendation):
         omitted: The parts that are missing, with the reason for each.
         made_with: Software versions, sizes, time and command; also the split of the rounds and the prior, where the
             model was learned here.
-        candidates: The policies by name, for example to save the one to ship.
+        candidates: The policies to use by name, for example to save the one to ship. Where halves of the log were
+            swapped, they were made from all rounds.
         prior_comparison: The priors that were compared to learn the model; None where the model was given.
         checks: The six checks behind the verdict, including those that were not possible.
     """
@@ -139,7 +140,7 @@ class Decision(Recommendation):
 
     def __repr__(self) -> str:
         evaluation = self.evaluation
-        return f"Decision({evaluation.n_rounds:,} rounds, {len(evaluation.policies)} policies: {self.sentence})"
+        return f"Decision({evaluation.gain_rounds:,} rounds, {len(evaluation.policies)} policies: {self.sentence})"
 
     def _repr_html_(self) -> str:
         return f"{html_table(self.evaluation.records(), caption=self.sentence)}<p>{escape(self.reason)}</p>"
@@ -159,6 +160,7 @@ def decide(
     true_rewards: Any = None,
     likelihood: Likelihood | None = None,
     sure: float = SURE,
+    swap: bool = True,
     contexts: Any = None,
     fingerprints: tuple[Fingerprint, ...] = (),
     notes: Mapping[str, str] | None = None,
@@ -182,25 +184,30 @@ def decide(
         true_rewards: (n,) the true mean reward of each logged round, in a simulation.
         likelihood: The likelihood of the rewards, for the model that is learned where `policies` is None.
         sure: The probability of beating the current policy that a policy needs to be shipped.
+        swap: Where `policies` is None and the halves are random, True also lets the second half learn and the first
+            evaluate. The gains are then those of both halves' policies, over all rounds, and `Decision.candidates` has
+            policies that were made in the same way from all rounds. All other figures are of the first half's policies
+            on the second half.
         contexts: The rows of `logs` as a table, for policies with a feature map other than that of `logs`.
         fingerprints: Other fingerprints of these rounds, such as those of the files they came from.
         notes: Extra lines for `made_with`, such as the command.
         progress: As in `evaluate`.
     """
     sure = as_scalar("sure", sure, above=0.0, below=1.0)
-    comparison = None
+    comparison, swapped, candidates = None, None, policies
     if policies is None:
         _refuse_by_row(posterior=posterior, truth=truth, true_rewards=true_rewards, contexts=contexts)
-        proposal = propose(logs, categories, likelihood)
+        proposal = propose(logs, categories, likelihood, swap=swap)
         policies, posterior, logs = proposal.policies, proposal.posterior, proposal.held_out
-        comparison = proposal.learned.comparison
+        comparison, swapped, candidates = proposal.learned.comparison, proposal.swapped, proposal.candidates
         chosen = next((note for note in proposal.learned.notes if note.startswith("auto: ")), "as given")
         notes = {**(notes or {}), "split": proposal.split, "prior": chosen.removeprefix("auto: ")}
+    as_instance("policies", policies, Mapping, "a mapping from names to policies")
     truth = {name: as_scalar(f"truth of {name}", value) for name, value in (truth or {}).items()}
     evaluation = evaluate(
         policies, logs, posterior,
         estimators=estimators, contexts=contexts, fingerprints=fingerprints, pairs=len(policies) <= MANY_POLICIES,
-        progress=progress,
+        swapped=swapped, progress=progress,
     )  # fmt: skip
     column = as_column("categories", categories, length=logs.n_actions) if categories is not None else None
     if column is None and logs.catalog is not None:
@@ -233,7 +240,7 @@ def decide(
         calibration=calibrated,
         omitted=(*_omitted(len(policies), logs, column, posterior, calibrated), *unchecked),
         made_with={**(notes or {}), **_made_with(logs, posterior)},
-        candidates=dict(policies),
+        candidates=dict(candidates or policies),
         prior_comparison=comparison,
         checks=(*check_log(result), *_model_checks(evaluation, result, prior_check, category_checks)),
     )

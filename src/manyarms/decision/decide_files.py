@@ -90,6 +90,7 @@ def decide_from_logs(
     propensity: str | None = None,
     *,
     sure: float = SURE,
+    swap: bool = True,
     notes: Mapping[str, str] | None = None,
     progress: Progress = False,
     on_rows: OnRows | None = None,
@@ -98,8 +99,9 @@ def decide_from_logs(
     """From log files and a catalog to a decision: one half of the rounds learns and proposes, the other half evaluates.
 
     The rounds are read into memory. With `time`, the earlier half learns and the later half evaluates; without it, the
-    halves are drawn at random. Rounds of one `group` stay together. The policies are in `Decision.candidates`. `sure`,
-    `notes` and `progress` are as in `decide`, and all other arguments as in `fit_files`.
+    halves are drawn at random and then swapped. Rounds of one `group` stay together. The policies are in
+    `Decision.candidates`. `sure`, `swap`, `notes` and `progress` are as in `decide`, and all other arguments as in
+    `fit_files`.
     """
     given = with_defaults("decide_from_logs", options, DecideOptions)
     actions = open_catalog(given, action, only(options, CatalogOptions))
@@ -109,7 +111,7 @@ def decide_from_logs(
     likelihood = likelihood_named(given.likelihood, given.noise_std)
     columns = (context,) if isinstance(context, str) else context
     lines = {**(notes or {}), "logs": str(logs), **_caution(columns, reward)}
-    return decide(None, rounds, likelihood=likelihood, sure=sure, notes=lines, progress=progress)
+    return decide(None, rounds, likelihood=likelihood, sure=sure, swap=swap, notes=lines, progress=progress)
 
 
 def _caution(context: Sequence[str], reward: str) -> dict[str, str]:

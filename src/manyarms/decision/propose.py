@@ -1,18 +1,23 @@
-"""Policies proposed from a log alone: one part learns a model and policies, the other is kept to evaluate them."""
+"""Policies proposed from a log alone: one half learns a model and policies, the other is kept to evaluate them.
+
+Where the halves were drawn at random, they are also swapped: the second half learns, and the first evaluates. Every
+round then evaluates, and none evaluates a policy that was learned from it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from manyarms._base.checks import as_instance
 from manyarms.core import LoggedData, Policy
 from manyarms.errors import InputError
+from manyarms.jobs.evaluate import SwappedHalf
 from manyarms.likelihoods import Likelihood
 from manyarms.policies import Greedy, Pessimistic, Softmax
-from manyarms.posterior import RewardPosterior
+from manyarms.posterior import RewardPosterior, fit
 from manyarms.prior_learning.learn_prior import learn_prior
 from manyarms.prior_learning.learned_prior import LearnedPrior
 from manyarms.priors import from_categories
@@ -22,7 +27,7 @@ MIN_ROUNDS = 20
 SHARE = 0.5
 """The share of the rounds that learns."""
 MIN_SIDE = 10
-"""A split by time that leaves fewer rounds on one side is not used."""
+"""A split by time that leaves fewer rounds on one side is not used, and so small a half does not learn."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,9 @@ class Proposal:
         held_out: The rounds that neither has seen.
         learned: The prior that was learned, and those that it was compared with.
         split: A sentence on how the rounds were split.
+        candidates: The policies to use: `policies`; where the halves are swapped, those of the learned prior given all
+            rounds.
+        swapped: The same from the other half of the rounds; None where the halves are not swapped.
     """
 
     policies: dict[str, Policy]
@@ -42,9 +50,13 @@ class Proposal:
     held_out: LoggedData
     learned: LearnedPrior
     split: str
+    candidates: dict[str, Policy]
+    swapped: SwappedHalf | None = None
 
 
-def propose(logs: LoggedData, categories: Any = None, likelihood: Likelihood | None = None) -> Proposal:
+def propose(
+    logs: LoggedData, categories: Any = None, likelihood: Likelihood | None = None, *, swap: bool = True
+) -> Proposal:
     """Split a log, learn a prior and a model from one half, and propose policies.
 
     Where the rounds have times, the earlier half learns and the later half is held out: a policy is used after the
@@ -53,10 +65,16 @@ def propose(logs: LoggedData, categories: Any = None, likelihood: Likelihood | N
     is the same every time. The prior is chosen by its score on held-out rounds from those that the catalog allows, and
     all its standard deviations are learned.
 
+    Random halves are swapped, unless one of them is very small: each half learns a prior, a model and policies of its
+    own, without knowledge of the other, so that the other can evaluate them. The policies to use are then made from all
+    rounds, with the prior that the first half has learned. Halves by time are not swapped: the future must not teach
+    the past.
+
     Args:
         logs: All rounds.
         categories: (K,) the category labels of the actions; None for the metadata of the catalog, if there are any.
         likelihood: The likelihood of the rewards; None for Gaussian noise of learned size.
+        swap: False to let only the first half learn, and only the second evaluate.
     """
     logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
     if len(logs) < MIN_ROUNDS:
@@ -65,27 +83,49 @@ def propose(logs: LoggedData, categories: Any = None, likelihood: Likelihood | N
             f"Pass at least {MIN_ROUNDS}.",
             argument="logs",
         )
-    learning, held_out, split = _split(logs)
+    learning, held_out, by, note = _split(logs)
     prior = "auto" if categories is None else from_categories(categories, dim=logs.dim, shared_std=1.0)
     learned = learn_prior(learning, prior, likelihood)
     posterior = learned.posterior
-    policies: dict[str, Policy] = {
+    policies = _policies(posterior, learning)
+    if not swap or by == "time" or min(len(learning), len(held_out)) < MIN_SIDE:
+        return Proposal(policies, posterior, held_out, learned, note, policies)
+    # The second half must not use anything that the first half has taught: it chooses and learns its own prior.
+    other = learn_prior(held_out, prior, likelihood).posterior
+    swapped = SwappedHalf(_policies(other, held_out), learning, other)
+    final = fit(logs, posterior.prior, posterior.likelihood)
+    note = f"{note}; {_swap_note(learning, held_out)}"
+    return Proposal(policies, posterior, held_out, learned, note, _policies(final, logs), swapped)
+
+
+def _policies(posterior: RewardPosterior, logs: LoggedData) -> dict[str, Policy]:
+    """The policies of a model that was learned from these rounds, by name."""
+    return {
         "greedy": Greedy(posterior),
         "pessimistic": Pessimistic(posterior),
-        "softmax": Softmax(posterior, _temperature(posterior, learning)),
+        "softmax": Softmax(posterior, _temperature(posterior, logs)),
     }
-    return Proposal(policies, posterior, held_out, learned, split)
 
 
-def _split(logs: LoggedData) -> tuple[LoggedData, LoggedData, str]:
-    """The rounds that learn, those that evaluate, and a sentence on how they were split."""
+def _split(logs: LoggedData) -> tuple[LoggedData, LoggedData, Literal["time", "group", "row"], str]:
+    """The rounds that learn, those that evaluate, what they were split by, and a sentence on it."""
     halves = _split_by_time(logs)
     if halves is not None:
-        return *halves, _time_note(*halves)
+        return *halves, "time", _time_note(*halves)
     by = "row" if logs.groups is None else "group"
     reason = "" if logs.times is None else "; not by time, since too many rounds have the same time"
     note = f"by {by}: one half, drawn at random, learns, and the other half evaluates{reason}"
-    return *logs.split(SHARE, by, rng=np.random.default_rng(0)), note
+    return *logs.split(SHARE, by, rng=np.random.default_rng(0)), by, note
+
+
+def _swap_note(learning: LoggedData, held_out: LoggedData) -> str:
+    """A sentence on what the swapped halves are used for."""
+    n, later = len(learning) + len(held_out), len(held_out)
+    return (
+        f"then the halves swap, so the gains are those of policies learned from one half and evaluated on the other, "
+        f"over all {n:,} rounds; all other figures are of the policies of the first half, on the {later:,} rounds of "
+        "the second; the policies to use were made in the same way from all rounds, with the prior of the first half"
+    )
 
 
 def _split_by_time(logs: LoggedData) -> tuple[LoggedData, LoggedData] | None:

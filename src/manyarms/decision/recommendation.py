@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from manyarms.core.estimate import Estimate
@@ -21,6 +21,11 @@ The 95 % interval of its gain then lies above zero.
 FAR, VERY_FAR = 2.0, 3.0
 """Standard errors beyond which two figures contradict each other; the second where one contradiction decides alone."""
 TINY = 1e-300
+SWAPPED = (
+    "The gain is the mean of two policies: each was learned from one half of the log and evaluated on the other half. "
+    "The policy to use was made in the same way from all rounds."
+)
+"""The policy that a gain over swapped halves belongs to, and the one to use."""
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
 
 
@@ -34,7 +39,7 @@ class Recommendation:
     reason: str
 
 
-def recommend(  # noqa: PLR0911  one line for each verdict
+def recommend(
     evaluation: Evaluation, *, sure: float = SURE, doubts: Sequence[str] = (), cautions: Sequence[str] = ()
 ) -> Recommendation:
     """The recommendation that follows from an evaluation.
@@ -45,7 +50,18 @@ def recommend(  # noqa: PLR0911  one line for each verdict
     model are stated with a shipped policy as `cautions` are; they decide only where the gain could not be checked. If
     several policies qualify, the one with the largest gain is shipped. The current policy is kept when every candidate
     is worse with a probability of at least `sure`.
+
+    Where halves of a log were swapped, the reason says whose gain it is.
     """
+    recommendation = _recommend(evaluation, sure, doubts, cautions)
+    if evaluation.pooled_rounds is None:
+        return recommendation
+    return replace(recommendation, reason=f"{recommendation.reason} {SWAPPED}")
+
+
+def _recommend(  # noqa: PLR0911  one line for each verdict
+    evaluation: Evaluation, sure: float, doubts: Sequence[str], cautions: Sequence[str]
+) -> Recommendation:
     results = [row for row in evaluation.policies if row.gain is not None]
     if not results:
         return _recommend_without_model(evaluation)
@@ -90,7 +106,7 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
         **dict.fromkeys(cautions, True),
         "it was evaluated on a single context": evaluation.n_rounds == 1,
     }
-    reason = f"It was compared with the current policy on {evaluation.n_rounds:,} logged rounds."
+    reason = f"It was compared with the current policy on {evaluation.gain_rounds:,} logged rounds."
     if any(caveats.values()):
         listed = "; ".join(text for text, applies in caveats.items() if applies)
         reason = f"Caution: {listed}. Test it on a share of the traffic first."

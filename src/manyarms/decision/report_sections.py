@@ -154,12 +154,26 @@ def _policies(decision: Decision, charts: Charts) -> str:
         _figure("gains", charts, f"{lines} To the right of zero, a policy is better than the current one.")
         + _figure("values", charts, f"Value per round according to the model. {marks}")
         + table("Policies", [row for row in evaluation.rows if row.value is not None], columns)
+        + _about_gains(decision)
         + "<p>Values come from the model. Gains are corrected with the rewards of these rounds, so a gain is not "
         "exactly the difference of two values.</p>"
         "<p><strong>Never logged</strong>: the share of the policy's choices on actions without a round in the log "
         "that the model was fitted on.</p>"
         "<p><strong>Prior share</strong>: the share of the prior variance that remains after the logs. Near 100 %, the "
         "value rests on the prior and not on the data.</p>"
+    )
+
+
+def _about_gains(decision: Decision) -> str:
+    """A paragraph on which rounds are behind which figure, where halves of the log were swapped."""
+    evaluation = decision.evaluation
+    if evaluation.pooled_rounds is None:
+        return ""
+    return (
+        f"<p><strong>Gains use all {evaluation.pooled_rounds:,} rounds</strong>: each half of the log evaluates the "
+        "policy that the other half has learned, and the gain is the mean of both. The policy to use was made in the "
+        "same way from all rounds. Values and everything else on this page belong to the policies of the first half, "
+        f"on the {evaluation.n_rounds:,} rounds of the second half, which they have not seen.</p>"
     )
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import vl_convert
 
-from manyarms._base.checks import as_instance
-from manyarms._base.files import replace_files
+from manyarms._base.checks import as_instance, as_text
+from manyarms._base.files import as_path, replace_files
 from manyarms._base.shared_options import REPORT_FORMATS as FORMATS
 from manyarms._version import __version__
 from manyarms.core.result_tables import number, percent
@@ -41,7 +41,7 @@ def write_report(
         The files written. Each is written completely or not at all.
     """
     decision = as_instance("decision", decision, Decision, "what ma.decide() returned")
-    path = Path(path)
+    path, title = as_path("path", path), as_text("title", title)
     kind = format or path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         problem = f"must be one of {', '.join(FORMATS)}; got {kind!r}."
@@ -126,6 +126,8 @@ def _cards(decision: Decision) -> str:
     """The main figures, above the sections."""
     evaluation = decision.evaluation
     figures = {"Rounds evaluated": f"{evaluation.n_rounds:,}", "Mean logged reward": number(evaluation.mean_reward)}
+    if evaluation.pooled_rounds is not None:
+        figures = {"Rounds behind the gains": f"{evaluation.pooled_rounds:,}", **figures}
     best = next((row for row in evaluation.policies if row.name == decision.policy), None)
     if best is not None and best.value is not None:
         figures[f"Value of {best.name}"] = number(best.value.value)

@@ -11,14 +11,17 @@ robust estimation. Without overlap only the model and its record remain, and the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._base.checks import Array, as_count, as_instance, as_scalar, check_overflow
+from manyarms._base.checks import Array, as_count, as_flag, as_instance, as_scalar, as_text, check_overflow
 from manyarms.core import Estimate, LoggedData, Policy, any_shared
+from manyarms.core.logged_data import COLUMNS
 from manyarms.estimators.estimator import Estimator, check_target
 from manyarms.estimators.logging_policy import propensities_of
 from manyarms.estimators.model_error import USUAL, ModelError
@@ -26,6 +29,7 @@ from manyarms.estimators.policy_residuals import PolicyResiduals
 from manyarms.estimators.reward_model import CrossFit, CrossUpdate, FittedModel, RewardModel
 from manyarms.estimators.value_on_grid import ResidualEvidence, value_on_grid
 from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
+from manyarms.linalg.threads import one_blas_thread
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
 
@@ -38,11 +42,68 @@ class _Prepared:
     model: RewardModel
     propensities: Float[Array, " n"]
     estimated: dict[str, float]
-    error: ModelError
+    scale: float | None
+    posterior: Posterior
 
     @property
     def logs(self) -> LoggedData:
         return self.rounds.logs
+
+    @cached_property
+    def informed(self) -> Posterior:
+        """The posterior given these rounds too, where the model that predicts them learns from them."""
+        return self.model.posterior.update(self.logs) if isinstance(self.model, CrossUpdate) else self.posterior
+
+    @cached_property
+    def error(self) -> ModelError:
+        return _model_error(self.scale, self.rounds, self.propensities)
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """A policy on the rounds of a log, alone or against a baseline, with what the model says of it.
+
+    Attributes:
+        policy: The policy on these rounds.
+        baseline: The baseline on these rounds; None for the value of the policy alone.
+        spread: The posterior standard deviation of the value or the gain.
+        figures: Diagnostics that the model, the propensities and the fingerprints give.
+        warnings: The warnings of the model.
+        is_pooled: True if the model has learned from the same rounds that evaluate it, one part from the other.
+        is_learned: True if the policy was learned from a log, so that it knows nothing that no log can show.
+    """
+
+    policy: PolicyResiduals
+    baseline: PolicyResiduals | None
+    spread: float
+    figures: dict[str, float]
+    warnings: tuple[str, ...]
+    is_learned: bool
+    is_pooled: bool = False
+
+    @classmethod
+    def join(cls, parts: Sequence[_Comparison], logs: LoggedData) -> _Comparison:
+        """Several parts of a log as one, `logs`: each keeps its own policy and its own model."""
+        sizes = np.array([part.policy.counts.sum() for part in parts])
+        shares = sizes / sizes.sum()
+        baselines = [part.baseline for part in parts if part.baseline is not None]
+        figures = {
+            # A flag of one part is a flag of all; other figures are means over rounds.
+            name: float(max(values) if name in _FLAGS else shares @ np.array(values))
+            for name in parts[0].figures
+            if len(values := [part.figures[name] for part in parts if name in part.figures]) == len(parts)
+        }
+        return cls(
+            policy=PolicyResiduals.join([part.policy for part in parts], logs),
+            baseline=PolicyResiduals.join(baselines, logs) if baselines else None,
+            # The models of the parts have the same form and err alike, so their errors count as fully correlated: the
+            # standard deviation of the mean is the mean of the standard deviations. This can only be too wide.
+            spread=float(shares @ np.array([part.spread for part in parts])),
+            figures=figures,
+            warnings=tuple(dict.fromkeys(text for part in parts for text in part.warnings)),
+            is_learned=all(part.is_learned for part in parts),
+            is_pooled=True,
+        )
 
 
 class Checked(Estimator):
@@ -92,21 +153,22 @@ class Checked(Estimator):
         thresholds: Thresholds | None = None,
     ):
         self.posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
-        self.scale = None if scale is None else as_scalar("scale", scale, at_least=0.0)
+        self.scale = None if scale is None else as_scalar("scale", scale, at_least=0.0, below=1e100)
         is_exact = isinstance(posterior, RewardPosterior) and posterior.likelihood.treatment == "exact"
         self.n_folds = (5 if is_exact else 0) if n_folds is None else as_count("n_folds", n_folds, minimum=0)
-        self.seen = seen
+        self.seen = None if seen is None else as_flag("seen", seen)
         # All policies of one evaluation share the model and the propensities of its logs.
         self._prepared: _Prepared | None = None
-        self.name = name
-        self.thresholds = Thresholds() if thresholds is None else thresholds
+        self.name = as_text("name", name)
+        given = Thresholds() if thresholds is None else thresholds
+        self.thresholds = as_instance("thresholds", given, Thresholds, "Thresholds()")
 
     def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
         """The value of a policy. Its diagnostics show the parts: model, correction, discrepancy, residual error."""
         check_target(policy, logs)
         prepared = self._prepare(logs, policy, eligible)
         model = self.posterior.value(policy, logs.contexts, eligible=eligible, weights=logs.weights)
-        return self._checked(policy, self._residuals(policy, prepared, eligible), None, model, prepared)
+        return self._checked(self._compare(policy, None, model, prepared, eligible), prepared.error)
 
     def difference(self, policy: Policy, baseline: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
         """The value of a policy minus that of a baseline, such as `Logged(logs)`, paired on rounds and residuals.
@@ -117,12 +179,23 @@ class Checked(Estimator):
             logs: Logged rounds, best those that neither model nor candidate was learned from.
             eligible: The actions that both may choose in each round; None for all.
         """
+        comparison, prepared = self._against(policy, baseline, logs, eligible)
+        return self._checked(comparison, prepared.error)
+
+    def _against(
+        self, policy: Policy, baseline: Policy, logs: LoggedData, eligible: Any = None, *, informed: bool = False
+    ) -> tuple[_Comparison, _Prepared]:
+        """A policy against a baseline, and the parts that it shares with other policies.
+
+        With `informed`, the posterior standard deviation is that of the model given these rounds too, if it learns from
+        them.
+        """
         for side in (policy, baseline):
             check_target(side, logs)
         prepared = self._prepare(logs, policy, eligible)
-        model = self.posterior.difference(policy, baseline, logs.contexts, eligible=eligible, weights=logs.weights)
-        residuals, before = (self._residuals(side, prepared, eligible) for side in (policy, baseline))
-        return self._checked(policy, residuals, before, model, prepared)
+        posterior = prepared.informed if informed else self.posterior
+        model = posterior.difference(policy, baseline, logs.contexts, eligible=eligible, weights=logs.weights)
+        return self._compare(policy, baseline, model, prepared, eligible), prepared
 
     def _prepare(self, logs: LoggedData, policy: Policy, eligible: Any) -> _Prepared:
         """Prepare the parts that all policies share on these logs; the first policy asks the model for predictions."""
@@ -131,8 +204,7 @@ class Checked(Estimator):
             propensities, estimated = propensities_of(logs)
             at_logged, _ = model.predict(policy, logs, eligible)
             rounds = PolicyResiduals(logs, np.ones(len(logs)), at_logged, at_logged)
-            error = ModelError.fixed(self.scale) if self.scale is not None else ModelError.learn(rounds, propensities)
-            self._prepared = _Prepared(rounds, model, propensities, estimated, error)
+            self._prepared = _Prepared(rounds, model, propensities, estimated, self.scale, posterior=self.posterior)
         return self._prepared
 
     def _model(self, logs: LoggedData) -> RewardModel:
@@ -156,26 +228,42 @@ class Checked(Estimator):
         weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / prepared.propensities
         return PolicyResiduals(logs, weights, at_logged, expected)
 
-    def _checked(
-        self, policy: Policy, residuals: PolicyResiduals, baseline: PolicyResiduals | None, model: Estimate,
-        prepared: _Prepared,
-    ) -> Estimate:  # fmt: skip
-        error = prepared.error
+    def _compare(
+        self, policy: Policy, baseline: Policy | None, model: Estimate, prepared: _Prepared, eligible: Any
+    ) -> _Comparison:
+        """The policy against the baseline, given the model's value or gain."""
+        logs = prepared.logs
+        reused = self._has_seen(logs) or any_shared(policy.learned_from, (logs.fingerprint,))
+        return _Comparison(
+            policy=self._residuals(policy, prepared, eligible),
+            baseline=None if baseline is None else self._residuals(baseline, prepared, eligible),
+            spread=model.std if model.posterior_std is None else model.posterior_std,
+            figures={
+                **{key: model.diagnostics[key] for key in _MODEL_FIGURES if key in model.diagnostics},
+                **({} if policy.repeats_log else prepared.estimated),
+                "evaluated_on_training_rounds": float(reused),
+            },
+            warnings=model.warnings,
+            is_learned=bool(policy.learned_from),
+        )
+
+    @one_blas_thread()
+    def _checked(self, comparison: _Comparison, error: ModelError) -> Estimate:
+        residuals, spread = comparison.policy, comparison.spread
         # Whoever fixes the scale fixes it for every policy.
-        above = error if self.scale is not None or policy.learned_from else error.at_least(USUAL)
-        spread = model.std if model.posterior_std is None else model.posterior_std
+        above = error if self.scale is not None or comparison.is_learned else error.at_least(USUAL)
         with np.errstate(over="ignore", invalid="ignore"):
-            evidence = ResidualEvidence.collect(residuals, baseline, error, spread)
+            evidence = ResidualEvidence.collect(residuals, comparison.baseline, error, spread)
         figures = (evidence.model, evidence.baseline, evidence.inverse_size, evidence.spread, evidence.context_error)
+        if comparison.is_pooled:
+            evidence, spread = evidence.of_learned_rounds(spread), 0.0
         check_overflow("weights, rewards or their squares", np.array(figures))
         result = value_on_grid(evidence, spread, error, above)
         median, offset = result.median, evidence.baseline
         more = value_on_grid(evidence.with_more_rounds(2.0, median), spread, error, above)
         unchecked = value_on_grid(replace(evidence, observed=None, context_error=0.0), 0.0, error, above)
-        reused = self._has_seen(residuals.logs) or any_shared(policy.learned_from, (residuals.logs.fingerprint,))
         diagnostics = {
-            **{key: model.diagnostics[key] for key in ("unsupported_mass", "prior_share") if key in model.diagnostics},
-            **({} if policy.repeats_log else prepared.estimated),
+            **comparison.figures,
             "mean_weight": residuals.mean_weight,
             "effective_sample_size": evidence.effective_size,
             "model": evidence.model - offset,
@@ -184,7 +272,6 @@ class Checked(Estimator):
             "error_scale": error.scale,
             "residual_error": float(np.sqrt(evidence.variance(np.array([median]))[0])),
             "std_with_twice_the_rounds": more.std,
-            "evaluated_on_training_rounds": float(reused),
         }
         return Estimate(
             value=median - offset,
@@ -192,7 +279,7 @@ class Checked(Estimator):
             kind="checked",
             method="quadrature",
             diagnostics=diagnostics,
-            warnings=tuple(dict.fromkeys([*model.warnings, *self._warnings(diagnostics)])),
+            warnings=tuple(dict.fromkeys([*comparison.warnings, *self._warnings(diagnostics)])),
             shape=replace(result.shape, means=result.shape.means - offset),
         )
 
@@ -204,3 +291,45 @@ class Checked(Estimator):
             return warnings
         text = "the log has no rounds like the policy's choices, so it cannot check the model for this policy"
         return (*warnings, f"{text}: the interval rests on how far models are usually off.")
+
+
+def pooled_difference(parts: Sequence[tuple[Checked, Policy, Policy, LoggedData]]) -> Estimate:
+    """The gain over all rounds of a log, of which each part weighs its own policy and predicts by its own model.
+
+    This is for policies and models that were learned from the other parts. The parts are joined to one set of rounds,
+    from which one model error is learned and one gain computed. Two intervals, averaged as if they were independent,
+    would be too narrow, since the models of all parts err alike. The gain is that of a mixture: each policy acts in the
+    share of the rounds that evaluate it.
+
+    Every round has taught one model and evaluates another. So the residuals do not narrow what the posteriors are
+    unsure of, as they do in `Checked.difference`: they only tell how wrong the models are.
+
+    Args:
+        parts: For each part a `Checked` of its model, its policy, the baseline on its rounds, and its rounds. No group
+            may be in two parts, and all need the same `scale`. Propensities are estimated in each part by itself.
+    """
+    pairs = [checked._against(policy, baseline, logs, informed=True) for checked, policy, baseline, logs in parts]
+    logs = _join_logs([logs for _, _, _, logs in parts])
+    joined = _Comparison.join([comparison for comparison, _ in pairs], logs)
+    rounds = PolicyResiduals.join([prepared.rounds for _, prepared in pairs], logs)
+    propensities = np.concatenate([prepared.propensities for _, prepared in pairs])
+    first = parts[0][0]
+    return first._checked(joined, _model_error(first.scale, rounds, propensities))
+
+
+def _join_logs(parts: Sequence[LoggedData]) -> LoggedData:
+    """The rounds of several parts of one log, one part after the other."""
+    columns = {name: [getattr(part, name) for part in parts] for name in COLUMNS}
+    joined = {name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()}
+    return LoggedData.checked(joined, parts[0].n_actions, parts[0].features, parts[0].catalog)
+
+
+# Threads of BLAS would add up sums over rounds in another order, and change last digits.
+@one_blas_thread()
+def _model_error(scale: float | None, rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> ModelError:
+    """The model's error of a given scale, or as these rounds teach it."""
+    return ModelError.learn(rounds, propensities) if scale is None else ModelError.fixed(scale)
+
+
+_MODEL_FIGURES = ("unsupported_mass", "prior_share")
+_FLAGS = ("estimated_propensities", "evaluated_on_training_rounds")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from manyarms._base.checks import as_scalar
+from manyarms._base.checks import as_flag, as_instance, as_scalar
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import Estimate, LoggedData, Policy, Tabular
 from manyarms.errors import InputError
@@ -85,7 +85,11 @@ def compare(
     if not policies or not estimators:
         raise InputError("compare needs at least one policy and one estimator.")
     if not isinstance(policies, Mapping):
-        policies = {f"{type(policy).__name__} {i}": policy for i, policy in enumerate(policies)}
+        policies = {f"{type(policy).__name__} {i}": policy for i, policy in enumerate(_listed("policies", policies))}
+    for policy in policies.values():
+        as_instance("policies", policy, Policy, "policies")
+    as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
+    estimators, again = _as_estimators(estimators), as_flag("allow_training_rounds", allow_training_rounds)
     rows: list[ComparisonRow] = []
     left_out: list[tuple[str, str, str]] = []
     pairs = [(name, policy, estimator) for name, policy in policies.items() for estimator in estimators]
@@ -97,12 +101,21 @@ def compare(
                 # One estimator that refuses one policy must not cost the others their answer.
                 left_out.append((name, estimator.name, str(cause)))
             else:
-                if estimate.diagnostics.get("evaluated_on_training_rounds") and not allow_training_rounds:
+                if estimate.diagnostics.get("evaluated_on_training_rounds") and not again:
                     left_out.append((name, estimator.name, "learned from these rounds"))
                 else:
                     rows.append(ComparisonRow(name, estimator.name, estimate))
             report(done, len(pairs))
     return Comparison(tuple(rows), tuple(left_out))
+
+
+def _listed(name: str, given: Any) -> list[Any]:
+    """A list or tuple that a user passed, as a list."""
+    return list(as_instance(name, given, Sequence, "a list"))
+
+
+def _as_estimators(given: Any) -> list[Estimator]:
+    return [as_instance("estimators", each, Estimator, "estimators") for each in _listed("estimators", given)]
 
 
 class SlopeChoice(NamedTuple):
@@ -128,6 +141,7 @@ def slope(
         level: Level of the intervals.
         eligible: The actions that the target may choose in each round; None for all.
     """
+    estimators = _as_estimators(estimators)
     if not estimators:
         raise InputError("slope needs at least one estimator to choose from.")
     level = as_scalar("level", level, above=0.0, below=1.0)

@@ -12,7 +12,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._base.checks import Array, as_instance, check_overflow, row_weights
+from manyarms._base.checks import Array, as_instance, as_text, check_overflow, row_weights
 from manyarms.core import Estimate, Fingerprint, LoggedData, any_shared
 from manyarms.core.policy import Policy, with_own_features
 from manyarms.errors import InputError, ShapeError
@@ -97,7 +97,7 @@ class SamplingEstimator(Estimator):
     def __init__(self, **options: Unpack[EstimatorOptions]):
         self.interval = as_instance("interval", options.get("interval", Normal()), Interval, "an interval, as Normal()")
         self.thresholds = as_instance("thresholds", options.get("thresholds", Thresholds()), Thresholds, "Thresholds()")
-        self.name = options.get("name", getattr(type(self), "name", type(self).__name__))
+        self.name = as_text("name", options.get("name", getattr(type(self), "name", type(self).__name__)))
 
     @abstractmethod
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:

@@ -13,7 +13,7 @@ from typing import Any, Unpack
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_actions, as_scalar, check_rows, row_weights
+from manyarms._base.checks import Array, as_actions, as_instance, as_scalar, check_rows, row_weights
 from manyarms.core import LoggedData, Policy
 from manyarms.errors import InputError, RangeError, ShapeError
 from manyarms.estimators.estimator import EstimatorOptions, Rounds, SamplingEstimator, check_target
@@ -291,7 +291,8 @@ class BalancedIPS(_StratifiedEstimator):
         self, logging_policies: Sequence[Policy], strata: Any, model: Any = None, **options: Unpack[EstimatorOptions]
     ):
         super().__init__(strata, model, **options)
-        self.logging_policies = tuple(logging_policies)
+        listed = as_instance("logging_policies", logging_policies, Sequence, "a list of policies")
+        self.logging_policies = tuple(as_instance("logging_policies", each, Policy, "policies") for each in listed)
         if int(self.strata.max(initial=-1)) >= len(self.logging_policies):
             raise ShapeError(
                 f"name policy {int(self.strata.max())}; only {len(self.logging_policies)} were given.",
@@ -364,7 +365,7 @@ def check_log_smoothing(logs: LoggedData) -> None:
 
 
 def _non_negative(name: str, value: float) -> float:
-    return float(value) if value == np.inf else as_scalar(name, value, at_least=0.0)
+    return value if isinstance(value, float) and value == np.inf else as_scalar(name, value, at_least=0.0)
 
 
 _TINY, _LARGE = np.finfo(float).tiny, 1e150

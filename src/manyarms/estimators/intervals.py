@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_count, as_scalar
+from manyarms._base.checks import Array, as_count, as_scalar, check_choice
 from manyarms._base.rng import as_generator
 from manyarms.core.estimate import Method
 from manyarms.core.shapes import EmpiricalShape, Shape
@@ -114,6 +114,9 @@ class Normal(Interval):
     """The interval of the central limit theorem: value ± z std."""
 
     method: Method = "normal"
+
+    def __post_init__(self) -> None:
+        check_choice("method", self.method, ("normal",))
 
     def shape(self, units: _Units) -> Shape | None:
         return None

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_actions, as_scalar, row_weights
+from manyarms._base.checks import Array, as_actions, as_instance, as_scalar, row_weights
 from manyarms.core import Choices, LoggedData, Policy
 from manyarms.core.labels import as_labels
 from manyarms.errors import InputError, PropensityError
@@ -35,6 +35,7 @@ class EstimatedLogging(Policy):
     """
 
     def __init__(self, logs: LoggedData, categories: Any = None, *, smoothing: float = 0.5, penalty: float = 1.0):
+        as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
         if len(logs) == 0:
             raise InputError("a logging policy cannot be estimated from an empty log.", "Pass propensities.")
         smoothing = as_scalar("smoothing", smoothing, above=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,6 +38,12 @@ class PolicyResiduals:
     weights: Float[Array, " n"]
     at_logged: Float[Array, " n"]
     expected: Float[Array, " n"]
+
+    @classmethod
+    def join(cls, parts: Sequence[PolicyResiduals], logs: LoggedData) -> PolicyResiduals:
+        """Several parts of a log as one, `logs`, which holds their rounds in this order."""
+        columns = ([getattr(part, name) for part in parts] for name in ("weights", "at_logged", "expected"))
+        return cls(logs, *map(np.concatenate, columns))
 
     @cached_property
     def counts(self) -> Float[Array, " n"]:

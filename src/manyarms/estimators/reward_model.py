@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_count, as_instance, as_matrix
+from manyarms._base.checks import Array, as_count, as_instance, as_matrix, as_text
 from manyarms._base.rng import as_generator
 from manyarms.core import Estimate, Fingerprint, HierarchicalGaussian, LoggedData, Policy
 from manyarms.errors import DataTypeError, InputError, ShapeError
@@ -44,8 +44,9 @@ class DM(Estimator):
 
     def __init__(self, posterior: Posterior, *, name: str = "DM", thresholds: Thresholds | None = None):
         self.posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
-        self.name = name
-        self.thresholds = Thresholds() if thresholds is None else thresholds
+        self.name = as_text("name", name)
+        given = Thresholds() if thresholds is None else thresholds
+        self.thresholds = as_instance("thresholds", given, Thresholds, "Thresholds()")
 
     def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
         """The posterior of the policy's value on the logged contexts."""

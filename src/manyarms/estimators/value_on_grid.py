@@ -24,6 +24,8 @@ from manyarms.estimators.policy_residuals import (
 
 NORMAL_WIDTH = 2.0 * float(ndtri(0.975))
 """The width of the 95 % interval of a normal distribution of standard deviation one."""
+LEAST_REST = 0.1
+"""The least share of the variance of an observed value that is not the posterior's error."""
 N_GRID, REACH, FARTHEST, FINEST = 2001, 8.0, 12.0, 1e-5
 
 
@@ -109,6 +111,21 @@ class ResidualEvidence:
             effective_size=self.effective_size * times,
             context_error=self.context_error / times,
         )
+
+    def of_learned_rounds(self, posterior_std: float) -> ResidualEvidence:
+        """The evidence on the error of a model that has learned from the same rounds.
+
+        The residuals then tell nothing new about what the model is unsure of: as part of the prior it would count them
+        twice. V = M + b + e, where e is the posterior's error. If the model is right, its errors are uncorrelated with
+        what the observed value adds to them (Hausman, 1978). So the observed value measures b with its own variance
+        minus that of e, and e blurs the result.
+        """
+        own = posterior_std**2
+        if self.observed is None or own == 0.0:
+            return replace(self, context_error=self.context_error + own)
+        noise = float(self.variance(np.array([np.clip(self.observed, self.low, self.high)]))[0])
+        rest = max(1.0 - own / noise, LEAST_REST)
+        return replace(self, inverse_size=self.inverse_size * rest, context_error=self.context_error + own)
 
     def variance(self, values: Float[Array, " g"]) -> Float[Array, " g"]:
         """The variance of the observed value, were these the true values."""

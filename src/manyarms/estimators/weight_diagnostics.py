@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._base.checks import Array, row_weights
+from manyarms._base.checks import Array, as_instance, as_scalar, row_weights
 from manyarms.core import LoggedData, Records, as_column, encode
 from manyarms.core.catalog import metadata
 from manyarms.core.labels import with_missing
@@ -34,6 +34,12 @@ class Thresholds:
     max_unsupported_mass: float = 0.1
     max_prior_share: float = 0.5
 
+    def __post_init__(self) -> None:
+        for name, limit in vars(self).items():
+            # Infinity switches a warning off.
+            if not (isinstance(limit, float) and limit == float("inf")):
+                as_scalar(name, limit, at_least=0.0)
+
 
 def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, eligible: Any = None) -> Records:
     """Diagnostics per category: the share of logged rounds, that of the policy's choices, and the share never logged.
@@ -45,6 +51,8 @@ def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, el
             NaN) form a category of their own, "(missing)".
         eligible: The actions that may be chosen in each round; None for all.
     """
+    as_instance("policy", policy, Policy, "a policy")
+    as_instance("logs", logs, LoggedData, "a LoggedData")
     column = as_column("categories", metadata(categories, "categories", as_column), length=logs.n_actions)
     labels, names, _ = with_missing(encode("categories", column))
     mass = policy.feature_mass(logs.contexts, eligible=eligible, weights=logs.weights)

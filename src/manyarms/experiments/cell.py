@@ -12,14 +12,14 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from manyarms._base.checks import Array, as_instance
+from manyarms._base.checks import Array, as_count, as_instance, check_choice
 from manyarms._base.rng import generator
 from manyarms.core import Estimate, LoggedData, Policy
 from manyarms.errors import NonFiniteError
 from manyarms.experiments.methods import Method, MethodTask
 from manyarms.experiments.problem import Kind, Problem, World
 
-RECIPE = 1
+RECIPE = 2
 """Version of what a cell means. Raise it when that changes: rows of two versions are never mixed."""
 
 INTERVAL_LEVEL = 0.95
@@ -79,11 +79,15 @@ def draw_log(problem: Problem, instance: int, n: int) -> LoggedData:
 
 def compute(problem: Problem, method: Method, kind: Kind, n: int, instance: int) -> Outcome:
     """Compute one cell. The outcome does not depend on what else is computed, or in which order."""
+    as_instance("problem", problem, Problem, "a problem")
+    as_instance("method", method, Method, "a method")
+    check_choice("kind", kind, ("ope", "opl"))
+    n, instance = as_count("n", n), as_count("instance", instance, minimum=0)
     world, logs = draw_world(problem, instance), draw_log(problem, instance, n)
     eligible = world.eligible(logs)
 
     def run_method() -> Policy | Estimate:
-        rng = generator("method", problem.label, kind, method.name, n, instance)
+        rng = generator("method", problem.label, kind, method.stream or method.name, n, instance)
         task = MethodTask(logs, world.known, eligible, rng)
         return method.learn(task) if kind == "opl" else method.estimate(task, world.target_on(logs))
 

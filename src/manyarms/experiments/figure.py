@@ -13,7 +13,7 @@ from manyarms.experiments.methods import METHODS, Method
 from manyarms.experiments.problem import Kind, Problem
 from manyarms.experiments.run import Grid
 
-Measure = Literal["score", "coverage", "seconds"]
+Measure = Literal["score", "regret", "coverage", "seconds"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Size:
 
 
 QUICK = Size("quick", (100, 1000, 10_000), 10, 3)
-PAPER_SIZE = Size("paper", ROUNDS, 50, 10)
+PAPER_SIZE = Size("paper", ROUNDS, 50, 50)
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,10 @@ class Figure:
         name: Its name on the command line.
         where: The figure of the paper that it reproduces; empty for those beyond the paper.
         axis: The quantity on the horizontal axis.
-        measure: The quantity drawn: scores, coverage of intervals, or CPU time.
+        measure: The quantity drawn: scores, what a relative reward lacks to 1, coverage of intervals, or CPU time.
         note: The settings, and anything particular.
         data: The data folder that it needs, as "ml-1m"; None when it needs none.
+        columns: The most panels side by side.
     """
 
     name: str
@@ -107,6 +108,7 @@ class Figure:
     measure: Measure = "score"
     note: str = ""
     data: str | None = None
+    columns: int = 3
 
     def with_methods(self, extra: Sequence[Method]) -> Figure:
         """The figure with user methods added to every panel."""

@@ -1,13 +1,18 @@
-"""A figure drawn as SVG and PNG: means over instances with their standard errors. Altair is slow to import."""
+"""A figure drawn as SVG, PDF and PNG: means over instances with their standard errors. Altair is slow to import.
+
+The paper's methods have the colours of Okabe and Ito, which stay apart for most colour-blind readers, with grey for
+their yellow, which is too pale for a line on white. Methods beyond the paper are dashed, with hollow marks.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 from xml.sax.saxutils import quoteattr
+from zlib import crc32
 
 import altair as alt
 import numpy as np
@@ -17,15 +22,128 @@ from jaxtyping import Float
 from manyarms._base.checks import Array
 from manyarms._base.files import replace_files
 from manyarms.core.result_tables import printable
-from manyarms.experiments import method_style as palette
 from manyarms.experiments.cell import INTERVAL_LEVEL, Outcome, Table, covered, score
 from manyarms.experiments.figure import Figure, Measure, Panel
+from manyarms.experiments.methods import CROSS_FITTED, FIXED_FREQ, METHODS, MISSPECIFIED, SWEPT_MIPS, SWEPT_PC, WEAK
 from manyarms.experiments.problem import Kind
 
 Drawing: TypeAlias = alt.VConcatChart | alt.HConcatChart
 
-COLUMNS = 3
-"""The most panels side by side."""
+FEW = 3
+"""Panels side by side; a figure with more has a vertical axis for each problem."""
+
+WIDTH = 860
+"""Width of a figure in pixels: on a page of 900 px, type is shown at its own size."""
+
+_LITERAL: dict[str, Any] = {"scale": None, "legend": None}
+STROKE = alt.Stroke("colour:N", **_LITERAL)
+LINE = (STROKE, alt.StrokeDash("dash:N", **_LITERAL), alt.StrokeWidth("width:Q", **_LITERAL))
+MARK = (STROKE, alt.Shape("shape:N", **_LITERAL), alt.Fill("fill:N", **_LITERAL))
+"""Encodings by columns that hold colours and shapes themselves; the legend is drawn here."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """The style of one method.
+
+    `shape` is that of its mark, by its name in Vega. `dash` has the lengths of strokes and gaps. `width` is in pixels.
+    """
+
+    colour: str
+    shape: str
+    dash: tuple[int, ...] = ()
+    width: float = 1.5
+    hollow: bool = False
+
+
+BEYOND_DASH, OWN_DASH = (6, 3), (2, 2)
+
+_PAPER = {
+    "sDM": Style("#D55E00", "circle", width=3.5),
+    "DM (Bayes)": Style("#0072B2", "square"),
+    "DM (Freq)": Style("#56B4E9", "triangle-up"),
+    "IPS": Style("#000000", "diamond"),
+    "snIPS": Style("#8C8C8C", "triangle-down"),
+    "DR": Style("#CC79A7", "cross"),
+    "MIPS": Style("#009E73", "triangle-right"),
+    "PC": Style("#E69F00", "triangle-left"),
+}
+_BEYOND = {
+    "sDM (learned prior)": Style("#A50026", "circle"),
+    "sDM, pessimistic": Style("#E0775A", "triangle-down"),
+    "sDM (Bernoulli)": Style("#7F3B08", "square"),
+    "DR (sDM)": Style("#882E72", "cross"),
+    "OffCEM (sDM)": Style("#00563F", "diamond"),
+    "sDM, no data": Style("#8C8C8C", "square"),
+    "sDM, own variances": Style("#B8860B", "triangle-up"),
+    "joint posterior": Style("#000000", "diamond"),
+    FIXED_FREQ: Style("#56B4E9", "triangle-up"),
+    "IPS, no clip": Style("#444444", "diamond"),
+    CROSS_FITTED: Style("#CC79A7", "cross"),
+    WEAK[0]: Style("#009E73", "triangle-right"),
+    WEAK[1]: Style("#E69F00", "triangle-left"),
+    "logged": Style("#555555", "triangle-left"),
+}
+_MISSPECIFIED = {
+    "prior": ("triangle-down", ("#D9A7CF", "#AA4499", "#5E1A54")),
+    "means": ("triangle-up", ("#8FD3BC", "#009E73", "#00503A")),
+    "covariances": ("diamond", ("#E8C872", "#C08A00", "#6B4C00")),
+}
+"""A hue for each part of the prior that is misspecified; the darker, the further off."""
+
+_SWEPT = {
+    name: Style(shade, shape)
+    for names, shape, shades in (
+        (SWEPT_MIPS, "circle", ("#A6DBC8", "#55B894", "#1B8A63", "#00402C")),
+        (SWEPT_PC, "square", ("#F2D08A", "#D9A441", "#A87514", "#5C3D00")),
+    )
+    for name, shade in zip(names, shades, strict=True)
+}
+"""The larger the sets, the darker."""
+
+STYLES = (
+    _PAPER
+    | {name: replace(style, dash=BEYOND_DASH, hollow=True) for name, style in _BEYOND.items()}
+    | _SWEPT
+    | {
+        name: Style(shade, shape)
+        for part, (shape, shades) in _MISSPECIFIED.items()
+        for name, shade in zip(MISSPECIFIED[part], shades, strict=True)
+    }
+)
+"""Styles of the library's methods."""
+
+_ORDER = {name: place for place, name in enumerate([*_PAPER, *(name for name in METHODS if name not in _PAPER)])}
+_SPARE_COLOURS = ("#332288", "#44AA99", "#999933", "#AA4499", "#661100", "#4477AA")
+_SPARE_SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names of methods without repeats, in the order of the legend: of the paper, beyond it, then user methods."""
+    return sorted(dict.fromkeys(names), key=lambda name: _ORDER.get(name, len(_ORDER)))
+
+
+def styles(names: Iterable[str]) -> dict[str, Style]:
+    """A style for each method, in the order of `in_order`.
+
+    A user method gets a spare colour by its name, or the next one where that is taken. So it looks alike in all figures
+    unless two names collide, and then they still differ. When colours are used up, marks change.
+    """
+    wanted = in_order(names)
+    user_styles: dict[str, Style] = {}
+    count, free = len(_SPARE_COLOURS), list[int]()
+    for i, name in enumerate(sorted(name for name in wanted if name not in STYLES)):
+        free = free or list(range(count))
+        start = crc32(name.encode(errors="replace"))
+        place = free.pop(int(np.argmin([(place - start) % count for place in free])))
+        shape = _SPARE_SHAPES[i // count % len(_SPARE_SHAPES)]
+        user_styles[name] = Style(_SPARE_COLOURS[place], shape, dash=OWN_DASH, width=2.0)
+    return {name: STYLES.get(name) or user_styles[name] for name in wanted}
+
+
+def style_columns(style: Style) -> dict[str, Any]:
+    """A style as columns of a chart: colour, fill, shape, dash, width."""
+    return asdict(style) | {"dash": list(style.dash), "fill": "white" if style.hollow else style.colour}
 
 
 @dataclass(frozen=True)
@@ -60,20 +178,24 @@ def draw_figure(figure: Figure, table: Table) -> Drawing:
     A log axis has no place for zero: a point at zero lies on the lower edge, and an error bar across zero ends there. A
     panel without rows says so. Only the rows that the panels name are used.
     """
-    plots = [_Plot(panel.title, panel.kind, _points(figure, panel, table)) for panel in figure.panels]
+    whole = figure.columns > FEW
+    plots = [
+        _Plot(panel.title, panel.kind, _points(figure, panel, table), panel.problem.label if whole else "")
+        for panel in figure.panels
+    ]
     if figure.axis == "n_actions":
         plots = [_Plot("", figure.panels[0].kind, mean_points(figure, table))]
-    looks = palette.styles(point.method for plot in plots for point in plot.points)
-    beside = len(plots) == 1 and palette.legend_width(looks) <= 220
-    row = min(len(plots), COLUMNS)
-    width = (palette.WIDTH - (palette.legend_width(looks) if beside else 0)) / row - 66
-    axes = {plot.kind: _vertical(figure, plot.kind, plots) for plot in plots}
+    looks = styles(point.method for plot in plots for point in plot.points)
+    beside = len(plots) == 1 and legend_width(looks) <= 220
+    row = min(len(plots), figure.columns)
+    width = (WIDTH - (legend_width(looks) if beside else 0)) / row - 66
+    axes = {plot.scale: _vertical(figure, plot.scale, plots) for plot in plots}
     charts = [
-        _panel_chart(plot, figure, axes[plot.kind], looks, width, titled=i % row == 0 or len(axes) > 1)
+        _panel_chart(plot, figure, axes[plot.scale], looks, width, titled=i % row == 0 or len(axes) > 1)
         for i, plot in enumerate(plots)
     ]
     panels = alt.concat(*charts, columns=row, spacing=14)
-    names = [palette.legend(looks, one_column=beside)] if looks else []
+    names = [legend(looks, one_column=beside)] if looks else []
     whole = alt.hconcat(panels, *names, spacing=10) if beside else alt.vconcat(panels, *names, spacing=14)
     return (
         whole.properties(description=_describe(figure, plots, looks))
@@ -84,14 +206,15 @@ def draw_figure(figure: Figure, table: Table) -> Drawing:
 
 
 def save_figure(chart: Drawing, path: Path) -> None:
-    """Save the chart of a figure as `path`.svg and, twice as fine, `path`.png; each file is the old or the new one."""
+    """Save the chart of a figure as `path`.svg, .pdf and, twice as fine, .png; each file is the old or the new one."""
     spec = chart.to_dict()
     # The conversion loses the chart's own description: the SVG becomes one image with a text.
     image = f'<svg role="img" aria-label={quoteattr(str(spec.get("description", "")))} '
     svg = vl_convert.vegalite_to_svg(spec).replace("<svg ", image, 1)
     png = vl_convert.svg_to_png(svg, scale=2)
     # Not with_suffix: a figure may be called "k-0.5".
-    replace_files({path.with_name(f"{path.name}.svg"): svg.encode(), path.with_name(f"{path.name}.png"): png})
+    contents = {"svg": svg.encode(), "png": png, "pdf": vl_convert.svg_to_pdf(svg)}
+    replace_files({path.with_name(f"{path.name}.{suffix}"): content for suffix, content in contents.items()})
 
 
 @dataclass(frozen=True)
@@ -101,10 +224,16 @@ class _Plot:
     title: str
     kind: Kind
     points: list[_MeanPoint]
+    family: str = ""
+
+    @property
+    def scale(self) -> tuple[Kind, str]:
+        """The plots that share its vertical axis: of one kind and, in a wide figure, of one problem."""
+        return self.kind, self.family
 
 
 def _points(figure: Figure, panel: Panel, table: Table) -> list[_MeanPoint]:
-    methods = palette.in_order(panel.methods)
+    methods = in_order(panel.methods)
     label, kind = panel.problem.label, panel.kind
     run = {n for method in methods for n in table.rounds(label, kind, method)}
     rounds = sorted(run if panel.rounds is None else run & set(panel.rounds))
@@ -127,7 +256,8 @@ def _values(measure: Measure, kind: Kind, outcomes: Iterable[Outcome]) -> Float[
         seconds = np.array([outcome.seconds for outcome in outcomes], dtype=float)
         # Without the file of costs, times are NaN.
         return seconds[np.isfinite(seconds)]
-    return np.array([score(kind, outcome) for outcome in outcomes], dtype=float)
+    scores = np.array([score(kind, outcome) for outcome in outcomes], dtype=float)
+    return 1.0 - scores if measure == "regret" else scores
 
 
 def _standard_error(measure: Measure, values: Float[Array, " m"]) -> float:
@@ -149,14 +279,17 @@ class _Vertical:
     ticks: list[float] | None = None
 
 
-def _vertical(figure: Figure, kind: Kind, plots: Sequence[_Plot]) -> _Vertical:
-    """The vertical axis of all plots of one kind, so that they can be compared."""
-    points = [point for plot in plots if plot.kind == kind for point in plot.points if math.isfinite(point.mean)]
+def _vertical(figure: Figure, scale: tuple[Kind, str], plots: Sequence[_Plot]) -> _Vertical:
+    """The vertical axis that several plots share, so that they can be compared."""
+    kind = scale[0]
+    points = [point for plot in plots if plot.scale == scale for point in plot.points if math.isfinite(point.mean)]
     if figure.measure == "coverage":
         axis = _linear("intervals that contain the truth", points)
         return replace(axis, low=max(axis.low, 0.0), high=1.0)
     if figure.measure == "seconds":
         return _log("CPU seconds", points)
+    if figure.measure == "regret":
+        return _log("1 - relative reward", points)
     return _log("MSE", points) if kind == "ope" else _linear("relative reward", points)
 
 
@@ -193,19 +326,19 @@ PERCENT = "format(datum.value, '.0%')"
 
 
 def _panel_chart(
-    plot: _Plot, figure: Figure, vertical: _Vertical, looks: dict[str, palette.Style], width: float, *, titled: bool
+    plot: _Plot, figure: Figure, vertical: _Vertical, looks: dict[str, Style], width: float, *, titled: bool
 ) -> Any:
     height = min(340.0, max(200.0, 0.8 * width))
-    rows = _rows(plot, vertical, looks, width)
+    rows = _rows(plot, vertical, looks)
     y, low = (_y_axis(field, figure, vertical, titled) for field in ("mean", "low"))
 
     def base(rows: list[dict[str, Any]]) -> alt.Chart:
         return alt.Chart(alt.Data(values=rows)).encode(x=_x_axis(figure, plot), detail="method:N")
 
-    lines = base(rows).mark_line(fill=None).encode(y, *palette.LINE)
+    lines = base(rows).mark_line(fill=None).encode(y, *LINE)
     # The first method has a thick line, below the others; its marks are above theirs.
-    bars = base(rows[::-1]).mark_rule(strokeWidth=1.25, opacity=0.8).encode(low, alt.Y2("high:Q"), palette.STROKE)
-    marks = base(rows[::-1]).mark_point(size=46, strokeWidth=1.5, opacity=1).encode(y, *palette.MARK)
+    bars = base(rows[::-1]).mark_rule(strokeWidth=1.25, opacity=0.8).encode(low, alt.Y2("high:Q"), STROKE)
+    marks = base(rows[::-1]).mark_point(size=46, strokeWidth=1.5, opacity=1).encode(y, *MARK)
     level = alt.Chart(alt.Data(values=[{}])).mark_rule(strokeDash=[5, 4], color="#444", strokeWidth=1.25)
     nominal = [level.encode(y=alt.datum(INTERVAL_LEVEL, type="quantitative"))] * (figure.measure == "coverage")
     texts = [_text(printable(plot.title), width / 2, -14.0, 13)] if plot.title else []
@@ -219,19 +352,14 @@ def _text(text: str, x: float, y: float, size: int) -> alt.Chart:
     return chart.encode(x=alt.value(x), y=alt.value(y), text=alt.value(text))
 
 
-def _rows(plot: _Plot, vertical: _Vertical, looks: dict[str, palette.Style], width: float) -> list[dict[str, Any]]:
+def _rows(plot: _Plot, vertical: _Vertical, looks: dict[str, Style]) -> list[dict[str, Any]]:
     """The points of a plot as data for the chart."""
-    methods = palette.in_order(point.method for point in plot.points)
-    low, high = _ends(plot)
-    # Side by side by a pixel or two, the first in the middle: otherwise one would hide another.
-    gap = (high / low) ** (min(2.5, 0.055 * width / len(methods)) / width) if methods else 1.0
-    steps = {method: (i + 1) // 2 * (-1 if i % 2 else 1) for i, method in enumerate(methods)}
     rows: list[dict[str, Any]] = []
     for point in plot.points:
         if math.isfinite(point.mean):
             mean, bottom, top = (min(max(y, vertical.low), vertical.high) for y in (point.mean, *point.ends))
-            place = {"x": point.x * gap ** steps[point.method], "mean": mean, "low": bottom, "high": top}
-            rows.append({"method": point.method} | place | palette.style_columns(looks[point.method]))
+            place = {"x": point.x, "mean": mean, "low": bottom, "high": top}
+            rows.append({"method": point.method} | place | style_columns(looks[point.method]))
     return rows
 
 
@@ -258,12 +386,13 @@ def _y_axis(field: str, figure: Figure, vertical: _Vertical, titled: bool) -> al
     return alt.Y(f"{field}:Q", scale=scale, axis=axis, title=vertical.title if titled else None)
 
 
-def _describe(figure: Figure, plots: Sequence[_Plot], looks: dict[str, palette.Style]) -> str:
+def _describe(figure: Figure, plots: Sequence[_Plot], looks: dict[str, Style]) -> str:
     """A text for readers who cannot see the picture."""
     across = "number of rounds in the log" if figure.axis == "n" else "number of actions"
     scores = {"Mean squared error" if plot.kind == "ope" else "Mean relative reward" for plot in plots}
     upward = {
         "score": " and ".join(sorted(scores)),
+        "regret": "Mean of what the relative reward lacks to 1",
         "coverage": "Share of instances whose 95 % interval contains the truth",
         "seconds": "Mean CPU seconds",
     }[figure.measure]
@@ -271,3 +400,54 @@ def _describe(figure: Figure, plots: Sequence[_Plot], looks: dict[str, palette.S
     methods = ", ".join(looks) or "none"
     text = f"{figure.title}. {upward} against the {across}, with standard errors. Methods: {methods}."
     return printable(f"{text} Panels: {panels}." if panels else text)
+
+
+_SAMPLE, _LINE = 30, 20
+"""Width of a line sample in the legend, and height of a row, in pixels."""
+
+
+def legend_width(looks: dict[str, Style]) -> int:
+    """The width in pixels of one column in the legend of method styles, by the usual widths of letters."""
+
+    def width(letter: str) -> float:
+        return 13.0 if letter > "\u2e80" else 10.0 if letter in "mwMW@%" else 8.0 if letter.isupper() else 5.6
+
+    return min(_SAMPLE + 20 + math.ceil(max((sum(map(width, name)) for name in looks), default=0)), WIDTH)
+
+
+def _columns(looks: dict[str, Style]) -> list[list[str]]:
+    """Names in as many columns as there is room for; families of misspecified priors get columns of their own."""
+    names, columns = list(looks), max(1, min((WIDTH + 20) // legend_width(looks), 5))
+    families = [family for methods in MISSPECIFIED.values() if (family := [name for name in methods if name in looks])]
+    others = [name for name in names if not any(name in family for family in families)]
+    if families and len(others) <= len(families[0]) and len(families) < columns:
+        return [others, *families]
+    height = math.ceil(len(names) / columns)
+    return [names[i : i + height] for i in range(0, len(names), height)]
+
+
+def legend(looks: dict[str, Style], *, one_column: bool) -> Any:
+    """The legend of method styles, a small chart: for each method a piece of its line with its mark, and its name.
+
+    Vega's own legends show a mark without the dashes and the width of its line. The names are in one column, or in as
+    many as there is room for.
+    """
+    step, lines = legend_width(looks), [list(looks)] if one_column else _columns(looks)
+    rows: list[dict[str, Any]] = []
+    for column, names in enumerate(lines):
+        left = column * step
+        places = {"left": left, "middle": left + _SAMPLE / 2, "right": left + _SAMPLE, "text": left + _SAMPLE + 8}
+        for line, name in enumerate(names):
+            rows.append({"name": printable(name), "y": (line + 0.5) * _LINE} | places | style_columns(looks[name]))
+    size = {"width": len(lines) * step, "height": max(map(len, lines)) * _LINE}
+    downward = alt.Scale(domain=[size["height"], 0], nice=False)
+    base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("y:Q", scale=downward, axis=None))
+
+    def x(field: str) -> Any:
+        return alt.X(f"{field}:Q", scale=alt.Scale(domain=[0, size["width"]], nice=False), axis=None)
+
+    strokes = base.mark_rule().encode(x("left"), alt.X2("right:Q"), *LINE)
+    marks = base.mark_point(size=46, strokeWidth=1.5, opacity=1).encode(x("middle"), *MARK)
+    texts = base.mark_text(align="left", baseline="middle", fontSize=12, limit=WIDTH - 60)
+    texts = texts.encode(x("text"), alt.Text("name:N"))
+    return alt.layer(strokes, marks, texts).properties(view=alt.ViewBackground(stroke=None), **size)

@@ -18,10 +18,13 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from scipy.linalg import lu_factor, lu_solve
 
+from manyarms._base.checks import Array
 from manyarms.core import Estimate, HierarchicalGaussian, LoggedData, Policy
 from manyarms.errors import InputError, without_full_stop
+from manyarms.estimators.compare import slope
 from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.importance_weighted import DR, IPS, SNIPS
 from manyarms.estimators.reward_model import CrossFit
@@ -36,11 +39,27 @@ from manyarms.posterior import RewardPosterior, fit
 from manyarms.prior_learning import learn_prior
 from manyarms.priors import ridge
 
-N_NEIGHBOURS = 10
-"""Neighbours of policy convolution."""
-
 PENALTY = 1e-3
-"""λ of the ridge regression that the paper calls DM (Freq)."""
+"""λ of the ridge regression in the variant of DM (Freq) whose penalty is not chosen on the log."""
+
+WEAK_NEIGHBOURS = 10
+"""Neighbours of policy convolution where it knows only W_a μ."""
+
+CLUSTER_SHARES = (0.005, 0.02, 0.05, 0.2)
+NEIGHBOUR_SHARES = (0.003, 0.01, 0.03, 0.1, 0.3)
+"""Sizes that SLOPE++ chooses from, as shares of K: numbers of clusters, and of neighbours."""
+
+ONE_STANDARD_ERROR = 0.6827
+"""Level of the intervals by which SLOPE++ chooses. At 95 % it keeps to the most biased choice until n is very large."""
+
+LEARNING_SHARE = 0.03
+"""Neighbours of policy convolution in learning, as a share of K."""
+
+SWEPT_CLUSTERS, SWEPT_NEIGHBOURS = (5, 20, 50, 200), (3, 10, 30, 100)
+"""Sizes of the methods that are not tuned but swept, for K = 1000."""
+
+CLIPS = (0.0, 10.0, 100.0, 1000.0)
+"""Floors on the propensity that SLOPE++ chooses from, in units of the smallest propensity of the log."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +85,14 @@ class Method:
     Attributes:
         name: Its name in rows and figures.
         slow: Whether learning takes seconds rather than milliseconds; such methods are run on fewer instances.
+        revision: Raised when a method of the library is changed, so that its old rows are not mixed with new ones.
+        stream: The name that its random numbers come from, if not its own: it kept them when it was renamed.
     """
 
     name: str
     slow: bool = False
+    revision: int = 1
+    stream: str = ""
 
     def estimate(self, task: MethodTask, target: Policy) -> Estimate:
         """Estimate the value of `target` on contexts like those of the log."""
@@ -89,15 +112,16 @@ class Method:
 class DirectMethod(Method):
     """Fits a posterior, then evaluates a target by it or picks the action with the highest expected reward.
 
-    Prior and likelihood are made from what is known; where it `learns_prior`, the scales and means of the prior, and
-    the noise, are learned from the log as well.
+    The prior is made from the task and the likelihood from what is known; where it `learns_prior`, the scales and means
+    of the prior, and the noise, are learned from the log as well.
     """
 
     name: str
-    prior: Callable[[Known], HierarchicalGaussian]
+    prior: Callable[[MethodTask], HierarchicalGaussian]
     likelihood: Callable[[Known], Likelihood] = lambda known: Gaussian(known.noise_std)
     policy: Callable[[RewardPosterior], Policy] = Greedy
     learns_prior: bool = False
+    revision: int = 1
 
     def estimate(self, task: MethodTask, target: Policy) -> Estimate:
         return self._fit(task).value(target, task.logs.contexts, eligible=task.eligible, groups=task.logs.groups)
@@ -106,7 +130,7 @@ class DirectMethod(Method):
         return self.policy(self._fit(task))
 
     def _fit(self, task: MethodTask) -> RewardPosterior:
-        parts = task.logs, self.prior(task.known), self.likelihood(task.known)
+        parts = task.logs, self.prior(task), self.likelihood(task.known)
         return learn_prior(*parts).posterior if self.learns_prior else fit(*parts)
 
 
@@ -164,15 +188,23 @@ class PriorOnly(Method):
 
 @dataclass(frozen=True)
 class WeightingMethod(Method):
-    """An estimator by importance weights, and a learner, if any, of the softmax policy that maximises it."""
+    """Estimators by importance weights, and a learner, if any, of the softmax policy that maximises one.
+
+    Of several estimators, SLOPE++ chooses one on the log.
+    """
 
     name: str
-    estimator: Callable[[MethodTask], Estimator]
+    estimators: Callable[[MethodTask], Sequence[Estimator]]
     learner: Callable[[MethodTask, Training], Learner] | None = None
     slow: bool = True
+    revision: int = 1
+    stream: str = ""
 
     def estimate(self, task: MethodTask, target: Policy) -> Estimate:
-        return self.estimator(task).estimate(target, task.logs, eligible=task.eligible)
+        candidates = self.estimators(task)
+        if len(candidates) == 1:
+            return candidates[0].estimate(target, task.logs, eligible=task.eligible)
+        return slope(candidates, target, task.logs, level=ONE_STANDARD_ERROR, eligible=task.eligible).estimate
 
     def learn(self, task: MethodTask) -> Policy:
         if self.learner is None:
@@ -185,30 +217,87 @@ class WeightingMethod(Method):
         return kind == "ope" or self.learner is not None
 
 
-_structured: Callable[[Known], HierarchicalGaussian] = attrgetter("prior")
+_structured: Callable[[MethodTask], HierarchicalGaussian] = attrgetter("known.prior")
 
 
-def _ridge(known: Known) -> HierarchicalGaussian:
-    """The prior under which the posterior mean is the paper's DM (Freq)."""
-    return ridge(known.n_actions, known.dim, penalty=PENALTY, noise_std=known.noise_std)
+def _tuned_ridge(task: MethodTask) -> HierarchicalGaussian:
+    """The prior under which the posterior mean is the paper's DM (Freq), its penalty chosen on the log."""
+    return ridge(task.known.n_actions, task.known.dim, logs=task.logs, noise_std=task.known.noise_std)
 
 
-def _cross_fit(task: MethodTask, prior: Callable[[Known], HierarchicalGaussian]) -> CrossFit:
+def _fixed_ridge(task: MethodTask) -> HierarchicalGaussian:
+    return ridge(task.known.n_actions, task.known.dim, penalty=PENALTY, noise_std=task.known.noise_std)
+
+
+def _plug_in(task: MethodTask) -> RewardPosterior:
+    """DM (Freq) fitted to all rounds, as the reward model of DR in the paper."""
+    return fit(task.logs, _tuned_ridge(task), Gaussian(task.known.noise_std))
+
+
+def _cross_fit(task: MethodTask, prior: Callable[[MethodTask], HierarchicalGaussian]) -> CrossFit:
     """A reward model for doubly robust estimates that never saw the round it corrects."""
-    return CrossFit(prior(task.known), Gaussian(task.known.noise_std), rng=task.rng)
+    return CrossFit(prior(task), Gaussian(task.known.noise_std), rng=task.rng)
 
 
-def _doubly_robust(name: str, prior: Callable[[Known], HierarchicalGaussian]) -> WeightingMethod:
+def _doubly_robust(name: str, model: Callable[[MethodTask], RewardPosterior | CrossFit]) -> WeightingMethod:
+    """DR without a clip."""
     return WeightingMethod(
         name,
-        lambda task: DR(_cross_fit(task, prior)),
-        lambda task, training: learners.DRLearner(_cross_fit(task, prior), training=training),
+        lambda task: (DR(model(task)),),
+        lambda task, training: learners.DRLearner(model(task), training=training),
     )
+
+
+def _clips(task: MethodTask) -> list[float]:
+    """Floors on the propensity to choose from; 0 for none. Without propensities there is nothing to go by."""
+    propensities = task.logs.propensities
+    smallest = 0.0 if propensities is None or not len(propensities) else float(propensities.min())
+    return sorted({min(1.0, clip * smallest) for clip in CLIPS})
+
+
+def _tuned_dr(task: MethodTask) -> list[Estimator]:
+    model = _plug_in(task)
+    return [DR(model, clip) for clip in _clips(task)]
+
+
+def _sizes(shares: Iterable[float], n_actions: int) -> list[int]:
+    return sorted({max(2, round(share * n_actions)) for share in shares})
+
+
+def _tuned_mips(task: MethodTask) -> list[Estimator]:
+    known = task.known
+    if known.clusters_given:
+        return [MIPS(known.clusters)]
+    return [MIPS(known.clusters_by_size(size)) for size in _sizes(CLUSTER_SHARES, known.n_actions)]
+
+
+def _directions(known: Known) -> Float[Array, "K e"]:
+    """The vectors of the actions at unit length, whose nearest neighbours are those by cosine."""
+    norms = np.linalg.norm(known.vectors, axis=1, keepdims=True)
+    return known.vectors / np.where(norms > 0, norms, 1.0)
+
+
+def _tuned_pc(task: MethodTask) -> list[Estimator]:
+    vectors = _directions(task.known)
+    return [PolicyConvolution(vectors, size) for size in _sizes(NEIGHBOUR_SHARES, task.known.n_actions)]
+
+
+def _pc_learner(task: MethodTask, training: Training) -> Learner:
+    (size,) = _sizes((LEARNING_SHARE,), task.known.n_actions)
+    return learners.PolicyConvolutionLearner(_directions(task.known), size, training=training)
+
+
+def _with_clusters(size: int) -> WeightingMethod:
+    return WeightingMethod(f"MIPS, {size} clusters", lambda task: (MIPS(task.known.clusters_by_size(size)),))
+
+
+def _with_neighbours(size: int) -> WeightingMethod:
+    return WeightingMethod(f"PC, {size} neighbours", lambda task: (PolicyConvolution(_directions(task.known), size),))
 
 
 def _with_other_prior(prior: str) -> DirectMethod:
     """sDM with another prior of the world, by name."""
-    return DirectMethod(f"sDM, {prior}", lambda known: known.other_priors[prior])
+    return DirectMethod(f"sDM, {prior}", lambda task: task.known.other_priors[prior])
 
 
 DIRECT = ("sDM", "DM (Bayes)", "DM (Freq)")
@@ -217,6 +306,12 @@ PAPER = (*DIRECT, "IPS", "snIPS", "DR", "MIPS", "PC")
 LEARNERS_BEYOND = ("sDM (learned prior)", "DR (sDM)")
 BEYOND = (*LEARNERS_BEYOND, "OffCEM (sDM)")
 """Names of methods beyond the paper; OffCEM does not learn."""
+FIXED_FREQ, CROSS_FITTED = "DM (Freq), λ = 0.001", "DR, cross-fitted"
+WEAK = ("MIPS (W_a μ)", "PC (W_a μ)")
+UNTUNED = (FIXED_FREQ, "IPS, no clip", *WEAK)
+"""Names of variants of the paper's methods that are not tuned, or know less."""
+SWEPT_MIPS = tuple(f"MIPS, {size} clusters" for size in SWEPT_CLUSTERS)
+SWEPT_PC = tuple(f"PC, {size} neighbours" for size in SWEPT_NEIGHBOURS)
 
 _PRIORS = {part: [f"{part} off by {v:g}" for v in NOISE_LEVELS] for part in ("prior", "means", "covariances")}
 MISSPECIFIED = {part: tuple(f"sDM, {prior}" for prior in priors) for part, priors in _PRIORS.items()}
@@ -224,30 +319,56 @@ MISSPECIFIED = {part: tuple(f"sDM, {prior}" for prior in priors) for part, prior
 
 _METHODS = (
     DirectMethod("sDM", _structured),
-    DirectMethod("DM (Bayes)", lambda known: known.unstructured),
-    DirectMethod("DM (Freq)", _ridge),
-    WeightingMethod("IPS", lambda task: IPS(), lambda task, training: learners.IPSLearner(training=training)),
-    WeightingMethod("snIPS", lambda task: SNIPS(), lambda task, training: learners.SNIPSLearner(training=training)),
-    _doubly_robust("DR", _ridge),
+    DirectMethod("DM (Bayes)", attrgetter("known.unstructured")),
+    DirectMethod("DM (Freq)", _tuned_ridge, revision=2),
+    WeightingMethod(
+        "IPS",
+        lambda task: [IPS(clip) for clip in _clips(task)],
+        lambda task, training: learners.IPSLearner(training=training),
+        revision=2,
+    ),
+    WeightingMethod("snIPS", lambda task: (SNIPS(),), lambda task, training: learners.SNIPSLearner(training=training)),
+    WeightingMethod(
+        "DR",
+        _tuned_dr,
+        lambda task, training: learners.DRLearner(_plug_in(task), training=training),
+        revision=2,
+    ),
     WeightingMethod(
         "MIPS",
-        lambda task: MIPS(task.known.clusters),
+        _tuned_mips,
         lambda task, training: learners.MIPSLearner(task.known.clusters, training=training),
+        revision=2,
+    ),
+    WeightingMethod("PC", _tuned_pc, _pc_learner, revision=2),
+    DirectMethod(FIXED_FREQ, _fixed_ridge),
+    WeightingMethod("IPS, no clip", lambda task: (IPS(),)),
+    _doubly_robust(CROSS_FITTED, lambda task: _cross_fit(task, _tuned_ridge)),
+    WeightingMethod(
+        WEAK[0],
+        lambda task: (MIPS(task.known.weak_clusters),),
+        lambda task, training: learners.MIPSLearner(task.known.weak_clusters, training=training),
+        stream="MIPS",
     ),
     WeightingMethod(
-        "PC",
-        lambda task: PolicyConvolution(task.known.vectors, N_NEIGHBOURS),
-        lambda task, training: learners.PolicyConvolutionLearner(task.known.vectors, N_NEIGHBOURS, training=training),
+        WEAK[1],
+        lambda task: (PolicyConvolution(task.known.prior.action_mean(), WEAK_NEIGHBOURS),),
+        lambda task, training: learners.PolicyConvolutionLearner(
+            task.known.prior.action_mean(), WEAK_NEIGHBOURS, training=training
+        ),
+        stream="PC",
     ),
+    *map(_with_clusters, SWEPT_CLUSTERS),
+    *map(_with_neighbours, SWEPT_NEIGHBOURS),
     DirectMethod("sDM, pessimistic", _structured, policy=lambda posterior: Pessimistic(posterior, delta=0.05)),
     PriorOnly(),
     _with_other_prior("own variances"),
     JointPosteriorMethod(),
     LoggedMean(),
     DirectMethod("sDM (Bernoulli)", _structured, lambda known: Bernoulli()),
-    DirectMethod("sDM (learned prior)", lambda known: known.learnable, learns_prior=True),
-    _doubly_robust("DR (sDM)", _structured),
-    WeightingMethod("OffCEM (sDM)", lambda task: OffCEM(task.known.clusters, _cross_fit(task, _structured))),
+    DirectMethod("sDM (learned prior)", attrgetter("known.learnable"), learns_prior=True),
+    _doubly_robust("DR (sDM)", lambda task: _cross_fit(task, _structured)),
+    WeightingMethod("OffCEM (sDM)", lambda task: (OffCEM(task.known.weak_clusters, _cross_fit(task, _structured)),)),
     *(_with_other_prior(prior) for priors in _PRIORS.values() for prior in priors),
 )
 METHODS: dict[str, Method] = {method.name: method for method in _METHODS}

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.cluster import KMeans
 
-from manyarms._base.checks import Array, frozen
+from manyarms._base.checks import Array, check_choice, frozen
 from manyarms._base.rng import split
 from manyarms.core import HierarchicalGaussian, LoggedData, Policy
 from manyarms.datasets import SyntheticProblem
@@ -34,8 +34,11 @@ NOISE_LEVELS = (0.5, 1.0, 1.5)
 N_TEST = 2000
 """Fresh contexts on which the truth and the relative reward are computed."""
 
-N_CLUSTERS = 10
-"""Clusters of MIPS and OffCEM, by k-means on the prior means of the actions; the paper does not say which it used."""
+N_WEAK_CLUSTERS = 10
+"""Clusters by k-means on the prior means of the actions."""
+
+CLUSTER_SHARE = 0.05
+"""Clusters of MIPS in learning, as a share of K; the paper does not say how many it used."""
 
 BINARY_NOISE = 0.5
 """σ that linear-Gaussian methods assume for 0/1 rewards: the largest standard deviation they can have."""
@@ -77,16 +80,20 @@ def shortfall(**counts: tuple[int, int]) -> str:
 class Known:
     """The knowledge about a problem that methods may use before they see a log.
 
-    On MovieLens, as in the paper, `vectors` are the true weights. Each method decides how to use them.
+    On MovieLens, as in the paper, and on synthetic problems, `vectors` are the true weights. Each method decides how to
+    use them; sDM uses only its prior.
 
     Attributes:
         prior: The structured prior of sDM.
         unstructured: The prior of DM (Bayes), in which actions are independent.
         noise_std: σ that all linear-Gaussian methods assume.
-        vectors: (K, e) a vector for each action, for policy convolution.
+        vectors: (K, e) a vector for each action, for MIPS and policy convolution.
         learnable: The structure in which a prior is learned, from the log alone.
         make_clusters: Makes `clusters`; called when a method first asks for them.
         make_other_priors: Makes `other_priors`; called when a method first asks for them.
+        make_weak_clusters: Makes `weak_clusters`; None where they are `clusters`.
+        clusters_given: Whether `clusters` came with the data, as categories do, so that their number is not chosen.
+        cluster_seed: Seed of the clusters that a method makes from `vectors`.
     """
 
     prior: HierarchicalGaussian
@@ -96,11 +103,30 @@ class Known:
     learnable: HierarchicalGaussian
     make_clusters: Callable[[], Int[Array, " K"]]
     make_other_priors: Callable[[], Mapping[str, HierarchicalGaussian]] = dict[str, HierarchicalGaussian]
+    make_weak_clusters: Callable[[], Int[Array, " K"]] | None = None
+    clusters_given: bool = False
+    cluster_seed: int = 0
 
     @cached_property
     def clusters(self) -> Int[Array, " K"]:
-        """(K,) a cluster for each action, for MIPS and OffCEM."""
+        """(K,) a cluster for each action, for MIPS in learning."""
         return frozen(self.make_clusters())
+
+    @cached_property
+    def weak_clusters(self) -> Int[Array, " K"]:
+        """(K,) clusters by what the prior knows of the actions, for OffCEM and the weaker variant of MIPS."""
+        return self.clusters if self.make_weak_clusters is None else frozen(self.make_weak_clusters())
+
+    @cached_property
+    def _clusters_by_size(self) -> dict[int, Int[Array, " K"]]:
+        return {}
+
+    def clusters_by_size(self, size: int) -> Int[Array, " K"]:
+        """(K,) at most `size` clusters of the actions, by k-means on their vectors; made once."""
+        if size not in self._clusters_by_size:
+            made = clusters_of(self.vectors, np.random.default_rng((self.cluster_seed, size)), size)
+            self._clusters_by_size[size] = frozen(made)
+        return self._clusters_by_size[size]
 
     @cached_property
     def other_priors(self) -> Mapping[str, HierarchicalGaussian]:
@@ -220,6 +246,11 @@ class Synthetic(Problem):
     binary: bool = False
     target: Literal["best", "prior"] = "best"
 
+    def __post_init__(self) -> None:
+        SyntheticProblem(self.n_actions, self.dim, self.latent_dim, binary=self.binary)
+        check_choice("logging", self.logging, get_args(Logging))
+        check_choice("target", self.target, ("best", "prior"))
+
     @property
     def label(self) -> str:
         words = [f"synthetic K={self.n_actions} d={self.dim} d'={self.latent_dim}", self.logging]
@@ -230,16 +261,20 @@ class Synthetic(Problem):
         prior_rng, world_rng, test_rng, cluster_rng, noise_rng = split(rng, *roles)
         recipe = SyntheticProblem(self.n_actions, self.dim, self.latent_dim, binary=self.binary)
         prior = recipe.draw_prior(prior_rng)
+        world = recipe.draw_environment(prior, world_rng)
+        theta = world.weights
+        cluster_seed = int(split(cluster_rng, "theta")[0].integers(1 << 62))
         known = Known(
             prior=prior,
             unstructured=prior.marginal(),
             noise_std=BINARY_NOISE if self.binary else recipe.noise_std,
-            vectors=prior.action_mean(),
+            vectors=theta,
             learnable=prior,
-            make_clusters=lambda: clusters_of(prior.action_mean(), cluster_rng),
+            make_clusters=lambda: known.clusters_by_size(max(2, round(CLUSTER_SHARE * self.n_actions))),
             make_other_priors=lambda: _misspecified_priors(recipe, prior, noise_rng),
+            make_weak_clusters=lambda: clusters_of(prior.action_mean(), cluster_rng),
+            cluster_seed=cluster_seed,
         )
-        world = recipe.draw_environment(prior, world_rng)
         target = EpsilonGreedy(greedy_by(prior.action_mean()), 0.5) if self.target == "prior" else None
         return ScoredWorld(world, known, self.logging, test_rng, target)
 
@@ -251,7 +286,9 @@ def greedy_by(vectors: Float[Array, "K d"]) -> Policy:
     return Greedy(fit(nothing, independent(K, mean=vectors, cov=1.0), Gaussian()))
 
 
-def clusters_of(vectors: Float[Array, "K e"], rng: np.random.Generator, at_most: int = N_CLUSTERS) -> Int[Array, " K"]:
+def clusters_of(
+    vectors: Float[Array, "K e"], rng: np.random.Generator, at_most: int = N_WEAK_CLUSTERS
+) -> Int[Array, " K"]:
     """The clusters of a problem's actions, by k-means on their vectors."""
     count = min(at_most, len(np.unique(vectors, axis=0)))
     seed = int(rng.integers(1 << 31))

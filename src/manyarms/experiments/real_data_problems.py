@@ -28,7 +28,6 @@ from manyarms.experiments.problem import (
     greedy_by,
     shortfall,
 )
-from manyarms.linalg.indexing import shape_of
 from manyarms.policies import EpsilonGreedy, TablePolicy, Uniform
 from manyarms.priors import from_categories, from_embeddings, from_tags, independent
 
@@ -64,7 +63,11 @@ class MatrixWorld(World):
 
 
 def _known_by_vectors(
-    vectors: Float[Array, "K d"], noise_std: float, learnable: HierarchicalGaussian, rng: np.random.Generator
+    vectors: Float[Array, "K d"],
+    noise_std: float,
+    learnable: HierarchicalGaussian,
+    rng: np.random.Generator,
+    n_components: int = N_COMPONENTS,
 ) -> Known:
     """Knowledge by the paper's recipe, from vectors of the actions in the space of θ.
 
@@ -73,7 +76,7 @@ def _known_by_vectors(
     """
     seed = int(rng.integers(1 << 62))
     prior, own = (
-        from_embeddings(vectors, N_COMPONENTS, action_variance=form, rng=np.random.default_rng(seed))
+        from_embeddings(vectors, n_components, action_variance=form, rng=np.random.default_rng(seed))
         for form in ("shared", "own")
     )
     return Known(
@@ -82,8 +85,9 @@ def _known_by_vectors(
         noise_std=noise_std,
         vectors=vectors,
         learnable=learnable,
-        make_clusters=lambda: clusters_of(vectors, np.random.default_rng(seed), N_COMPONENTS),
+        make_clusters=lambda: clusters_of(vectors, np.random.default_rng(seed), n_components),
         make_other_priors=lambda: {"own variances": own},
+        cluster_seed=seed,
     )
 
 
@@ -103,26 +107,33 @@ def load_once(loader: Callable[..., Loaded], data: str | None, name: str, **opti
 
 @dataclass(frozen=True)
 class MovieLensProblem(Problem):
-    """1,000 random movies; contexts and θ from a factorisation of the ratings; see `movielens_factors`.
+    """Random movies; contexts and θ from a factorisation of the ratings; see `movielens_factors`.
 
     The log is uniform, or takes the truly best movie half the time. With `half`, the prior's vectors come from other
-    ratings than the truth.
+    ratings than the truth. The target "best" takes the truly best movie half the time; "prior" takes the best by the
+    prior means of sDM instead, like a policy that was chosen before the log.
     """
 
     data: str | None = None
     logging: Logging = "uniform"
     half: bool = False
+    target: Literal["best", "prior"] = "best"
+    n_components: int = N_COMPONENTS
+    n_actions: int = 1000
 
     @property
     def label(self) -> str:
-        return f"MovieLens K=1000 d=5, {self.logging}{', prior from other ratings' if self.half else ''}"
+        words = [f"MovieLens K={self.n_actions} d=5", self.logging, *["prior from other ratings"] * self.half]
+        words += ["target by prior"] * (self.target == "prior")
+        return ", ".join(words + [f"J={self.n_components}"] * (self.n_components != N_COMPONENTS))
 
     def draw(self, rng: np.random.Generator) -> ScoredWorld:
         world_rng, known_rng, test_rng = split(rng, "world", "known", "test")
-        world = _movielens(self.data, self.half).draw_world(n_actions=1000, noise_std=1.0, rng=world_rng)
+        world = _movielens(self.data, self.half).draw_world(n_actions=self.n_actions, noise_std=1.0, rng=world_rng)
         learnable = from_tags(world.genres, dim=5, shared_std=1.0)
-        known = _known_by_vectors(world.item_vectors, 1.0, learnable, known_rng)
-        return ScoredWorld(world.environment, known, self.logging, test_rng)
+        known = _known_by_vectors(world.item_vectors, 1.0, learnable, known_rng, self.n_components)
+        by_prior = EpsilonGreedy(greedy_by(known.prior.action_mean()), 0.5) if self.target == "prior" else None
+        return ScoredWorld(world.environment, known, self.logging, test_rng, by_prior)
 
     def origin(self) -> Origin:
         loaded = load_once(datasets.load_movielens, self.data, "ml-1m")
@@ -142,10 +153,11 @@ def _movielens(data: str | None, half: bool) -> datasets.MovieLensFactors:
 class KuaiRecProblem(Problem):
     """Watch ratios of real users: nothing is well specified for anyone.
 
-    With all of KuaiRec, contexts and vectors come from the big matrix, rewards from the small one. With the published
-    part of the small matrix alone, half of its cells, drawn anew for each instance, replace the big matrix and the
-    other half the small one; a user's eligible videos are those with a cell in the second half. Half of the users are
-    logged; policies are evaluated on the others. `MatrixWorld` says what the targets are.
+    Contexts have an intercept beside the factors of the user, and vectors the item's mean prior score beside its
+    factors. With all of KuaiRec, contexts and vectors come from the big matrix, rewards from the small one. With the
+    published part of the small matrix alone, half of its cells, drawn anew for each instance, replace the big matrix
+    and the other half the small one; a user's eligible videos are those with a cell in the second half. Half of the
+    users are logged; policies are evaluated on the others. `MatrixWorld` says what the targets are.
     """
 
     data: str | None = None
@@ -154,7 +166,7 @@ class KuaiRecProblem(Problem):
 
     @property
     def label(self) -> str:
-        words = ["KuaiRec rank=5", *["partial"] * self.partial]
+        words = ["KuaiRec rank=5 with item means", *["partial"] * self.partial]
         return ", ".join(words + ["target by context"] * (self.target == "context"))
 
     def draw(self, rng: np.random.Generator) -> MatrixWorld:
@@ -168,14 +180,12 @@ class KuaiRecProblem(Problem):
             raise DataFileError(problem)
         else:
             prior, rewards = data.matrix(data.big), small
-        world = datasets.kuairec_world(rewards, prior, data.categories, rank=5, rng=world_rng)
+        world = datasets.kuairec_world(rewards, prior, data.categories, rank=5, item_means=True, rng=world_rng)
         topics = np.array([categories[0] if categories else -1 for categories in world.categories])
         learnable = from_categories(topics, dim=world.environment.dim, shared_std=1.0)
-        # The factorisation counts missing cells as zero: bring its products to the scale of rewards.
-        vectors = world.item_vectors * (np.prod(shape_of(prior)) / prior.nnz)
-        known = _known_by_vectors(vectors, float(prior.data.std()), learnable, known_rng)
+        known = _known_by_vectors(world.item_vectors, float(prior.data.std()), learnable, known_rng)
         _, clusters = np.unique(topics, return_inverse=True)
-        known = replace(known, make_clusters=lambda: clusters.astype(np.int64))
+        known = replace(known, make_clusters=lambda: clusters.astype(np.int64), clusters_given=True)
         return MatrixWorld(world.environment, known, self.target)
 
     def origin(self) -> Origin:
@@ -262,6 +272,7 @@ class OpenBanditWorld(World):
             vectors=np.eye(len(np.unique(clusters)))[clusters],
             learnable=prior,
             make_clusters=lambda: clusters.astype(np.int64),
+            clusters_given=True,
         )
 
     def log(self, n: int, rng: np.random.Generator) -> LoggedData:

@@ -3,16 +3,19 @@
 A cell is in a journal, synced, the moment it is finished. `compact` moves all journals into the Parquet files, each the
 old one or the new one and never half of one. Wherever a run is killed, no finished cell is lost and none is computed
 twice. Rows are sorted by their key, so the same cells give the same bytes in whatever order they were finished. Time
-and memory differ from run to run and have a file of their own.
+and memory differ from run to run and have a file of their own. Numbers are rounded as they are read or written, see
+`stored`, so that a verdict does not depend on whether its rows come from a journal or from the file.
 
-The record, `made-of.json`, holds a digest of the data behind each problem and of the file of each user method. It is
-written before the first of their rows is computed. Rows of other data, or of a method that has changed since, are
-refused: once mixed with new rows they could not be told apart.
+The record, `made-of.json`, holds a digest of the data behind each problem and of the file of each user method, and the
+revision of each method of the library that was changed. It is written before the first of their rows is computed. Rows
+of other data, or of a method that has changed since, are refused: once mixed with new rows they could not be told
+apart.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import zlib
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -27,16 +30,17 @@ from uuid import uuid4
 import numpy as np
 
 from manyarms._base.arrow import pa, parquet_bytes, pq
-from manyarms._base.files import replace_files
+from manyarms._base.files import as_path, replace_files
 from manyarms.errors import (
     BusyError,
     DataFileError,
     InputError,
+    OutputFileError,
     ResultFileError,
     StaleRowsError,
     without_full_stop,
 )
-from manyarms.experiments.cell import RECIPE, Cell, Outcome, Results, draw_world, score
+from manyarms.experiments.cell import RECIPE, Cell, Outcome, Results, draw_world
 from manyarms.experiments.problem import Origin, Problem
 
 ROWS, COSTS, MADE_OF = "rows.parquet", "costs.parquet", "made-of.json"
@@ -46,6 +50,9 @@ MEASURED = ("seconds", "peak_bytes")
 
 COMPUTED = tuple(name for name in Outcome.__dataclass_fields__ if name not in MEASURED)
 RECIPE_KEY = "manyarms.recipe"
+
+VALUE_BITS, ENDS_BITS, COST_BITS = 24, 16, 8
+"""Significant bits of values, of the ends of intervals, and of CPU times."""
 
 TRUTH_TOLERANCE = 1e-6
 """Relative distance within which two truths belong to the same data: machines differ by far less, data by more."""
@@ -76,10 +83,13 @@ class Store:
     """The results in one folder, which is made if it does not exist."""
 
     def __init__(self, folder: Path):
-        self.folder = folder
+        self.folder = folder = as_path("folder", folder)
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder} is a file, not a folder.", "Name a folder.")
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise OutputFileError(f"{folder} cannot be made: {problem.strerror}.", "Name another folder.") from problem
 
     @contextmanager
     def lock(self) -> Generator[None]:
@@ -104,7 +114,7 @@ class Store:
         rows = {_cell(row): row for row in self._read_table(ROWS, (*KEY, *COMPUTED))}
         costs = {_cell(row): row for row in (self._read_table(COSTS, (*KEY, *MEASURED)) if rows else ())}
         nothing = {"seconds": float("nan"), "peak_bytes": None}
-        results = {cell: _outcome(row | costs.get(cell, nothing)) for cell, row in rows.items()}
+        results = {cell: stored(_outcome(row | costs.get(cell, nothing))) for cell, row in rows.items()}
         for path in self._journals():
             results.update(_read_journal(path))
         return results
@@ -125,17 +135,12 @@ class Store:
 
     def write(self, results: Mapping[Cell, Outcome]) -> None:
         """Replace both Parquet files."""
-        types = {
-            "problem": pa.string(), "kind": pa.string(), "method": pa.string(), "n": pa.int32(), "instance": pa.int32(),
-            "n_actions": pa.int32(), "dim": pa.int32(), "score": pa.float64(),
-            "value": pa.float64(), "truth": pa.float64(), "low": pa.float64(), "high": pa.float64(),
-            "truth_error": pa.float64(),
-            "seconds": pa.float64(), "peak_bytes": pa.int64(),
-        }  # fmt: skip
-        rows = [asdict(cell) | asdict(out) | {"score": score(cell.kind, out)} for cell, out in sorted(results.items())]
-        table = pa.Table.from_pylist(rows, schema=pa.schema(list(types.items()), {RECIPE_KEY: str(RECIPE)}))
+        table = pa.Table.from_pylist(
+            [asdict(cell) | asdict(stored(outcome)) for cell, outcome in sorted(results.items())],
+            schema=pa.schema(list(_column_types().items()), {RECIPE_KEY: str(RECIPE)}),
+        )
         contents = {ROWS: table.drop_columns(list(MEASURED)), COSTS: table.select([*KEY, *MEASURED])}
-        replace_files({self.folder / name: parquet_bytes(part) for name, part in contents.items()})
+        replace_files({self.folder / name: _packed(part) for name, part in contents.items()})
 
     def _write_kept(self, results: Results, wanted: Callable[[Cell], bool]) -> Results:
         kept = {cell: outcome for cell, outcome in results.items() if wanted(cell)}
@@ -153,13 +158,15 @@ class Store:
             return []
         remedy = "Move it away to start again, or restore it. Journals beside it are kept."
         try:
-            table = pq.read_table(path)
-        except (OSError, pa.ArrowException) as damage:
+            # Without checksums, a flipped bit in a number would be read as another number.
+            table = pq.read_table(path, page_checksum_verification=True)
+            names = table.column_names
+        except (OSError, pa.ArrowException, UnicodeDecodeError) as damage:
             raise ResultFileError(f"{path} cannot be read as Parquet: {without_full_stop(damage)}.", remedy) from damage
         recipe = (table.schema.metadata or {}).get(RECIPE_KEY.encode())
         if recipe != str(RECIPE).encode():
             raise ResultFileError(f"{path} is of another version: its rows mean something else.", remedy)
-        missing = [column for column in columns if column not in table.column_names]
+        missing = [column for column in columns if column not in names]
         if missing:
             raise ResultFileError(f"{path} has no column {', '.join(missing)}: it is not a file of results.", remedy)
         return table.select(columns).to_pylist()
@@ -174,8 +181,50 @@ def _read_journal(path: Path) -> Results:
             row = json.loads(text)
             if row.get("recipe") != RECIPE:
                 raise ResultFileError(f"{path} is of another version: its rows mean something else.", "Move it away.")
-            results[_cell(row)] = _outcome(row)
+            results[_cell(row)] = stored(_outcome(row))
     return results
+
+
+def stored(outcome: Outcome) -> Outcome:
+    """A result as files keep it: the value to 24 significant bits, the ends of its interval and the time to fewer.
+
+    A squared error then differs by about 1e-7 of the squared value, far less than its standard error over instances.
+    """
+    low, high = (None if end is None else _rounded(end, ENDS_BITS) for end in (outcome.low, outcome.high))
+    return replace(
+        outcome,
+        value=_rounded(outcome.value, VALUE_BITS),
+        low=low,
+        high=high,
+        truth_error=_rounded(outcome.truth_error, VALUE_BITS),
+        seconds=_rounded(outcome.seconds, COST_BITS),
+    )
+
+
+def _rounded(value: float, bits: int) -> float:
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(round(mantissa * 2**bits) / 2**bits, exponent) if math.isfinite(value) else value
+
+
+def _column_types() -> dict[str, Any]:
+    name, count, number = pa.dictionary(pa.int16(), pa.string()), pa.int32(), pa.float64()
+    return {
+        "problem": name, "kind": name, "method": name, "n": count, "instance": count, "n_actions": count, "dim": count,
+        "value": number, "truth": number, "low": number, "high": number, "truth_error": number,
+        "seconds": number, "peak_bytes": pa.int64(),
+    }  # fmt: skip
+
+
+def _packed(table: Any) -> bytes:
+    """A table of results as a small Parquet file: the leading bytes of all numbers lie next to each other."""
+    split_columns = [name for name in ("value", "low", "high") if name in table.column_names]
+    return parquet_bytes(
+        table,
+        compression="zstd",
+        compression_level=15,
+        use_dictionary=[name for name in table.column_names if name not in split_columns],
+        column_encoding=dict.fromkeys(split_columns, "BYTE_STREAM_SPLIT"),
+    )
 
 
 def _cell(row: Mapping[str, Any]) -> Cell:
@@ -188,10 +237,17 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
 
 @dataclass(frozen=True)
 class Provenance:
-    """The record of what made the results: the origin of each problem with data, a digest of each user method."""
+    """The record of what made the results.
+
+    Attributes:
+        problems: The origin of each problem with data.
+        methods: A digest of the file of each user method.
+        revisions: The revision of each method of the library that made rows, if not the first.
+    """
 
     problems: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     methods: Mapping[str, str] = field(default_factory=dict[str, str])
+    revisions: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
     def read(cls, folder: Path) -> Provenance:
@@ -202,7 +258,9 @@ class Provenance:
         try:
             record = json.loads(path.read_bytes())
             problems = {label: Origin(**origin) for label, origin in record["problems"].items()}
-            return cls(problems, {str(name): str(digest) for name, digest in record["methods"].items()})
+            digests = {str(name): str(digest) for name, digest in record["methods"].items()}
+            revisions = {str(name): int(number) for name, number in record.get("revisions", {}).items()}
+            return cls(problems, digests, revisions)
         except (ValueError, KeyError, TypeError, AttributeError) as damage:
             remedy = "Delete it: the rows beside it are then compared with the data once more."
             raise ResultFileError(f"{path} is damaged.", remedy) from damage
@@ -210,7 +268,8 @@ class Provenance:
     def write(self, folder: Path) -> None:
         """Replace the record in a folder."""
         problems = {label: asdict(origin) for label, origin in sorted(self.problems.items())}
-        text = json.dumps({"problems": problems, "methods": dict(sorted(self.methods.items()))}, indent=2)
+        methods, revisions = dict(sorted(self.methods.items())), dict(sorted(self.revisions.items()))
+        text = json.dumps({"problems": problems, "methods": methods, "revisions": revisions}, indent=2)
         replace_files({folder / MADE_OF: f"{text}\n".encode()})
 
     def only(self, cells: Iterable[Cell]) -> Provenance:
@@ -219,16 +278,22 @@ class Provenance:
         return Provenance(
             {label: origin for label, origin in self.problems.items() if label in kept},
             {name: digest for name, digest in self.methods.items() if name in kept},
+            {name: number for name, number in self.revisions.items() if name in kept},
         )
 
 
 def check_provenance(
-    folder: Path, problems: Mapping[str, Problem], files: Mapping[str, Path], done: Results, todo: Iterable[str]
+    folder: Path,
+    problems: Mapping[str, Problem],
+    files: Mapping[str, Path],
+    done: Results,
+    todo: Iterable[str],
+    revisions: Mapping[str, int],
 ) -> None:
     """Refuse results made from other data or code than those at hand, and record what new rows will be made from.
 
     `files` are those of user methods; what they import is not looked at. `todo` has the labels of problems with rows
-    still missing: only these need their data.
+    still missing: only these need their data. `revisions` has the revision of each of the library's methods to be run.
     """
     record, missing = Provenance.read(folder), set(todo)
     first_cells = {cell.problem: cell for cell in sorted(done, reverse=True)}
@@ -250,7 +315,17 @@ def check_provenance(
         if name in with_rows and record.methods.get(name) != digests[name]:
             problem = f"{file.name} has changed since its rows were made."
             raise StaleRowsError(problem, _drop(name), flag_remedy=f"Pass --redo {quote(name)}.")
-    renewed = replace(record, problems=origins, methods={**record.methods, **digests})
+    for name, number in revisions.items():
+        if name in with_rows and record.revisions.get(name, 1) != number:
+            problem = f"{folder} holds rows of {name} by another version of this method."
+            raise StaleRowsError(problem, _drop(name), flag_remedy=f"Pass --redo {quote(name)}.")
+    changed = {name: number for name, number in revisions.items() if number > 1}
+    renewed = replace(
+        record,
+        problems=origins,
+        methods={**record.methods, **digests},
+        revisions={**record.revisions, **changed},
+    )
     if renewed != record:
         renewed.write(folder)
 

@@ -21,7 +21,14 @@ from threading import Thread
 from manyarms._base.rng import generator
 from manyarms.errors import CellError, InputError, WorkerError
 from manyarms.experiments.cell import Cell, Results, compute
-from manyarms.experiments.methods import Method, check_method_names, check_method_paths, method_files, methods_by_name
+from manyarms.experiments.methods import (
+    METHODS,
+    Method,
+    check_method_names,
+    check_method_paths,
+    method_files,
+    methods_by_name,
+)
 from manyarms.experiments.problem import Kind, Problem
 from manyarms.experiments.result_store import Journal, Store, check_provenance
 from manyarms.linalg.threads import n_cores, stay_on_one_core
@@ -92,7 +99,10 @@ def run(
         done = store.compact()
         batches = missing_cells(wanted, done)
         problems = {grid.problem.label: grid.problem for grid in wanted}
-        check_provenance(store.folder, problems, files, done, (batch.problem.label for batch in batches))
+        todo = (batch.problem.label for batch in batches)
+        names = {name for grid in wanted for name in grid.methods} & set(METHODS)
+        revisions = {name: METHODS[name].revision for name in names}
+        check_provenance(store.folder, problems, files, done, todo, revisions)
         progress(0, sum(len(batch.cells) for batch in batches))
         if batches:
             try:
@@ -105,7 +115,11 @@ def run(
 
 
 def missing_cells(grids: Iterable[Grid], done: Results) -> list[_CellBatch]:
-    """The cells still to run, with long and short ones mixed so that the time left can be estimated."""
+    """The cells still to run: the first instances first, so that a run that is stopped leaves whole instances.
+
+    Within an instance, long and short ones are mixed, so that the time left can be estimated; all logs of a world come
+    one after the other, so that it is drawn once.
+    """
     problems: dict[str, Problem] = {}
     missing: set[Cell] = set()
     for grid in grids:
@@ -114,7 +128,8 @@ def missing_cells(grids: Iterable[Grid], done: Results) -> list[_CellBatch]:
     ordered = sorted(missing, key=_log_key)
     batches = [_CellBatch(problems[key[0]], tuple(sorted(cells))) for key, cells in groupby(ordered, _log_key)]
     generator("order").shuffle(batches)
-    return batches
+    places = {label: place for place, label in enumerate(dict.fromkeys(batch.problem.label for batch in batches))}
+    return sorted(batches, key=lambda batch: (batch.cells[0].instance, places[batch.problem.label]))
 
 
 _log_key = attrgetter("problem", "instance", "n")

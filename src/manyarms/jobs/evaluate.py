@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from manyarms._base.checks import as_instance
+from manyarms._base.checks import as_flag, as_instance, check_choice, row_weights
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, any_shared, html_table, with_own_features
 from manyarms.core.choices import ChoiceShares
 from manyarms.core.shapes import NormalMixture
-from manyarms.errors import InputError, UndefinedLiftError
-from manyarms.estimators.checked_value import Checked
+from manyarms.errors import InputError, ShapeError, UndefinedLiftError
+from manyarms.estimators.checked_value import Checked, pooled_difference
 from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.weight_diagnostics import effective_size
 from manyarms.policies import Logged
@@ -83,6 +84,26 @@ class PolicyResult:
 
 
 @dataclass(frozen=True)
+class SwappedHalf:
+    """The other half of a log that is split in two, with what was learned from the first.
+
+    Attributes:
+        policies: Policies with the names of those to evaluate, learned in the same way from the rounds that evaluate.
+        logs: The rounds that these policies have not seen: those that the policies to evaluate were learned from.
+        posterior: The model behind these policies.
+    """
+
+    policies: Mapping[str, Policy]
+    logs: LoggedData
+    posterior: Posterior
+
+    @cached_property
+    def checked(self) -> Checked:
+        """The checked estimate by this model, which all policies share."""
+        return Checked(self.posterior)
+
+
+@dataclass(frozen=True)
 class Evaluation(Tabular):
     """Policies evaluated side by side on the same rounds.
 
@@ -93,6 +114,8 @@ class Evaluation(Tabular):
         baseline: The current policy.
         policies: The candidates, in their order.
         pairs: The value of the first minus that of the second, by the names of two candidates, on request.
+        pooled_rounds: The number of rounds behind the gains where each half of a log evaluated what the other half had
+            learned; None where the gains are of the same `n_rounds` rounds as all other figures.
     """
 
     n_rounds: int
@@ -101,6 +124,12 @@ class Evaluation(Tabular):
     policies: tuple[PolicyResult, ...]
     pairs: Mapping[tuple[str, str], Estimate] = field(default_factory=dict[tuple[str, str], Estimate])
     mean_reward_error: float = 0.0
+    pooled_rounds: int | None = None
+
+    @property
+    def gain_rounds(self) -> int:
+        """The number of rounds behind the gains."""
+        return self.n_rounds if self.pooled_rounds is None else self.pooled_rounds
 
     @property
     def rows(self) -> tuple[PolicyResult, ...]:
@@ -109,6 +138,9 @@ class Evaluation(Tabular):
 
     def probability_better(self, first: str, second: str) -> float | None:
         """The probability that the first policy has the higher value; None where the two were not compared."""
+        known = (self.baseline.name, *(row.name for row in self.policies))
+        check_choice("first", first, known)
+        check_choice("second", second, known)
         for sign, pair in ((1, (first, second)), (-1, (second, first))):
             difference = self.pairs.get(pair)
             if difference is None and pair[1] == self.baseline.name:
@@ -168,6 +200,7 @@ def evaluate(
     contexts: Any = None,
     fingerprints: tuple[Fingerprint, ...] = (),
     pairs: bool = False,
+    swapped: SwappedHalf | None = None,
     progress: Progress = False,
 ) -> Evaluation:
     """Evaluate policies on logged contexts: by a posterior, against the logged actions, and by estimators.
@@ -182,23 +215,11 @@ def evaluate(
         contexts: The rows of `logs` as a table, for policies with a feature map other than that of `logs`.
         fingerprints: Other fingerprints of these rounds, such as those of the files they came from.
         pairs: True to compare all candidates with one another, too.
+        swapped: The other half of the log with policies that were learned from these rounds, to pool the checked gains
+            over both halves, as `decide(None, logs)` does. All other figures are of `logs` alone.
         progress: True shows how many policies are done; a function is called as progress(done, total).
     """
-    logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
-    if posterior is not None:
-        as_instance("posterior", posterior, Posterior, "a fitted posterior, as fit() returns")
-    elif not estimators:
-        raise InputError(
-            "there is nothing to evaluate with.",
-            "Pass a posterior, or estimators.",
-            flag_remedy="Pass --model, or --estimators.",
-        )
-    if not policies:
-        raise InputError("there is no policy to evaluate.", "Pass at least one.")
-    if len(logs) == 0:
-        raise InputError("there are no rounds to evaluate on.")
-    if logs.weights is not None and not logs.weights.any():
-        raise InputError("all rounds have weight zero, so there is nothing to evaluate on.")
+    _check_inputs(policies, logs, posterior, estimators, contexts, pairs)
     raw = logs.contexts if contexts is None else contexts
     known = (logs.fingerprint, *fingerprints)
     if BASELINE in policies:
@@ -220,14 +241,18 @@ def evaluate(
             if profile is not None and (pairs or name == BASELINE):
                 profiles[name] = profile
             if name != BASELINE:
-                result = _add_estimates(_check(result, policy, logs, checked), policy, logs, estimators, known)
+                result = _check(result, policy, logs, checked, swapped)
+                result = _add_estimates(result, policy, logs, estimators, known)
             rows.append(result)
             report(len(rows), len(candidates))
     profiles.pop(BASELINE, None)
     mean = float(np.average(logs.rewards, weights=logs.weights))
     spread = float(np.average((logs.rewards - mean) ** 2, weights=logs.weights))
     error = float(np.sqrt(spread / max(effective_size(logs.weights, len(logs)) - 1.0, 1.0)))
-    return Evaluation(len(logs), mean, rows[0], tuple(rows[1:]), _pairs(profiles, logs, posterior), error)
+    # Where no gain could be checked, the model's own gains are of these rounds alone.
+    is_pooled = any(row.checked is not None for row in rows)
+    pooled = len(logs) + len(swapped.logs) if swapped is not None and is_pooled else None
+    return Evaluation(len(logs), mean, rows[0], tuple(rows[1:]), _pairs(profiles, logs, posterior), error, pooled)
 
 
 def _pairs(profiles: Mapping[str, Any], logs: LoggedData, posterior: Any) -> dict[tuple[str, str], Estimate]:
@@ -238,6 +263,33 @@ def _pairs(profiles: Mapping[str, Any], logs: LoggedData, posterior: Any) -> dic
         )
         for (first, own), (second, other) in combinations(profiles.items(), 2)
     }
+
+
+def _check_inputs(
+    policies: Any, logs: LoggedData, posterior: Posterior | None, estimators: Any, contexts: Any, pairs: bool
+) -> None:
+    """Refuse arguments of `evaluate` that are of a wrong kind, or with which there is nothing to evaluate."""
+    logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
+    if posterior is not None:
+        as_instance("posterior", posterior, Posterior, "a fitted posterior, as fit() returns")
+    elif not estimators:
+        raise InputError(
+            "there is nothing to evaluate with.",
+            "Pass a posterior, or estimators.",
+            flag_remedy="Pass --model, or --estimators.",
+        )
+    if not policies:
+        raise InputError("there is no policy to evaluate.", "Pass at least one.")
+    if len(logs) == 0:
+        raise InputError("there are no rounds to evaluate on.")
+    if logs.weights is not None and not logs.weights.any():
+        raise InputError("all rounds have weight zero, so there is nothing to evaluate on.")
+    as_instance("policies", policies, Mapping, "a mapping from names to policies")
+    as_flag("pairs", pairs)
+    for estimator in as_instance("estimators", estimators, Sequence, "a list of estimators"):
+        as_instance("estimators", estimator, Estimator, "estimators")
+    if contexts is not None and (not hasattr(contexts, "__len__") or len(contexts) != len(logs)):
+        raise ShapeError("must be a table or an array with a row for each round of the logs.", argument="contexts")
 
 
 def _evaluate_by_posterior(
@@ -261,17 +313,29 @@ def _evaluate_by_posterior(
     return PolicyResult(name, value, difference, lift, choices), profile
 
 
-def _check(result: PolicyResult, policy: Policy, logs: LoggedData, checked: Checked | None) -> PolicyResult:
-    """The result with its checked gain, or the reason why there is none."""
+def _check(
+    result: PolicyResult, policy: Policy, logs: LoggedData, checked: Checked | None, swapped: SwappedHalf | None
+) -> PolicyResult:
+    """The result with its checked gain, over both halves where they were swapped, or the reason why there is none."""
     if checked is None:
         return result
     try:
-        gain = checked.difference(policy, Logged(logs), logs)
-        scale = abs(float(np.average(logs.rewards, weights=logs.weights)))
-        lift = None if result.lift is None or scale == 0.0 else _scaled(gain, 1.0 / scale)
-        return replace(result, checked=gain, lift=lift)
+        if swapped is None:
+            gain, scale = checked.difference(policy, Logged(logs), logs), abs(_mean_reward(logs))
+        else:
+            here = (checked, policy, Logged(logs), logs)
+            there = (swapped.checked, swapped.policies[result.name], Logged(swapped.logs), swapped.logs)
+            gain, scale = pooled_difference([here, there]), abs(_mean_reward(logs, swapped.logs))
     except InputError as cause:
         return replace(result, left_out={**result.left_out, checked.name: str(cause)})
+    lift = None if result.lift is None or scale == 0.0 else _scaled(gain, 1.0 / scale)
+    return replace(result, checked=gain, lift=lift)
+
+
+def _mean_reward(*parts: LoggedData) -> float:
+    """The mean logged reward of all parts together."""
+    weights = np.concatenate([row_weights(part.weights, len(part)) for part in parts])
+    return float(np.average(np.concatenate([part.rewards for part in parts]), weights=weights))
 
 
 def _scaled(estimate: Estimate, factor: float) -> Estimate:

@@ -12,6 +12,7 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 
+from manyarms._base.checks import as_count, as_instance, as_text
 from manyarms._base.files import PathLike
 from manyarms._base.progress import Progress
 from manyarms._base.rng import split
@@ -135,6 +136,9 @@ def read_evaluation_inputs(
     """Read what `evaluate` and `decide` need from files; the arguments are those of `evaluate_files`."""
     given = with_defaults("evaluate_files", options, EvaluateOptions)
     policies, estimators = given.policies, given.estimators
+    for argument, names in (("policies", policies), ("estimators", estimators)):
+        for name in as_instance(argument, names, Sequence, "a list of names"):
+            as_text(argument, name)
     posterior = None if model is None else as_posterior(model)
     if estimators and propensity is None and set(estimators) != {"replay"}:
         raise InputError(
@@ -143,7 +147,7 @@ def read_evaluation_inputs(
             argument="estimators",
             flag_remedy="Name their column with --propensity.",
         )
-    sample_rng, policy_rng = split(np.random.default_rng(seed), "sample", "policies")
+    sample_rng, policy_rng = split(np.random.default_rng(as_count("seed", seed, minimum=0)), "sample", "policies")
     files = {name: _open_policy(Path(name)) for name in policies if _is_file(name)}
     owners = [owner for owner in (posterior, *files.values()) if owner is not None]
     columns, features, warnings = _features(owners, given.context)

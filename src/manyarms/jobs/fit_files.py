@@ -13,6 +13,7 @@ from typing import Any, Unpack, cast
 
 import numpy as np
 
+from manyarms._base.checks import as_count
 from manyarms._base.files import PathLike, updating
 from manyarms._base.progress import Progress
 from manyarms._base.shared_options import (
@@ -173,7 +174,7 @@ def fit_files(
         return from_catalog(
             stream.n_actions if stream.catalog is None else stream.catalog, kind, dim=stream.dim,
             effect_std=given.prior_std, action_std=given.action_std, shared_std=given.shared_std,
-            n_components=given.components, rng=np.random.default_rng(seed),
+            n_components=given.components, rng=np.random.default_rng(as_count("seed", seed, minimum=0)),
         )  # fmt: skip
 
     how: dict[str, Any] = dict(progress=progress, engine=engine)

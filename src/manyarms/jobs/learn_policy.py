@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from manyarms._base.checks import as_count
 from manyarms._base.files import PathLike
 from manyarms.core.policy import Policy
 from manyarms.jobs.parse_names import policy_named
@@ -23,7 +24,7 @@ def learn_policy(
         out: The policy file to write, other than the model's; None for none.
     """
     refuse_overwriting(out, model)
-    made = policy_named(policy, as_posterior(model), rng=np.random.default_rng(seed))
+    made = policy_named(policy, as_posterior(model), rng=np.random.default_rng(as_count("seed", seed, minimum=0)))
     if out is not None:
         made.save(out)
     return made

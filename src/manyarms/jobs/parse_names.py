@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from manyarms._base.shared_options import ESTIMATORS, FLOOR, POLICIES, LikelihoodKind
+from manyarms._base.checks import as_count, as_text
+from manyarms._base.shared_options import ESTIMATORS, FLOOR, POLICIES
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, RangeError
 from manyarms.estimators import Estimator
@@ -36,6 +37,9 @@ def policy_named(
         rng: A generator for the draws of "thompson"; by default that of seed 0.
     """
     name, number = _parse(text, POLICIES, "policy")
+    if n_actions is not None:
+        n_actions = as_count("n_actions", n_actions)
+    n_draws = as_count("n_draws", n_draws)
     if name == "uniform":
         count = posterior.n_actions if posterior is not None else n_actions
         if count is None:
@@ -115,21 +119,21 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
 }
 
 
-def likelihood_named(kind: LikelihoodKind, noise_std: float = 1.0) -> Likelihood:
+def likelihood_named(kind: Any, noise_std: float = 1.0) -> Likelihood:
     """Parse the name of a likelihood.
 
     Args:
         kind: One of `LIKELIHOODS`.
         noise_std: The noise of a single reward, for those that have one.
     """
-    if kind not in LIKELIHOODS:
+    if not isinstance(kind, str) or kind not in LIKELIHOODS:
         raise InputError(f"must be one of {', '.join(LIKELIHOODS)}; got {kind!r}.", argument="likelihood")
     make: Any = LIKELIHOODS[kind]
     return make(noise_std) if kind in ("gaussian", "student-t", "log-normal") else make()
 
 
 def _parse(text: str, known: dict[str, str], role: str) -> tuple[str, float | None]:
-    name, colon, rest = text.strip().partition(":")
+    name, colon, rest = as_text(f"the name of the {role}", text).strip().partition(":")
     if name not in known:
         raise InputError(f"there is no {role} {name!r}; there are {', '.join(known)}.")
     if not colon:

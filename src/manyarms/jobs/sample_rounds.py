@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._base.checks import Array, as_count
+from manyarms._base.checks import Array, as_count, as_instance
 from manyarms._base.rng import as_generator
 from manyarms.core import FeatureMap, LoggedData, Policy, PolicyWithOwnFeatures
 from manyarms.core.feature_map import StackedMap
@@ -50,6 +50,7 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Rou
         n: The most rounds to draw.
         rng: A NumPy generator.
     """
+    as_instance("stream", stream, LogStream, "what read_logs gave for files")
     n, rng = as_count("n", n), as_generator(rng)
     parts, keys = list[LoggedData](), list[Array]()
     total = held = 0

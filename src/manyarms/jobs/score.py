@@ -9,15 +9,15 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from jaxtyping import Int
 from scipy import sparse
 
 from manyarms._base.arrow import compute, pa, pq
-from manyarms._base.checks import Array, as_count, as_instance
-from manyarms._base.files import replacing, write_failure
+from manyarms._base.checks import Array, as_count, as_instance, check_choice
+from manyarms._base.files import as_path, replacing, write_failure
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.row_numbers import numbered_row, rows_from
 from manyarms._base.shared_options import Missing
@@ -114,9 +114,10 @@ def score(
             for the engine "local".
         engine: Where contexts are scored: "local" (the default), "dask", "spark", or an engine with options of its own.
     """
+    check_choice("missing", missing, get_args(Missing))
     made = load(model) if isinstance(model, str | os.PathLike) else model
     policy = made if isinstance(made, Policy) else Greedy(made)
-    features, path, source, where = _map_of(policy), Path(out), as_source(contexts), as_engine(engine)
+    features, path, source, where = _map_of(policy), as_path("out", out), as_source(contexts), as_engine(engine)
     source.need([*features.columns, *keep, *([] if eligible is None else [eligible])])
     source = source.with_labels(features.categories, features.columns)
     if path.suffix.lower() in (".csv", ".gz", ".arrow", ".feather"):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from manyarms._base.checks import as_instance, as_scalar, row_weights
+from manyarms._base.checks import as_instance, as_scalar, as_text, check_callable, row_weights
 from manyarms.core import Eligibility, HierarchicalGaussian, LoggedData, Policy, as_eligibility
 from manyarms.errors import EligibilityError, InputError, ShapeError
 from manyarms.estimators.importance_weighted import check_log_smoothing
@@ -69,7 +69,7 @@ class SoftmaxLearner(Learner):
     model: RewardModel | None = None
 
     def __init__(self, training: Training | None = None):
-        self.training = as_instance("training", training or Training(), Training, "a Training")
+        self.training = as_instance("training", Training() if training is None else training, Training, "a Training")
 
     @abstractmethod
     def training_rounds(self, logs: LoggedData, eligible: Eligibility | None) -> TrainingRounds:
@@ -91,6 +91,8 @@ class SoftmaxLearner(Learner):
 
     def objective(self, policy: LinearSoftmax, logs: LoggedData, *, eligible: Any = None) -> float:
         """The estimate that `learn` maximises, without penalties, for any policy of the family."""
+        as_instance("policy", policy, LinearSoftmax, "a LinearSoftmax")
+        as_instance("logs", logs, LoggedData, "a LoggedData")
         if (policy.n_actions, policy.dim) != (logs.n_actions, logs.dim):
             raise ShapeError(
                 f"has {policy.n_actions} actions in {policy.dim} dimensions; "
@@ -101,6 +103,7 @@ class SoftmaxLearner(Learner):
 
     def _checked_rounds(self, logs: LoggedData, eligible: Any) -> TrainingRounds:
         """The rounds, refused when eligible sets leave the objective flat, or unbounded below."""
+        as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
         if len(logs) == 0:
             raise InputError("nothing can be learned from an empty log.")
         rounds = self.training_rounds(logs, as_eligibility(eligible, len(logs), logs.n_actions))
@@ -270,7 +273,8 @@ class DMLearner(Learner):
     ):
         self.prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
         self.likelihood = likelihood
-        self.policy, self.name = policy, name
+        check_callable("policy", policy)
+        self.policy, self.name = policy, as_text("name", name)
 
     def learn(self, logs: LoggedData, *, eligible: Any = None) -> Policy:
         """Fit a posterior, and choose by it.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from manyarms._base.arrow import compute, csv, ds, pa
-from manyarms._base.files import PathLike, refuse_inputs
+from manyarms._base.files import PathLike, as_path, refuse_inputs
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.labels import INTEGER
 from manyarms.errors import DataFileError, without_full_stop
@@ -130,11 +130,13 @@ class FileSource(Source):
             if not pa.types.is_string(field.type):
                 continue
             gaps = pa.array([""] if field.name in self._labels else NO_VALUE)
-            made = call.if_else(call.is_in(column, value_set=gaps), pa.scalar(None, pa.string()), column)
+            # Not `if_else`: up to pyarrow 21 it garbles the texts of a batch that is part of a larger one.
+            made = call.replace_with_mask(column, call.is_in(column, value_set=gaps), pa.scalar(None, pa.string()))
             if field.name in self.written:
-                bare = call.utf8_trim_whitespace(made)
                 # Blanks around a number do not make another number.
-                made = call.if_else(call.match_substring_regex(bare, f"^({INTEGER})$"), bare, made)
+                bare = call.utf8_trim_whitespace(made)
+                is_number = call.fill_null(call.match_substring_regex(bare, f"^({INTEGER})$"), False)
+                made = call.replace_with_mask(made, is_number, bare.filter(is_number))
             batch = batch.set_column(place, field, made)
         return batch
 
@@ -208,7 +210,7 @@ def refuse_overwriting(out: PathLike | None, *inputs: Any, argument: str = "out"
         argument: The argument that names the output.
     """
     if out is not None:
-        refuse_inputs(Path(out), (file for given in inputs for file in files_behind(given)), argument)
+        refuse_inputs(as_path(argument, out), (file for given in inputs for file in files_behind(given)), argument)
 
 
 def files_behind(given: Any) -> list[Path]:
@@ -227,19 +229,22 @@ def files_behind(given: Any) -> list[Path]:
 def _files(path: Any) -> tuple[list[Path], Path | None]:
     """The files in order, and the folder that names such as day=3 are read from."""
     if isinstance(path, list | tuple):
-        files = [Path(file) for file in path]
+        files = [as_path("a path of the logs", file) for file in path]
         missing = [file for file in files if not file.is_file()]
         if missing:
             raise DataFileError(f"{missing[0]} is not a file.")
         return files, None
-    text = os.fspath(path)
-    if not text:
+    if isinstance(path, str) and not path:
         raise DataFileError("the path of the logs is empty.", "Name a file, a folder or a glob.")
-    place = Path(text)
+    place = as_path("the path of the logs", path)
+    text = str(place)
     if place.is_file():
         return [place], None
     if place.is_dir():
-        files = sorted(file for file in place.rglob("*") if file.is_file() and _ending(file) in FORMATS)
+        try:
+            files = sorted(file for file in place.rglob("*") if _ending(file) in FORMATS and file.is_file())
+        except OSError as problem:
+            raise DataFileError(f"{place} cannot be searched: {problem.strerror}.") from problem
         # Other engines, too, skip drafts and markers such as _SUCCESS.
         files = [file for file in files if not re.search(r"(^|/)[._]", file.relative_to(place).as_posix())]
         if not files:

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from manyarms._base.arrow import pa
-from manyarms._base.checks import as_instance
+from manyarms._base.checks import as_instance, as_names, as_text
 from manyarms._base.shared_options import CatalogOptions, takes, with_defaults
 from manyarms.core import OTHER, Catalog
 from manyarms.core.labels import integers_or_texts
@@ -34,8 +34,10 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
     given = with_defaults("read_catalog", options, CatalogOptions)
     if not as_instance("separator", given.separator, str, "a text"):
         raise InputError("must not be empty.", "Pass the text between two labels, such as |.", argument="separator")
-    levels, numbers = (_as_list(columns) for columns in (given.taxonomy, given.embedding))
+    levels, numbers = (as_names(name, vars(given)[name]) for name in ("taxonomy", "embedding"))
     names = [id, *(name for name in (given.category, given.tags) if name is not None), *levels, *numbers]
+    for name in names:
+        as_text("the name of a column", name)
     source = as_source(catalog)
     source.need(names)
     source = source.with_labels(name for name in names if name not in numbers)
@@ -61,10 +63,6 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
         ids = [*ids, OTHER]
         columns = {name: None if values is None else [*values, None] for name, values in columns.items()}
     return Catalog(ids, **columns)
-
-
-def _as_list(columns: Any) -> list[str]:
-    return [columns] if isinstance(columns, str) else list(columns or ())
 
 
 def _labels(name: str, column: pa.ChunkedArray, separator: str) -> list[Any]:
@@ -99,6 +97,7 @@ def open_catalog(given: Any, action: str, columns: CatalogOptions, *, required: 
     Columns of a catalog whose file was forgotten are refused, unless it is not required: without it, actions would have
     nothing in common.
     """
+    as_text("action", action)
     if isinstance(given.catalog, Catalog):
         return given.catalog
     if given.catalog is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack, get_args
 
 from manyarms._base.arrow import pa
-from manyarms._base.checks import as_count, as_instance
+from manyarms._base.checks import as_count, as_instance, as_names, as_text
 from manyarms._base.row_numbers import rows_from
 from manyarms._base.shared_options import LogOptions, Missing, Unknown, takes, with_defaults
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, codes_of, column_of, whole_numbers_of
@@ -27,7 +27,7 @@ MOST_NUMBERED, MOST_NUMBERED_PER_ROW = 10_000_000, 100
 @takes(LogOptions)
 def read_logs(
     logs: Any,
-    context: str | Sequence[str],
+    context: str | Iterable[str],
     action: str,
     reward: str,
     propensity: str | None = None,
@@ -72,8 +72,16 @@ def read_logs(
     """
     given = with_defaults("read_logs", options, LogOptions)
     source = as_source(logs)
-    # A text is a sequence of its letters, which nobody means.
-    context, categorical = ((names,) if isinstance(names, str) else names for names in (context, given.categorical))
+    context, categorical = as_names("context", context), as_names("categorical", given.categorical)
+    named = {"action": action, "reward": reward, "propensity": propensity, "weight": given.weight}
+    named |= {
+        "group": given.group,
+        "time": given.time,
+        **{f"context {place}": name for place, name in enumerate(context)},
+    }
+    for argument, name in named.items():
+        if name is not None or argument in ("action", "reward"):
+            as_text(argument, name)
     roles = ColumnRoles(tuple(context), action, reward, propensity, given.weight, given.group, given.time)
     source.need(roles.columns)
     for text in leakage_warnings(roles.context, reward):

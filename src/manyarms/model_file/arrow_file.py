@@ -22,11 +22,12 @@ from typing import IO, Any
 
 import numpy as np
 
+from manyarms._base import files
 from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, frozen
 from manyarms._base.files import replacing, write_failure
 from manyarms._version import __version__
-from manyarms.errors import DataTypeError, ModelFileError
+from manyarms.errors import DataTypeError, InputError, ModelFileError
 
 FORMAT = b"manyarms model"
 FORMAT_VERSION = 1
@@ -42,10 +43,13 @@ A prior that is the same for all actions stores nothing per action, so the numbe
 
 def as_path(path: Any) -> Path:
     """Check the path of a model file that a user passed."""
-    if not isinstance(path, str | os.PathLike):
-        raise DataTypeError(f"must be a string or a Path; got {type(path).__name__}.", argument="path")
-    checked = Path(os.fsdecode(path))
-    if not checked.name or "\0" in str(checked):
+    try:
+        checked = files.as_path("path", path)
+    except DataTypeError:
+        raise
+    except InputError as wrong:
+        raise ModelFileError(wrong.problem, argument="path") from None
+    if not checked.name:
         raise ModelFileError(f"must name a file; got {str(checked)!r}.", argument="path")
     return checked
 

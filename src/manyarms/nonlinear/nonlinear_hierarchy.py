@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_actions, as_count, as_instance, as_vector, frozen
+from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_instance, as_vector, check_callable, frozen
 from manyarms._base.rng import split
 from manyarms.core import MAX_DENSE, ActionCovariance, BlockFactor, DenseMixing, HierarchicalGaussian, LoggedData
 from manyarms.core.latent_covariance import check_dense_size
@@ -273,6 +273,13 @@ class Layer:
     size: int
     jacobian: Callable[[Array], Any] | None = None
 
+    def __post_init__(self) -> None:
+        check_callable("function", self.function)
+        as_floats("cov", self.cov, ndim=(0, 1, 2, 3))
+        as_count("size", self.size)
+        if self.jacobian is not None:
+            check_callable("jacobian", self.jacobian)
+
 
 def chain(
     latent_mean: Any,
@@ -313,6 +320,7 @@ def chain(
     mean = as_vector("latent_mean", latent_mean)
     factor = BlockFactor.of(latent_cov, latent_dim=len(mean))
     std, steps, sizes = _std(factor), list[SmoothFunction](), [len(mean)]
+    layers = as_instance("layers", layers, Sequence, "a sequence of Layer")
     for number, layer in enumerate(as_instance("layers", layer, Layer, "a sequence of Layer") for layer in layers):
         sizes.append(as_count("size", layer.size))
         steps.append(SmoothFunction(f"layer {number}'s ", layer.function, layer.jacobian, std))

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_instance
+from manyarms._base.checks import Array, as_instance, as_rows
 from manyarms.core import Choices, LoggedData, Policy, RowError, as_contexts
 from manyarms.errors import ShapeError
 from manyarms.logs.log_stream import LogStream
@@ -49,6 +49,7 @@ class Logged(Policy):
         return Logged(rounds)
 
     def take(self, rows: slice | Int[Array, " m"]) -> Logged:
+        rows = as_rows(rows, len(self._logged))
         part = object.__new__(Logged)
         part._logged, part.n_actions = self._logged[rows], self.n_actions
         part.n_rows = len(part._logged)

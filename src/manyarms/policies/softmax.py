@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_floats, as_scalar
+from manyarms._base.checks import Array, as_floats, as_instance, as_scalar
 from manyarms.core import Catalog, Choices, FeatureMap, Fingerprint
 from manyarms.errors import ShapeError
 from manyarms.model_file.save import floats, instance_of, maybe, tuple_of
@@ -78,7 +78,9 @@ class LinearSoftmax(ScoredPolicy):
                 argument="weights",
             )
         self.n_actions, self.dim = self.weights.shape
-        self.learned_from, self.features, self.catalog = learned_from, features, catalog
+        self.learned_from = learned_from
+        self.features = None if features is None else as_instance("features", features, FeatureMap, "a FeatureMap")
+        self.catalog = None if catalog is None else as_instance("catalog", catalog, Catalog, "a Catalog")
         self.rows_per_block = max(1, _WRITTEN_OUT // self.n_actions)
 
     def consistent(self) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_floats, check_rows
+from manyarms._base.checks import Array, as_floats, as_rows, check_rows
 from manyarms.core import Choices, Policy, RowError
 from manyarms.errors import DataTypeError, PropensityError, ShapeError
 from manyarms.linalg.indexing import shape_of
@@ -89,6 +89,7 @@ class TablePolicy(Policy):
     def take(self, rows: slice | Int[Array, " m"]) -> TablePolicy:
         if self.n_rows is None:
             return self
+        rows = as_rows(rows, self.n_rows)
         part = object.__new__(TablePolicy)
         part._table, part.n_actions, part.rows_per_block = self._table[rows], self.n_actions, self.rows_per_block
         part.n_rows = len(np.arange(self.n_rows)[rows])

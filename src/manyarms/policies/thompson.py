@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_count
+from manyarms._base.checks import Array, as_count, check_overflow
 from manyarms._base.rng import split
 from manyarms.core import Choices, Policy, as_eligibility, eligible_blocks
 from manyarms.errors import RangeError
@@ -98,7 +98,9 @@ class Thompson(Policy):
 
         def predict(theta: Float[Array, "s c d"], rows: slice) -> Float[Array, "b s c"]:
             width = theta.shape[1]
-            return (contexts[rows] @ theta.reshape(s * width, -1).T).reshape(-1, s, width)
+            with np.errstate(over="ignore", invalid="ignore"):
+                scores = contexts[rows] @ theta.reshape(s * width, -1).T
+            return check_overflow("expected rewards", scores).reshape(-1, s, width)
 
         winner = self._winners(predict, n, s, (1 << 22) // s, eligible)
         code, count = np.unique(np.arange(n)[:, None] * self.n_actions + winner, return_counts=True)

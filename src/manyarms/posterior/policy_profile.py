@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_actions, as_instance, row_weights
+from manyarms._base.checks import Array, as_actions, as_instance, check_overflow, row_weights
 from manyarms.core import FeatureMass, LoggedData, Policy
 from manyarms.core.logged_data import check_maps
 from manyarms.engines import Engine, Tally, Task, as_engine
@@ -107,7 +107,12 @@ class RowMoments(Saved):
             spread = np.maximum(combination @ self.scatter @ combination, 0.0)
             return float(spread) / (W - 1) / W if W > 1 else None
         n, sums = len(self.group_sums), self.group_sums[:, :-1] @ combination
-        return float(np.sum(sums**2)) / W**2 * n / (n - 1) if n > 1 else None
+        if n <= 1:
+            return None
+        # The sums are divided before they are squared: squares of very small or large weights leave the range.
+        with np.errstate(over="ignore"):
+            variance = np.sum((sums / W) ** 2) * n / (n - 1)
+        return float(check_overflow("the variance over contexts", np.array(variance)))
 
 
 def mean_variance(values: Float[Array, " n"], counts: Float[Array, " n"], groups: Any) -> float | None:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._base.arrow import pa
-from manyarms._base.checks import Array, as_actions, as_scalar
+from manyarms._base.checks import Array, as_actions, as_flag, as_scalar
 from manyarms.core import (
     SHOWN,
     Catalog,
@@ -196,10 +196,11 @@ class RewardPosterior(SingleFactorPosterior):
         Raises:
             InputError: Naming a file that the model has seen already.
         """
+        again = as_flag("allow_repeats", allow_repeats)
         check_maps(self.features, self.catalog, as_logs(logs, self.prior))
         if not isinstance(logs, LogStream):
             return self._with_rounds(logs, engine)
-        posterior, parts = self, [logs] if allow_repeats else list(new_rounds(logs, self.learned_from))
+        posterior, parts = self, [logs] if again else list(new_rounds(logs, self.learned_from))
         for part in parts:
             rounds = in_memory_if_small(part, self.likelihood, engine)
             posterior = remember_files(posterior._aged(part.reader.age)._with_rounds(rounds, engine), part)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_scalar, check_rows
+from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_instance, as_scalar, check_rows
 from manyarms.errors import CovarianceError, InputError, ShapeError
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_posterior import RewardPosterior
@@ -19,12 +19,13 @@ def confidence_radius(dim: int, delta: float) -> float:
     α(d, δ) = √(d + 2 √(d log 1/δ) + 2 log 1/δ).
     """
     dim = as_count("dim", dim)
-    log = np.log(1.0 / as_scalar("delta", delta, above=0.0, below=1.0))
+    log = -np.log(as_scalar("delta", delta, above=0.0, below=1.0))
     return float(np.sqrt(dim + 2 * np.sqrt(dim * log) + 2 * log))
 
 
 def bayesian_width(posterior: Posterior, contexts: Any, actions: Any, delta: float = 0.05) -> Float[Array, " n"]:
     """α(d, δ) ‖φ(x)‖ in Σ̂_a: given the data, |r(x, a) - r̂(x, a)| is below it for all x with probability 1 - δ."""
+    as_instance("posterior", posterior, Posterior, "a posterior")
     return confidence_radius(posterior.dim, delta) * posterior.reward_std(contexts, actions)
 
 
@@ -44,6 +45,7 @@ def frequentist_width(
         weight_norms: c_a ≥ ‖θ_a‖, one number for all rows or (n,).
         delta: One minus the coverage.
     """
+    as_instance("posterior", posterior, RewardPosterior, "a posterior from fit()")
     actions = as_actions("actions", actions, n_actions=posterior.n_actions, length=len(contexts))
     distinct, where = np.unique(actions, return_inverse=True)
     mean = posterior.prior.action_mean(distinct)

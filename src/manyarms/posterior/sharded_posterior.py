@@ -13,12 +13,12 @@ from jaxtyping import Float, Int
 
 from manyarms._base.arrow import ds, pa, pq
 from manyarms._base.checks import Array, as_actions, as_instance
-from manyarms._base.files import replacing
+from manyarms._base.files import as_path, replacing
 from manyarms.core import Catalog, FeatureMap, Fingerprint, HierarchicalGaussian, LatentFactor, Logs, ObservedRows
 from manyarms.core.logged_data import as_logs
 from manyarms.core.observed_rows import group_rows
 from manyarms.engines import Engine, as_engine
-from manyarms.errors import InputError
+from manyarms.errors import InputError, OutputFileError
 from manyarms.inference.condition import absorb_groups, observe, small_products
 from manyarms.inference.latent_posterior import sums_for
 from manyarms.likelihoods import Likelihood
@@ -193,8 +193,11 @@ def fit_sharded(
         raise InputError(f"{type(likelihood).__name__} needs several passes, each with all weights.", "Use fit().")
     if prior.observed.groups:
         raise InputError("must not be an earlier posterior.", "Pass the first prior, and all logs.", argument="prior")
-    logs, folder = as_logs(logs, prior), Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    logs, folder = as_logs(logs, prior), as_path("out", out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise OutputFileError(f"{folder} cannot be a folder: {problem.strerror}.", "Name another folder.") from problem
     if any(folder.iterdir()):
         raise InputError(
             f"{folder} is not empty: files of another fit would be read together with those of this one.",

@@ -146,6 +146,8 @@ def prior_sensitivity(
         InputError: If such a likelihood comes without logs, or with other logs than those of the fit.
     """
     posterior = as_instance("posterior", posterior, RewardPosterior, "a posterior from fit()")
+    if logs is not None:
+        as_instance("logs", logs, LoggedData, "a LoggedData")
     if not (posterior.is_linear and posterior.likelihood.treatment == "exact"):
         refit, where = _refit(posterior, logs), {"eligible": eligible, "weights": weights}
         return _by_refits(posterior, refit, (policy,) if baseline is None else (policy, baseline), contexts, where)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from manyarms._base.checks import Array, as_count, as_instance, check_overflow
+from manyarms._base.checks import Array, as_count, as_flag, as_instance, check_overflow
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.rng import as_generator
 from manyarms.core import HierarchicalGaussian, LoggedData, Statistics, Tabular, any_shared
@@ -176,7 +176,9 @@ def compare_priors(
         def tick() -> None:
             report(next(done), total)
 
-        candidates = [_candidate(rounds, name, p, likelihood, learn, tick) for name, p in named.items()]
+        candidates = [
+            _candidate(rounds, name, p, likelihood, as_flag("learn", learn), tick) for name, p in named.items()
+        ]
         for fold, rows in enumerate(folds):
             held_out = logs.take(rows)
             for i, candidate in enumerate(candidates):

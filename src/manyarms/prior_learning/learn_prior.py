@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from manyarms._base.checks import Array, as_count, as_instance
+from manyarms._base.checks import Array, as_count, as_flag, as_instance
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.shared_options import PriorChoice
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
@@ -102,6 +102,7 @@ def learn_prior(
     Returns:
         A `LearnedPrior`: prior, likelihood and posterior, the learned numbers with standard errors, and notes.
     """
+    learn_noise, avoid_boundary = as_flag("learn_noise", learn_noise), as_flag("avoid_boundary", avoid_boundary)
     if isinstance(prior, str):
         from manyarms.prior_learning.choose_prior import learn_named_prior  # noqa: PLC0415  it uses this function
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_count, as_floats, check_rows
+from manyarms._base.checks import Array, as_count, as_flag, as_floats, check_rows
 from manyarms.core import (
     MISSING,
     Codes,
@@ -99,7 +99,7 @@ def from_tags(
     column = metadata(tags, "tags", as_tags)
     weights, labels = _from_matrix(column) if isinstance(column, sparse.csr_array) else _from_rows(column)
     missing = np.flatnonzero(np.diff(weights.indptr) == 0)
-    if normalise:
+    if as_flag("normalise", normalise):
         weights = _normalised(weights)
     weights, stds = with_missing_effect(weights, missing), (effect_std, action_std, shared_std)
     return build_group("tag", labels, weights, n_missing=len(missing), dim=dim, stds=stds)

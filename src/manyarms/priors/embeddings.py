@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from manyarms._base.checks import Array, as_count, as_scalar, check_choice
+from manyarms._base.checks import Array, as_count, as_flag, as_scalar, check_choice
 from manyarms._base.rng import split
 from manyarms.core import MISSING, EffectGroup, HierarchicalGaussian, as_embeddings
 from manyarms.core.catalog import metadata
@@ -231,7 +231,7 @@ def linear_in_embeddings(
         shared_std: Standard deviation of an effect that all actions share; None for no such effect.
     """
     points, known = _known_points(embeddings)
-    used, rows = _prepared(points[known], centred=shared_std is not None, scale=scale)
+    used, rows = _prepared(points[known], centred=shared_std is not None, scale=as_flag("scale", scale))
     starts = np.concatenate([[0], np.cumsum(np.where(known, len(used), 0))])
     columns, missing = np.tile(np.arange(len(used)), len(rows)), np.flatnonzero(~known)
     weights = sparse.csr_array((rows.reshape(-1), columns, starts), shape=(len(points), len(used)))

@@ -14,7 +14,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from manyarms._base.checks import Array, as_actions, as_count, as_matrix, as_scalar, as_vector, check_rows, frozen
+from manyarms._base.checks import (
+    Array,
+    as_actions,
+    as_count,
+    as_instance,
+    as_matrix,
+    as_scalar,
+    as_vector,
+    check_callable,
+    check_rows,
+    frozen,
+)
 from manyarms._base.rng import split
 from manyarms.core import HierarchicalGaussian, LoggedData, Policy
 from manyarms.datasets.environment import DrawContexts, LinearEnvironment
@@ -48,7 +59,11 @@ class BayesianProblem:
     logging_policy: Policy | None = None
 
     def __post_init__(self) -> None:
+        as_instance("prior", self.prior, HierarchicalGaussian, "a prior")
+        check_callable("draw_contexts", self.draw_contexts)
         as_scalar("noise_std", self.noise_std, above=0.0)
+        if self.logging_policy is not None:
+            as_instance("logging_policy", self.logging_policy, Policy, "a policy")
         if self.logging_policy is not None and self.logging_policy.n_actions != self.prior.n_actions:
             raise ShapeError(
                 f"has {self.logging_policy.n_actions} actions; the prior has {self.prior.n_actions}.",
@@ -186,6 +201,7 @@ def bayes_mse(
         fit_prior: The prior of the fit; by default the true one.
         n_instances: The number of worlds, at least two.
     """
+    as_instance("problem", problem, BayesianProblem, "a BayesianProblem")
     x = as_matrix("contexts", contexts, columns=problem.prior.dim)
     actions = as_actions("actions", actions, n_actions=problem.prior.n_actions, length=len(x))
     errors, norms = list[Array](), list[Array]()
@@ -200,6 +216,9 @@ def _fitted(
     problem: BayesianProblem, n_rounds: int, fit_prior: HierarchicalGaussian | None, rng: np.random.Generator
 ) -> tuple[LinearEnvironment, RewardPosterior]:
     """A random world, and the posterior after n rounds in it."""
+    as_instance("problem", problem, BayesianProblem, "a BayesianProblem")
+    if fit_prior is not None:
+        as_instance("fit_prior", fit_prior, HierarchicalGaussian, "a prior")
     prior = problem.prior if fit_prior is None else fit_prior
     if (prior.n_actions, prior.dim) != (problem.prior.n_actions, problem.prior.dim):
         raise ShapeError(
@@ -263,7 +282,7 @@ def mse_bound(posterior: Posterior, contexts: Any, actions: Any) -> Float[Array,
         contexts: (n, d) Contexts.
         actions: (n,) One action per context.
     """
-    return posterior.reward_std(contexts, actions) ** 2
+    return as_instance("posterior", posterior, Posterior, "a posterior").reward_std(contexts, actions) ** 2
 
 
 @dataclass(frozen=True)
@@ -321,6 +340,7 @@ def explicit_squared_norm(model: IsotropicModel, n_rounds: int, optimal_propensi
         n_rounds: n.
         optimal_propensities: π_0(π_*(x) | x), one per draw of (world, context); all 1/K if logging is uniform.
     """
+    as_instance("model", model, IsotropicModel, "an IsotropicModel")
     n = as_count("n_rounds", n_rounds)
     p = as_vector("optimal_propensities", optimal_propensities)
     if len(p) == 0:
@@ -345,4 +365,5 @@ def explicit_bound(model: IsotropicModel, n_rounds: int, optimal_propensities: A
     `corrected_bound(n_actions, explicit_squared_norm(model, n_rounds, optimal_propensities))`.
     The arguments are the same.
     """
+    as_instance("model", model, IsotropicModel, "an IsotropicModel")
     return 2.0 * float(np.sqrt(model.dim * explicit_squared_norm(model, n_rounds, optimal_propensities)))

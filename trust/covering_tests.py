@@ -1,0 +1,120 @@
+"""Which tests run which line: a map that is measured once per folder of tests and kept beside the journals.
+
+A map belongs to one state of the library and its tests: its folder is named after a hash of both. Where a map is
+missing, the whole folder of tests that mirrors the package is taken instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from trust.campaign import ROOT, fingerprint
+from trust.mutants import Mutant
+
+MAPS = ROOT / "trust-journal" / "line-maps"
+FOLDERS = tuple(
+    sorted(path.name for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py")) and path.name != "trust")
+)
+"""The folders of tests, one per package."""
+HOMES = {"inference": "posterior", ".": "cli"}
+"""The folders with the tests of packages that have none of their own."""
+LONGEST = 900
+"""Seconds after which a folder of tests is taken to hang."""
+
+
+@dataclass(frozen=True)
+class LineMap:
+    """The tests of a folder with their seconds, and the tests that run each line of a source file."""
+
+    seconds: dict[str, float]
+    tests: dict[str, dict[int, list[str]]]
+
+
+def record_lines(folder: str) -> Path:
+    """Run the fast tests of a folder, write its map and return the map's file. An earlier map is kept."""
+    file = map_file(folder)
+    if file.exists():
+        return file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_suffix(f".{os.getpid()}")
+    command = pytest_command([f"tests/{folder}"], "-p", "trust.line_recorder")
+    environment = environment_of(ROOT) | {"LINE_RECORD": str(unfinished)}
+    run = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONGEST, check=False
+    )
+    if run.returncode:
+        raise RuntimeError(f"tests/{folder} must pass before its lines are recorded:\n{run.stdout[-2000:]}")
+    unfinished.rename(file)
+    return file
+
+
+def map_file(folder: str) -> Path:
+    """The file of a folder's map for the present library and tests."""
+    return MAPS / _state() / f"{folder}.json"
+
+
+@cache
+def _state() -> str:
+    return fingerprint(folders=("src", "tests"))
+
+
+@cache
+def line_maps() -> tuple[LineMap, ...]:
+    """The maps that have been measured for the present library and tests."""
+    return tuple(read_map(map_file(folder)) for folder in FOLDERS if map_file(folder).exists())
+
+
+def read_map(file: Path) -> LineMap:
+    """The map in a file that the line recorder wrote."""
+    record = json.loads(file.read_text())
+    names = list(record["tests"])
+    return LineMap(
+        record["tests"],
+        {
+            source: {int(line): [names[number] for number in numbers] for line, numbers in lines.items()}
+            for source, lines in record["files"].items()
+        },
+    )
+
+
+def covering_tests(mutant: Mutant, maps: Sequence[LineMap]) -> list[tuple[str, float]]:
+    """The tests that run the lines of a mutant, with their seconds: those of its package first.
+
+    The files take turns, each with its fastest test, so that the first tests are not all of one kind. If no test is
+    known to run the lines, all tests of the package are given.
+    """
+    home = f"tests/{HOMES.get(mutant.package, mutant.package)}/"
+    seconds = dict[str, float]()
+    for line_map in maps:
+        lines = line_map.tests.get(mutant.file, {})
+        for test in (test for line in mutant.run_lines for test in lines.get(line, ())):
+            seconds[test] = line_map.seconds[test]
+    if not seconds:
+        # The line may run in a process of its own, which the recorder does not see.
+        seconds = {test: time for line_map in maps for test, time in line_map.seconds.items() if test.startswith(home)}
+    turns, n_before = dict[str, int](), Counter[str]()
+    for test in sorted(seconds, key=lambda test: (seconds[test], test)):
+        file = test.split("::")[0]
+        turns[test] = n_before[file]
+        n_before[file] += 1
+    order = sorted(seconds, key=lambda test: (not test.startswith(home), turns[test], seconds[test], test))
+    return [(test, seconds[test]) for test in order]
+
+
+def pytest_command(tests: Iterable[str], *options: str) -> list[str]:
+    """The command that runs some of the fast tests and stops at the first failure."""
+    return [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *options, *tests]
+
+
+def environment_of(tree: Path) -> dict[str, str]:
+    """The environment in which tests import the library from a tree, not from where it is installed."""
+    paths = [str(tree / "src"), str(tree), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
