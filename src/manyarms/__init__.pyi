@@ -18,6 +18,8 @@ from manyarms.core.statistics import Statistics as Statistics
 from manyarms.decision import plots as plots
 from manyarms.decision.decide import Decision as Decision
 from manyarms.decision.decide import decide as decide
+from manyarms.decision.plan import Plan as Plan
+from manyarms.decision.plan import plan as plan
 from manyarms.decision.write_report import write_report as write_report
 from manyarms.estimators.checked_value import Checked as Checked
 from manyarms.estimators.compare import Comparison as Comparison

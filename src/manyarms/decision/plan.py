@@ -27,6 +27,7 @@ from manyarms.linalg.quadratic_forms import row_norms
 from manyarms.policies.softmax import LinearSoftmax
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.policy_profile import POLICY_AND_BASELINE, PolicyProfiles, collect_profiles
+from manyarms.posterior.posterior import Posterior
 
 CHANCE = 0.8
 """The probability with which a plan should reach a decision."""
@@ -146,11 +147,11 @@ class Plan(Tabular):
     chance: float
     _future: _Future
 
-    def std_at(self, n: float) -> float:
+    def std_at(self, n: float | int) -> float:
         """The posterior standard deviation of the gain after n more rounds, logged by `logging`."""
         return float(np.sqrt(self._future.variance_at(as_scalar("n", n, at_least=0.0))))
 
-    def chance_at(self, n: float) -> float:
+    def chance_at(self, n: float | int) -> float:
         """The probability that a decision is reached after n more rounds, logged by `logging`."""
         return self._future.chance_at(as_scalar("n", n, at_least=0.0))
 
@@ -180,7 +181,7 @@ def _never(way: Traffic) -> str:
 
 
 def plan(
-    posterior: RewardPosterior,
+    posterior: Posterior,
     policy: Policy,
     baseline: Policy,
     contexts: Any,
@@ -219,7 +220,7 @@ def plan(
     Raises:
         InputError: If the posterior has no single set of Gaussian weights.
     """
-    if not isinstance(posterior, RewardPosterior):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(posterior, RewardPosterior):
         raise InputError(
             f"must be a model with a single set of weights; got {type(posterior).__name__}.",
             "Fit one with ma.fit or ma.learn_prior.",
@@ -249,7 +250,10 @@ def plan(
 
     now = future((1.0, logging))
     best, best_share, best_future = _best_traffic(future, now, logging, profiles, cost, share, limit)
-    ways = [("as now", now, 0.0), (f"{share:.0%} to the candidate", *_shared(future, logging, policy, cost, share, limit))]
+    ways = [
+        ("as now", now, 0.0),
+        (f"{share:.0%} to the candidate", *_shared(future, logging, policy, cost, share, limit)),
+    ]
     ways.append((f"best traffic, {best_share:.0%}", best_future, best_share * cost(best)))
     traffic = tuple(
         Traffic(name, way.rounds_for(chance), way.chance_at(MOST_ROUNDS), spent) for name, way, spent in ways
@@ -268,9 +272,7 @@ def plan(
     )
 
 
-def _shared(
-    future: Any, logging: Policy, item: Policy, cost: Any, share: float, limit: float
-) -> tuple[_Future, float]:
+def _shared(future: Any, logging: Policy, item: Policy, cost: Any, share: float, limit: float) -> tuple[_Future, float]:
     """The future if a share of the traffic follows another policy, as far as its cost allows, and that cost."""
     per_round = cost(item)
     share = share if share * per_round <= limit else limit / per_round
