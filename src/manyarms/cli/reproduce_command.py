@@ -34,7 +34,7 @@ def reproduce_command(
     paper: Annotated[
         bool,
         typer.Option(
-            "--paper", help="Run at full size: at least 50 instances, and about two hours for --all on 2 cores."
+            "--paper", help="Run at full size: at least 50 instances, and about three hours for --all on 2 cores."
         ),
     ] = False,
     instances: Annotated[int | None, typer.Option(min=2, help="Number of instances per problem.")] = None,
