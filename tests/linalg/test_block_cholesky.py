@@ -9,7 +9,7 @@ import manyarms as ma
 from manyarms.core.latent_covariance import BlockFactor, EliminatedFactor
 from manyarms.errors import TooLargeError
 from manyarms.inference import latent_posterior as latent
-from manyarms.linalg.block_cholesky import BlockCholesky, Plan
+from manyarms.linalg.block_cholesky import BlockCholesky, EliminationPlan
 
 
 def tree_pairs(rng, n):
@@ -42,7 +42,7 @@ def test_sparse_cholesky_solves_as_the_dense_one(seed, shape):
         "sparse": lambda: random_pairs(rng, 40, 30),
         "dense": lambda: random_pairs(rng, 30, 400),
     }[shape]()
-    b, plan = 3, Plan(n, first, second)
+    b, plan = 3, EliminationPlan(n, first, second)
     rows = np.zeros((len(first), 2, n, b))
     rows[np.arange(len(first)), :, first] += rng.normal(size=(len(first), 2, b))
     rows[np.arange(len(first)), :, second] += rng.normal(size=(len(first), 2, b))
@@ -168,7 +168,7 @@ def test_effects_that_all_meet_are_refused_when_they_are_too_many():
 @pytest.mark.parametrize("part", ["core", "order", "rows", "columns"])
 def test_a_plan_with_a_node_that_does_not_exist_is_inconsistent(part):
     n, (first, second) = random_pairs(np.random.default_rng(0), 40, 120)
-    plan = Plan(n, first, second)
+    plan = EliminationPlan(n, first, second)
     assert plan.consistent()
     nodes = getattr(plan, part).copy()
     nodes[-1] = plan.n_nodes

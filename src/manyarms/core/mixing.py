@@ -16,7 +16,7 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_count, as_floats, frozen
 from manyarms.core.latent_covariance import BlockFactor, LatentFactor
 from manyarms.errors import DataTypeError, NonFiniteError, ShapeError, TooLargeError
-from manyarms.linalg.block_cholesky import Plan
+from manyarms.linalg.block_cholesky import EliminationPlan
 from manyarms.linalg.factor_and_solve import gram
 from manyarms.linalg.indexing import all_pairs, csr_from_parts, csr_parts, pair_rows, shape_of, sum_by
 from manyarms.model_file.save import Saved, floats, indices, is_flag, is_size
@@ -178,7 +178,7 @@ class MixedEffects(Mixing):
         self.n_actions, self.n_effects = shape_of(weights)
         self.latent_dim, self.product_size = self.n_effects * dim, dim * dim
         # The plan of the last set of seen actions: learning a prior conditions on the same actions many times.
-        self._last_plan: tuple[Array, Plan] | None = None
+        self._last_plan: tuple[Array, EliminationPlan] | None = None
 
     def saved(self) -> dict[str, Any]:
         return {"weights": csr_parts(self.weights), "dim": self.dim}
@@ -225,17 +225,20 @@ class MixedEffects(Mixing):
         decoupled = self.one_effect_each and factor.with_block_size(self.dim) is not None
         return self.dim if decoupled else self.latent_dim
 
-    def plan(self, actions: Int[Array, " m"]) -> Plan:
+    def plan(self, actions: Int[Array, " m"]) -> EliminationPlan:
         """The order of elimination if these actions have been seen: two effects touch if an action mixes them."""
         if self._last_plan is None or not np.array_equal(self._last_plan[0], actions):
             weights = self.weights[actions]
             ones = sparse.csr_array((np.ones(weights.nnz), weights.indices, weights.indptr), shape=weights.shape)
             touching = (ones.T @ ones).tocoo()
-            self._last_plan = actions, Plan(self.n_effects, *(np.asarray(ids, np.int64) for ids in touching.coords))
+            self._last_plan = (
+                actions,
+                EliminationPlan(self.n_effects, *(np.asarray(ids, np.int64) for ids in touching.coords)),
+            )
         return self._last_plan[1]
 
     def add_planned(
-        self, out: Float[Array, "q d d"], plan: Plan, rows: Float[Array, "m r d"], actions: Int[Array, " m"]
+        self, out: Float[Array, "q d d"], plan: EliminationPlan, rows: Float[Array, "m r d"], actions: Int[Array, " m"]
     ) -> None:
         """Add Σ_a (H_a W_a)ᵀ (H_a W_a) to `out`, which stores it in the layout of the plan."""
         first, second, blocks = self._pair_grams(rows, actions)

@@ -38,7 +38,7 @@ MOST_ROUNDS = 1e12
 MANY_PAIRS = 4_000_000
 """With more (context, action) pairs than this, future choices are drawn instead of enumerated."""
 SHARPNESS = (3.0, 10.0, 30.0)
-"""How strongly the best traffic may prefer the pairs that tell most, from spread out to nearly one action each."""
+"""The degrees to which the best traffic may prefer the pairs that tell most, from spread out to nearly one action each."""
 ITEMS_SHOWN = 20
 
 
@@ -194,7 +194,7 @@ def plan(
     eligible: Any = None,
     rng: np.random.Generator | None = None,
 ) -> Plan:
-    """How many more rounds, logged how, would settle whether a policy beats a baseline.
+    """Plan the rounds that would settle whether a policy beats a baseline: how many, and logged how.
 
     A decision is reached when the posterior probability of a positive gain is at least `sure`, or at most 1 - `sure`.
     The future rounds have contexts like those given and actions by `logging`. For Gaussian rewards the answer is exact

@@ -237,7 +237,7 @@ class Reproduction:
         return lines + _details("time and memory of each method", costs)
 
     def _instances(self, figure: Figure, table: Table) -> list[str]:
-        """How many instances each method was run on, and how many are wanted at this size."""
+        """The instances that each method was run on, and those that are wanted at this size."""
         wanted: dict[tuple[str, str, str], int] = {}
         for grid in figure.grids(self.size, self._user_methods):
             for method in grid.methods:

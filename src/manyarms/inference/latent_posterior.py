@@ -20,7 +20,7 @@ from manyarms._base.checks import Array
 from manyarms.core import HierarchicalGaussian, MixedEffects, ObservedRows
 from manyarms.core.latent_covariance import BlockFactor, EliminatedFactor, LatentFactor, check_dense_size
 from manyarms.errors import NumericalError
-from manyarms.linalg.block_cholesky import BlockCholesky, Plan
+from manyarms.linalg.block_cholesky import BlockCholesky, EliminationPlan
 from manyarms.linalg.factor_and_solve import lower_factor, solve_lower, solve_lower_t
 from manyarms.linalg.indexing import chunks, group_by
 
@@ -164,7 +164,7 @@ class _EvidenceBySums(_BlockEvidence):
 class _EvidenceByElimination(LatentEvidence):
     """Evidence as the non-zero blocks of Γ; effects are eliminated along their structure."""
 
-    def __init__(self, prior: HierarchicalGaussian, mixing: MixedEffects, factor: BlockFactor, plan: Plan):
+    def __init__(self, prior: HierarchicalGaussian, mixing: MixedEffects, factor: BlockFactor, plan: EliminationPlan):
         self._mixing, self._plan = mixing, plan
         self._latent_mean, self._factor = prior.latent_mean, factor.blocks
         # An action adds one block per pair of its effects.

@@ -39,14 +39,14 @@ class EliminationLayer(Saved):
     }
     nodes: Int[Array, " m"]
     entries: tuple[int, int]
-    """The first and the end of their entries below the diagonal, as positions in `Plan.rows`."""
+    """The first and the end of their entries below the diagonal, as positions in `EliminationPlan.rows`."""
     left: Int[Array, " q"]
     right: Int[Array, " q"]
     target: Int[Array, " q"]
     """Block `target` loses the product of entry `left` with entry `right` transposed."""
 
 
-class Plan(Saved):
+class EliminationPlan(Saved):
     """The plan of a block Cholesky: the order in which nodes are eliminated, and the positions of the factor's blocks.
 
     One array holds the blocks: the diagonal of every node, the entries below the diagonal, then the core row by row.
@@ -204,9 +204,9 @@ class BlockCholesky(Saved):
     saved_as = "block Cholesky factor"
     saved_as_attributes = True
     saved_fields = ("plan", "_blocks", "_core")
-    saved_checks: ClassVar = {"plan": instance_of(Plan), "_blocks": floats(3), "_core": floats(2)}
+    saved_checks: ClassVar = {"plan": instance_of(EliminationPlan), "_blocks": floats(3), "_core": floats(2)}
 
-    def __init__(self, plan: Plan, blocks: Float[Array, "q b b"]):
+    def __init__(self, plan: EliminationPlan, blocks: Float[Array, "q b b"]):
         self.plan = plan
         self._blocks = blocks
         n, entries = plan.n_nodes, len(plan.rows)

@@ -37,7 +37,7 @@ PARTS = {
     "block factor": "core.latent_covariance:BlockFactor",
     "eliminated factor": "core.latent_covariance:EliminatedFactor",
     "block Cholesky factor": "linalg.block_cholesky:BlockCholesky",
-    "plan": "linalg.block_cholesky:Plan",
+    "plan": "linalg.block_cholesky:EliminationPlan",
     "layer": "linalg.block_cholesky:EliminationLayer",
     "observed": "core.observed_rows:ObservedRows",
     "rank group": "core.observed_rows:ObservedGroup",
