@@ -38,7 +38,7 @@ MOST_ROUNDS = 1e12
 MANY_PAIRS = 4_000_000
 """With more (context, action) pairs than this, future choices are drawn instead of enumerated."""
 SHARPNESS = (3.0, 10.0, 30.0)
-"""The degrees to which the best traffic may prefer the pairs that tell most, from spread out to nearly one action each."""
+"""Degrees to which the best traffic may prefer the pairs that tell most: from spread out to nearly one action each."""
 ITEMS_SHOWN = 20
 
 

@@ -29,11 +29,8 @@ from manyarms.experiments.problem import Kind
 
 Drawing: TypeAlias = alt.VConcatChart | alt.HConcatChart
 
-FEW = 3
-"""Panels side by side; a figure with more has a vertical axis for each problem."""
-
-WIDTH = 860
-"""Width of a figure in pixels: on a page of 900 px, type is shown at its own size."""
+WIDTH, WIDE = 860, 4
+"""Width of a figure in pixels: on a page of 900 px, type is shown at its own size; columns of a wide one."""
 
 _LITERAL: dict[str, Any] = {"scale": None, "legend": None}
 STROKE = alt.Stroke("colour:N", **_LITERAL)
@@ -178,9 +175,9 @@ def draw_figure(figure: Figure, table: Table) -> Drawing:
     A log axis has no place for zero: a point at zero lies on the lower edge, and an error bar across zero ends there. A
     panel without rows says so. Only the rows that the panels name are used.
     """
-    whole = figure.columns > FEW
+    # A wide figure joins several problems, which have vertical axes of their own.
     plots = [
-        _Plot(panel.title, panel.kind, _points(figure, panel, table), panel.problem.label if whole else "")
+        _Plot(panel.title, panel.kind, _points(figure, panel, table), panel.problem.label * (figure.columns >= WIDE))
         for panel in figure.panels
     ]
     if figure.axis == "n_actions":

@@ -39,22 +39,15 @@ from manyarms.posterior import RewardPosterior, fit
 from manyarms.prior_learning import learn_prior
 from manyarms.priors import ridge
 
-PENALTY = 1e-3
-"""λ of the ridge regression in the variant of DM (Freq) whose penalty is not chosen on the log."""
-
-WEAK_NEIGHBOURS = 10
-"""Neighbours of policy convolution where it knows only W_a μ."""
+PENALTY, WEAK_NEIGHBOURS = 1e-3, 10
+"""λ of DM (Freq) where it is not chosen on the log, and neighbours of policy convolution that knows only W_a μ."""
 
 CLUSTER_SHARES = (0.005, 0.02, 0.05, 0.2)
 NEIGHBOUR_SHARES = (0.003, 0.01, 0.03, 0.1, 0.3)
-"""Sizes that SLOPE++ chooses from, as shares of K: numbers of clusters, and of neighbours."""
+"""Sizes that SLOPE++ chooses from, as shares of K: clusters, and neighbours; in learning, the third of these."""
 
 ONE_STANDARD_ERROR = 0.6827
 """Level of the intervals by which SLOPE++ chooses. At 95 % it keeps to the most biased choice until n is very large."""
-
-LEARNING_SHARE = 0.03
-"""Neighbours of policy convolution in learning, as a share of K."""
-
 SWEPT_CLUSTERS, SWEPT_NEIGHBOURS = (5, 20, 50, 200), (3, 10, 30, 100)
 """Sizes of the methods that are not tuned but swept, for K = 1000."""
 
@@ -220,18 +213,15 @@ class WeightingMethod(Method):
 _structured: Callable[[MethodTask], HierarchicalGaussian] = attrgetter("known.prior")
 
 
-def _tuned_ridge(task: MethodTask) -> HierarchicalGaussian:
-    """The prior under which the posterior mean is the paper's DM (Freq), its penalty chosen on the log."""
-    return ridge(task.known.n_actions, task.known.dim, logs=task.logs, noise_std=task.known.noise_std)
-
-
-def _fixed_ridge(task: MethodTask) -> HierarchicalGaussian:
-    return ridge(task.known.n_actions, task.known.dim, penalty=PENALTY, noise_std=task.known.noise_std)
+def _ridge(task: MethodTask, penalty: float | None = None) -> HierarchicalGaussian:
+    """The prior of the paper's DM (Freq), by default with a penalty chosen on the log."""
+    logs = task.logs if penalty is None else None
+    return ridge(task.known.n_actions, task.known.dim, penalty=penalty, logs=logs, noise_std=task.known.noise_std)
 
 
 def _plug_in(task: MethodTask) -> RewardPosterior:
     """DM (Freq) fitted to all rounds, as the reward model of DR in the paper."""
-    return fit(task.logs, _tuned_ridge(task), Gaussian(task.known.noise_std))
+    return fit(task.logs, _ridge(task), Gaussian(task.known.noise_std))
 
 
 def _cross_fit(task: MethodTask, prior: Callable[[MethodTask], HierarchicalGaussian]) -> CrossFit:
@@ -283,7 +273,7 @@ def _tuned_pc(task: MethodTask) -> list[Estimator]:
 
 
 def _pc_learner(task: MethodTask, training: Training) -> Learner:
-    (size,) = _sizes((LEARNING_SHARE,), task.known.n_actions)
+    (size,) = _sizes(NEIGHBOUR_SHARES[2:3], task.known.n_actions)
     return learners.PolicyConvolutionLearner(_directions(task.known), size, training=training)
 
 
@@ -320,7 +310,7 @@ MISSPECIFIED = {part: tuple(f"sDM, {prior}" for prior in priors) for part, prior
 _METHODS = (
     DirectMethod("sDM", _structured),
     DirectMethod("DM (Bayes)", attrgetter("known.unstructured")),
-    DirectMethod("DM (Freq)", _tuned_ridge, revision=2),
+    DirectMethod("DM (Freq)", _ridge, revision=2),
     WeightingMethod(
         "IPS",
         lambda task: [IPS(clip) for clip in _clips(task)],
@@ -341,9 +331,9 @@ _METHODS = (
         revision=2,
     ),
     WeightingMethod("PC", _tuned_pc, _pc_learner, revision=2),
-    DirectMethod(FIXED_FREQ, _fixed_ridge),
+    DirectMethod(FIXED_FREQ, lambda task: _ridge(task, penalty=PENALTY)),
     WeightingMethod("IPS, no clip", lambda task: (IPS(),)),
-    _doubly_robust(CROSS_FITTED, lambda task: _cross_fit(task, _tuned_ridge)),
+    _doubly_robust(CROSS_FITTED, lambda task: _cross_fit(task, _ridge)),
     WeightingMethod(
         WEAK[0],
         lambda task: (MIPS(task.known.weak_clusters),),
