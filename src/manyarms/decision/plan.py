@@ -240,10 +240,9 @@ def plan(
     def future(*parts: tuple[float, Policy]) -> _Future:
         information = [_information(posterior, item, x, eligible, rng).scaled(part) for part, item in parts if part > 0]
         noise = posterior.likelihood.noise_std if posterior.likelihood.treatment == "exact" else 1.0
+        total = sum(information, Statistics.empty(posterior.n_actions, posterior.dim))
         context_variance = (estimate.context_std or 0.0) ** 2
-        return _Future(
-            posterior, profiles, estimate.value, context_variance, profiles.rows.weight, sum(information), noise, sure
-        )
+        return _Future(posterior, profiles, estimate.value, context_variance, profiles.rows.weight, total, noise, sure)
 
     def cost(item: Policy) -> float:
         return max(0.0, -posterior.difference(item, logging, contexts, eligible=eligible).value)
