@@ -34,8 +34,10 @@ def main() -> int:
         print(f"{'holds' if outcome.holds else 'FAILS':6} {check.name:28} {outcome.measured}  ({check.threshold})")
         for note in outcome.notes:
             print(f"         {note}")
-    if args.page:
-        args.page.write_text(page(lines))
+        if args.page:
+            # After every check, so that an interrupted campaign leaves the page of what it finished.
+            done = {line.check.name for line in lines}
+            args.page.write_text(page(lines, [check for check in CHECKS if check.name not in done]))
     return 0 if all(line.outcome.holds for line in lines) else 1
 
 

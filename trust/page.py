@@ -26,14 +26,17 @@ class Line:
     date: str
 
 
-def page(lines: Iterable[Line]) -> str:
-    """The page as Markdown: one table per section, then the notes of its checks."""
+def page(lines: Iterable[Line], not_run: Iterable[Check] = ()) -> str:
+    """The page as Markdown: one table per section, then the notes of its checks, and the checks that were not run."""
     sections = dict[str, list[Line]]()
     for line in lines:
         sections.setdefault(line.check.section, []).append(line)
     parts = [INTRODUCTION]
     for section, group in sections.items():
         parts += [f"## {section}\n", _table(group), *_notes(group)]
+    waiting = [f"- `{check.name}`: {check.claim} ({check.cases:,} cases; {check.threshold})" for check in not_run]
+    if waiting:
+        parts += ["## Not run yet\n", "These checks have no result on this page:\n", *waiting, ""]
     return "\n".join(parts)
 
 
@@ -44,7 +47,7 @@ def _table(lines: list[Line]) -> str:
         cells = (
             f"`{check.name}`",
             check.claim,
-            f"{line.n_cases:,}",
+            f"{line.n_cases:,}" if line.n_cases == check.cases else f"{line.n_cases:,} of {check.cases:,}",
             check.threshold,
             line.outcome.measured,
             holds,

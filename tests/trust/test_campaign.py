@@ -69,3 +69,10 @@ def test_a_broken_threshold_shows_on_the_page(tmp_path):
     outcome, journal = run(tmp_path, limit=80)
     text = page([Line(squares(80), outcome, 10, journal.seconds, journal.finished)])
     assert "| `squares` | A square is small. | 10 | at most 80 | 81 | **no** |" in text
+
+
+def test_the_page_says_which_cases_and_checks_have_not_run(tmp_path):
+    outcome, journal = run(tmp_path, 4)
+    text = page([Line(squares(), outcome, 4, journal.seconds, journal.finished)], [squares(7)])
+    assert "| 4 of 10 |" in text
+    assert "- `squares`: A square is small. (10 cases; at most 7)" in text
