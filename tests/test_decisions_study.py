@@ -184,7 +184,7 @@ def test_refreshing_a_page_replaces_the_tables_below_a_command_and_nothing_else(
 def test_every_command_on_the_page_has_the_tables_that_it_prints(rows, tmp_path):
     """Headers and number of columns; the figures need the real data."""
     from decision_open_bandit import summarise_clicks
-    from decision_tables import COMMAND, refresh, summarise, table, table_of_clicks, targets
+    from decision_tables import COMMAND, hindsight, refresh, summarise, table, table_of_clicks, targets
     from decisions import arguments
 
     page = tmp_path / "decisions.md"
@@ -196,8 +196,8 @@ def test_every_command_on_the_page_has_the_tables_that_it_prints(rows, tmp_path)
     def headers(words):
         args = arguments().parse_args(words)
         summary = summarise(rows, args.by)
-        kinds = {"methods": table, "targets": targets}
-        tables = [kinds[kind](summary, args.by) for kind in args.table]
+        kinds = {"methods": (table, summary), "targets": (targets, summary), "hindsight": (hindsight, rows)}
+        tables = [kinds[kind][0](kinds[kind][1], args.by) for kind in args.table]
         if args.sets == ["open-bandit"]:
             tables = [table_of_clicks(summarise_clicks([clicks]))]
         for number, lines in enumerate(tables):

@@ -21,7 +21,7 @@ WITHOUT_CALLS = {
     **dict.fromkeys(
         (
             "AveragedPosterior", "CategoryChecks", "Comparison", "Decision", "Evaluation", "HurdlePosterior",
-            "LearnedPrior", "LogStream", "PriorCheck", "PriorComparison", "RewardPosterior", "Sensitivity",
+            "LearnedPrior", "LogStream", "Plan", "PriorCheck", "PriorComparison", "RewardPosterior", "Sensitivity",
             "ShardedPosterior", "Statistics", "datasets.JesterWorld", "datasets.KuaiRec", "datasets.KuaiRecWorld",
             "datasets.MovieLens", "datasets.MovieLensFactors", "datasets.MovieLensWorld", "datasets.OpenBanditLog",
             "jobs.EvaluationResult", "jobs.FitResult", "jobs.PolicyResult", "jobs.RoundSample", "jobs.ScoreResult",
@@ -63,6 +63,7 @@ WITHOUT_CALLS = {
 INNER_METHODS = frozenset(
     {
         # Of model files, and of the layers below: their arguments were checked at a public door.
+        "clusters_by_size",
         "check_saved", "consistent", "from_saved", "part_names", "saved", "begins_with", "spelled_otherwise", "checked",
         "counted", "with_rewards", "centre", "conditioned", "covariances_with", "draw_given", "draw_latent", "marginal",
         "offset_of", "variance_of", "with_parts", "blocks", "choices", "on", "probability_of_sets", "profile",

@@ -149,6 +149,10 @@ def learner_calls() -> Iterator[HostileCall]:
     yield make_call("learners.Adam", learners.Adam, lambda w: dict(learning_rate=0.05, n_epochs=2, batch_size=16))
 
 
+def _plan(world: HostileWorld) -> ma.Plan:
+    return ma.plan(world.posterior, world.softmax, world.uniform, world.contexts)
+
+
 def decision_calls() -> Iterator[HostileCall]:
     """Evaluations, decisions, reports and plots."""
     yield make_call("evaluate", ma.evaluate, lambda w: dict(
@@ -159,6 +163,11 @@ def decision_calls() -> Iterator[HostileCall]:
     yield make_call("decide", ma.decide, lambda w: dict(
         policies=dict(w.policies), logs=w.logs, posterior=w.posterior, estimators=[ma.IPS()], categories=w.categories,
         sure=0.9, contexts=w.contexts))  # fmt: skip
+    yield make_call("plan", ma.plan, lambda w: dict(
+        posterior=w.posterior, policy=w.softmax, baseline=w.uniform, contexts=w.contexts, logging=w.uniform, sure=0.9,
+        chance=0.5, share=0.3, max_cost=0.1, rng=w.rng()))  # fmt: skip
+    for method in ("std_at", "chance_at"):
+        yield make_method(f"Plan.{method}", _plan, lambda w: dict(n=10.0))
     yield make_call("write_report", ma.write_report, lambda w: dict(
         decision=w.decision, path=w.folder / "report.html", format="html", title="Mine"), path="out")  # fmt: skip
     for chart in ("values", "gains", "probability_better", "agreement"):
