@@ -37,6 +37,7 @@ def test_a_log_alone_leads_to_a_decision_on_rounds_that_nothing_was_learned_from
     assert decision.verdict == "ship"
 
 
+@pytest.mark.slow
 def test_the_gain_is_that_of_two_halves_that_learn_alone(known):
     """What `decide` does, done by hand."""
     logs, decision = known
@@ -108,6 +109,7 @@ def test_without_the_swap_only_the_first_half_learns():
     assert not any_shared(decision.candidates["greedy"].learned_from, (second.fingerprint,))
 
 
+@pytest.mark.slow
 def test_a_small_log_has_an_answer_that_decides_nothing():
     decision = ma.decide(None, whole_log().take(np.arange(20)))
     assert decision.verdict == "undecided" and decision.evaluation.pooled_rounds == 20

@@ -87,7 +87,11 @@ REAL = [
 ]
 
 
-@pytest.mark.parametrize("name", REAL)
+# Those that are not fast share their problems with those that are.
+FAST = {"movielens", "kuairec", "jester", "open-bandit"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in REAL])
 @pytest.mark.parametrize("where", ["made-up", pytest.param("real", marks=pytest.mark.slow)])
 def test_every_method_of_every_figure_on_data_runs(name, where, request):
     if where == "real" and "MANYARMS_DATA" not in os.environ:

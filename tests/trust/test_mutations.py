@@ -59,6 +59,7 @@ def test_tests_of_the_package_come_first_and_then_the_fastest():
     assert order == ["tests/core/test_c.py::c", "tests/core/test_b.py::b", "tests/cli/test_a.py::a"]
 
 
+@pytest.mark.slow
 def test_a_bug_is_caught_and_the_library_itself_is_not():
     mutant = mutant_in("linalg/indexing.py", "all_pairs", "changed arithmetic")
     test = "tests/linalg/test_block_cholesky.py::test_sparse_cholesky_solves_as_the_dense_one[tree-0]"
