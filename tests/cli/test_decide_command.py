@@ -54,6 +54,7 @@ def test_with_times_the_command_and_python_evaluate_on_the_later_half(folder):
     assert decision.evaluation.n_rounds == len(later)
 
 
+@pytest.mark.slow
 def test_without_the_swap_the_command_and_python_say_the_same(folder):
     shown = json.loads(run(*arguments(folder, "--no-swap", "--json")).stdout)
     options = {"catalog": folder / "items.parquet", "id": "sku", "category": "kind", "swap": False}

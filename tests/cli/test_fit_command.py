@@ -44,6 +44,7 @@ def test_fit_writes_the_model_that_the_library_fits(shop):
     assert shown["learned"] is None and shown["log_evidence"] == ma.load(out).log_evidence
 
 
+@pytest.mark.slow
 def test_fit_says_which_priors_it_compared(shop, tmp_path):
     out = tmp_path / "auto.arrow"
     shown = figures(*fit_command(shop), "--prior", "auto", "--out", out)

@@ -186,6 +186,7 @@ def test_halves_share_no_rating_and_meet_in_the_space_of_the_users(ratings, monk
     assert not np.array_equal(factors.prior_vectors, factors.items)
 
 
+@pytest.mark.slow
 def test_the_turn_makes_the_two_halves_agree_where_bases_are_arbitrary():
     """Two groups, alike, who rate all movies of their own kind: two equal singular values, and any basis will do."""
     n, m = 600, 200
@@ -221,6 +222,7 @@ def test_a_world_is_a_linear_one_on_movies_drawn_without_replacement(ratings, ha
     assert_allclose(world.environment.optimal_value(x), (x @ factors.items[rows].T).max(axis=1).mean())
 
 
+@pytest.mark.slow
 def test_worlds_are_given_by_their_generator_and_travel_to_processes(ratings):
     worlds = [movielens_world(ratings, n_actions=20, rank=2, half=True, rng=rng(seed)) for seed in (1, 1, 2)]
     assert_array_equal(worlds[0].items, worlds[1].items)

@@ -231,6 +231,7 @@ def test_gradient_of_the_lower_bound_is_that_of_its_differences(likelihood, mean
     assert_allclose(slope, differences, rtol=5e-3, atol=5e-3)
 
 
+@pytest.mark.slow
 def test_a_prior_of_clicks_is_learned_and_compared():
     rng = np.random.default_rng(8)
     category = np.arange(120) % 12

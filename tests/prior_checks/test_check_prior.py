@@ -149,6 +149,7 @@ def test_a_prior_that_was_just_learned_is_not_to_be_learned(tmp_path):
         assert any("Learn the prior from the logs" in text for text in check_prior(other).warnings)
 
 
+@pytest.mark.slow
 def test_a_learned_prior_whose_mean_was_kept_is_told_to_set_it():
     rng = np.random.default_rng(25)
     logs = draw_events(rng, BY_CATEGORY, ma.Bernoulli(), 1000, shift=-4.0)

@@ -94,6 +94,7 @@ def test_without_metadata_actions_are_independent_and_nothing_is_compared():
     assert [group.name for group in learned.prior.effects] == ["shared"]
 
 
+@pytest.mark.slow
 def test_metadata_without_information_are_no_candidate():
     logs = world()
     alike = ma.Catalog(range(K), categories=logs.catalog.categories, embeddings=np.ones((K, 2)))

@@ -166,6 +166,7 @@ def test_fractional_weights_are_no_counts_and_contradict_nothing():
     assert check_prior(ma.fit(logs, prior)).prior is not None
 
 
+@pytest.mark.slow
 def test_the_treatment_of_the_paper_has_no_evidence_to_be_ranked_by():
     logs = draw_events(np.random.default_rng(1), BY_CATEGORY, ma.Bernoulli(), 400)
     candidates = {"alike": BY_CATEGORY, "apart": priors.independent(40, dim=2)}

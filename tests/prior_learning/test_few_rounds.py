@@ -42,6 +42,7 @@ def test_a_prior_with_scales_of_its_own_stays_as_given():
         assert not any(NOTE in note for note in moved([5.0, 5.0, 5.0], **options)[1].notes)
 
 
+@pytest.mark.slow
 def test_digits_from_a_hundred_rounds_beat_one_digit_for_all():
     images, digits = load_digits(return_X_y=True)
     contexts, values = np.column_stack([np.ones(len(images)), images / 16]), list[float]()

@@ -36,6 +36,7 @@ def moved(prior, column, step):
     return prior.with_parts(mean, prior.prior_factor, prior.action_covariance, prior.offset)
 
 
+@pytest.mark.slow
 def test_the_recipe_expects_the_click_rate_of_the_logs_and_does_not_block_itself():
     train, test = draw_clicks(1, 0.02, n_rounds=6000).split(0.5, rng=np.random.default_rng(0))
     learned = ma.learn_prior(train, recipe(), ma.Bernoulli())
