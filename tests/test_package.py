@@ -108,9 +108,15 @@ def test_python_blocks_on_experiments_run_as_a_script(tmp_path):
     assert re.search(r"^sDM over mine: [+-]\d\.\d+ ± \d\.\d+$", done.stdout, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if page not in ELSEWHERE and blocks_of(page)], ids=lambda page: page.stem
-)
+LONG_PAGES = ("delayed-rewards", "features-and-priors", "likelihoods")
+EXECUTED = [
+    pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in LONG_PAGES else [])
+    for page in PAGES
+    if page not in ELSEWHERE and blocks_of(page)
+]
+
+
+@pytest.mark.parametrize("page", EXECUTED)
 def test_the_blocks_of_a_page_run_and_print_what_it_shows(page, tmp_path, monkeypatch):
     """One after the other, as a reader would type them."""
     monkeypatch.chdir(tmp_path)
