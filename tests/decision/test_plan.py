@@ -98,6 +98,17 @@ def test_a_model_without_one_set_of_weights_is_refused():
         ma.plan(hurdle, candidate, baseline, contexts)
 
 
+def test_choices_that_are_spread_out_over_many_actions_are_drawn(monkeypatch):
+    """No array of all pairs: the draws of many contexts say nearly the same."""
+    posterior, candidate, baseline, _, _ = problem()
+    contexts, uniform = np.random.default_rng(3).normal(size=(20_000, DIM)), ma.Uniform(N_ACTIONS)
+    exact = ma.plan(posterior, candidate, baseline, contexts, logging=uniform).std_at(1000)
+    monkeypatch.setattr("manyarms.decision.plan.MANY_PAIRS", 1000)
+    monkeypatch.setattr("manyarms.decision.plan._named_pairs", lambda choices: pytest.fail("pairs were written out"))
+    drawn = ma.plan(posterior, candidate, baseline, contexts, logging=uniform).std_at(1000)
+    assert drawn == pytest.approx(exact, rel=0.02)
+
+
 def decided(seed):
     """Whether the planned rounds settle a question whose truth is drawn from today's posterior; and the promise."""
     posterior, candidate, baseline, logging, contexts = problem(seed)

@@ -16,6 +16,7 @@ from scipy import sparse
 from scipy.special import ndtr, ndtri
 
 from manyarms._base.checks import Array, as_instance, as_scalar
+from manyarms._base.rng import as_generator
 from manyarms.core import Choices, Policy, Statistics
 from manyarms.core.feature_map import as_contexts
 from manyarms.core.result_tables import Tabular
@@ -231,7 +232,7 @@ def plan(
     share = as_scalar("share", share, above=0.0, at_most=1.0)
     limit = np.inf if max_cost is None else as_scalar("max_cost", max_cost, at_least=0.0)
     logging = baseline if logging is None else as_instance("logging", logging, Policy, "a policy")
-    rng = np.random.default_rng(0) if rng is None else rng
+    rng = np.random.default_rng(0) if rng is None else as_generator(rng)
     both = {"policy": policy, "baseline": baseline}
     profiles = collect_profiles(posterior, both, POLICY_AND_BASELINE, contexts, eligible, None, None, None)
     estimate = posterior.estimate(profiles)
@@ -248,12 +249,13 @@ def plan(
         return max(0.0, -posterior.difference(item, logging, contexts, eligible=eligible).value)
 
     now = future((1.0, logging))
-    best, best_share, best_future = _best_traffic(future, now, logging, profiles, cost, share, limit)
+    best, best_future, best_cost, best_share = _best_traffic(future, now, logging, profiles, cost, share, limit)
+    candidate_future, candidate_cost, candidate_share = _shared(future, logging, policy, cost, share, limit)
     ways = [
         ("as now", now, 0.0),
-        (f"{share:.0%} to the candidate", *_shared(future, logging, policy, cost, share, limit)),
+        (f"{candidate_share:.0%} to the candidate", candidate_future, candidate_cost),
+        (f"best traffic, {best_share:.0%}", best_future, best_cost),
     ]
-    ways.append((f"best traffic, {best_share:.0%}", best_future, best_share * cost(best)))
     traffic = tuple(
         Traffic(name, way.rounds_for(chance), way.chance_at(MOST_ROUNDS), spent) for name, way, spent in ways
     )
@@ -263,7 +265,7 @@ def plan(
         probability=estimate.probability_positive,
         traffic=traffic,
         policy=best,
-        items=tuple(_items(best, x, eligible, posterior)),
+        items=tuple(_items(best, contexts, eligible, posterior)),
         share=best_share,
         sure=sure,
         chance=chance,
@@ -271,17 +273,19 @@ def plan(
     )
 
 
-def _shared(future: Any, logging: Policy, item: Policy, cost: Any, share: float, limit: float) -> tuple[_Future, float]:
-    """The future if a share of the traffic follows another policy, as far as its cost allows, and that cost."""
+def _shared(
+    future: Any, logging: Policy, item: Policy, cost: Any, share: float, limit: float
+) -> tuple[_Future, float, float]:
+    """The future if a share of the traffic follows another policy, as far as its cost allows; its cost and share."""
     per_round = cost(item)
     share = share if share * per_round <= limit else limit / per_round
-    return future((1.0 - share, logging), (share, item)), share * per_round
+    return future((1.0 - share, logging), (share, item)), share * per_round, share
 
 
 def _best_traffic(
     future: Any, now: _Future, logging: Policy, profiles: PolicyProfiles, cost: Any, share: float, limit: float
-) -> tuple[Policy, float, _Future]:
-    """The policy for the explored share that lowers the variance of the gain most, its share, and the future under it.
+) -> tuple[Policy, _Future, float, float]:
+    """The policy for the explored share that lowers the variance of the gain most, its future, cost and share.
 
     A reward at (x, a) lowers the variance by (φᵀ c_a)² / (σ² + φᵀ S_a φ), where c_a is the covariance of θ_a and the
     gain. So the traffic follows the scores ± φᵀ c_a: plus learns about the candidate's actions, minus about the
@@ -294,7 +298,7 @@ def _best_traffic(
     size = np.linalg.norm(covariances, axis=1).max()
     # The rounds at which ways are compared: where logging as now has halved the variance, or would have, were it able.
     horizon = _horizon(now)
-    tried = list[tuple[float, Policy, float, _Future]]()
+    tried = list[tuple[float, Policy, _Future, float, float]]()
     for sign, sharpness in ((s, k) for s in (1.0, -1.0) for k in SHARPNESS):
         item = LinearSoftmax(
             sign * sharpness * covariances / max(size, np.finfo(float).tiny),
@@ -302,10 +306,8 @@ def _best_traffic(
             features=posterior.features,
             catalog=posterior.catalog,
         )
-        per_round = cost(item)
-        own = share if share * per_round <= limit else limit / per_round
-        way = future((1.0 - own, logging), (own, item))
-        tried.append((way.variance_at(horizon), item, own, way))
+        way, spent, own_share = _shared(future, logging, item, cost, share, limit)
+        tried.append((way.variance_at(horizon), item, way, spent, own_share))
     return min(tried, key=lambda row: row[0])[1:]
 
 
@@ -337,13 +339,13 @@ def _pairs(
     """The (context, action) pairs of a policy with their probabilities; draws of them where there are too many."""
     rows, actions, shares = list[Array](), list[Array](), list[Array]()
     for part, _, choices in policy.blocks(x, eligible):
+        spreads_out = choices.everywhere is not None or choices.dense is not None
+        if sum(map(len, rows)) > MANY_PAIRS or (spreads_out and len(x) * choices.n_actions > MANY_PAIRS):
+            return np.arange(len(x)), policy.sample(x, rng, eligible=eligible), np.ones(len(x))
         for row, action, probability in _named_pairs(choices):
             rows.append(part.start + row)
             actions.append(action)
             shares.append(probability)
-        if sum(map(len, rows)) > MANY_PAIRS or (choices.named is None and len(x) * choices.n_actions > MANY_PAIRS):
-            drawn = policy.sample(x, rng, eligible=eligible)
-            return np.arange(len(x)), drawn, np.ones(len(x))
     return np.concatenate(rows), np.concatenate(actions), np.concatenate(shares)
 
 
@@ -360,13 +362,10 @@ def _named_pairs(choices: Choices) -> Iterator[tuple[Array, Array, Array]]:
         yield pair_rows(pairs), pairs.indices, np.asarray(pairs.data)
 
 
-def _items(policy: Policy, x: Array, eligible: Any, posterior: RewardPosterior) -> Iterator[dict[str, Any]]:
+def _items(policy: Policy, contexts: Any, eligible: Any, posterior: RewardPosterior) -> Iterator[dict[str, Any]]:
     """The actions that a policy shows most, with their shares."""
-    totals = np.zeros(posterior.n_actions)
-    for _, _, choices in policy.blocks(x, eligible):
-        for _, action, probability in _named_pairs(choices):
-            totals += np.bincount(action, probability, minlength=len(totals))
-    for action in np.argsort(-totals, kind="stable")[:ITEMS_SHOWN]:
-        if totals[action] > 0:
-            known = {} if posterior.catalog is None else {"id": posterior.catalog.ids[int(action)]}
-            yield {"action": int(action), **known, "share": float(totals[action] / len(x))}
+    mass = posterior.profile(policy, contexts, eligible, None).masses[0]
+    for place in np.argsort(-mass.probability, kind="stable")[:ITEMS_SHOWN]:
+        action = int(mass.actions[place])
+        known = {} if posterior.catalog is None else {"id": posterior.catalog.ids[action]}
+        yield {"action": action, **known, "share": float(mass.probability[place])}
