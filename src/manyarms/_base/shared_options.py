@@ -263,6 +263,26 @@ class DecideOptions(UpdateOptions, LikelihoodOptions, total=False):
     """Shared options of the job `decide_from_logs`: one definition for arguments, flags and specs."""
 
 
+class BacktestPeriods(TypedDict, total=False):
+    """Shared options of a backtest: the length of a period, those that only teach, and the policies that logged."""
+
+    period: Annotated[
+        timedelta | None, Option(None, "Length of a period, such as 1d, 1w or 6h (default 1d).", metavar="DURATION")
+    ]
+    training: Annotated[
+        int | None,
+        Option(None, "Number of periods that only teach the model (default: a fifth of them).", minimum=1),
+    ]
+    logged_by: Annotated[
+        str | None,
+        Option(None, "Column with the name of the policy that logged each round, to forecast each by itself."),
+    ]
+
+
+class BacktestOptions(UpdateOptions, LikelihoodOptions, BacktestPeriods, total=False):
+    """Shared options of the job `backtest_files`: one definition for arguments, flags and specs."""
+
+
 class EvaluateOptions(LogOptions, CatalogFile, EvaluationOptions, total=False):
     """Shared options of the job `evaluate_files`: one definition for arguments, flags and specs."""
 
