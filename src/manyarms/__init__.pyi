@@ -56,6 +56,8 @@ from manyarms.integrations import arviz as arviz
 from manyarms.integrations import mlflow as mlflow
 from manyarms.integrations import obp as obp
 from manyarms.integrations import sklearn as sklearn
+from manyarms.jobs.backtest import backtest as backtest
+from manyarms.jobs.backtest_result import Backtest as Backtest
 from manyarms.jobs.evaluate import Evaluation as Evaluation
 from manyarms.jobs.evaluate import evaluate as evaluate
 from manyarms.jobs.score import score as score
@@ -82,6 +84,7 @@ from manyarms.nonlinear.fit_nonlinear import fit_nonlinear as fit_nonlinear
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy as NonlinearHierarchy
 from manyarms.nonlinear.nonlinear_hierarchy import chain as chain
 from manyarms.nonlinear.posterior_sampler import sample_posterior as sample_posterior
+from manyarms.policies.capped import CappedPolicy as CappedPolicy
 from manyarms.policies.greedy import EpsilonGreedy as EpsilonGreedy
 from manyarms.policies.greedy import Greedy as Greedy
 from manyarms.policies.logged import Logged as Logged

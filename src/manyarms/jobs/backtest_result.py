@@ -155,8 +155,8 @@ class Backtest(Tabular):
         more = f" There are {others:,} more alarms." if others > 1 else " There is one more alarm." if others else ""
         return (
             f"The alarm came in {first.period}, at odds of {_odds(first.evidence)} against the forecasts. {odds}."
-            f"{more} Either the rewards have changed, or the model is wrong about their spread. A half-life lets the model "
-            "forget old rounds; look for what changed before you trust a decision that rests on them."
+            f"{more} Either the rewards have changed, or the model is wrong about their spread. A half-life lets the "
+            "model forget old rounds; look for what changed before you trust a decision that rests on them."
         )
 
     def records(self) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ class RewardForecast:
         mean: The expected mean reward.
         std: The standard deviation of the mean reward, noise included.
         weight: The number of rounds, by weight.
-        counts: The probable sums of clicks or counts, ascending, with the probability of a sum of at most that.
+        counts: The probable sums of clicks or counts, ascending, and their probabilities.
     """
 
     mean: float
@@ -50,21 +50,21 @@ class RewardForecast:
         if self.counts is None:
             half = float(ndtri(0.5 + level / 2)) * self.std
             return self.mean - half, self.mean + half
-        totals, below = self.counts
-        last = len(totals) - 1
-        ends = [min(int(np.searchsorted(below, share)), last) for share in (0.5 - level / 2, 0.5 + level / 2)]
-        return float(totals[ends[0]] / self.weight), float(totals[ends[1]] / self.weight)
+        totals, shares = self.counts
+        tail, last = 0.5 - level / 2, len(totals) - 1
+        low = min(int(np.searchsorted(np.cumsum(shares), tail)), last)
+        high = last - min(int(np.searchsorted(np.cumsum(shares[::-1]), tail)), last)
+        return float(totals[low] / self.weight), float(totals[high] / self.weight)
 
     def z_score(self, observed: float) -> float:
         """The normal score of an observed mean reward: N(0, 1) if the forecast is right; smaller for few counts."""
         if self.counts is None:
             return (observed - self.mean) / self.std if self.std > 0 else float(np.sign(observed - self.mean)) * _FAR
-        totals, below = self.counts
+        totals, shares = self.counts
         place = int(np.clip(np.searchsorted(totals, observed * self.weight - 0.5), 0, len(totals) - 1))
-        before = float(below[place - 1]) if place else 0.0
-        # A sum that is hit exactly counts half on either side.
-        low = 0.5 * (before + float(below[place]))
-        high = 1.0 - low if low < 0.5 else 0.5 * ((1.0 - before) + (1.0 - float(below[place])))
+        # A sum that is hit exactly counts half on either side; both tails are summed, so that small ones keep digits.
+        hit = 0.5 * float(shares[place])
+        low, high = float(shares[:place].sum()) + hit, float(shares[place + 1 :].sum()) + hit
         return float(np.clip(ndtri(low) if low < high else -ndtri(high), -_FAR, _FAR))
 
 
@@ -140,9 +140,9 @@ def reward_sums_of(likelihood: Likelihood) -> RewardSums:
 def _click_sums(rate: float, variance: float, weight: float) -> tuple[Array, Array] | None:
     """Sums of clicks: binomial, with a rate that is Beta with this mean and variance."""
     spread = rate * (1.0 - rate)
-    size = spread / max(min(variance, 0.99 * spread), _NARROW * spread) - 1.0 if spread > 0 else 0.0
     if spread <= 0:
         return None
+    size = spread / max(min(variance, 0.99 * spread), _NARROW * spread) - 1.0
     totals = _likely_totals(weight * rate, weight * spread + weight**2 * variance, weight)
     if totals is None:
         return None
@@ -152,7 +152,7 @@ def _click_sums(rate: float, variance: float, weight: float) -> tuple[Array, Arr
     else:
         a, b = size * rate, size * (1.0 - rate)
         log_mass = ways + betaln(totals + a, weight - totals + b) - betaln(a, b)
-    return _cumulated(totals, log_mass)
+    return _normalised(totals, log_mass)
 
 
 def _count_sums(rate: float, variance: float, weight: float) -> tuple[Array, Array] | None:
@@ -162,10 +162,10 @@ def _count_sums(rate: float, variance: float, weight: float) -> tuple[Array, Arr
     if totals is None or mean <= 0:
         return None
     if extra <= _NARROW * mean**2:
-        return _cumulated(totals, xlogy(totals, mean) - mean - gammaln(totals + 1))
+        return _normalised(totals, xlogy(totals, mean) - mean - gammaln(totals + 1))
     size = mean**2 / extra
     ways = gammaln(totals + size) - gammaln(size) - gammaln(totals + 1)
-    return _cumulated(totals, ways + size * np.log(size / (size + mean)) + xlogy(totals, mean / (size + mean)))
+    return _normalised(totals, ways + size * np.log(size / (size + mean)) + xlogy(totals, mean / (size + mean)))
 
 
 def _likely_totals(mean: float, variance: float, most: float) -> Float[Array, " s"] | None:
@@ -175,9 +175,9 @@ def _likely_totals(mean: float, variance: float, most: float) -> Float[Array, " 
     return np.arange(low, high + 1) if high - low < MOST_COUNTS else None
 
 
-def _cumulated(totals: Float[Array, " s"], log_mass: Float[Array, " s"]) -> tuple[Array, Array]:
-    mass = np.exp(log_mass - log_mass.max())
-    return totals, np.cumsum(mass) / mass.sum()
+def _normalised(totals: Float[Array, " s"], log_mass: Float[Array, " s"]) -> tuple[Array, Array]:
+    shares = np.exp(log_mass - log_mass.max())
+    return totals, shares / shares.sum()
 
 
 _FAR = 37.0
