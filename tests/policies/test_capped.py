@@ -100,7 +100,9 @@ def test_limits_that_cannot_hold_are_named():
     with pytest.raises(InfeasibleError, match=r"do not allow: max_share of action 0 \(0.1\), .* and 3 more\."):
         ma.CappedPolicy(posterior, x, max_share=0.1)
     everything = {"tea": 0.3, "mug": 0.2, "pot": 0.4}
-    with pytest.raises(InfeasibleError, match=r"do not allow: the budget of tea \(0.3\), the budget of mug \(0.2\), the b"):
+    with pytest.raises(
+        InfeasibleError, match=r"do not allow: the budget of tea \(0.3\), the budget of mug \(0.2\), the b"
+    ):
         ma.CappedPolicy(posterior, x, budgets=everything, categories=CATEGORY)
     with pytest.raises(InfeasibleError, match=r"do not allow: the budget \(-0.5\)"):
         ma.CappedPolicy(posterior, x, budgets=-0.5, costs=COSTS)

@@ -237,21 +237,20 @@ def _expected_costs(policy: Policy, logs: LoggedData, costs: Array) -> Array:
 
 def _judged(guardrail: Guardrail, policy: str, current: float, change: Estimate) -> GuardrailResult:
     limit = guardrail.at_most_worse * (1.0 if guardrail.absolute else abs(current))
-    # P(sign * change >= -limit).
-    above = _probability_above(change, -guardrail.sign * limit)
-    probability = above if guardrail.sign > 0 else 1.0 - above
+    probability = _probability_kept(change, guardrail.sign, limit)
     return GuardrailResult(
         guardrail.name, policy, current, change, limit, probability, guardrail.sure, guardrail.better
     )
 
 
-def _probability_above(estimate: Estimate, threshold: float) -> float:
-    """The probability that an estimated quantity is above a threshold; half where it surely equals it."""
-    if isinstance(estimate.shape, NormalMixture):
-        return replace(estimate.shape, means=estimate.shape.means - threshold).probability_positive
-    if estimate.std == 0.0:
-        return 0.5 if estimate.value == threshold else float(estimate.value > threshold)
-    return float(ndtr((estimate.value - threshold) / estimate.std))
+def _probability_kept(change: Estimate, sign: float, limit: float) -> float:
+    """P(sign * change >= -limit)."""
+    if change.std == 0.0:
+        return float(sign * change.value >= -limit)
+    if isinstance(change.shape, NormalMixture):
+        kept = replace(change.shape, means=sign * change.shape.means + limit)
+        return kept.probability_positive
+    return float(ndtr((sign * change.value + limit) / change.std))
 
 
 def goals_sentence(results: Sequence[GuardrailResult]) -> str:
