@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import altair as alt
-import numpy as np
 
 from manyarms._base.checks import as_instance
+from manyarms.decision.chart_parts import chart_of, layered, tooltips
 from manyarms.errors import InputError
-from manyarms.decision.chart_parts import chart_of, distinct_labels, layered, tooltips
 from manyarms.jobs.backtest_result import Backtest, PeriodForecast, Series
 
 SMALL_CHARTS = 12

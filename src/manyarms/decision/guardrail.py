@@ -19,7 +19,8 @@ from manyarms.core.result_tables import number, percent, signed_number, signed_p
 from manyarms.core.shapes import NormalMixture
 from manyarms.errors import InputError
 from manyarms.estimators.checked_value import Checked, pooled_difference
-from manyarms.likelihoods import Bernoulli, Likelihood
+from manyarms.jobs.evaluate import SwappedHalf
+from manyarms.likelihoods import Likelihood
 from manyarms.policies import Logged
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.policy_profile import mean_variance
@@ -43,7 +44,8 @@ class Guardrail:
         better: "higher" if high rewards are good, as for a margin; "lower" if they are bad, as for returns.
         absolute: True if `at_most_worse` is in the unit of the rewards, and not a share.
         costs: (K,) A known cost, or another known number, of each action, instead of logged rewards.
-        likelihood: The likelihood of the rewards; by default Bernoulli if all are 0 or 1, else Gaussian.
+        likelihood: The likelihood of the rewards; by default Gaussian noise of learned size, also for rewards of 0 and
+            1: the rewards of the log correct the model.
         posterior: A model of this reward, ideally of other rounds. None to learn one.
     """
 
@@ -143,6 +145,22 @@ class HeldOutPart:
     training_rows: Array | None = None
 
 
+def held_out_parts(
+    policies: Mapping[str, Policy], logs: LoggedData, whole: LoggedData, swapped: SwappedHalf | None
+) -> list[HeldOutPart]:
+    """The rounds that evaluate guardrails: all of them, or those of a log that the policies were not learned from."""
+    if logs is whole:
+        return [HeldOutPart(policies, logs, np.arange(len(logs)))]
+    order = np.argsort(whole.rows, kind="stable")
+    rows = order[np.searchsorted(whole.rows[order], logs.rows)]
+    others = np.setdiff1d(np.arange(len(whole)), rows)
+    parts = [HeldOutPart(policies, logs, rows, whole.take(others), others)]
+    if swapped is not None:
+        theirs = order[np.searchsorted(whole.rows[order], swapped.logs.rows)]
+        parts.append(HeldOutPart(swapped.policies, swapped.logs, theirs, logs, rows))
+    return parts
+
+
 def check_guardrails(
     guardrails: Sequence[Guardrail], parts: Sequence[HeldOutPart], n_rounds: int, posterior: Posterior | None
 ) -> tuple[GuardrailResult, ...]:
@@ -197,15 +215,9 @@ def _model(
     learning = own
     if part.training is not None and part.training_rows is not None:
         learning = part.training.with_rewards(rewards[part.training_rows])
-    likelihood = guardrail.likelihood
-    if likelihood is None and np.isin(rewards, (0.0, 1.0)).all():
-        likelihood = Bernoulli()
-    if isinstance(posterior, RewardPosterior):
-        prior = posterior.prior if not posterior.prior.observed.groups else None
-    else:
-        prior = None
-    start = independent(own.n_actions, dim=own.dim) if prior is None else prior
-    return learn_prior(learning, start, likelihood).posterior
+    known = isinstance(posterior, RewardPosterior) and not posterior.prior.observed.groups
+    start = posterior.prior if known else independent(own.n_actions, dim=own.dim)
+    return learn_prior(learning, start, guardrail.likelihood).posterior
 
 
 def _known_change(

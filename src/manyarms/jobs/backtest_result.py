@@ -139,11 +139,19 @@ class Backtest(Tabular):
         first = self.alarms[0]
         where = "" if first.series == "all" else f" of {first.group}"
         direction = "higher" if first.z > 0 else "lower"
-        return (
-            f"Drift: rewards{where} are {direction} than forecast since about {first.since}; {covered}."
-            if abs(first.z) > CLEAR_SHIFT
-            else f"Drift: the forecasts{where} miss by more than they should since about {first.since}; {covered}."
-        )
+        since = f"since about {first.since}{self._clearest_category()}; {covered}."
+        if abs(first.z) > CLEAR_SHIFT:
+            return f"Drift: rewards{where} are {direction} than forecast {since}"
+        return f"Drift: the forecasts{where} miss by more than they should {since}"
+
+    def _clearest_category(self) -> str:
+        """The category with most evidence of drift, where all rounds drift but most categories do not."""
+        own = [alarm for alarm in self.alarms if alarm.series == "category"]
+        groups = {row.group for row in self.series("category")}
+        if self.alarms[0].series != "all" or not own or 2 * len(own) > len(groups):
+            return ""
+        last = {row.group: row.evidence for row in self.series("category")}
+        return f", most clearly in {max(own, key=lambda alarm: last[alarm.group]).group}"
 
     @property
     def reason(self) -> str:

@@ -1,5 +1,6 @@
 """Rules for choosing an action, one family per file."""
 
+from manyarms.policies.blended import BlendedGreedy
 from manyarms.policies.capped import CappedPolicy
 from manyarms.policies.greedy import EpsilonGreedy, Greedy
 from manyarms.policies.logged import Logged
@@ -10,6 +11,7 @@ from manyarms.policies.thompson import Thompson
 from manyarms.policies.uniform import Uniform
 
 __all__ = [
+    "BlendedGreedy",
     "CappedPolicy",
     "EpsilonGreedy",
     "Greedy",

@@ -21,6 +21,7 @@ from manyarms._base.checks import Array, as_floats, as_scalar, as_vector, check_
 from manyarms.core import as_column, encode
 from manyarms.core.labels import with_missing
 from manyarms.errors import InfeasibleError, InputError, NumericalError, RangeError
+from manyarms.linalg.indexing import shape_of
 from manyarms.posterior.action_scores import Scores
 
 FIRST_CONTEXTS = 400
@@ -72,6 +73,12 @@ class ShareLimits:
         usage = sparse.vstack([identity, sparse.csr_array(np.array(rows))]) if rows else identity
         return cls(tuple(names), sparse.csr_array(usage), np.array(limits))
 
+    @property
+    def scale(self) -> Float[Array, " c"]:
+        """(c,) The largest use of each limit by a choice, which makes limits in different units comparable."""
+        largest: Any = abs(self.usage).max(axis=1)
+        return np.maximum(largest.toarray().reshape(-1), np.finfo(float).tiny)
+
     def refuse_infeasible(self) -> None:
         """Refuse limits that no shares of actions can meet, naming those in conflict.
 
@@ -79,9 +86,8 @@ class ShareLimits:
         """
         if not self.names:
             return
-        c, n_actions = self.usage.shape
-        scale = np.maximum(np.abs(self.usage).max(axis=1).toarray().reshape(-1), np.finfo(float).tiny)
-        slack = sparse.diags_array(-scale)
+        c, n_actions = shape_of(self.usage)
+        slack = sparse.diags_array(-self.scale)
         result = _solved(
             np.concatenate([np.zeros(n_actions), np.ones(c)]),
             sparse.hstack([self.usage, slack]).tocsr(),
@@ -227,12 +233,11 @@ class _Offers:
         n, p, c = len(weights), len(self._pairs), len(limits.names)
         spread = float(np.ptp(self._values)) or 1.0
         use = limits.usage[:, self._actions] @ sparse.diags_array(weights[self._rows])
-        scale = np.maximum(np.abs(limits.usage).max(axis=1).toarray().reshape(-1), np.finfo(float).tiny)
         fines = penalty * 10.0 * spread * np.ones(c)
         each = sparse.csr_array((np.ones(p), (self._rows, np.arange(p))), shape=(n, p))
         self.result = _solved(
             np.concatenate([-weights[self._rows] * self._values, fines]),
-            sparse.hstack([use, sparse.diags_array(-scale)]).tocsr() if c else None,
+            sparse.hstack([use, sparse.diags_array(-limits.scale)]).tocsr() if c else None,
             limits.limits * n if c else None,
             sparse.hstack([each, sparse.csr_array((n, c))]).tocsr(),
             np.ones(n),
