@@ -114,7 +114,7 @@ class Backtest(Tabular):
 
     @property
     def discrepancy(self) -> float:
-        """How far mean rewards of periods lie off, beyond what the forecasts expect, as a share of the mean reward.
+        """The distance of mean rewards from their forecasts beyond what those expect, as a share of the mean reward.
 
         The square root of the mean of (observed - forecast)² minus the variance of the forecast, at least 0.
         """
