@@ -22,11 +22,11 @@ ROOT = Path(__file__).resolve().parents[1]
 Report = Callable[[str], None]
 
 
-def fingerprint(folders: Iterable[str]) -> str:
-    """A hash of every source file in some folders of the repository."""
+def fingerprint(places: Iterable[str]) -> str:
+    """A hash of every source file in some folders of the repository, or of single files."""
     digest = hashlib.sha256()
-    for folder in folders:
-        for file in sorted((ROOT / folder).rglob("*.py")):
+    for place in map(ROOT.joinpath, places):
+        for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
             digest.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -94,7 +94,7 @@ def run_check(
 ) -> tuple[Outcome, Journal]:
     """Run the cases that are not in the journal yet, and summarise all of them."""
     journal = Journal(folder, check.name, fingerprint(check.folders))
-    missing = [case for case in range(n_cases) if case not in journal.rows]
+    missing = [case for case in range(n_cases) if not is_finished(check, journal, case)]
     parts = list(batches(missing, check.batch))
     if parts and (check.alone or processes == 1):
         for part in parts:
@@ -108,6 +108,17 @@ def run_check(
                 journal.add(*future.result())
                 report(f"{check.name}: {len(journal.rows)} of {n_cases}")
     return check.summarise([journal.rows[case] for case in range(n_cases)]), journal
+
+
+def is_finished(check: Check, journal: Journal, case: int) -> bool:
+    """True if a case is in the journal and its row still holds."""
+    return case in journal.rows and check.is_current(journal.rows[case])
+
+
+def n_finished(check: Check, folder: Path) -> int:
+    """The number of cases from the first on that have finished."""
+    journal = Journal(folder, check.name, fingerprint(check.folders))
+    return next((case for case in range(check.cases) if not is_finished(check, journal, case)), check.cases)
 
 
 def _measure(check: Check, cases: Sequence[int]) -> tuple[dict[int, Row], float]:

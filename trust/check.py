@@ -41,6 +41,7 @@ class Check:
         alone: The check needs the machine for itself (it times something, or starts many processes).
         shortest: The least number of cases that `summarise` can say something about.
         folders: The folders whose files the cases depend on; when one changes, all cases run again.
+        is_current: Whether a finished row still holds, where that does not depend on whole folders.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Check:
     alone: bool = False
     shortest: int = 1
     folders: tuple[str, ...] = ("src", "trust")
+    is_current: Callable[[Row], bool] = lambda row: True
 
     def shortened(self, share: float) -> int:
         """The number of cases in a share of the campaign."""

@@ -1,6 +1,6 @@
 """Which tests run which line: a map that is measured once per folder of tests and kept beside the journals.
 
-A map belongs to one state of the library and its tests: its folder is named after a hash of both. Where a map is
+A map belongs to one state of the library and of the folder of tests: it is kept under a hash of both. Where a map is
 missing, the whole folder of tests that mirrors the package is taken instead.
 """
 
@@ -26,7 +26,7 @@ FOLDERS = tuple(
 """The folders of tests, one per package."""
 HOMES = {"inference": "posterior", ".": "cli"}
 """The folders with the tests of packages that have none of their own."""
-LONGEST = 900
+LONGEST = 7200
 """Seconds after which a folder of tests is taken to hang."""
 
 
@@ -58,12 +58,13 @@ def record_lines(folder: str) -> Path:
 
 def map_file(folder: str) -> Path:
     """The file of a folder's map for the present library and tests."""
-    return MAPS / _state() / f"{folder}.json"
+    return MAPS / _state(folder) / f"{folder}.json"
 
 
 @cache
-def _state() -> str:
-    return fingerprint(folders=("src", "tests"))
+def _state(folder: str) -> str:
+    helpers = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").glob("*.py"))
+    return fingerprint(("src", f"tests/{folder}", *helpers))
 
 
 @cache

@@ -3,6 +3,8 @@
 Each case puts one mutant (mutants.py) into a copy of the library and runs the tests that run its lines, those of its
 package first and the fastest first, until one fails. Some cases are controls without a bug, where no test may fail.
 A mutant that survives either gets a test or is listed in equivalent_mutants.toml, which says why it is not a bug.
+
+A verdict lasts as long as the tests behind it: the file with the test that failed, or all tests where none did.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import ast
 import atexit
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -22,7 +25,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from trust.campaign import ROOT
+from trust.campaign import ROOT, fingerprint
 from trust.check import Check, Outcome, Row
 from trust.covering_tests import (
     FOLDERS,
@@ -40,7 +43,9 @@ SECTION = "Mutation testing"
 CONTROLS = 6
 """Cases without a bug, which show that the tests do not fail for another reason."""
 STEPS = (5.0, 15.0, 60.0)
-"""Seconds of tests in each step; a mutant that survives all steps has survived."""
+"""Seconds of a processor for the tests of each step; a mutant that survives all steps has survived."""
+WAITING = 30.0
+"""How many times the limit on the time of the processor a run may last."""
 NOT_COPIED = (".*", "trust-journal", "site", "big-logs", "dist")
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 CAUGHT_SHARE = 0.95
@@ -54,6 +59,10 @@ class Verdict:
     caught_by: str
     seconds: float
 
+    def row(self) -> Row:
+        """The verdict in the types of JSON, with the state of the tests behind it."""
+        return {"caught_by": self.caught_by, "seconds": self.seconds, "tests": state_of_tests(self.caught_by)}
+
 
 def measure_mutant(case: int) -> Row:
     """Run the mutant of a case, or a control, against the tests that run its lines."""
@@ -66,11 +75,22 @@ def measure_mutant(case: int) -> Row:
             mutant, after=(ROOT / "src/manyarms" / mutant.file).read_bytes()[mutant.start : mutant.end].decode()
         )
         verdict = run_mutant(harmless, steps_of(mutant)[:1])
-        return row | {"kind": "control", "caught_by": verdict.caught_by, "seconds": verdict.seconds}
+        return row | {"kind": "control"} | verdict.row()
     if mutant.key in equivalent_mutants():
         return row | {"kind": "equivalent", "caught_by": "", "seconds": 0.0}
-    verdict = run_mutant(mutant, steps_of(mutant))
-    return row | {"kind": "mutant", "caught_by": verdict.caught_by, "seconds": verdict.seconds}
+    return row | {"kind": "mutant"} | run_mutant(mutant, steps_of(mutant)).row()
+
+
+def is_current(row: Row) -> bool:
+    """True if the tests behind a verdict have not changed."""
+    return "tests" not in row or row["tests"] == state_of_tests(row["caught_by"])
+
+
+@cache
+def state_of_tests(caught_by: str) -> str:
+    """A hash of the file with the test that caught a mutant, or of all tests if none did."""
+    file = caught_by.split("::", maxsplit=1)[0]
+    return fingerprint([file if (ROOT / file).is_file() else "tests"])
 
 
 @cache
@@ -122,8 +142,11 @@ def _write(file: Path, source: bytes) -> None:
 
 
 def _failing_test(tests: Sequence[str], longest: float) -> str:
-    """The first test that fails in the copied tree, or "" if none does."""
-    tree = copied_tree()
+    """The first test that fails in the copied tree, or "" if none does.
+
+    The limit is on the time of the processor, so that a busy machine does not make a test look endless.
+    """
+    tree, limit = copied_tree(), (int(longest), int(longest))
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             pytest_command(tests),
@@ -132,9 +155,10 @@ def _failing_test(tests: Sequence[str], longest: float) -> str:
             stdout=output,
             stderr=output,
             start_new_session=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, limit),  # noqa: PLW1509
         )
         try:
-            status = process.wait(longest)
+            status = process.wait(WAITING * longest)
         except subprocess.TimeoutExpired:
             return "a test that does not end"
         finally:
@@ -143,6 +167,8 @@ def _failing_test(tests: Sequence[str], longest: float) -> str:
         text = output.read()
     if status == 0:
         return ""
+    if status in (-signal.SIGXCPU, -signal.SIGKILL):
+        return "a test that does not end"
     failure = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", text, re.MULTILINE)
     return failure.group(1) if failure else f"pytest, with status {status}"
 
@@ -168,22 +194,27 @@ def copied_tree() -> Path:
 
 def summarise_mutants(rows: Sequence[Row]) -> Outcome:
     """The share of the mutants that a test catches, equivalent ones left out, and the names of the survivors."""
-    mutants = [row for row in rows if row["kind"] == "mutant"]
+    known = equivalent_mutants()
+    equivalent = [row for row in rows if row["kind"] == "equivalent" or (_survived(row) and row["mutant"] in known)]
+    mutants = [row for row in rows if row["kind"] == "mutant" and row not in equivalent]
     controls = [row for row in rows if row["kind"] == "control"]
-    survivors = [row for row in mutants if not row["caught_by"]]
-    n_equivalent = sum(row["kind"] == "equivalent" for row in rows)
+    survivors = list(filter(_survived, mutants))
     caught = len(mutants) - len(survivors)
     share = caught / len(mutants) if mutants else 0.0
     alarms = [row for row in controls if row["caught_by"]]
     notes = [f"Survived: {row['mutant']} (line {row['line']})." for row in survivors]
     notes += [f"A control without a bug failed {row['caught_by']}, so no catch by that test counts." for row in alarms]
     notes.append(
-        f"{n_equivalent} mutants are equivalent to the library, for the reasons in trust/equivalent_mutants.toml; "
+        f"{len(equivalent)} mutants are equivalent to the library, for the reasons in trust/equivalent_mutants.toml; "
         f"{len(controls) - len(alarms)} of {len(controls)} controls without a bug passed."
     )
     return Outcome(
         f"{caught} of {len(mutants)} caught ({share:.1%})", share >= CAUGHT_SHARE and not alarms, tuple(notes)
     )
+
+
+def _survived(row: Row) -> bool:
+    return row["kind"] == "mutant" and not row["caught_by"]
 
 
 def measure_lines(case: int) -> Row:
@@ -259,6 +290,6 @@ CHECKS = (
         len(chosen_mutants()) + CONTROLS,
         measure_mutant,
         summarise_mutants,
-        folders=("src", "trust", "tests"),
+        is_current=is_current,
     ),
 )
