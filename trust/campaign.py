@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -20,6 +21,23 @@ from trust.check import Check, Outcome, Row
 ROOT = Path(__file__).resolve().parents[1]
 
 Report = Callable[[str], None]
+
+
+def code_of(check: Check) -> str:
+    """A hash of all that the cases of a check depend on: its folders, and the files of the campaign behind it."""
+    pending, files = [check.measure.__module__], set[str]()
+    while pending:
+        file = Path(*pending.pop().split(".")).with_suffix(".py").as_posix()
+        if file in files or not (ROOT / file).is_file() or not file.startswith("trust/"):
+            continue
+        files.add(file)
+        text = (ROOT / file).read_text()
+        # Imports, and also modules and files that are started as processes of their own.
+        names = re.findall(r"\btrust[./](\w+)", text)
+        for group in re.findall(r"^from trust import ([\w, ]+|\([^)]*\))", text, re.MULTILINE):
+            names += re.findall(r"(?<!as )\b\w+", group)
+        pending += [f"trust.{name}" for name in names]
+    return fingerprint([*check.folders, *sorted(files)])
 
 
 def fingerprint(places: Iterable[str]) -> str:
@@ -93,7 +111,7 @@ def run_check(
     check: Check, n_cases: int, folder: Path, processes: int, report: Report = print
 ) -> tuple[Outcome, Journal]:
     """Run the cases that are not in the journal yet, and summarise all of them."""
-    journal = Journal(folder, check.name, fingerprint(check.folders))
+    journal = Journal(folder, check.name, code_of(check))
     missing = [case for case in range(n_cases) if not is_finished(check, journal, case)]
     parts = list(batches(missing, check.batch))
     if parts and (check.alone or processes == 1):
@@ -117,7 +135,7 @@ def is_finished(check: Check, journal: Journal, case: int) -> bool:
 
 def n_finished(check: Check, folder: Path) -> int:
     """The number of cases from the first on that have finished."""
-    journal = Journal(folder, check.name, fingerprint(check.folders))
+    journal = Journal(folder, check.name, code_of(check))
     return next((case for case in range(check.cases) if not is_finished(check, journal, case)), check.cases)
 
 

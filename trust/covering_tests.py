@@ -110,6 +110,12 @@ def covering_tests(mutant: Mutant, maps: Sequence[LineMap]) -> list[tuple[str, f
     return [(test, seconds[test]) for test in order]
 
 
+def mirrored_tests(mutant: Mutant) -> list[str]:
+    """The files of tests that are named after the file of a mutant."""
+    folder, stem = ROOT / "tests" / HOMES.get(mutant.package, mutant.package), Path(mutant.file).stem
+    return [path.relative_to(ROOT).as_posix() for path in sorted(folder.glob(f"test_{stem}*.py"))]
+
+
 def pytest_command(tests: Iterable[str], *options: str) -> list[str]:
     """The command that runs some of the fast tests and stops at the first failure."""
     return [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", *options, *tests]

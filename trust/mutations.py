@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import ast
 import atexit
+import json
 import os
 import re
 import resource
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import tomllib
@@ -33,10 +35,12 @@ from trust.covering_tests import (
     covering_tests,
     environment_of,
     line_maps,
+    mirrored_tests,
     pytest_command,
     read_map,
     record_lines,
 )
+from trust.mutant_server import CANNOT_APPLY
 from trust.mutants import LIBRARY, Mutant, chosen_mutants
 
 SECTION = "Mutation testing"
@@ -105,7 +109,8 @@ def steps_of(mutant: Mutant) -> list[tuple[list[str], float]]:
     """The tests that run the lines of a mutant, in steps of growing length, with the seconds each step takes."""
     tests = covering_tests(mutant, line_maps())
     if not tests:
-        return [([f"tests/{HOMES.get(mutant.package, mutant.package)}"], sum(STEPS))]
+        folder = f"tests/{HOMES.get(mutant.package, mutant.package)}"
+        return [(names, sum(STEPS)) for names in (mirrored_tests(mutant), [folder]) if names]
     steps = list[tuple[list[str], float]]()
     for budget in STEPS:
         names, total = list[str](), 0.0
@@ -118,10 +123,21 @@ def steps_of(mutant: Mutant) -> list[tuple[list[str], float]]:
 
 
 def run_mutant(mutant: Mutant, steps: Sequence[tuple[list[str], float]]) -> Verdict:
-    """Put a mutant into the copy of the library and run its tests step by step, until one fails."""
+    """Put a mutant into the copy of the library and run its tests step by step, until one fails.
+
+    It is put into the memory of a process that has imported the library, which is fast. Where that is not possible, as
+    with the default of an argument, each step starts a process of its own.
+    """
     start = time.monotonic()
     file = copied_tree() / "src/manyarms" / mutant.file
     original = (LIBRARY / mutant.file).read_bytes()
+    caught_by: str | None = ""
+    for tests, seconds in steps:
+        caught_by = _failing_in_memory(mutant, mutant.applied(original), tests, 30.0 + 5.0 * seconds)
+        if caught_by or caught_by is None:
+            break
+    if caught_by is not None:
+        return Verdict(caught_by, round(time.monotonic() - start, 1))
     caught_by = ""
     try:
         _write(file, mutant.applied(original))
@@ -132,6 +148,40 @@ def run_mutant(mutant: Mutant, steps: Sequence[tuple[list[str], float]]) -> Verd
     finally:
         _write(file, original)
     return Verdict(caught_by, round(time.monotonic() - start, 1))
+
+
+def _failing_in_memory(mutant: Mutant, source: bytes, tests: Sequence[str], longest: float) -> str | None:
+    """The first test that fails with the mutant in memory, "" if none does, or None if it cannot be put there."""
+    module = "manyarms." + mutant.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    request = {
+        "module": module,
+        "source": source.decode(),
+        "arguments": pytest_command(tests)[3:],
+        "seconds": longest,
+        "waiting": WAITING * longest,
+    }
+    server = mutant_server()
+    assert server.stdin is not None and server.stdout is not None
+    server.stdin.write(json.dumps(request) + "\n")
+    server.stdin.flush()
+    reply = json.loads(server.stdout.readline())
+    return None if reply["status"] == CANNOT_APPLY else _first_failure(reply["status"], reply["text"])
+
+
+@cache
+def mutant_server() -> subprocess.Popen[str]:
+    """A process that runs tests against mutants, over the copied tree."""
+    tree = copied_tree()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "trust.mutant_server"],
+        cwd=tree,
+        env=environment_of(tree) | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    atexit.register(server.kill)
+    return server
 
 
 def _write(file: Path, source: bytes) -> None:
@@ -164,7 +214,11 @@ def _failing_test(tests: Sequence[str], longest: float) -> str:
         finally:
             _end_group(process)
         output.seek(0)
-        text = output.read()
+        return _first_failure(status, output.read())
+
+
+def _first_failure(status: int, text: str) -> str:
+    """The test that failed first, from the exit status and the output of pytest, or "" if all passed."""
     if status == 0:
         return ""
     if status in (-signal.SIGXCPU, -signal.SIGKILL):
@@ -280,7 +334,7 @@ CHECKS = (
         len(FOLDERS),
         measure_lines,
         summarise_lines,
-        folders=("src", "trust", "tests"),
+        folders=("src", "tests"),
     ),
     Check(
         "mutations",

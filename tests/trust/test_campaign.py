@@ -58,7 +58,7 @@ def test_a_line_that_was_cut_off_runs_again(tmp_path):
 
 def test_results_of_other_code_are_set_aside(tmp_path, monkeypatch):
     run(tmp_path)
-    monkeypatch.setattr(campaign, "fingerprint", lambda folders: "other")
+    monkeypatch.setattr(campaign, "fingerprint", lambda places: "other")
     CALLS.clear()
     run(tmp_path)
     assert CALLS == list(range(10))
