@@ -1,11 +1,12 @@
 """Which tests run which line: a map that is measured once per folder of tests and kept beside the journals.
 
 A map belongs to one state of the library and of the folder of tests: it is kept under a hash of both. Where a map is
-missing, the whole folder of tests that mirrors the package is taken instead.
+missing, tests that name the function or its file come first, and then the folder of tests that mirrors the package.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -110,10 +111,33 @@ def covering_tests(mutant: Mutant, maps: Sequence[LineMap]) -> list[tuple[str, f
     return [(test, seconds[test]) for test in order]
 
 
-def mirrored_tests(mutant: Mutant) -> list[str]:
-    """The files of tests that are named after the file of a mutant."""
-    folder, stem = ROOT / "tests" / HOMES.get(mutant.package, mutant.package), Path(mutant.file).stem
-    return [path.relative_to(ROOT).as_posix() for path in sorted(folder.glob(f"test_{stem}*.py"))]
+def likely_tests(mutant: Mutant) -> list[str]:
+    """The fast tests whose text names the function, class or file of a mutant most often; for lack of a map."""
+    function, stem = mutant.function.split("."), Path(mutant.file).stem
+    words = {name.strip("_"): 3 for name in function} | {stem: 2, stem.replace("_", " "): 2, stem.split("_")[-1]: 1}
+    home = f"tests/{HOMES.get(mutant.package, mutant.package)}/"
+    scores = dict[str, float]()
+    for test, text in _texts_of_tests().items():
+        score = sum(weight * min(text.count(word), 3) for word, weight in words.items())
+        if score and (score > 2 or test.startswith(home)):
+            scores[test] = score + 4 * test.startswith(home) + 4 * (f"test_{stem}" in test)
+    return sorted(scores, key=lambda test: (-scores[test], test))
+
+
+@cache
+def _texts_of_tests() -> dict[str, str]:
+    """The source of every fast test."""
+    texts = dict[str, str]()
+    for file in (file for folder in FOLDERS for file in sorted((ROOT / "tests" / folder).glob("test_*.py"))):
+        source = file.read_text()
+        lines = source.splitlines()
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                text = "\n".join(lines[first - 1 : node.end_lineno])
+                if "mark.slow" not in text:
+                    texts[f"{file.relative_to(ROOT).as_posix()}::{node.name}"] = text
+    return texts
 
 
 def pytest_command(tests: Iterable[str], *options: str) -> list[str]:

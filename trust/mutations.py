@@ -34,8 +34,8 @@ from trust.covering_tests import (
     HOMES,
     covering_tests,
     environment_of,
+    likely_tests,
     line_maps,
-    mirrored_tests,
     pytest_command,
     read_map,
     record_lines,
@@ -48,6 +48,8 @@ CONTROLS = 6
 """Cases without a bug, which show that the tests do not fail for another reason."""
 STEPS = (5.0, 15.0, 60.0)
 """Seconds of a processor for the tests of each step; a mutant that survives all steps has survived."""
+UNKNOWN = 300.0
+"""Seconds of a processor for tests that have not been timed."""
 WAITING = 30.0
 """How many times the limit on the time of the processor a run may last."""
 NOT_COPIED = (".*", "trust-journal", "site", "big-logs", "dist")
@@ -109,8 +111,8 @@ def steps_of(mutant: Mutant) -> list[tuple[list[str], float]]:
     """The tests that run the lines of a mutant, in steps of growing length, with the seconds each step takes."""
     tests = covering_tests(mutant, line_maps())
     if not tests:
-        folder = f"tests/{HOMES.get(mutant.package, mutant.package)}"
-        return [(names, sum(STEPS)) for names in (mirrored_tests(mutant), [folder]) if names]
+        likely, folder = likely_tests(mutant), f"tests/{HOMES.get(mutant.package, mutant.package)}"
+        return [(names, UNKNOWN) for names in (likely[:8], likely[8:30], [folder]) if names]
     steps = list[tuple[list[str], float]]()
     for budget in STEPS:
         names, total = list[str](), 0.0
