@@ -28,6 +28,19 @@ import jaxtyping
 CANNOT_APPLY = 99
 """The status of a fork in which the mutant could not be put into memory."""
 
+USED_BY_TESTS = (
+    "_pytest.assertion.rewrite",
+    "hypothesis.strategies",
+    "mpmath",
+    "pyarrow.csv",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "scipy.optimize",
+    "scipy.stats",
+    "sklearn.linear_model",
+    "sklearn.gaussian_process",
+    "typer.testing",
+)
 _AS_IMPORTED = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")
 """Plugins of pytest that were imported with the library are not rewritten, which is no error here."""
 
@@ -38,10 +51,11 @@ def main() -> None:
     jaxtyping.install_import_hook("manyarms", "beartype.beartype")
     import manyarms  # noqa: PLC0415  after the hook
 
-    for module in pkgutil.walk_packages(manyarms.__path__, "manyarms."):
-        if not module.name.endswith("__main__"):
+    modules = [module.name for module in pkgutil.walk_packages(manyarms.__path__, "manyarms.")]
+    for name in (*USED_BY_TESTS, *modules):
+        if not name.endswith("__main__"):
             with contextlib.suppress(ImportError):
-                importlib.import_module(module.name)
+                importlib.import_module(name)
     gc.freeze()
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:

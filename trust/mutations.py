@@ -48,6 +48,8 @@ CONTROLS = 6
 """Cases without a bug, which show that the tests do not fail for another reason."""
 STEPS = (5.0, 15.0, 60.0)
 """Seconds of a processor for the tests of each step; a mutant that survives all steps has survived."""
+NO_TESTS = 5
+"""The status of pytest where all the tests are slow ones."""
 UNKNOWN = 300.0
 """Seconds of a processor for tests that have not been timed."""
 WAITING = 30.0
@@ -112,7 +114,7 @@ def steps_of(mutant: Mutant) -> list[tuple[list[str], float]]:
     tests = covering_tests(mutant, line_maps())
     if not tests:
         likely, folder = likely_tests(mutant), f"tests/{HOMES.get(mutant.package, mutant.package)}"
-        return [(names, UNKNOWN) for names in (likely[:8], likely[8:30], [folder]) if names]
+        return [(names, UNKNOWN) for names in (likely[:4], likely[4:25], [folder]) if names]
     steps = list[tuple[list[str], float]]()
     for budget in STEPS:
         names, total = list[str](), 0.0
@@ -221,7 +223,7 @@ def _failing_test(tests: Sequence[str], longest: float) -> str:
 
 def _first_failure(status: int, text: str) -> str:
     """The test that failed first, from the exit status and the output of pytest, or "" if all passed."""
-    if status == 0:
+    if status in (0, NO_TESTS):
         return ""
     if status in (-signal.SIGXCPU, -signal.SIGKILL):
         return "a test that does not end"
