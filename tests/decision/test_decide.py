@@ -71,8 +71,8 @@ def test_bars_of_a_calibration_are_two_standard_errors_long():
     evidence = Calibration(
         (CalibrationBin(50.0, 0.1, 0.2, 0.03), CalibrationBin(50.0, 0.4, 0.5, None)), True, False, {}
     )
-    data = ma.plots.calibration(evidence).to_dict()["datasets"].values()
-    (rows,) = (rows for rows in data if "observed" in rows[0])
+    layers = ma.plots.calibration(evidence).to_dict()["layer"]
+    rows = next(layer["data"]["values"] for layer in layers if "low" in layer["data"]["values"][0])
     assert_allclose([[row["low"], row["high"]] for row in rows], [[0.14, 0.26], [0.5, 0.5]])
 
 
