@@ -114,7 +114,7 @@ out-of-core: $(VENV)/.installed  ## fit 20 million rounds from disk, compared wi
 gallery: $(VENV)/.installed  ## draw the charts of the demo's report for the docs
 	$(RUN) studies/gallery.py docs/report
 
-trust: $(VENV)/.installed-dev  ## the trust campaign, resumable, into docs/trust.md (an hour)
+trust: $(VENV)/.installed-dev  ## the trust campaign, resumable, into docs/trust.md (an hour or more)
 	$(RUN) -m trust --page docs/trust.md
 
 lock: $(VENV)/.installed-dev  ## update constraints.txt
