@@ -121,7 +121,7 @@ def _test_policies(rounds: PolicyResiduals, propensities: Float[Array, " n"]) ->
         test = PolicyResiduals(rounds.logs, weights, predicted, predicted)
         inverse_size = float((test.counts * test.shares**2).sum())
         value, error, size = float((test.counts * test.shares) @ predicted), test.correction, 1.0 / inverse_size
-        spread = (SPREAD_ROUNDS * test.spread_everywhere + size * test.spread_here) / (SPREAD_ROUNDS + size)
+        spread = (SPREAD_ROUNDS * test.spread_everywhere + size * test.spread_by(test.shares)) / (SPREAD_ROUNDS + size)
         if test.is_binary:
             # A few rounds without a click do not show that there are none.
             rate = float(np.clip(max(value + error, value, 0.1 * test.mean_reward), RATE_MARGIN, 0.5))
