@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import manyarms as ma
+from manyarms.estimators.checked_value import _trend
 from manyarms.estimators.policy_residuals import PolicyResiduals
 from manyarms.estimators.surprise_trend import SurpriseTrend
 
@@ -32,7 +33,8 @@ def test_the_slope_is_that_of_least_squares_less_its_noise():
     apart, rest = surprises - surprises.mean(), residuals - constant - slope * surprises
     variance = (apart**2 @ rest**2) / (apart @ apart) ** 2 * N / (N - 1)
     trend = SurpriseTrend.learn(seen, propensities)
-    assert_allclose(trend.slope, slope * (1 - variance / slope**2), rtol=1e-9)
+    trusted = 1 - variance / slope**2
+    assert_allclose([trend.slope, trend.level], [trusted * slope, trusted * residuals.mean()], rtol=1e-9)
     assert abs(trend.slope + 0.2) < 0.05
 
 
@@ -56,8 +58,9 @@ def test_the_weighted_mean_of_all_rounds_stays_and_missing_weight_counts_as_one_
     half = PolicyResiduals(seen.logs, 0.5 * (surprises > 1.0), seen.at_logged, seen.expected)
     total = half.weights.sum()
     mean = (half.weights @ surprises + (N - total) * min(np.log(N - total), surprises.max())) / N
-    assert_allclose(trend.corrected(half).model - half.model, trend.slope * (mean - surprises.mean()), rtol=1e-9)
-    assert_allclose(trend.corrected(half).at_logged - half.at_logged, trend.slope * (surprises - surprises.mean()))
+    added = trend.level + trend.slope * (np.append(surprises, mean) - surprises.mean())
+    assert_allclose(trend.corrected(half).model - half.model, added[-1], rtol=1e-9)
+    assert_allclose(trend.corrected(half).at_logged - half.at_logged, added[:-1])
 
 
 @pytest.mark.parametrize("kind", ["groups", "weights"])
@@ -79,3 +82,21 @@ def test_groups_add_noise_and_weights_are_counts(kind):
         copies = PolicyResiduals(plain.logs.take(rows), np.ones(len(rows)), plain.at_logged[rows], plain.expected[rows])
         expected = SurpriseTrend.learn(copies, propensities[rows])
         assert_allclose(SurpriseTrend.learn(weighted, propensities).slope, expected.slope, rtol=1e-9)
+
+
+def test_the_trend_is_kept_if_test_policies_speak_for_it():
+    """Surprise that hides errors brings a trend; surprise that test policies see no error in does not."""
+    kept = _trend(*rounds(-0.4))
+    assert kept.slope < -0.3
+    # Rewards are as predicted for every fifth of the predictions, weighted by 1 / π_0; the log prefers lucky rounds.
+    rng = np.random.default_rng(3)
+    lucky = rng.normal(size=20 * N)
+    chosen = rng.random(20 * N) < (shares := 1 / (1 + np.exp(-1.5 * lucky)))
+    predicted, propensities = rng.uniform(1.0, 2.0, size=chosen.sum()), shares[chosen]
+    n = len(predicted)
+    logs = ma.LoggedData(
+        np.ones((n, 1)), np.zeros(n, dtype=int), predicted + 0.3 * lucky[chosen], propensities=propensities, n_actions=2
+    )
+    fair = PolicyResiduals(logs, np.ones(n), predicted, predicted)
+    assert SurpriseTrend.learn(fair, propensities).slope < -0.05
+    assert _trend(fair, propensities).slope == 0.0

@@ -206,7 +206,7 @@ class Checked(Estimator):
             propensities, estimated = propensities_of(logs)
             at_logged, _ = model.predict(policy, logs, eligible)
             rounds = PolicyResiduals(logs, np.ones(len(logs)), at_logged, at_logged)
-            trend = SurpriseTrend.learn(rounds, propensities)
+            trend = _trend(rounds, propensities)
             self._prepared = _Prepared(
                 trend.corrected(rounds), trend, model, propensities, estimated, self.scale, posterior=self.posterior
             )
@@ -330,6 +330,14 @@ def _join_logs(parts: Sequence[LoggedData]) -> LoggedData:
 
 
 # Threads of BLAS would add up sums over rounds in another order, and change last digits.
+@one_blas_thread()
+def _trend(rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> SurpriseTrend:
+    """The trend of the residuals with surprise, if test policies speak for it; else none."""
+    trend = SurpriseTrend.learn(rounds, propensities)
+    plain, corrected = (ModelError.learn(side, propensities) for side in (rounds, trend.corrected(rounds)))
+    return trend if corrected.log_evidence > plain.log_evidence else replace(trend, slope=0.0)
+
+
 @one_blas_thread()
 def _model_error(scale: float | None, rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> ModelError:
     """The model's error of a given scale, or as these rounds teach it."""

@@ -51,10 +51,12 @@ class ModelError:
     Attributes:
         scales: (k,) The scales that are possible.
         shares: (k,) Their probabilities, which sum to one.
+        log_evidence: The log density of what the test policies found, but for a constant.
     """
 
     scales: Float[Array, " k"]
     shares: Float[Array, " k"]
+    log_evidence: float = 0.0
 
     @classmethod
     def fixed(cls, scale: float) -> ModelError:
@@ -81,10 +83,11 @@ class ModelError:
         for value, error, variance in _test_policies(rounds, propensities):
             size = np.hypot(value, knee)
             total = variance / size**2 + scales**2 + _TINY
-            log_density -= 0.5 * ((error / size) ** 2 / total + np.log(total))
+            log_density -= 0.5 * ((error / size) ** 2 / total + np.log(total)) + np.log(size)
         density = np.exp(log_density - log_density.max())
         likely = density > _NEGLIGIBLE * density.sum()
-        return cls(MARGIN * scales[likely], density[likely] / density[likely].sum())
+        log_evidence = float(log_density.max() + np.log(density.sum()))
+        return cls(MARGIN * scales[likely], density[likely] / density[likely].sum(), log_evidence)
 
     @property
     def scale(self) -> float:

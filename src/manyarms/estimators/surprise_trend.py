@@ -18,21 +18,23 @@ from manyarms.estimators.policy_residuals import SMALLEST, PolicyResiduals, stan
 
 @dataclass(frozen=True)
 class SurpriseTrend:
-    """A linear trend of residuals with surprise: E[r - r̂] = constant + slope (s - s̄), where s = -log π_0(a | x).
+    """A linear trend of residuals with surprise: E[r - r̂] = level + slope (s - s̄), where s = -log π_0(a | x).
 
     Attributes:
         slope: The slope, as far as it exceeds its own noise.
+        level: The mean residual of the log, to the same extent.
         surprises: (n,) s_i of the logged rounds.
         mean: Their mean s̄.
     """
 
     slope: float
+    level: float
     surprises: Float[Array, " n"]
     mean: float
 
     @classmethod
     def learn(cls, rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> SurpriseTrend:
-        """The trend in a log, by least squares. An unbiased estimate of slope² replaces the square of the estimate.
+        """The trend in a log: the line of least squares, as far as its slope exceeds its standard error.
 
         Args:
             rounds: The rounds as they were logged, and the rewards that a held-out model expects.
@@ -46,13 +48,14 @@ class SurpriseTrend:
         residuals = rounds.residuals - rounds.mean_residual
         slope = float(np.sum(counts * apart * residuals)) / square if square > SMALLEST else 0.0
         if slope == 0.0 or not np.isfinite(slope):
-            return cls(0.0, surprises, mean)
+            return cls(0.0, 0.0, surprises, mean)
         rest = apart * (residuals - slope * apart)
         error = standard_error(rest, rounds.logs, rounds.logs.groups) * float(counts.sum()) / square
-        return cls(slope * max(0.0, 1.0 - (error / slope) ** 2), surprises, mean)
+        trusted = max(0.0, 1.0 - (error / slope) ** 2)
+        return cls(trusted * slope, trusted * rounds.mean_residual, surprises, mean)
 
     def corrected(self, policy: PolicyResiduals) -> PolicyResiduals:
-        """The same policy with the rewards that model and trend expect together.
+        """A policy with the rewards that model and trend expect together.
 
         The mean surprise of a policy's choices is that of the logged rounds by its weights. Choices that the log has
         missed count as one more round that carries the missing weight w: its surprise is log w.
@@ -68,6 +71,6 @@ class SurpriseTrend:
             surprise += missing * float(np.clip(np.log(missing), self.surprises.min(), self.surprises.max()))
         return replace(
             policy,
-            at_logged=policy.at_logged + self.slope * (self.surprises - self.mean),
-            expected=policy.expected + self.slope * (surprise / max(total, n) - self.mean),
+            at_logged=policy.at_logged + self.level + self.slope * (self.surprises - self.mean),
+            expected=policy.expected + self.level + self.slope * (surprise / max(total, n) - self.mean),
         )

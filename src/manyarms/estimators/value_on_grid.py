@@ -139,7 +139,7 @@ class ResidualEvidence:
 
 
 def _shrunk(usual: float, observed: float, n: float) -> float:
-    """What n rounds show, as a mean with a few rounds of what is usual."""
+    """The mean of a figure over n observed rounds and a few usual ones."""
     return (SPREAD_ROUNDS * usual + n * observed) / (SPREAD_ROUNDS + n)
 
 
