@@ -96,7 +96,7 @@ def greedy(limit: dict[str, float], tune: bool) -> list[dict[str, Any]]:
                     got = ranking.best_on_device(x)[:, 0]
                     ours = milliseconds(lambda ranking=ranking, x=x: ranking.best_on_device(x))
                     screen = milliseconds(lambda ranking=ranking, x=x: ranking.screen.rows(x))
-                except Exception as cause:  # noqa: BLE001  a tile that does not fit is a result of tuning too
+                except Exception as cause:
                     print("greedy", d, n, tile, half, repr(cause)[:200], flush=True)
                     continue
                 rows.append({
@@ -235,7 +235,8 @@ def posterior(limit: dict[str, float]) -> list[dict[str, Any]]:
                 lambda a=absorbed, b=moment, e=effects, z=latent: action_means(a.factor, b, e, z[None])
             ),
             "error": {
-                "covariance": relative(some @ some.mT, inverse), "precision": relative(absorbed.precision[0], expected[0]),
+                "covariance": relative(some @ some.mT, inverse),
+                "precision": relative(absorbed.precision[0], expected[0]),
                 "score": relative(absorbed.score[0], expected[1]), "latent": relative(latent, expected[2]),
                 "means": relative(means, expected[3]),
                 "log_det": relative(absorbed.log_det, torch.logdet(eye + gram).sum()),
@@ -343,7 +344,7 @@ def main() -> None:
                 rows += greedy(limit, options.tune)
             else:
                 rows += ties() if stage == "ties" else STAGES[stage](limit)
-        except Exception as cause:  # noqa: BLE001  the other stages still run
+        except Exception as cause:
             import traceback  # noqa: PLC0415
 
             traceback.print_exc()

@@ -13,7 +13,6 @@ from functools import cached_property
 from manyarms.gpu.cuda_source import compiled, launch, processors, sum_runs
 from manyarms.gpu.device import Tensor, load_torch
 
-
 RESIDENT = {16: 16, 32: 8}
 """Warps of `absorb_actions` that fit on a multiprocessor at once, by number of features."""
 
@@ -63,8 +62,9 @@ class SharedEffects:
         number = torch.arange(len(effect), device=device) - (torch.cumsum(runs, 0) - runs)[effect]
         begin = (torch.cumsum(counts, 0) - counts)[effect] + number * most
         bounds = torch.cat([runs.new_zeros(1), torch.cumsum(runs, 0)])
-        columns = (torch.cat([begin, counts.sum()[None]]), bounds, torch.arange(self.n_effects, device=device))
-        return EffectRuns(*(column.to(torch.int32) for column in columns), min(len(begin), resident))
+        first, everyone = torch.cat([begin, counts.sum()[None]]), torch.arange(self.n_effects, device=device)
+        columns = [column.to(torch.int32) for column in (first, bounds, everyone)]
+        return EffectRuns(columns[0], columns[1], columns[2], min(len(begin), resident))
 
 
 @dataclass(frozen=True, eq=False)

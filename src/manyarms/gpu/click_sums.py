@@ -86,11 +86,11 @@ class ClickRounds:
         busy = torch.nonzero(parts > 1)[:, 0]
         self._n_slots = m + int(split.sum())
         ends = m + torch.cumsum(parts[busy], 0)
-        self._split = [torch.cat([ends.new_full((1,), m), ends]).to(torch.int32), busy.to(torch.int32)]
+        self._parts = torch.cat([ends.new_full((1,), m), ends]).to(torch.int32)
+        self._busy = busy.to(torch.int32)
 
     def sums(self, means: Tensor, covariances: Tensor) -> tuple[SiteSums, Tensor]:
         """The sums of new factors, and Σ E log p with its absolute terms, from N(means, covariances) of each action."""
-        torch = load_torch()
         if not self.contexts.is_cuda:
             return self._sums_plainly(means, covariances)
         m, size = means.shape
@@ -105,7 +105,7 @@ class ClickRounds:
             S, V, Q, fit, n_items, int(self.counts is not None),
         )  # fmt: skip
         for out in (S, V, Q):
-            sum_runs(out, *self._split, out)
+            sum_runs(out, self._parts, self._busy, out)
         fit = fit.sum(dim=0)
         return SiteSums(S[:m], V[:m], Q[:m], fit[2]), fit[:2]
 

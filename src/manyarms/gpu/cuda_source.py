@@ -39,7 +39,7 @@ def compiled(source: str, name: str, size: int) -> Any:
         ) from cause
 
 
-def launch(kernel: Any, blocks: int, threads: int, *arguments: Tensor | int) -> None:
+def launch(kernel: Any, blocks: int, threads: int, *arguments: Any) -> None:
     """Run a kernel on the GPU of its first argument."""
     torch = load_torch()
     with torch.cuda.device(arguments[0].device):

@@ -34,9 +34,9 @@ def as_device(value: Any) -> str:
         DeviceError: If the GPU is not there.
         MissingLibraryError: If PyTorch is not installed.
     """
-    if value == CPU:
+    if isinstance(value, str) and value == CPU:
         return CPU
-    if not isinstance(value, str) or not re.fullmatch(r"cuda(:\d+)?", value):
+    if not isinstance(value, str) or not re.fullmatch(r"cuda(:\d{1,3})?", value):
         raise InputError(f'must be "cpu", "cuda" or "cuda:1"; got {value!r}.', argument="device")
     torch = load_torch()
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -62,12 +62,11 @@ def require_memory(device: str, needed: int, work: str, remedy: str) -> None:
     """Refuse work that needs more bytes than the device has free, before any of it is done."""
     if not device.startswith("cuda"):
         return
-    torch = load_torch()
-    free, _ = torch.cuda.mem_get_info(device)
-    # Memory that PyTorch holds but does not use is free to us.
-    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    free = free_memory(device)
     if needed > free:
-        raise DeviceError(f"{work} needs {_gigabytes(needed)} on {device}, of which {_gigabytes(free)} are free.", remedy)
+        raise DeviceError(
+            f"{work} needs {_gigabytes(needed)} on {device}, of which {_gigabytes(free)} are free.", remedy
+        )
 
 
 def free_memory(device: str) -> int:
@@ -76,6 +75,7 @@ def free_memory(device: str) -> int:
         return 1 << 30
     torch = load_torch()
     free, _ = torch.cuda.mem_get_info(device)
+    # Memory that PyTorch holds but does not use is free to us.
     return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
 
 

@@ -18,7 +18,7 @@ from manyarms._base.checks import Array
 from manyarms.errors import NumericalError
 from manyarms.gpu.device import Tensor, free_memory, load_torch, require_memory, upload
 from manyarms.gpu.distinct_rows import DistinctRows
-from manyarms.gpu.half_screen import MOST_FEATURES, PlainKernels, HalfScreen, ScreenedRows, TileShape, TooManyPairs
+from manyarms.gpu.half_screen import MOST_FEATURES, HalfScreen, PlainKernels, ScreenedRows, TileShape, TooManyPairs
 
 ANCHORS = 1024
 """Well-known columns whose lower bounds in a row say where its best one must be."""
@@ -51,10 +51,14 @@ class DeviceRanking(ABC):
         fit = min(fit, (1 << 30) // self.screen.block_bounds.shape[1], 1 << 17)
         return max(self.screen.tile.rows, fit // self.screen.tile.rows * self.screen.tile.rows)
 
-    @property
-    @abstractmethod
+    @cached_property
     def screen(self) -> HalfScreen:
         """The screen of the distinct columns."""
+        return self.new_screen()
+
+    @abstractmethod
+    def new_screen(self) -> HalfScreen:
+        """Make the screen."""
 
     @property
     @abstractmethod
@@ -134,9 +138,7 @@ class DeviceMeans(DeviceRanking):
         tile, half: The shape of the screen's tiles, and the precision of its sums; see `HalfScreen`.
     """
 
-    def __init__(
-        self, means: Float[Array, "K d"], device: str, *, tile: TileShape | None = None, half: bool = True
-    ):
+    def __init__(self, means: Float[Array, "K d"], device: str, *, tile: TileShape | None = None, half: bool = True):
         self.device, (self.n_columns, self.dim) = device, means.shape
         require_memory(
             device, 4 * means.size * 8, f"ranking {len(means):,} actions with {means.shape[1]} features",
@@ -149,8 +151,7 @@ class DeviceMeans(DeviceRanking):
     def distinct(self) -> DistinctRows:
         return self._distinct
 
-    @cached_property
-    def screen(self) -> HalfScreen:
+    def new_screen(self) -> HalfScreen:
         return HalfScreen(self.distinct.rows, self._tile, self._half)
 
     def hopeful(self, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -177,9 +178,7 @@ class DeviceBounds(DeviceRanking):
         device: The GPU.
     """
 
-    def __init__(
-        self, means: Float[Array, "K d"], covariances: Callable[[Array], Array], radius: float, device: str
-    ):
+    def __init__(self, means: Float[Array, "K d"], covariances: Callable[[Array], Array], radius: float, device: str):
         torch = load_torch()
         self.device, self.radius, (self.n_columns, self.dim) = device, radius, means.shape
         size = self.dim * self.dim
@@ -211,8 +210,7 @@ class DeviceBounds(DeviceRanking):
     def distinct(self) -> DistinctRows:
         return self._distinct
 
-    @cached_property
-    def screen(self) -> HalfScreen:
+    def new_screen(self) -> HalfScreen:
         torch = load_torch()
         least = torch.cat([smallest_widths(part) for part in self.forms.split(_CHUNK)])
         tile = TileShape(128, 64, 4, 3)

@@ -24,7 +24,7 @@ class DistinctRows:
             fresh[part] = (rows[order[part]] != rows[order[part - 1]]).any(dim=1)
         group = torch.cumsum(fresh, 0) - 1
         first, rank = torch.sort(order[fresh])
-        self.first = first
+        self.first, self._count = first, len(first)
         place = torch.empty_like(rank)
         place[rank] = torch.arange(len(rank), device=rows.device)
         # Members by group, in the order of the groups' first rows.
@@ -43,7 +43,7 @@ class DistinctRows:
         return out
 
     def __len__(self) -> int:
-        return self._count if self.first is None else len(self.first)
+        return self._count
 
     @property
     def rows(self) -> Tensor:
@@ -73,7 +73,11 @@ def _hashes(rows: Tensor) -> Tensor:
     torch = load_torch()
     generator = torch.Generator().manual_seed(0)
     factors = torch.randint(-(1 << 62), 1 << 62, (rows.shape[1],), generator=generator).to(rows.device) | 1
-    out = [((part + 0.0).view(torch.int64) * factors).sum(dim=1) for part in rows.split(_CHUNK)]
+    out = list[Tensor]()
+    for part in rows.split(_CHUNK):
+        bits = (part + 0.0).view(torch.int64)
+        # Small whole numbers differ in their highest bits only, which a product would lose.
+        out.append(((bits ^ (bits >> 32)) * factors).sum(dim=1))
     return torch.cat(out)
 
 

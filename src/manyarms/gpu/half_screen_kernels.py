@@ -1,10 +1,10 @@
 """Triton kernels of the screen: block maxima in half precision, the blocks and pairs that may win, and exact bounds.
 
-The functions of the same names without a leading underscore call them with tensors on a GPU. `half_screen.py` has the same
-functions in plain PyTorch, for other devices, and says what each one computes.
+The functions of the same names without a leading underscore call them with tensors on a GPU. `half_screen.py` has
+these functions in plain PyTorch, for other devices.
 """
 
-# pyright: basic, reportMissingImports=false
+# pyright: basic, reportMissingImports=false, reportIndexIssue=false
 from __future__ import annotations
 
 import torch

@@ -35,13 +35,13 @@ class DeviceSiteSolver:
         device: The GPU.
     """
 
-    def __init__(self, prior: HierarchicalGaussian, logs: LoggedData, likelihood: Likelihood, device: str):
+    def __init__(self, prior: HierarchicalGaussian, logs: Any, likelihood: Likelihood, device: str):
         check_loop(prior, logs, likelihood)
         self.prior, self.device, self.likelihood, self._logs = prior, device, likelihood, logs
         self.size = kernel_size(prior.dim) or prior.dim
         self.seen, per_action = np.unique(logs.actions, return_counts=True)
         need = 8 * (2 * len(logs) * (self.size + 2) + 8 * len(self.seen) * self.size**2)
-        fewer = f"Fit at most {max(1, len(logs) // 2):,} rounds at once, or use device=\"cpu\"."
+        fewer = f'Fit at most {max(1, len(logs) // 2):,} rounds at once, or use device="cpu".'
         require_memory(device, need, f"the fit of {len(logs):,} rounds and {len(self.seen):,} actions", fewer)
         self._white = _WhitePrior(prior, self.seen, self.size, device)
         self._rounds = self._sorted_rounds(logs, per_action)

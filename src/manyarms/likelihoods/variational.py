@@ -21,7 +21,7 @@ from manyarms.engines import LOCAL, Engine
 from manyarms.gpu.device import CPU
 from manyarms.likelihoods.device_sites import DeviceSiteSolver
 from manyarms.likelihoods.likelihood import Likelihood, Site
-from manyarms.likelihoods.sites import MemorySiteSolver, SiteState, StreamSiteSolver, between
+from manyarms.likelihoods.sites import MemorySiteSolver, StreamSiteSolver, between
 
 MAX_ITERATIONS = 100
 SMALLEST_STEP = 1.0 / 1024
@@ -98,7 +98,7 @@ def approximate(
     )
 
 
-def _take_step(solver: Any, state: SiteState) -> tuple[SiteState, float]:
+def _take_step(solver: Any, state: Any) -> tuple[Any, float]:
     """The state after a step, halved until the objective does not fall, and the length of the step."""
     target, step, least = state.target(), 1.0, state.objective - state.rounding
     trial = solver.state(target)

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_instance, as_scalar
 from manyarms.core import Choices, Policy
-from manyarms.gpu.device import as_device
+from manyarms.gpu.device import CPU, as_device
 from manyarms.policies.device_scores import ROWS_ON_DEVICE, means_on_device
 from manyarms.policies.scored_policy import ScoredPolicy, follow
 from manyarms.posterior.action_scores import Scores
@@ -29,16 +29,19 @@ class Greedy(ScoredPolicy):
     saved_as = "greedy"
     saved_fields = ("posterior",)
 
-    def __init__(self, posterior: Posterior, *, device: str = "cpu"):
+    def __init__(self, posterior: Posterior, *, device: str = CPU):
         self.posterior = follow(self, posterior)
         self.device = as_device(device)
-        self.rows_per_block = ROWS_ON_DEVICE if self.device != "cpu" else self.rows_per_block
+        self.rows_per_block = ROWS_ON_DEVICE if self.device != CPU else self.rows_per_block
 
-    @cached_property
+    @property
     def scores(self) -> Scores:
         """Expected rewards."""
-        scores = self.posterior.expected_rewards
-        return scores if self.device == "cpu" else means_on_device(scores, self.device)
+        return self.posterior.expected_rewards if self.device == CPU else self._on_device
+
+    @cached_property
+    def _on_device(self) -> Scores:
+        return means_on_device(self.posterior.expected_rewards, self.device)
 
 
 class EpsilonGreedy(Policy):

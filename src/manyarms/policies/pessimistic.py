@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.gpu.device import as_device
+from manyarms.errors import InputError
+from manyarms.gpu.device import CPU, as_device
 from manyarms.linalg.quadratic_forms import row_norms
 from manyarms.linalg.top_k import best_lower_bounds
 from manyarms.policies.device_scores import ROWS_ON_DEVICE, bounds_on_device
@@ -34,21 +35,31 @@ class Pessimistic(ScoredPolicy):
     saved_as = "pessimistic"
     saved_fields = ("posterior", "delta")
 
-    def __init__(self, posterior: Posterior, delta: float = 0.05, *, device: str = "cpu"):
+    def __init__(self, posterior: Posterior, delta: float = 0.05, *, device: str = CPU):
         self.posterior = follow(self, posterior)
         self.radius = confidence_radius(posterior.dim * posterior.n_factors, delta)
         self.delta = delta
         self.device = as_device(device)
-        self.rows_per_block = ROWS_ON_DEVICE if self.device != "cpu" else self.rows_per_block
+        self.rows_per_block = ROWS_ON_DEVICE if self.device != CPU else self.rows_per_block
 
-    @cached_property
+    @property
     def scores(self) -> Scores:
         """Lower bounds."""
+        if self.device != CPU:
+            return self._on_device
+        weights = self.posterior.predictor_weights
+        return _RewardBounds(self.posterior, self.radius) if weights is None else _PredictorBounds(weights, self.radius)
+
+    @cached_property
+    def _on_device(self) -> Scores:
         weights = self.posterior.predictor_weights
         if weights is None:
-            return _RewardBounds(self.posterior, self.radius)
-        bounds = _PredictorBounds(weights, self.radius)
-        return bounds if self.device == "cpu" else bounds_on_device(bounds, weights, self.radius, self.device)
+            raise InputError(
+                "a GPU ranks posteriors with a single set of Gaussian weights.",
+                'Use device="cpu" for this posterior.',
+                argument="device",
+            )
+        return bounds_on_device(_PredictorBounds(weights, self.radius), weights, self.radius, self.device)
 
 
 class _PredictorBounds(Scores):

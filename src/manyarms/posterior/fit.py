@@ -13,6 +13,7 @@ from manyarms.errors import InputError, ShapeError
 from manyarms.gpu.device import CPU, as_device
 from manyarms.inference import condition
 from manyarms.likelihoods import Gaussian, Hurdle, Likelihood
+from manyarms.likelihoods.device_sites import check_loop
 from manyarms.likelihoods.fit_weights import FittedWeights, fit_weights
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.likelihoods.variational import MAX_ITERATIONS
@@ -91,6 +92,8 @@ def fit(
     prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
     likelihood = as_likelihood(likelihood)
     if isinstance(logs, Statistics):
+        if options["device"] != CPU:
+            check_loop(prior, logs, likelihood)
         if not isinstance(likelihood, Gaussian):
             raise InputError(
                 f"{type(likelihood).__name__} needs the rounds themselves; statistics are of rewards as they are.",
