@@ -15,9 +15,9 @@ from trust.hostile_world import HostileWorld
 
 def policy_calls() -> Iterator[HostileCall]:
     """Policies and their methods."""
-    yield make_call("Greedy", ma.Greedy, lambda w: dict(posterior=w.posterior))
+    yield make_call("Greedy", ma.Greedy, lambda w: dict(posterior=w.posterior, device="cpu"))
     yield make_call("EpsilonGreedy", ma.EpsilonGreedy, lambda w: dict(policy=w.uniform, epsilon=0.1))
-    yield make_call("Pessimistic", ma.Pessimistic, lambda w: dict(posterior=w.posterior, delta=0.1))
+    yield make_call("Pessimistic", ma.Pessimistic, lambda w: dict(posterior=w.posterior, delta=0.1, device="cpu"))
     yield make_call("Softmax", ma.Softmax, lambda w: dict(posterior=w.posterior, temperature=0.5))
     yield make_call("LinearSoftmax", ma.LinearSoftmax, lambda w: dict(weights=w.mixing[..., 0], catalog=w.catalog))
     yield make_call("Thompson", ma.Thompson, lambda w: dict(posterior=w.posterior, n_draws=20, rng=w.rng()))
