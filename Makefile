@@ -96,6 +96,12 @@ decisions: $(VENV)/.installed  ## are gains and ships right where the model is w
 	@test -n "$(MANYARMS_DATA)" || { echo "set MANYARMS_DATA to a folder with multilabel/, jester/, kuairec/, ml-1m/ and obd/"; exit 1; }
 	$(RUN) studies/decisions.py --refresh docs/decisions.md
 
+backtests: $(VENV)/.installed  ## do forecasts of the next day hold, and does the drift alarm keep its promise? (a quarter of an hour)
+	$(RUN) studies/backtests.py
+
+guardrails: $(VENV)/.installed  ## false ships with and without guardrails, in worlds with two goals (ten minutes)
+	$(RUN) studies/guardrails.py
+
 clicks: $(VENV)/.installed-dev  ## click rates of 1, 5 and 20 %: every treatment beside an exact sampler (a quarter of an hour)
 	$(RUN) studies/clicks.py
 	$(RUN) studies/binary_setting_one.py

@@ -16,6 +16,11 @@ from trust.hostile_world import HostileWorld
 def policy_calls() -> Iterator[HostileCall]:
     """Policies and their methods."""
     yield make_call("Greedy", ma.Greedy, lambda w: dict(posterior=w.posterior, device="cpu"))
+    yield make_call("CappedPolicy", ma.CappedPolicy, lambda w: dict(
+        posterior=w.posterior, contexts=w.few, max_share=0.5, budgets=0.75, costs=np.arange(6) / 4, price=0.25,
+        categories=w.categories, weights=w.weights[:5]))  # fmt: skip
+    yield make_call("BlendedGreedy", ma.BlendedGreedy, lambda w: dict(
+        posteriors=[w.posterior, w.click_posterior], weights=[1.0, 0.5]))  # fmt: skip
     yield make_call("EpsilonGreedy", ma.EpsilonGreedy, lambda w: dict(policy=w.uniform, epsilon=0.1))
     yield make_call("Pessimistic", ma.Pessimistic, lambda w: dict(posterior=w.posterior, delta=0.1, device="cpu"))
     yield make_call("Softmax", ma.Softmax, lambda w: dict(posterior=w.posterior, temperature=0.5))
@@ -29,6 +34,8 @@ def policy_calls() -> Iterator[HostileCall]:
         logs=w.logs, categories=w.categories, smoothing=0.5, penalty=1.0))  # fmt: skip
     owners: dict[str, Callable[[HostileWorld], Any]] = {
         "Greedy": lambda w: w.greedy,
+        "CappedPolicy": lambda w: ma.CappedPolicy(w.posterior, w.few, max_share=0.5),
+        "BlendedGreedy": lambda w: ma.BlendedGreedy([w.posterior, w.click_posterior], [1.0, 0.5]),
         "EpsilonGreedy": lambda w: ma.EpsilonGreedy(w.greedy, 0.2),
         "Pessimistic": lambda w: ma.Pessimistic(w.posterior),
         "Softmax": lambda w: ma.Softmax(w.posterior, 0.5),
@@ -153,6 +160,10 @@ def _plan(world: HostileWorld) -> ma.Plan:
     return ma.plan(world.posterior, world.softmax, world.uniform, world.contexts)
 
 
+def _backtest(world: HostileWorld) -> ma.Backtest:
+    return ma.backtest(world.logs, prior=world.prior, period=10.0)
+
+
 def decision_calls() -> Iterator[HostileCall]:
     """Evaluations, decisions, reports and plots."""
     yield make_call("evaluate", ma.evaluate, lambda w: dict(
@@ -162,7 +173,17 @@ def decision_calls() -> Iterator[HostileCall]:
         first="greedy", second="uniform"))  # fmt: skip
     yield make_call("decide", ma.decide, lambda w: dict(
         policies=dict(w.policies), logs=w.logs, posterior=w.posterior, estimators=[ma.IPS()], categories=w.categories,
-        sure=0.9, contexts=w.contexts))  # fmt: skip
+        sure=0.9, contexts=w.contexts, guardrails=[ma.Guardrail("returns", w.clicks)]))  # fmt: skip
+    yield make_call("Guardrail", ma.Guardrail, lambda w: dict(
+        name="returns", rewards=w.clicks, at_most_worse=0.25, sure=0.9, better="lower", absolute=False,
+        likelihood=ma.Gaussian(), posterior=w.posterior), rewards="object")  # fmt: skip
+    yield make_call("trade_off", ma.trade_off, lambda w: dict(
+        posterior=w.posterior, other=w.click_posterior, contexts=w.few, better="lower", baseline=w.uniform,
+        weights=[0.0, 1.0]))  # fmt: skip
+    yield make_call("backtest", ma.backtest, lambda w: dict(
+        logs=w.logs, prior=w.prior, likelihood=ma.Gaussian(), period=10.0, training=1, categories=w.categories,
+        logged_by=["a", "b"] * 20, policies={"uniform": w.uniform}, half_life=20.0, level=0.9,
+        false_alarm=0.1), logged_by="labels")  # fmt: skip
     yield make_call("plan", ma.plan, lambda w: dict(
         posterior=w.posterior, policy=w.softmax, baseline=w.uniform, contexts=w.contexts, logging=w.uniform, sure=0.9,
         chance=0.5, share=0.3, max_cost=0.1, rng=w.rng()))  # fmt: skip
@@ -174,6 +195,11 @@ def decision_calls() -> Iterator[HostileCall]:
         yield HostileCall(
             f"plots.{chart}", lambda w, chart=chart: getattr(ma.plots, chart), lambda w: dict(evaluation=w.evaluation)
         )
+    for chart in ("backtest", "coverage"):
+        yield HostileCall(f"plots.{chart}", lambda w, chart=chart: getattr(ma.plots, chart), lambda w: dict(
+            result=_backtest(w)))  # fmt: skip
+    yield make_call("plots.trade_off", ma.plots.trade_off, lambda w: dict(
+        result=ma.trade_off(w.posterior, w.click_posterior, w.few), names=("margin", "clicks")))  # fmt: skip
     for chart in ("support", "shrinkage", "traffic_changes", "calibration"):
         yield HostileCall(
             f"plots.{chart}", lambda w, chart=chart: getattr(ma.plots, chart),

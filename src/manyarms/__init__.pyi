@@ -18,8 +18,11 @@ from manyarms.core.statistics import Statistics as Statistics
 from manyarms.decision import plots as plots
 from manyarms.decision.decide import Decision as Decision
 from manyarms.decision.decide import decide as decide
+from manyarms.decision.guardrail import Guardrail as Guardrail
 from manyarms.decision.plan import Plan as Plan
 from manyarms.decision.plan import plan as plan
+from manyarms.decision.trade_off import TradeOff as TradeOff
+from manyarms.decision.trade_off import trade_off as trade_off
 from manyarms.decision.write_report import write_report as write_report
 from manyarms.estimators.checked_value import Checked as Checked
 from manyarms.estimators.compare import Comparison as Comparison
@@ -56,6 +59,8 @@ from manyarms.integrations import arviz as arviz
 from manyarms.integrations import mlflow as mlflow
 from manyarms.integrations import obp as obp
 from manyarms.integrations import sklearn as sklearn
+from manyarms.jobs.backtest import backtest as backtest
+from manyarms.jobs.backtest_result import Backtest as Backtest
 from manyarms.jobs.evaluate import Evaluation as Evaluation
 from manyarms.jobs.evaluate import evaluate as evaluate
 from manyarms.jobs.score import score as score
@@ -82,6 +87,8 @@ from manyarms.nonlinear.fit_nonlinear import fit_nonlinear as fit_nonlinear
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy as NonlinearHierarchy
 from manyarms.nonlinear.nonlinear_hierarchy import chain as chain
 from manyarms.nonlinear.posterior_sampler import sample_posterior as sample_posterior
+from manyarms.policies.blended import BlendedGreedy as BlendedGreedy
+from manyarms.policies.capped import CappedPolicy as CappedPolicy
 from manyarms.policies.greedy import EpsilonGreedy as EpsilonGreedy
 from manyarms.policies.greedy import Greedy as Greedy
 from manyarms.policies.logged import Logged as Logged

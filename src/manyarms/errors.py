@@ -10,6 +10,7 @@ ManyarmsError
 │   ├── ActionError                    an action outside 0 ... n_actions - 1
 │   ├── PropensityError                a probability outside its range, or rows that do not sum to 1
 │   ├── CovarianceError                not symmetric, or not positive semi-definite
+│   ├── InfeasibleError                limits that no policy can meet; the message names those in conflict
 │   ├── EligibilityError               a row without eligible actions, or ids that are not actions
 │   ├── ResultFileError                a file of results of experiments is damaged, or of another version
 │   └── DataFileError                  a data file is missing, damaged or not what its owner published
@@ -96,6 +97,10 @@ class CovarianceError(InputError):
 
 class EligibilityError(InputError):
     """An eligible set is empty, or holds ids that are not actions."""
+
+
+class InfeasibleError(InputError):
+    """No policy can meet all of the given limits."""
 
 
 class DataFileError(InputError):

@@ -251,6 +251,23 @@ class EvaluationOptions(TypedDict, total=False):
     ]
 
 
+class GoalOptions(TypedDict, total=False):
+    """Shared options of a decision with more than one goal: guardrails by the names of their columns."""
+
+    guardrail: Annotated[
+        Names,
+        Option(
+            (),
+            "Columns of other goals that a policy may not harm, with their limits: 'returns<=1%' (may rise by at most "
+            "1 percent), 'margin>=-2%' (may fall by at most 2 percent), 'calls<=0.01' (in its own unit).",
+            metavar="COLUMN<=LIMIT,...",
+        ),
+    ]
+    guardrail_sure: Annotated[
+        float, Option(0.95, "Probability with which every guardrail must hold before a policy is shipped.")
+    ]
+
+
 class UpdateOptions(LogOptions, CatalogFile, CatalogOptions, total=False):
     """Shared options of the job `update_files`: one definition for arguments, flags and specs."""
 
@@ -259,8 +276,28 @@ class FitOptions(UpdateOptions, PriorOptions, LikelihoodOptions, total=False):
     """Shared options of the job `fit_files`: one definition for arguments, flags and specs."""
 
 
-class DecideOptions(UpdateOptions, LikelihoodOptions, total=False):
+class DecideOptions(UpdateOptions, LikelihoodOptions, GoalOptions, total=False):
     """Shared options of the job `decide_from_logs`: one definition for arguments, flags and specs."""
+
+
+class BacktestPeriods(TypedDict, total=False):
+    """Shared options of a backtest: the length of a period, those that only teach, and the policies that logged."""
+
+    period: Annotated[
+        timedelta | None, Option(None, "Length of a period, such as 1d, 1w or 6h (default 1d).", metavar="DURATION")
+    ]
+    training: Annotated[
+        int | None,
+        Option(None, "Number of periods that only teach the model (default: a fifth of them).", minimum=1),
+    ]
+    logged_by: Annotated[
+        str | None,
+        Option(None, "Column with the name of the policy that logged each round, to forecast each by itself."),
+    ]
+
+
+class BacktestOptions(UpdateOptions, LikelihoodOptions, BacktestPeriods, total=False):
+    """Shared options of the job `backtest_files`: one definition for arguments, flags and specs."""
 
 
 class EvaluateOptions(LogOptions, CatalogFile, EvaluationOptions, total=False):

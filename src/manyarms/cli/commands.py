@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -190,11 +190,19 @@ Sure = Annotated[
         help="Recommend a policy only if it beats the current one with at least this probability.",
     ),
 ]
+ReportFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="|".join(o.REPORT_FORMATS),
+        help="File format (default: taken from the extension of --out).",
+    ),
+]
 EXIT_CODES = {"ship": 0, "undecided": 3, "keep": 4}
 """The exit code of `manyarms decide` for each verdict."""
 
 
-@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions)
+@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions, o.GoalOptions)
 def decide_command(
     out: Annotated[Path | None, typer.Option("--out", help="Report page to write (HTML or JSON).")] = None,
     policy: Annotated[
@@ -255,7 +263,7 @@ def decide_command(
 
 
 @f.with_options(
-    o.EvaluationOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions,
+    o.EvaluationOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.GoalOptions,
     without=("tags", "taxonomy", "embedding", "separator"),
 )  # fmt: skip
 def report_command(
@@ -265,14 +273,7 @@ def report_command(
     model: f.EvaluatedModel = None,
     sure: Sure = 0.975,
     title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "Policy report",
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="|".join(o.REPORT_FORMATS),
-            help="File format (default: taken from the extension of --out).",
-        ),
-    ] = None,
+    format: ReportFormat = None,
     seed: f.Seed = 0,
     as_json: f.Json = False,
     **options: Any,
@@ -285,27 +286,12 @@ def report_command(
     changes in traffic, and checks of the model. Policies, logs and estimators
     are named as in `manyarms evaluate`.
     """
-    kind = format or out.suffix.removeprefix(".").lower() or "html"
-    if kind not in o.REPORT_FORMATS:
-        problem = f"must be one of {', '.join(o.REPORT_FORMATS)}; got {kind!r}."
-        raise InputError(problem, "Pass one of these, or end --out in it.", argument="format")
-    if kind in ("svg", "png"):
-        check_output_folder(out, "each chart is a file", "pass --format html for one page")
-    else:
-        check_output(out)
     from manyarms.cli.print_results import print_json
     from manyarms.decision.decide_files import decide_files
     from manyarms.decision.write_report import write_report
-    from manyarms.logs.file_source import files_behind, refuse_overwriting
 
     policy_files = [name for name in options.get("policies", ()) if Path(name).is_file()]
-    inputs = [options["logs"], options.get("catalog"), model, *policy_files]
-    if kind in ("svg", "png"):
-        # Each chart is a file of its own in the folder.
-        for file in (file for given in inputs for file in files_behind(given) if file.suffix.lower() == f".{kind}"):
-            refuse_overwriting(out / file.name, file)
-    else:
-        refuse_overwriting(out, *inputs)
+    kind = checked_format(out, format, [options["logs"], options.get("catalog"), model, *policy_files])
     with terminal.row_bar("Reading") as bar:
         decision = decide_files(
             **options, model=model, sure=sure, seed=seed,
@@ -322,6 +308,25 @@ def report_command(
         return
     terminal.say(str(decision))
     terminal.say(f"Report: {out}" if len(written) == 1 else f"Charts: {len(written)} in {out}")
+
+
+def checked_format(out: Path, format: str | None, inputs: Sequence[Any]) -> str:
+    """The format of a report, given or by the ending of its path, which must not name an input."""
+    from manyarms.logs.file_source import files_behind, refuse_overwriting
+
+    kind = format or out.suffix.removeprefix(".").lower() or "html"
+    if kind not in o.REPORT_FORMATS:
+        problem = f"must be one of {', '.join(o.REPORT_FORMATS)}; got {kind!r}."
+        raise InputError(problem, "Pass one of these, or end --out in it.", argument="format")
+    if kind not in ("svg", "png"):
+        check_output(out)
+        refuse_overwriting(out, *inputs)
+        return kind
+    check_output_folder(out, "each chart is a file", "pass --format html for one page")
+    # Each chart is a file of its own in the folder.
+    for file in (file for given in inputs for file in files_behind(given) if file.suffix.lower() == f".{kind}"):
+        refuse_overwriting(out / file.name, file)
+    return kind
 
 
 def _show(result: Any, as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:

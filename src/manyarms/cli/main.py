@@ -7,6 +7,7 @@ from typing import Annotated, Any, no_type_check
 import typer
 
 from manyarms._version import __version__
+from manyarms.cli.backtest_command import backtest_command
 from manyarms.cli.commands import (
     decide_command,
     evaluate_command,
@@ -34,6 +35,8 @@ EXAMPLES = {
     "--category department --out model.arrow",
     report_command: f"report --model model.arrow {LOGS} --propensity p --policies greedy,policy.arrow "
     "--out report.html",
+    backtest_command: "backtest --logs logs/ --context age,city --action item --reward click --time at "
+    "--likelihood bernoulli --catalog items.parquet --category department --out backtest.html",
     demo_command: "demo --items 500 --categories 20 --rounds 5000 --json",
     reproduce_command: "reproduce synthetic-opl movielens --quick --data my-data",
 }

@@ -15,15 +15,26 @@ import numpy as np
 from manyarms._base.checks import as_instance, as_scalar
 from manyarms._base.progress import Progress
 from manyarms._version import __version__
-from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, any_shared, as_column, html_table
+from manyarms.core import (
+    Estimate,
+    Fingerprint,
+    LoggedData,
+    Policy,
+    any_shared,
+    as_column,
+    html_table,
+    with_own_features,
+)
 from manyarms.decision import decision_evidence as evidence
 from manyarms.decision.diagnostic_lights import Check, Diagnostic, check_log, diagnose
+from manyarms.decision.guardrail import Guardrail, GuardrailResult, check_guardrails, held_out_parts
 from manyarms.decision.model_checks import cautions, checks_by_category, doubts, model_checks
 from manyarms.decision.propose import propose
 from manyarms.decision.recommendation import SURE, Recommendation, recommend
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate
+from manyarms.jobs.backtest_result import Backtest
 from manyarms.jobs.evaluate import CURRENT
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior
@@ -69,6 +80,8 @@ class Decision(Recommendation):
             swapped, they were made from all rounds.
         prior_comparison: The priors that were compared to learn the model; None where the model was given.
         checks: The six checks behind the verdict, including those that were not possible.
+        guardrails: Every policy against every guardrail.
+        backtest: The last forecasts beside what happened, if they were given.
     """
 
     evaluation: Evaluation
@@ -84,6 +97,8 @@ class Decision(Recommendation):
     candidates: Mapping[str, Policy] = field(default_factory=dict[str, Policy])
     prior_comparison: PriorComparison | None = None
     checks: tuple[Check, ...] = ()
+    guardrails: tuple[GuardrailResult, ...] = ()
+    backtest: Backtest | None = None
 
     @property
     def cannot_see(self) -> tuple[str, ...]:
@@ -130,7 +145,8 @@ class Decision(Recommendation):
             *(entry.name for entry in fields(self) if entry.name != "candidates"),
             *("gains", "probability", "warnings", "cannot_see"),
         ]
-        return {name: _json_value(getattr(self, name)) for name in names}
+        choices = {"probability_best": self.evaluation.probability_best, "expected_loss": self.evaluation.expected_loss}
+        return {**{name: _json_value(getattr(self, name)) for name in names}, **choices}
 
     def __repr__(self) -> str:
         evaluation = self.evaluation
@@ -154,6 +170,8 @@ def decide(
     true_rewards: Any = None,
     likelihood: Likelihood | None = None,
     sure: float = SURE,
+    guardrails: Sequence[Guardrail] = (),
+    backtest: Backtest | None = None,
     swap: bool = True,
     contexts: Any = None,
     fingerprints: tuple[Fingerprint, ...] = (),
@@ -178,6 +196,9 @@ def decide(
         true_rewards: (n,) the true mean reward of each logged round, in a simulation.
         likelihood: The likelihood of the rewards, for the model that is learned where `policies` is None.
         sure: The probability of beating the current policy that a policy needs to be shipped.
+        guardrails: Other goals that a policy may not harm, each with its reward in every round of `logs`; see
+            `Guardrail`. A policy that may break one is not shipped, and the sentence names the goal that blocks it.
+        backtest: The result of `ma.backtest`, to show on the page whether the last forecasts were right.
         swap: Where `policies` is None and the halves are random, True also lets the second half learn and the first
             evaluate. The gains are then those of both halves' policies, over all rounds, and `Decision.candidates` has
             policies that were made in the same way from all rounds. All other figures are of the first half's policies
@@ -188,7 +209,9 @@ def decide(
         progress: As in `evaluate`.
     """
     sure = as_scalar("sure", sure, above=0.0, below=1.0)
-    comparison, swapped, candidates = None, None, policies
+    comparison, swapped, candidates, whole = None, None, policies, logs
+    if backtest is not None:
+        as_instance("backtest", backtest, Backtest, "what ma.backtest() returned")
     if policies is None:
         _refuse_by_row(posterior=posterior, truth=truth, true_rewards=true_rewards, contexts=contexts)
         proposal = propose(logs, categories, likelihood, swap=swap)
@@ -203,6 +226,9 @@ def decide(
         estimators=estimators, contexts=contexts, fingerprints=fingerprints, pairs=len(policies) <= MANY_POLICIES,
         swapped=swapped, progress=progress,
     )  # fmt: skip
+    raw = logs.contexts if contexts is None else contexts
+    own = {name: with_own_features(policy, raw, logs.features, name) for name, policy in policies.items()}
+    goals = check_guardrails(guardrails, held_out_parts(own, logs, whole, swapped), len(whole), posterior)
     column = as_column("categories", categories, length=logs.n_actions) if categories is not None else None
     if column is None and logs.catalog is not None:
         column = logs.catalog.categories
@@ -217,13 +243,13 @@ def decide(
             category_checks, unchecked = checks_by_category(model, logs, column, len(grouped.labels), held_out)
     objections = doubts(prior_check, category_checks)
     # First the policy, then the cautions that depend on where it moves the traffic.
-    best = recommend(evaluation, sure=sure, doubts=objections).policy
+    best = recommend(evaluation, sure=sure, doubts=objections, guardrails=goals).policy
     result = next((row for row in evaluation.policies if row.name == best), None)
     choices = None if result is None else result.choices
     changes = None if choices is None else evidence.traffic_evidence(best, choices, logs, grouped, posterior)
     caveats = cautions(changes, calibrated, prior_check)
     return Decision(
-        **vars(recommend(evaluation, sure=sure, doubts=objections, cautions=caveats)),
+        **vars(recommend(evaluation, sure=sure, doubts=objections, cautions=caveats, guardrails=goals)),
         evaluation=evaluation,
         diagnostics=diagnose(evaluation),
         support=None if grouped is None else evidence.support_evidence(evaluation, logs, grouped, posterior),
@@ -237,6 +263,8 @@ def decide(
         candidates=dict(candidates or policies),
         prior_comparison=comparison,
         checks=(*check_log(result), *model_checks(evaluation, result, prior_check, category_checks)),
+        guardrails=goals,
+        backtest=backtest,
     )
 
 
@@ -285,6 +313,10 @@ def _made_with(logs: LoggedData, posterior: Posterior | None) -> dict[str, str]:
 
 def _json_value(value: Any) -> Any:  # noqa: PLR0911  one line for each kind of value
     """Dataclasses, estimates and arrays as JSON values; numbers that are not finite become None."""
+    if isinstance(value, Backtest):
+        return value.as_json()
+    if isinstance(value, GuardrailResult):
+        return {**{name: _json_value(part) for name, part in vars(value).items()}, "holds": value.holds}
     if isinstance(value, Estimate):
         figures = {"value": value.value, "std": value.std, "interval_95": value.interval()}
         names = ("probability_positive", "kind", "method", "diagnostics", "warnings")

@@ -16,6 +16,7 @@ import altair as alt
 
 from manyarms._base.checks import as_instance
 from manyarms.core.result_tables import percent
+from manyarms.decision.backtest_plots import backtest, coverage
 from manyarms.decision.chart_parts import (
     ROW,
     chart_of,
@@ -28,17 +29,21 @@ from manyarms.decision.chart_parts import (
     tooltips,
 )
 from manyarms.decision.evidence_plots import calibration, shrinkage, support, traffic_changes
+from manyarms.decision.goal_plots import trade_off
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import CURRENT, Evaluation
 
 __all__ = [
     "agreement",
+    "backtest",
     "calibration",
+    "coverage",
     "gains",
     "probability_better",
     "shrinkage",
     "support",
     "theme",
+    "trade_off",
     "traffic_changes",
     "values",
 ]

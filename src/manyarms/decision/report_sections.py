@@ -8,8 +8,10 @@ from typing import Any
 
 from manyarms.core.result_tables import number, percent, share, signed_number
 from manyarms.decision import plots
+from manyarms.decision.backtest_page import backtest_section
 from manyarms.decision.decide import Decision
 from manyarms.decision.diagnostic_lights import Diagnostic
+from manyarms.decision.goal_sections import goals_section
 from manyarms.decision.report_parts import (
     Charts,
     Section,
@@ -293,6 +295,7 @@ SECTIONS: tuple[Section, ...] = (
         {"values": _values_chart, "gains": lambda decision: plots.gains(decision.evaluation)},
     ),
     Section("pairs", "Probability that one policy beats another", _pairs, {"probability_better": _pairs_chart}),
+    Section("goals", "Other goals, and the best of all policies", goals_section),
     Section("estimators", "Do the estimators agree with the model?", _estimators, {"agreement": _agreement_chart}),
     Section("trust", "Can the estimates be trusted?", _trust),
     Section(
@@ -312,6 +315,12 @@ SECTIONS: tuple[Section, ...] = (
         "Is the model calibrated?",
         _calibration,
         {"calibration": _if_known(plots.calibration, "calibration")},
+    ),
+    Section(
+        "backtest",
+        "Was the last forecast right?",
+        backtest_section,
+        {"backtest": _if_known(plots.backtest, "backtest")},
     ),
     Section("blind", "What no log can show", _cannot_see),
     Section("omitted", "Not in this report", lambda decision, _: notes(decision.omitted)),

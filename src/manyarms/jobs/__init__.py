@@ -1,6 +1,9 @@
 """Jobs for every night: fit, update and evaluate from files, learn a policy, score contexts."""
 
 from manyarms.core.feature_map import StackedMap
+from manyarms.jobs.backtest import backtest
+from manyarms.jobs.backtest_files import backtest_files
+from manyarms.jobs.backtest_result import Backtest
 from manyarms.jobs.evaluate import Evaluation, PolicyResult, evaluate
 from manyarms.jobs.evaluate_files import EvaluationResult, evaluate_files
 from manyarms.jobs.fit_files import FitResult, UpdateResult, fit_files, update_files
@@ -10,6 +13,7 @@ from manyarms.jobs.sample_rounds import RoundSample, sample_rounds
 from manyarms.jobs.score import ScoreResult, score
 
 __all__ = [
+    "Backtest",
     "Evaluation",
     "EvaluationResult",
     "FitResult",
@@ -18,6 +22,8 @@ __all__ = [
     "ScoreResult",
     "StackedMap",
     "UpdateResult",
+    "backtest",
+    "backtest_files",
     "estimator_named",
     "evaluate",
     "evaluate_files",

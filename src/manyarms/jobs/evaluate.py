@@ -19,6 +19,7 @@ from manyarms.errors import InputError, ShapeError, UndefinedLiftError
 from manyarms.estimators.checked_value import Checked, pooled_difference
 from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.weight_diagnostics import effective_size
+from manyarms.jobs.best_policy import Choice, best_choices
 from manyarms.policies import Logged
 from manyarms.posterior.policy_profile import POLICY_ALONE, POLICY_AND_BASELINE, PolicyProfiles
 from manyarms.posterior.posterior import Posterior
@@ -148,6 +149,21 @@ class Evaluation(Tabular):
             if difference is not None:
                 return difference.probability_positive if sign > 0 else 1.0 - difference.probability_positive
         return None
+
+    @cached_property
+    def choices(self) -> Mapping[str, Choice]:
+        """Every policy as a choice among all; empty without a posterior, or where pairs were not compared."""
+        return best_choices(self)
+
+    @property
+    def probability_best(self) -> dict[str, float]:
+        """The probability of each policy to be the best of all, the current one included, by name."""
+        return {name: choice.probability_best for name, choice in self.choices.items()}
+
+    @property
+    def expected_loss(self) -> dict[str, float]:
+        """The reward per round that is given up on average by choosing each policy and not the best, by name."""
+        return {name: choice.expected_loss for name, choice in self.choices.items()}
 
     def records(self, level: float = 0.95) -> list[dict[str, Any]]:
         """A plain record for each policy and estimator, the posterior first.

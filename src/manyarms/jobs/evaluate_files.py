@@ -48,6 +48,7 @@ class _EvaluationInputs:
 
     policies: dict[str, Policy]
     sample: RoundSample
+    stream: LogStream
     posterior: Posterior | None
     estimators: tuple[Estimator, ...]
     fingerprints: tuple[Fingerprint, ...]
@@ -163,6 +164,7 @@ def read_evaluation_inputs(
     return _EvaluationInputs(
         {name: sample.bound(policy) for name, policy in chosen.items()},
         sample,
+        stream,
         posterior,
         tuple(estimator_named(name, posterior) for name in estimators),
         stream.source.fingerprints,

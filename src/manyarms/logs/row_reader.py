@@ -100,7 +100,18 @@ class RowReader:
 
     def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, DroppedRows]:
         """The rounds of a batch, and the rows that were left out."""
-        table, missing = complete(batch, self.roles.columns, self.missing)
+        table, actions, decay, times, dropped = self._kept(batch)
+        return self._logged(table, actions, decay, times), dropped
+
+    def further_columns(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
+        """Further columns of the rows of a batch that become rounds; values may be missing there."""
+        return self._kept(batch, names)[0].select(list(names))
+
+    def _kept(
+        self, batch: pa.RecordBatch, further: Sequence[str] = ()
+    ) -> tuple[pa.Table, Int[Array, " n"], Float[Array, " n"] | None, pa.ChunkedArray | None, DroppedRows]:
+        """The rows that become rounds, with their actions, weights by age and times, and the number of all others."""
+        table, missing = complete(batch, self.roles.columns, self.missing, further)
         times = None if self.roles.time is None else _time_column(self.roles.time, column_of(table, self.roles.time))
         decay, mature, fresh, ahead = self._aged(times, table.num_rows)
         actions, known, spelled = self._actions(table)
@@ -117,7 +128,7 @@ class RowReader:
             table, actions, decay = table.filter(kept), actions[kept], None if decay is None else decay[kept]
             times = None if times is None else times.filter(pa.array(kept))
             keep_rows(kept)
-        return self._logged(table, actions, decay, times), dropped
+        return table, actions, decay, times, dropped
 
     def _logged(
         self,
@@ -205,14 +216,19 @@ class RowReader:
         return decay, mature, fresh, age < 0
 
 
-def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) -> tuple[pa.Table, int]:
-    """The rows that lack no value, and the number of those that do; NaN counts as missing."""
-    table = pa.Table.from_batches([batch]).select(list(columns))
+def complete(
+    batch: pa.RecordBatch, columns: Sequence[str], missing: Missing, further: Sequence[str] = ()
+) -> tuple[pa.Table, int]:
+    """The rows that lack no value, and the number of those that do; NaN counts as missing.
+
+    Columns in `further` are kept too, whether a value is missing there or not.
+    """
+    table = pa.Table.from_batches([batch]).select(list(dict.fromkeys((*columns, *further))))
     for place, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type) and any(chunk.dictionary.null_count for chunk in column.chunks):
             # A value may be missing in the dictionary as well as in the rows.
             table = table.set_column(place, table.column_names[place], column.cast(column.type.value_type))
-    if missing == "refuse" and not any(column.null_count for column in table.columns):
+    if missing == "refuse" and not any(table.column(name).null_count for name in columns):
         # Numbers are looked at one by one where they are used, and a NaN is refused there.
         return table, 0
     fine = np.ones(table.num_rows, dtype=bool)
