@@ -85,6 +85,7 @@ from manyarms.nonlinear.posterior_sampler import sample_posterior as sample_post
 from manyarms.policies.greedy import EpsilonGreedy as EpsilonGreedy
 from manyarms.policies.greedy import Greedy as Greedy
 from manyarms.policies.logged import Logged as Logged
+from manyarms.policies.mixture import Mixture as Mixture
 from manyarms.policies.pessimistic import Pessimistic as Pessimistic
 from manyarms.policies.softmax import LinearSoftmax as LinearSoftmax
 from manyarms.policies.softmax import Softmax as Softmax

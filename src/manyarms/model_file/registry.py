@@ -20,6 +20,8 @@ MODELS = {
     "uniform": "policies.uniform:Uniform",
     "table": "policies.table:TablePolicy",
     "linear softmax": "policies.softmax:LinearSoftmax",
+    "mixture": "policies.mixture:Mixture",
+    "most informative": "policies.most_informative:MostInformative",
 }
 """The kinds that have a file of their own: posteriors and policies."""
 
