@@ -17,6 +17,7 @@ from manyarms.cli.commands import (
     update_command,
 )
 from manyarms.cli.demo_command import demo_command
+from manyarms.cli.plan_command import plan_command
 from manyarms.cli.reproduce_command import reproduce_command
 from manyarms.cli.terminal import running_flags
 
@@ -34,6 +35,8 @@ EXAMPLES = {
     "--category department --out model.arrow",
     report_command: f"report --model model.arrow {LOGS} --propensity p --policies greedy,policy.arrow "
     "--out report.html",
+    plan_command: f"plan --model model.arrow {LOGS} --candidate policy.arrow --share 0.1 --max-cost 0.01 "
+    "--policy explore.arrow --chart plan.svg",
     demo_command: "demo --items 500 --categories 20 --rounds 5000 --json",
     reproduce_command: "reproduce synthetic-opl movielens --quick --data my-data",
 }

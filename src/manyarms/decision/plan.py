@@ -117,7 +117,9 @@ class Plan(Tabular):
         low, high = min(finite, default=1e3) / 10, max(finite, default=1e5) * 4
         rounds = np.unique(np.round(np.geomspace(max(low, 1.0), max(high, 10.0), CURVE_POINTS)))
         return Records(
-            {"traffic": way.name, "rounds": n, "chance": way.chance_at(n)} for way in self.traffic for n in rounds.tolist()
+            {"traffic": way.name, "rounds": n, "chance": way.chance_at(n)}
+            for way in self.traffic
+            for n in rounds.tolist()
         )
 
     def records(self) -> list[dict[str, Any]]:
@@ -151,7 +153,9 @@ class Plan(Tabular):
     def __str__(self) -> str:
         if self.rounds == 0:
             return self.sentence
-        return "\n".join([f"To decide with a probability of {_percent(self.chance)}:", *(f"  {way}" for way in self.traffic)])
+        return "\n".join(
+            [f"To decide with a probability of {_percent(self.chance)}:", *(f"  {way}" for way in self.traffic)]
+        )
 
     def __repr__(self) -> str:
         return f"Plan({self.rounds:,.0f} rounds)" if np.isfinite(self.rounds) else "Plan(no number of rounds suffices)"
@@ -231,7 +235,9 @@ def plan(
         posterior, profiles, estimate.value, (estimate.context_std or 0.0) ** 2, profiles.rows.weight,
         information(logging), sure,
     )  # fmt: skip
-    return _compare_traffic(now, estimate, policy, baseline, information, cost, share, limit, chance, contexts, eligible)
+    return _compare_traffic(
+        now, estimate, policy, baseline, information, cost, share, limit, chance, contexts, eligible
+    )
 
 
 def _compare_traffic(
@@ -242,9 +248,11 @@ def _compare_traffic(
     others = [item for item in (policy, baseline) if not item.repeats_log]
     best, best_future = most_informative_traffic(now, others, share, chance, information)
     ways = [_way("as now", now, 0.0, chance)]
-    for item, name, future in ((policy, "{} to the candidate", None), (best, "best traffic, {}", best_future)):
+    own = share
+    for item, name, known in ((policy, "{} to the candidate", None), (best, "best traffic, {}", best_future)):
         per_round = cost(item)
         own = share if share * per_round <= limit else limit / per_round
+        future = known
         if future is None or own < share:
             future = now.logged_by((1.0 - own, now.per_round), (own, information(item)))
         ways.append(_way(name.format(_percent(own)), future, own * per_round, chance))

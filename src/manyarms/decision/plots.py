@@ -28,19 +28,24 @@ from manyarms.decision.chart_parts import (
     tooltips,
 )
 from manyarms.decision.evidence_plots import calibration, shrinkage, support, traffic_changes
+from manyarms.decision.plan_plots import plan_chances
+from manyarms.decision.weight_plots import clip_curve, weight_balance
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import CURRENT, Evaluation
 
 __all__ = [
     "agreement",
     "calibration",
+    "clip_curve",
     "gains",
+    "plan_chances",
     "probability_better",
     "shrinkage",
     "support",
     "theme",
     "traffic_changes",
     "values",
+    "weight_balance",
 ]
 
 

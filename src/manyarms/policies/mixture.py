@@ -38,7 +38,9 @@ class Mixture(Policy):
         self.shares: Float[Array, " J"] = as_vector("shares", shares, length=len(self.policies))
         check_rows("shares", self.shares, lambda s: s >= 0, PropensityError, "must not be negative", "")
         if abs(self.shares.sum() - 1.0) > SUM_ERROR:
-            raise PropensityError(f"must sum to 1; got {self.shares.sum():.6g}.", "Divide by the sum.", argument="shares")
+            raise PropensityError(
+                f"must sum to 1; got {self.shares.sum():.6g}.", "Divide by the sum.", argument="shares"
+            )
         self.n_actions = self.policies[0].n_actions
         for policy in self.policies:
             if policy.n_actions != self.n_actions:
@@ -46,16 +48,22 @@ class Mixture(Policy):
                     f"have {policy.n_actions} and {self.n_actions} actions.", "Mix policies on the same catalog.",
                     argument="policies",
                 )  # fmt: skip
-        for name in ("n_rows", "dim", "features", "catalog", "tied_to"):
+        for name in ("n_rows", "dim", "features", "tied_to"):
             setattr(self, name, self._common(name))
+        catalogs = [policy.catalog for policy in self.policies if policy.catalog is not None]
+        if any(len(other) != len(catalogs[0]) or not other.begins_with(catalogs[0]) for other in catalogs):
+            raise InputError("differ in their catalogs.", "Mix policies on the same catalog.", argument="policies")
+        self.catalog = catalogs[0] if catalogs else None
         self.rows_per_block = min(policy.rows_per_block for policy in self.policies)
         self.learned_from = tuple(dict.fromkeys(one for policy in self.policies for one in policy.learned_from))
 
     def _common(self, name: str) -> Any:
-        """What the policies that have such an attribute agree on."""
+        """The attribute that all policies which have it agree on."""
         values = [value for policy in self.policies if (value := getattr(policy, name)) is not None]
         if any(value != values[0] for value in values[1:]):
-            raise InputError(f"differ in their {name}.", "Mix policies that take the same contexts.", argument="policies")
+            raise InputError(
+                f"differ in their {name}.", "Mix policies that take the same contexts.", argument="policies"
+            )
         return values[0] if values else None
 
     def consistent(self) -> bool:

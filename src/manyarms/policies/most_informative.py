@@ -27,7 +27,7 @@ from manyarms.posterior.future_gain import FutureGain
 MOST_SHOWN = 2000
 """The number of actions that a most informative policy chooses among: those of the largest covariances."""
 STEPS, UPDATES, RESTARTS = 2, 4, 2
-"""Policies added per search, updates of their shares after each, and searches; each looks as far as the last planned."""
+"""Policies added per search, updates of their shares after each, and searches, each of which looks further."""
 LEAST_SHARE = 0.01
 """Policies with a smaller share are left out."""
 
@@ -164,7 +164,7 @@ def _informative(now: FutureGain, covariances: Float[Array, "K d"]) -> MostInfor
 
 
 def _slope(statistics: Statistics, covariances: Float[Array, "K d"]) -> float:
-    """How fast the variance of the gain falls with more rounds of some information: Σ w (φᵀ c_a)²."""
+    """The rate at which the variance of the gain falls with more rounds of some information: Σ w (φᵀ c_a)²."""
     sums, rows = statistics.sums, statistics.rows
     own = covariances[sums.actions]
     total = np.einsum("md,mde,me->", own, sums.gram, own)
