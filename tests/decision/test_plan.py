@@ -3,6 +3,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import manyarms as ma
+from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError
 from manyarms.posterior import future_gain
 from manyarms.posterior.future_gain import future_information
@@ -168,6 +169,25 @@ def test_choices_that_are_spread_out_over_many_actions_are_drawn(monkeypatch):
     monkeypatch.setattr(future_gain, "_named_pairs", lambda choices: pytest.fail("pairs were written out"))
     drawn = future_information(*given)
     np.testing.assert_allclose(drawn.sums.gram, exact.sums.gram, atol=0.1 / N_ACTIONS)
+
+
+def test_an_undecided_report_says_what_would_settle_it():
+    rng = np.random.default_rng(0)
+    posterior, candidate, _, logging, _ = problem()
+    contexts = rng.normal(size=(80, DIM)) + 1.0
+    actions = logging.sample(contexts, rng)
+    logs = ma.LoggedData(
+        contexts, actions, rng.normal(size=80), logging.probability_of(contexts, actions), n_actions=N_ACTIONS
+    )
+    decision = ma.decide({"new": candidate}, logs, posterior)
+    assert decision.verdict == "undecided"
+    assert decision.next_step.startswith("To decide with a probability of 80 %, log about")
+    assert decision.as_json()["plan"]["sentence"] == decision.next_step
+    # What the rounds have taught counts: the plan starts from all that is known.
+    assert decision.plan.gain == pytest.approx(posterior.update(logs).difference(candidate, ma.Logged(logs), contexts).value)
+    page = html_page(decision, "Mine")
+    assert "What would settle it" in page and "chart-plan_chances" in page
+    assert decision.hidden_cause.sentence.split(",")[0] in page
 
 
 def decided(seed):

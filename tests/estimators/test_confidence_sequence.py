@@ -68,7 +68,7 @@ def test_an_estimate_has_the_interval_of_its_last_look(logs):
     assert estimate.interval(2 * level - 1 - 1e-9)[0] >= 0
     low, high = estimate.interval()
     narrow = ma.IPS(cap=2.0).estimate(policy, logs).interval()
-    assert low < narrow[0] < narrow[1] < high
+    assert high - low > narrow[1] - narrow[0]
 
 
 def test_what_it_does_not_hold_for_is_refused(logs):

@@ -88,8 +88,8 @@ def test_a_column_is_as_strong_as_the_bias_that_hiding_it_causes(world, with_log
 
 
 def test_the_interval_reaches_zero_before_the_gain_does(world):
-    cause = result(world, level=0.5)
-    low = cause.gain.interval(0.5)[0]
+    cause = result(world, level=0.4)
+    low = cause.gain.interval(0.4)[0]
     assert low > 0
     assert cause.tipping_to_doubt == pytest.approx(cause.tipping * low / cause.gain.value)
     assert "times as strongly as column 0, the strongest context column" in cause.sentence

@@ -10,12 +10,13 @@ import numpy as np
 
 from manyarms._base.checks import as_instance, as_scalar
 from manyarms._base.rng import as_generator
-from manyarms.core import Estimate, Policy, Records, Statistics
+from manyarms.core import Estimate, LoggedData, Policy, Records, Statistics, any_shared
 from manyarms.core.feature_map import as_contexts
 from manyarms.core.policy import with_own_features
 from manyarms.core.result_tables import Tabular, number
 from manyarms.decision.recommendation import SURE
 from manyarms.errors import InputError
+from manyarms.policies import Logged
 from manyarms.policies.most_informative import most_informative_traffic
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.future_gain import MOST_ROUNDS, FutureGain, future_information
@@ -27,6 +28,8 @@ CHANCE = 0.8
 EXPLORED = 0.2
 """The share of the traffic that may be moved to learn faster."""
 ITEMS_SHOWN = 20
+MOST_CONTEXTS = 5000
+"""A plan for a decision uses no more contexts than this."""
 CURVE_POINTS = 25
 """Numbers of rounds at which a curve shows the chance of a decision."""
 
@@ -301,6 +304,25 @@ def _items(policy: Policy, contexts: Any, eligible: Any, posterior: RewardPoster
         action = int(mass.actions[place])
         known = {} if posterior.catalog is None else {"id": posterior.catalog.ids[action]}
         yield {"action": action, **known, "share": float(mass.probability[place])}
+
+
+def plan_open_question(posterior: RewardPosterior, policy: Policy, logs: LoggedData, sure: float) -> Plan | None:
+    """The plan for a question that a decision left open, given the rounds that it was evaluated on; None if impossible.
+
+    The model learns from these rounds too, if that is a single solve, so that the plan starts from all that is known.
+    """
+    if not any_shared(posterior.learned_from, (logs.fingerprint,)) and posterior.likelihood.treatment == "exact":
+        posterior = posterior.update(logs)
+    if len(logs) > MOST_CONTEXTS:
+        rows = np.linspace(0, len(logs) - 1, MOST_CONTEXTS).astype(int)
+        policy, logs = policy.take(rows), logs.take(rows)
+    try:
+        return plan(
+            posterior, policy, Logged(logs), logs.contexts, sure=max(sure, 0.5 + 1e-9), weights=logs.weights,
+            groups=logs.groups,
+        )  # fmt: skip
+    except InputError:
+        return None
 
 
 def _percent(part: float) -> str:

@@ -67,7 +67,8 @@ class WeightCheck(Tabular):
             texts.append(f"the mean weight is {self.mean_weight:.3g}, not 1 within {FAR:.0f} standard errors")
         flagged = [str(row["group"]) for row in self.balance if abs(row["z"]) > FAR]
         if flagged:
-            texts.append(f"propensities do not fit the logged actions of {', '.join(flagged)}")
+            why = "propensities are wrong, or the log never shows some of their actions"
+            texts.append(f"the weights of these groups do not add up: {', '.join(flagged)}; {why}")
         return tuple(texts)
 
     def records(self) -> list[dict[str, Any]]:

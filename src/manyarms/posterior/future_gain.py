@@ -56,7 +56,7 @@ class FutureGain:
     sure: float
 
     def logged_by(self, *parts: tuple[float, Statistics]) -> FutureGain:
-        """The same gain under other traffic, given as shares and the information of a round in each."""
+        """This gain under other traffic, given as shares and the information of a round in each."""
         total = StatisticsSum(self.posterior.n_actions, self.posterior.dim)
         for share, one in parts:
             if share > 0:
