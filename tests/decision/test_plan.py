@@ -97,6 +97,17 @@ def test_no_mixture_of_actions_settles_it_faster_than_the_best_traffic():
     assert planned.traffic[2].std_at(n) ** 2 <= 1.02 * least
 
 
+def test_the_best_traffic_follows_the_covariance_of_each_action_with_the_gain(planned):
+    """Candidate and baseline choose one action each; what all others tell about the gain is in the joint covariance."""
+    posterior, candidate, baseline, _, contexts = problem()
+    difference = candidate.probabilities(contexts) - baseline.probabilities(contexts)
+    mass = difference.T @ contexts / len(contexts)
+    left, right = (grid.ravel() for grid in np.meshgrid(*2 * [np.arange(N_ACTIONS)], indexing="ij"))
+    joint = posterior.weights.cross_cov(left, right).reshape(N_ACTIONS, N_ACTIONS, DIM, DIM)
+    covariances = np.einsum("abde,be->ad", joint, mass)
+    np.testing.assert_allclose(planned.traffic[0]._future.covariances_at(0.0), covariances, rtol=1e-8, atol=1e-10)
+
+
 def test_exploring_costs_no_more_than_allowed():
     posterior, candidate, baseline, logging, contexts = problem()
     planned = ma.plan(posterior, candidate, baseline, contexts, logging=logging, max_cost=1e-3)
@@ -184,7 +195,8 @@ def test_an_undecided_report_says_what_would_settle_it():
     assert decision.next_step.startswith("To decide with a probability of 80 %, log about")
     assert decision.as_json()["plan"]["sentence"] == decision.next_step
     # What the rounds have taught counts: the plan starts from all that is known.
-    assert decision.plan.gain == pytest.approx(posterior.update(logs).difference(candidate, ma.Logged(logs), contexts).value)
+    today = posterior.update(logs).difference(candidate, ma.Logged(logs), contexts)
+    assert decision.plan.gain == pytest.approx(today.value)
     page = html_page(decision, "Mine")
     assert "What would settle it" in page and "chart-plan_chances" in page
     assert decision.hidden_cause.sentence.split(",")[0] in page

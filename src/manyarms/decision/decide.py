@@ -104,7 +104,7 @@ class Decision(Recommendation):
 
     @property
     def next_step(self) -> str:
-        """What to do next where the verdict is "undecided", in one or two sentences; else empty."""
+        """The next step where the verdict is "undecided", in one or two sentences; else empty."""
         if self.plan is None:
             return ""
         if self.plan.rounds > 0:
