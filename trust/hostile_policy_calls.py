@@ -23,6 +23,7 @@ def policy_calls() -> Iterator[HostileCall]:
         posteriors=[w.posterior, w.click_posterior], weights=[1.0, 0.5]))  # fmt: skip
     yield make_call("EpsilonGreedy", ma.EpsilonGreedy, lambda w: dict(policy=w.uniform, epsilon=0.1))
     yield make_call("Pessimistic", ma.Pessimistic, lambda w: dict(posterior=w.posterior, delta=0.1, device="cpu"))
+    yield make_call("Mixture", ma.Mixture, lambda w: dict(policies=[w.uniform, w.greedy], shares=np.array([0.3, 0.7])))
     yield make_call("Softmax", ma.Softmax, lambda w: dict(posterior=w.posterior, temperature=0.5))
     yield make_call("LinearSoftmax", ma.LinearSoftmax, lambda w: dict(weights=w.mixing[..., 0], catalog=w.catalog))
     yield make_call("Thompson", ma.Thompson, lambda w: dict(posterior=w.posterior, n_draws=20, rng=w.rng()))
@@ -37,6 +38,7 @@ def policy_calls() -> Iterator[HostileCall]:
         "CappedPolicy": lambda w: ma.CappedPolicy(w.posterior, w.few, max_share=0.5),
         "BlendedGreedy": lambda w: ma.BlendedGreedy([w.posterior, w.click_posterior], [1.0, 0.5]),
         "EpsilonGreedy": lambda w: ma.EpsilonGreedy(w.greedy, 0.2),
+        "Mixture": lambda w: ma.Mixture([w.greedy, w.uniform], [0.2, 0.8]),
         "Pessimistic": lambda w: ma.Pessimistic(w.posterior),
         "Softmax": lambda w: ma.Softmax(w.posterior, 0.5),
         "LinearSoftmax": lambda w: w.softmax,
@@ -111,10 +113,24 @@ def estimator_calls() -> Iterator[HostileCall]:
         prior=w.prior, likelihood=ma.Gaussian(), n_folds=2, rng=w.rng()))  # fmt: skip
     yield make_call("Bootstrap", ma.Bootstrap, lambda w: dict(n_draws=20, rng=w.rng()))
     yield make_call("EmpiricalBernstein", ma.EmpiricalBernstein, lambda w: dict(width=10.0))
+    yield make_call("ConfidenceSequence", ma.ConfidenceSequence, lambda w: dict(low=0.0, high=1.0))
+    yield make_method("ConfidenceSequence.intervals", lambda w: ma.ConfidenceSequence(-9.0, 9.0), lambda w: dict(
+        contributions=w.rewards, level=0.9))  # fmt: skip
     yield make_call("Normal", ma.Normal, lambda w: dict(method="normal"))
     yield make_call("Thresholds", ma.Thresholds, lambda w: dict(
         min_effective_sample_size=100.0, max_weight_share=0.05, mean_weight_error=0.2, max_unsupported_mass=0.1,
         max_prior_share=0.5))  # fmt: skip
+    yield make_call("check_weights", ma.check_weights, lambda w: dict(
+        policy=w.softmax, logs=w.logs, categories=w.categories, clips=np.array([0.0, 0.1]), n_largest=3,
+        eligible=[list(range(6))] * 40))  # fmt: skip
+    yield make_call("hidden_cause", ma.hidden_cause, lambda w: dict(
+        posterior=w.posterior, policy=w.softmax, baseline=w.uniform, contexts=w.few, logs=w.logs, level=0.9,
+        eligible=w.eligible, weights=w.weights[:5]))  # fmt: skip
+    yield make_call("propensity_sensitivity", ma.propensity_sensitivity, lambda w: dict(
+        policy=w.softmax, logs=w.logs, self_normalised=True, columns=False,
+        eligible=[list(range(6))] * 40))  # fmt: skip
+    yield make_method("PropensitySensitivity.bounds", lambda w: ma.propensity_sensitivity(
+        w.softmax, w.logs, columns=False), lambda w: dict(odds=2.0))  # fmt: skip
     yield make_call("support_by_category", ma.support_by_category, lambda w: dict(
         policy=w.softmax, logs=w.logs, categories=w.categories))  # fmt: skip
     yield make_call("compare", ma.compare, lambda w: dict(
@@ -186,9 +202,15 @@ def decision_calls() -> Iterator[HostileCall]:
         false_alarm=0.1), logged_by="labels")  # fmt: skip
     yield make_call("plan", ma.plan, lambda w: dict(
         posterior=w.posterior, policy=w.softmax, baseline=w.uniform, contexts=w.contexts, logging=w.uniform, sure=0.9,
-        chance=0.5, share=0.3, max_cost=0.1, rng=w.rng()))  # fmt: skip
+        chance=0.5, share=0.3, max_cost=0.1, weights=w.weights, groups=w.groups, rng=w.rng()))  # fmt: skip
     for method in ("std_at", "chance_at"):
         yield make_method(f"Plan.{method}", _plan, lambda w: dict(n=10.0))
+    yield HostileCall("plots.plan_chances", lambda w: ma.plots.plan_chances, lambda w: dict(plan=_plan(w)))
+    for chart in ("clip_curve", "weight_balance"):
+        yield HostileCall(
+            f"plots.{chart}", lambda w, chart=chart: getattr(ma.plots, chart),
+            lambda w: dict(check=ma.check_weights(w.softmax, w.logs)),
+        )  # fmt: skip
     yield make_call("write_report", ma.write_report, lambda w: dict(
         decision=w.decision, path=w.folder / "report.html", format="html", title="Mine"), path="out")  # fmt: skip
     for chart in ("values", "gains", "probability_better", "agreement"):

@@ -24,12 +24,17 @@ from manyarms.decision.plan import plan as plan
 from manyarms.decision.trade_off import TradeOff as TradeOff
 from manyarms.decision.trade_off import trade_off as trade_off
 from manyarms.decision.write_report import write_report as write_report
+from manyarms.estimators.check_weights import WeightCheck as WeightCheck
+from manyarms.estimators.check_weights import check_weights as check_weights
 from manyarms.estimators.checked_value import Checked as Checked
 from manyarms.estimators.compare import Comparison as Comparison
 from manyarms.estimators.compare import compare as compare
 from manyarms.estimators.compare import slope as slope
+from manyarms.estimators.confidence_sequence import ConfidenceSequence as ConfidenceSequence
 from manyarms.estimators.estimator import Estimator as Estimator
 from manyarms.estimators.estimator import SamplingEstimator as SamplingEstimator
+from manyarms.estimators.hidden_cause import HiddenCause as HiddenCause
+from manyarms.estimators.hidden_cause import hidden_cause as hidden_cause
 from manyarms.estimators.importance_weighted import DR as DR
 from manyarms.estimators.importance_weighted import IPS as IPS
 from manyarms.estimators.importance_weighted import SNDR as SNDR
@@ -47,6 +52,8 @@ from manyarms.estimators.intervals import Bootstrap as Bootstrap
 from manyarms.estimators.intervals import EmpiricalBernstein as EmpiricalBernstein
 from manyarms.estimators.intervals import Normal as Normal
 from manyarms.estimators.logging_policy import EstimatedLogging as EstimatedLogging
+from manyarms.estimators.propensity_sensitivity import PropensitySensitivity as PropensitySensitivity
+from manyarms.estimators.propensity_sensitivity import propensity_sensitivity as propensity_sensitivity
 from manyarms.estimators.reward_model import DM as DM
 from manyarms.estimators.reward_model import CrossFit as CrossFit
 from manyarms.estimators.set_weighted import MIPS as MIPS
@@ -92,6 +99,7 @@ from manyarms.policies.capped import CappedPolicy as CappedPolicy
 from manyarms.policies.greedy import EpsilonGreedy as EpsilonGreedy
 from manyarms.policies.greedy import Greedy as Greedy
 from manyarms.policies.logged import Logged as Logged
+from manyarms.policies.mixture import Mixture as Mixture
 from manyarms.policies.pessimistic import Pessimistic as Pessimistic
 from manyarms.policies.softmax import LinearSoftmax as LinearSoftmax
 from manyarms.policies.softmax import Softmax as Softmax

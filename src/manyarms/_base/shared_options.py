@@ -308,6 +308,28 @@ class EvaluateOptions(LogOptions, CatalogFile, EvaluationOptions, total=False):
     ]
 
 
+class PlanOptions(LogOptions, CatalogFile, total=False):
+    """Shared options of the job `plan_files`: one definition for arguments, flags and specs."""
+
+    candidate: Annotated[
+        str,
+        Option(
+            "greedy",
+            "Policy in question: greedy, pessimistic[:delta], softmax:temperature, thompson[:draws], "
+            "epsilon-greedy:epsilon, uniform; or a policy file.",
+            metavar="NAME|FILE",
+        ),
+    ]
+    chance: Annotated[float, Option(0.8, "Probability with which the planned rounds should reach a decision.")]
+    share: Annotated[float, Option(0.2, "Share of the traffic that may be moved to learn faster.")]
+    max_cost: Annotated[
+        float | None, Option(None, "Largest expected reward to give up per round, in the unit of the reward.")
+    ]
+    sample: Annotated[
+        int, Option(20_000, "Plan with at most this many rounds, drawn at random if there are more.", minimum=2)
+    ]
+
+
 TABLES: Mapping[str, tuple[type, ...]] = {
     "logs": (LogColumns, LogOptions),
     "catalog": (CatalogFile, CatalogOptions),

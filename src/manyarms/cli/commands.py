@@ -258,6 +258,8 @@ def decide_command(
         terminal.say(str(decision.evaluation))
         terminal.say(f"\nPrior: {decision.made_with['prior']}.")
         terminal.say(f"\n{decision}")
+        if decision.next_step:
+            terminal.say(f"\n{decision.next_step}")
         terminal.say(f"\n{decision.checks_summary}. No log shows self-selection, hidden causes or change.")
     raise typer.Exit(EXIT_CODES.get(decision.verdict, 1))
 

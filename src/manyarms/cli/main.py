@@ -18,6 +18,7 @@ from manyarms.cli.commands import (
     update_command,
 )
 from manyarms.cli.demo_command import demo_command
+from manyarms.cli.plan_command import plan_command
 from manyarms.cli.reproduce_command import reproduce_command
 from manyarms.cli.terminal import running_flags
 
@@ -37,6 +38,8 @@ EXAMPLES = {
     "--out report.html",
     backtest_command: "backtest --logs logs/ --context age,city --action item --reward click --time at "
     "--likelihood bernoulli --catalog items.parquet --category department --out backtest.html",
+    plan_command: f"plan --model model.arrow {LOGS} --candidate policy.arrow --share 0.1 --max-cost 0.01 "
+    "--policy explore.arrow --chart plan.svg",
     demo_command: "demo --items 500 --categories 20 --rounds 5000 --json",
     reproduce_command: "reproduce synthetic-opl movielens --quick --data my-data",
 }

@@ -29,14 +29,17 @@ from manyarms.decision import decision_evidence as evidence
 from manyarms.decision.diagnostic_lights import Check, Diagnostic, check_log, diagnose
 from manyarms.decision.guardrail import Guardrail, GuardrailResult, check_guardrails, held_out_parts
 from manyarms.decision.model_checks import cautions, checks_by_category, doubts, model_checks
+from manyarms.decision.plan import Plan, plan_open_question
 from manyarms.decision.propose import propose
 from manyarms.decision.recommendation import SURE, Recommendation, recommend
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
+from manyarms.estimators.hidden_cause import HiddenCause, hidden_cause
 from manyarms.jobs import Evaluation, evaluate
 from manyarms.jobs.backtest_result import Backtest
 from manyarms.jobs.evaluate import CURRENT
 from manyarms.likelihoods import Likelihood
+from manyarms.policies import Logged
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.misfit import PriorCheck
 from manyarms.posterior.posterior import Posterior
@@ -82,6 +85,9 @@ class Decision(Recommendation):
         checks: The six checks behind the verdict, including those that were not possible.
         guardrails: Every policy against every guardrail.
         backtest: The last forecasts beside what happened, if they were given.
+        plan: Where the verdict is "undecided": the rounds that would settle it. None where no plan was possible.
+        hidden_cause: The strength of a hidden cause that would overturn the model's gain of `policy`; None unless the
+            model is a `RewardPosterior` with Gaussian rewards.
     """
 
     evaluation: Evaluation
@@ -99,6 +105,20 @@ class Decision(Recommendation):
     checks: tuple[Check, ...] = ()
     guardrails: tuple[GuardrailResult, ...] = ()
     backtest: Backtest | None = None
+    plan: Plan | None = None
+    hidden_cause: HiddenCause | None = None
+
+    @property
+    def next_step(self) -> str:
+        """The next step where the verdict is "undecided", in one or two sentences; else empty."""
+        if self.plan is None:
+            return ""
+        if self.plan.rounds > 0:
+            return self.plan.sentence
+        return (
+            "For the model alone the question is settled, but the rewards do not confirm it yet. "
+            f"Test {self.policy} on a share of the traffic."
+        )
 
     @property
     def cannot_see(self) -> tuple[str, ...]:
@@ -143,7 +163,7 @@ class Decision(Recommendation):
         """The whole decision as plain values."""
         names = [
             *(entry.name for entry in fields(self) if entry.name != "candidates"),
-            *("gains", "probability", "warnings", "cannot_see"),
+            *("gains", "probability", "next_step", "warnings", "cannot_see"),
         ]
         choices = {"probability_best": self.evaluation.probability_best, "expected_loss": self.evaluation.expected_loss}
         return {**{name: _json_value(getattr(self, name)) for name in names}, **choices}
@@ -248,8 +268,12 @@ def decide(
     choices = None if result is None else result.choices
     changes = None if choices is None else evidence.traffic_evidence(best, choices, logs, grouped, posterior)
     caveats = cautions(changes, calibrated, prior_check)
+    recommendation = recommend(evaluation, sure=sure, doubts=objections, cautions=caveats, guardrails=goals)
+    candidate = None if model is None or best not in policies else with_own_features(
+        policies[best], logs.contexts if contexts is None else contexts, logs.features, best
+    )  # fmt: skip
     return Decision(
-        **vars(recommend(evaluation, sure=sure, doubts=objections, cautions=caveats, guardrails=goals)),
+        **vars(recommendation),
         evaluation=evaluation,
         diagnostics=diagnose(evaluation),
         support=None if grouped is None else evidence.support_evidence(evaluation, logs, grouped, posterior),
@@ -265,7 +289,18 @@ def decide(
         checks=(*check_log(result), *model_checks(evaluation, result, prior_check, category_checks)),
         guardrails=goals,
         backtest=backtest,
+        plan=None
+        if model is None or candidate is None or recommendation.verdict != "undecided"
+        else plan_open_question(model, candidate, logs, sure),
+        hidden_cause=None if model is None or candidate is None else _hidden_cause(model, candidate, logs),
     )
+
+
+def _hidden_cause(model: RewardPosterior, policy: Policy, logs: LoggedData) -> HiddenCause | None:
+    """The strength of a hidden cause that overturns the gain; None where the gain is not linear in the rewards."""
+    if not (model.is_linear and model.likelihood.treatment == "exact"):
+        return None
+    return hidden_cause(model, policy, Logged(logs), logs.contexts, weights=logs.weights)
 
 
 def _refuse_by_row(**arguments: Any) -> None:
@@ -321,6 +356,8 @@ def _json_value(value: Any) -> Any:  # noqa: PLR0911  one line for each kind of 
         figures = {"value": value.value, "std": value.std, "interval_95": value.interval()}
         names = ("probability_positive", "kind", "method", "diagnostics", "warnings")
         return _json_value({**figures, **{name: getattr(value, name) for name in names}})
+    if isinstance(value, Plan | HiddenCause):
+        return _json_value(value.record())
     if is_dataclass(value) and not isinstance(value, type):
         shown = [entry.name for entry in fields(value) if entry.name != "choices"]
         return {name: _json_value(getattr(value, name)) for name in shown}

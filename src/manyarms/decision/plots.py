@@ -30,6 +30,8 @@ from manyarms.decision.chart_parts import (
 )
 from manyarms.decision.evidence_plots import calibration, shrinkage, support, traffic_changes
 from manyarms.decision.goal_plots import trade_off
+from manyarms.decision.plan_plots import plan_chances
+from manyarms.decision.weight_plots import clip_curve, weight_balance
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import CURRENT, Evaluation
 
@@ -37,8 +39,10 @@ __all__ = [
     "agreement",
     "backtest",
     "calibration",
+    "clip_curve",
     "coverage",
     "gains",
+    "plan_chances",
     "probability_better",
     "shrinkage",
     "support",
@@ -46,6 +50,7 @@ __all__ = [
     "trade_off",
     "traffic_changes",
     "values",
+    "weight_balance",
 ]
 
 

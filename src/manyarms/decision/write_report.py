@@ -64,6 +64,11 @@ def write_report(
     return list(contents)
 
 
+def write_chart(chart: Any, path: Path) -> None:
+    """Write one chart of `ma.plots` as an SVG or PNG file, as the ending says, whole or not at all."""
+    replace_files({path: _image(chart.to_dict(validate=False), path.suffix.removeprefix(".").lower())})
+
+
 def html_page(decision: Decision | Backtest, title: str) -> str:
     """The report as HTML. Text from catalogs and logs is escaped, and the page may not load anything.
 

@@ -22,6 +22,8 @@ MODELS = {
     "capped": "policies.capped:CappedPolicy",
     "blended greedy": "policies.blended:BlendedGreedy",
     "linear softmax": "policies.softmax:LinearSoftmax",
+    "mixture": "policies.mixture:Mixture",
+    "most informative": "policies.most_informative:MostInformative",
 }
 """The kinds that have a file of their own: posteriors and policies."""
 
