@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-dependencies lint types layers unit unit-all docs docs-serve format lock release-check \
 	line-coverage coverage reproduce benchmark learned-priors taxonomy real-priors decisions clicks clicks-at-scale \
-	estimators-at-scale out-of-core gallery trust clean
+	estimators-at-scale out-of-core segments gallery trust clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -110,6 +110,9 @@ out-of-core: $(VENV)/.installed  ## fit 20 million rounds from disk, compared wi
 	@test -d big-logs || $(RUN) benchmarks/make_logs.py big-logs
 	$(RUN) benchmarks/out_of_core.py big-logs
 	$(RUN) benchmarks/cluster_stages.py big-logs
+
+segments: $(VENV)/.installed  ## do intervals by segment cover, and how often is a loser named wrongly? (ten minutes)
+	$(RUN) studies/segments.py --refresh docs/how-to/segments.md
 
 gallery: $(VENV)/.installed  ## draw the charts of the demo's report for the docs
 	$(RUN) studies/gallery.py docs/report

@@ -15,23 +15,38 @@ import numpy as np
 from manyarms._base.checks import as_instance, as_scalar
 from manyarms._base.progress import Progress
 from manyarms._version import __version__
-from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, any_shared, as_column, html_table
+from manyarms.core import (
+    Estimate,
+    Fingerprint,
+    LoggedData,
+    Policy,
+    any_shared,
+    as_column,
+    html_table,
+    with_own_features,
+)
 from manyarms.decision import decision_evidence as evidence
 from manyarms.decision.diagnostic_lights import Check, Diagnostic, check_log, diagnose
 from manyarms.decision.model_checks import cautions, checks_by_category, doubts, model_checks
+from manyarms.decision.plan import plan
 from manyarms.decision.propose import propose
 from manyarms.decision.recommendation import SURE, Recommendation, recommend
+from manyarms.decision.ship_to_some import ShipToSome, ship_to_some
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate
 from manyarms.jobs.evaluate import CURRENT
+from manyarms.jobs.segments import segment_labels
 from manyarms.likelihoods import Likelihood
+from manyarms.policies import Logged
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.misfit import PriorCheck
 from manyarms.posterior.posterior import Posterior
 from manyarms.prior_checks.check_categories import CategoryChecks
 from manyarms.prior_learning.compare_priors import PriorComparison
 
+PLANNED_ON = 2000
+"""Contexts, spread evenly over the log, that stand for those to come where more rounds are planned."""
 MANY_POLICIES = 20
 """With more policies than this, not every pair is compared."""
 BLIND_SPOTS = (
@@ -54,6 +69,8 @@ class Decision(Recommendation):
         policy: The policy that the verdict is about; empty when it is about none.
         sentence: The verdict in one sentence.
         reason: The evidence for the verdict and the next step.
+        next_step: What to do next, in one sentence.
+        cautions: What speaks against the verdict, without full stops.
         evaluation: The values of all policies, by the model and by every estimator.
         diagnostics: Figures that show how far the estimates can be trusted, as traffic lights.
         support: Logged rounds and choices by category; None without categories.
@@ -69,6 +86,11 @@ class Decision(Recommendation):
             swapped, they were made from all rounds.
         prior_comparison: The priors that were compared to learn the model; None where the model was given.
         checks: The six checks behind the verdict, including those that were not possible.
+        unit: The unit of the reward, such as "euros"; empty where none was given.
+        sure: The probability of a gain that a policy needs to be shipped.
+        rounds_to_settle: The number of further rounds, logged as now, that would settle an undecided question with a
+            probability of 80 %, according to the model; None where that cannot be said.
+        ship_to_some: The gain of following `policy` only in the segments in which it is better; None without segments.
     """
 
     evaluation: Evaluation
@@ -84,6 +106,10 @@ class Decision(Recommendation):
     candidates: Mapping[str, Policy] = field(default_factory=dict[str, Policy])
     prior_comparison: PriorComparison | None = None
     checks: tuple[Check, ...] = ()
+    ship_to_some: ShipToSome | None = None
+    unit: str = ""
+    sure: float = SURE
+    rounds_to_settle: float | None = None
 
     @property
     def cannot_see(self) -> tuple[str, ...]:
@@ -99,6 +125,14 @@ class Decision(Recommendation):
         return f"{passed} of {len(self.checks)} checks passed{others}"
 
     @property
+    def segment_sentences(self) -> tuple[str, ...]:
+        """Who wins and who loses under `policy`, and the gain of shipping it to some; empty without segments."""
+        segments = self.evaluation.segments
+        if segments is None or self.policy not in segments.summaries:
+            return ()
+        return (segments.sentence(self.policy), *([] if self.ship_to_some is None else [self.ship_to_some.sentence]))
+
+    @property
     def gains(self) -> dict[str, Estimate]:
         """The gain of each policy over the current one, on which the verdict is based; empty without a model."""
         return {row.name: row.gain for row in self.evaluation.policies if row.gain is not None}
@@ -112,17 +146,13 @@ class Decision(Recommendation):
     @property
     def warnings(self) -> tuple[str, ...]:
         """The warnings of all estimates, each once: first those that all policies share."""
-        rows, baseline = self.evaluation.rows, self.evaluation.baseline
-        names = [CURRENT if row is baseline else row.name for row in rows]
-        texts = [text for row in rows for text in row.all_warnings]
-        shared = [text for text in dict.fromkeys(texts) if texts.count(text) == len(rows)]
-        own = [
-            f"{name}: {text}"
-            for name, row in zip(names, rows, strict=True)
-            for text in row.all_warnings
-            if text not in shared
-        ]
-        return tuple(dict.fromkeys([*shared, *own]))
+        rows, policies = self.evaluation.rows, dict[str, list[str]]()
+        for row in rows:
+            for text in row.all_warnings:
+                policies.setdefault(text, []).append(CURRENT if row is self.evaluation.baseline else row.name)
+        shared = [text for text, names in policies.items() if len(names) == len(rows)]
+        own = [f"{', '.join(names)}: {text}" for text, names in policies.items() if len(names) < len(rows)]
+        return (*shared, *own)
 
     def as_json(self) -> dict[str, Any]:
         """The whole decision as plain values."""
@@ -155,6 +185,8 @@ def decide(
     likelihood: Likelihood | None = None,
     sure: float = SURE,
     swap: bool = True,
+    segments: Any = None,
+    unit: str = "",
     contexts: Any = None,
     fingerprints: tuple[Fingerprint, ...] = (),
     notes: Mapping[str, str] | None = None,
@@ -182,12 +214,18 @@ def decide(
             evaluate. The gains are then those of both halves' policies, over all rounds, and `Decision.candidates` has
             policies that were made in the same way from all rounds. All other figures are of the first half's policies
             on the second half.
+        segments: As in `evaluate`: labels of the rounds, such as countries, to show gains by, or the name of a context
+            column.
+        unit: The unit of the reward, such as "euros", for the page.
         contexts: The rows of `logs` as a table, for policies with a feature map other than that of `logs`.
         fingerprints: Other fingerprints of these rounds, such as those of the files they came from.
         notes: Extra lines for `made_with`, such as the command.
         progress: As in `evaluate`.
     """
-    sure = as_scalar("sure", sure, above=0.0, below=1.0)
+    sure, unit = as_scalar("sure", sure, above=0.0, below=1.0), as_instance("unit", unit, str, "a text")
+    labels = segment_labels(segments, as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first"))
+    if labels is not None and labels is not logs.segments:
+        logs = logs.with_segments(labels)
     comparison, swapped, candidates = None, None, policies
     if policies is None:
         _refuse_by_row(posterior=posterior, truth=truth, true_rewards=true_rewards, contexts=contexts)
@@ -221,9 +259,18 @@ def decide(
     result = next((row for row in evaluation.policies if row.name == best), None)
     choices = None if result is None else result.choices
     changes = None if choices is None else evidence.traffic_evidence(best, choices, logs, grouped, posterior)
+    to_some = None
+    if evaluation.segments is not None and result is not None and posterior is not None:
+        seen = any_shared(posterior.learned_from, (logs.fingerprint, *fingerprints))
+        own = with_own_features(policies[best], logs.contexts if contexts is None else contexts, logs.features, best)
+        to_some = ship_to_some(best, own, logs, posterior, seen=seen)
     caveats = cautions(changes, calibrated, prior_check)
+    advice = recommend(evaluation, sure=sure, doubts=objections, cautions=caveats)
     return Decision(
-        **vars(recommend(evaluation, sure=sure, doubts=objections, cautions=caveats)),
+        **vars(advice),
+        unit=unit,
+        sure=sure,
+        rounds_to_settle=_rounds_to_settle(advice, policies, logs, model, contexts),
         evaluation=evaluation,
         diagnostics=diagnose(evaluation),
         support=None if grouped is None else evidence.support_evidence(evaluation, logs, grouped, posterior),
@@ -236,8 +283,24 @@ def decide(
         made_with={**(notes or {}), **_made_with(logs, posterior)},
         candidates=dict(candidates or policies),
         prior_comparison=comparison,
+        ship_to_some=to_some,
         checks=(*check_log(result), *model_checks(evaluation, result, prior_check, category_checks)),
     )
+
+
+def _rounds_to_settle(
+    advice: Recommendation, policies: Mapping[str, Policy], logs: LoggedData, model: RewardPosterior | None, table: Any
+) -> float | None:
+    """The rounds, logged as now, that would settle an undecided question; None where the model cannot tell."""
+    if model is None or advice.verdict != "undecided" or advice.cautions or table is not None:
+        return None
+    rows = np.unique(np.linspace(0, len(logs) - 1, min(PLANNED_ON, len(logs))).astype(int))
+    part = logs.take(rows)
+    try:
+        own = with_own_features(policies[advice.policy], part.contexts, logs.features, advice.policy).take(rows)
+        return plan(model, own, Logged(part), part.contexts).rounds
+    except InputError:
+        return None
 
 
 def _refuse_by_row(**arguments: Any) -> None:

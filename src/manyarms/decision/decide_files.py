@@ -43,6 +43,7 @@ def decide_files(
     model: PathLike | Posterior | None = None,
     category: str | None = None,
     sure: float = SURE,
+    unit: str = "",
     seed: int = 0,
     notes: Mapping[str, str] | None = None,
     progress: Progress = False,
@@ -52,7 +53,7 @@ def decide_files(
     """Evaluate policies on log files and recommend whether to ship one of them; `write_report` makes a page of it.
 
     With a model and propensities, the estimators "snips" and "dr" check the model unless others are named. The column
-    `category` of the catalog is used to show results by where the model has no categories. `sure`, `notes` and
+    `category` of the catalog is used to show results by where the model has no categories. `sure`, `unit`, `notes` and
     `progress` are as in `decide`, and all other arguments as in `evaluate_files`.
     """
     if model is not None and propensity is not None and not options.get("estimators"):
@@ -76,8 +77,8 @@ def decide_files(
             categories[place < 0] = None
     return decide(
         inputs.policies, rounds, inputs.posterior,
-        estimators=inputs.estimators, categories=categories, sure=sure, fingerprints=inputs.fingerprints, notes=lines,
-        progress=progress,
+        estimators=inputs.estimators, categories=categories, sure=sure, unit=unit,
+        fingerprints=inputs.fingerprints, notes=lines, progress=progress,
     )  # fmt: skip
 
 
@@ -90,6 +91,7 @@ def decide_from_logs(
     propensity: str | None = None,
     *,
     sure: float = SURE,
+    unit: str = "",
     swap: bool = True,
     notes: Mapping[str, str] | None = None,
     progress: Progress = False,
@@ -100,8 +102,8 @@ def decide_from_logs(
 
     The rounds are read into memory. With `time`, the earlier half learns and the later half evaluates; without it, the
     halves are drawn at random and then swapped. Rounds of one `group` stay together. The policies are in
-    `Decision.candidates`. `sure`, `swap`, `notes` and `progress` are as in `decide`, and all other arguments as in
-    `fit_files`.
+    `Decision.candidates`. `sure`, `unit`, `swap`, `notes` and `progress` are as in `decide`, and all other arguments as
+    in `fit_files`.
     """
     given = with_defaults("decide_from_logs", options, DecideOptions)
     actions = open_catalog(given, action, only(options, CatalogOptions))
@@ -111,7 +113,7 @@ def decide_from_logs(
     likelihood = likelihood_named(given.likelihood, given.noise_std)
     columns = (context,) if isinstance(context, str) else context
     lines = {**(notes or {}), "logs": str(logs), **_caution(columns, reward)}
-    return decide(None, rounds, likelihood=likelihood, sure=sure, swap=swap, notes=lines, progress=progress)
+    return decide(None, rounds, likelihood=likelihood, sure=sure, unit=unit, swap=swap, notes=lines, progress=progress)
 
 
 def _caution(context: Sequence[str], reward: str) -> dict[str, str]:

@@ -117,9 +117,10 @@ def support_evidence(
 class TrafficChange:
     """Evidence on an action that a policy chooses more or less often than the current policy.
 
-    `logged` is its share of the logged rounds, by weight, and `chosen` that of the policy's choices. `mean_reward` is
-    the mean of its logged rewards, if any, and `expected` its expected reward under the model, if there is one,
-    averaged over logged contexts.
+    `action` is its id, or its number without a catalog, and `name` its name in the catalog, or an empty text. `logged`
+    is its share of the logged rounds, by weight, and `chosen` that of the policy's choices. `mean_reward` is the mean
+    of its logged rewards, if any, and `expected` its expected reward under the model, if there is one, averaged over
+    logged contexts.
     """
 
     action: str
@@ -129,6 +130,12 @@ class TrafficChange:
     chosen: float
     mean_reward: float | None
     expected: float | None
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name of the action, or its id where it has none."""
+        return self.name or self.action
 
     @property
     def change(self) -> float:

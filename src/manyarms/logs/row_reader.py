@@ -37,10 +37,16 @@ class ColumnRoles:
     weight: str | None = None
     group: str | None = None
     time: str | None = None
+    segment: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of all columns, each once."""
+        return tuple(dict.fromkeys([*self.needed, *([] if self.segment is None else [self.segment])]))
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The names of the columns in which no value may be missing: a round without a segment is still a round."""
         single = (self.action, self.reward, self.propensity, self.weight, self.group, self.time)
         return tuple(dict.fromkeys([*self.context, *(name for name in single if name is not None)]))
 
@@ -100,7 +106,7 @@ class RowReader:
 
     def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, DroppedRows]:
         """The rounds of a batch, and the rows that were left out."""
-        table, missing = complete(batch, self.roles.columns, self.missing)
+        table, missing = complete(batch, self.roles.needed, self.missing, self.roles.columns)
         times = None if self.roles.time is None else _time_column(self.roles.time, column_of(table, self.roles.time))
         decay, mature, fresh, ahead = self._aged(times, table.num_rows)
         actions, known, spelled = self._actions(table)
@@ -140,6 +146,7 @@ class RowReader:
             weights=None if weights is None else as_weights(weights, len(actions)),
             groups=None if self.roles.group is None else self._groups(column_of(table, self.roles.group)),
             times=None if times is None else _times(str(self.roles.time), times),
+            segments=None if self.roles.segment is None else _labels(table.column(self.roles.segment)),
         )
         return LoggedData.checked(columns, self.n_actions, self.features, self.catalog)
 
@@ -205,14 +212,19 @@ class RowReader:
         return decay, mature, fresh, age < 0
 
 
-def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) -> tuple[pa.Table, int]:
-    """The rows that lack no value, and the number of those that do; NaN counts as missing."""
-    table = pa.Table.from_batches([batch]).select(list(columns))
+def complete(
+    batch: pa.RecordBatch, columns: Sequence[str], missing: Missing, kept: Sequence[str] | None = None
+) -> tuple[pa.Table, int]:
+    """The rows that lack no value in some columns, and the number of those that do; NaN counts as missing.
+
+    The table has the columns `kept`, by default those that may not lack a value.
+    """
+    table = pa.Table.from_batches([batch]).select(list(columns if kept is None else kept))
     for place, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type) and any(chunk.dictionary.null_count for chunk in column.chunks):
             # A value may be missing in the dictionary as well as in the rows.
             table = table.set_column(place, table.column_names[place], column.cast(column.type.value_type))
-    if missing == "refuse" and not any(column.null_count for column in table.columns):
+    if missing == "refuse" and not any(table.column(name).null_count for name in columns):
         # Numbers are looked at one by one where they are used, and a NaN is refused there.
         return table, 0
     fine = np.ones(table.num_rows, dtype=bool)
@@ -230,6 +242,15 @@ def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) ->
         )
     keep_rows(fine)
     return table.filter(fine), int((~fine).sum())
+
+
+def _labels(column: pa.ChunkedArray) -> Array:
+    """The labels of a column as objects, None where one is missing; equal labels are one object."""
+    present = column.is_valid().to_numpy()
+    codes, levels = codes_of(column.drop_null())
+    labels = np.full(len(column), None, dtype=object)
+    labels[present] = np.array([*levels, None], dtype=object)[codes]
+    return labels
 
 
 def _present(column: pa.ChunkedArray) -> Bool[Array, " n"]:

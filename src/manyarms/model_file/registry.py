@@ -19,6 +19,7 @@ MODELS = {
     "epsilon-greedy": "policies.greedy:EpsilonGreedy",
     "uniform": "policies.uniform:Uniform",
     "table": "policies.table:TablePolicy",
+    "segments": "policies.segment_policy:SegmentPolicy",
     "linear softmax": "policies.softmax:LinearSoftmax",
 }
 """The kinds that have a file of their own: posteriors and policies."""
