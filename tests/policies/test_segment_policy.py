@@ -57,6 +57,18 @@ def test_a_policy_by_context_column_is_saved_and_reads_tables(parts, tmp_path):
     assert_allclose(loaded.probabilities(table), policy.probabilities(logs.contexts), atol=0)
 
 
+def test_a_model_file_keeps_the_names_of_actions(parts, tmp_path):
+    rounds = parts[1]
+    catalog = ma.Catalog(list("abcdef"), names=["Tea", None, "Mug", "Pot", "Cup", "Jug"])
+    columns = (rounds.contexts, rounds.actions, rounds.rewards)
+    logs = ma.LoggedData(*columns, n_actions=K, features=rounds.features, catalog=catalog)
+    ma.fit(logs, ma.priors.independent(K, dim=logs.dim)).save(tmp_path / "model.arrow")
+    loaded = ma.load(tmp_path / "model.arrow").catalog
+    assert loaded.names.tolist() == catalog.names.tolist()
+    grown = loaded.grown_with(ma.Catalog(["g"]))
+    assert grown.names.tolist() == [*catalog.names.tolist(), None]
+
+
 def test_wrong_arguments_are_refused(parts, tmp_path):
     table, logs, posterior = parts
     greedy, labels = ma.Greedy(posterior), np.array(table["country"].to_pylist())

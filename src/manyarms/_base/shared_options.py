@@ -173,6 +173,7 @@ class CatalogOptions(TypedDict, total=False):
     """Shared options that name the metadata columns of a catalog."""
 
     category: Annotated[str | None, Option(None, "Column of categories.")]
+    name: Annotated[str | None, Option(None, "Column of item names, which a report shows instead of ids.")]
     tags: Annotated[str | None, Option(None, "Column of tags: lists, or strings such as a|b.")]
     taxonomy: Annotated[
         Names,

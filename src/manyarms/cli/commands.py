@@ -269,7 +269,7 @@ def decide_command(
 
 @f.with_options(
     o.EvaluationOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions,
-    without=("tags", "taxonomy", "embedding", "separator"),
+    without=("tags", "taxonomy", "embedding", "separator", "name"),
 )  # fmt: skip
 def report_command(
     out: Annotated[

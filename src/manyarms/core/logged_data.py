@@ -25,7 +25,8 @@ from manyarms._base.checks import (
 )
 from manyarms._base.rng import as_generator
 from manyarms._base.row_numbers import row_number, rows_from
-from manyarms.core.catalog import Catalog, as_column
+from manyarms.core.action_columns import as_column
+from manyarms.core.catalog import Catalog
 from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint, digest
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
@@ -127,7 +128,7 @@ class LoggedData:
         self.logging_policy = None if logging_policy is None else self._check_logging_policy(logging_policy)
         self.groups = None if groups is None else as_actions("groups", groups, length=n)
         self.times = None if times is None else as_times("times", times, length=n)
-        self.segments = None if segments is None else as_column("segments", segments, length=n, minimum=0)
+        self.segments = None if segments is None else as_segments(segments, n)
         self.features = None if features is None else as_instance("features", features, FeatureMap, "a FeatureMap")
         if self.features is not None and self.features.dim != d:
             raise ShapeError(f"makes {self.features.dim} columns; contexts have {d}.", argument="features")
@@ -203,7 +204,7 @@ class LoggedData:
     def with_segments(self, segments: Any) -> LoggedData:
         """A log of these rounds with segments: a label for each round, None or NaN where one is missing."""
         other = self.take(slice(None))
-        other.segments = as_column("segments", segments, length=len(self))
+        other.segments = as_segments(segments, len(self))
         return other
 
     def split(
@@ -302,6 +303,14 @@ def as_propensities(value: Any, length: int) -> Float[Array, " n"] | None:
         "must lie in (0, 1]", "They are the logging policy's probabilities of the logged actions.",
     )  # fmt: skip
     return propensities
+
+
+def as_segments(value: Any, length: int) -> Array:
+    """Check the labels of the segments of logged rounds, one per round."""
+    labels = as_column("segments", value, minimum=0)
+    if len(labels) != length:
+        raise ShapeError(f"must have a label for each of {length:,} rounds; got {len(labels):,}.", argument="segments")
+    return labels
 
 
 def check_logs(logs: Any, prior: HierarchicalGaussian) -> LoggedData:

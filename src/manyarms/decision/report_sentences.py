@@ -30,7 +30,7 @@ def gain_sentence(decision: Decision) -> str:
 
 
 def blockers(decision: Decision) -> list[str]:
-    """What speaks against shipping: a probability that is too low, cautions, checks that failed."""
+    """The reasons against shipping: a probability that is too low, cautions, checks that failed."""
     texts = list[str]()
     probability = decision.probability
     if decision.verdict == "undecided" and probability is not None and probability < decision.sure:
@@ -46,7 +46,7 @@ def blockers(decision: Decision) -> list[str]:
 
 
 def next_step(decision: Decision) -> str:
-    """What to do next, with the number of rounds that would settle the question, if the model can tell."""
+    """The next step, with the number of rounds that would settle the question, if the model can tell."""
     rounds = decision.rounds_to_settle
     if rounds is None:
         return decision.next_step

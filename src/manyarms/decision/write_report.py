@@ -146,7 +146,8 @@ def _json(value: Any) -> str:
 def _cards(decision: Decision) -> str:
     """The main figures, above the sections."""
     evaluation = decision.evaluation
-    figures = {"Rounds evaluated": f"{evaluation.n_rounds:,}", "Mean logged reward": number(evaluation.mean_reward)}
+    mean = sentences.in_unit(number(evaluation.mean_reward), decision.unit)
+    figures = {"Rounds evaluated": f"{evaluation.n_rounds:,}", "Mean logged reward": mean}
     if evaluation.pooled_rounds is not None:
         figures = {"Rounds behind the gains": f"{evaluation.pooled_rounds:,}", **figures}
     best = next((row for row in evaluation.policies if row.name == decision.policy), None)

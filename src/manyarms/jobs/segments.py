@@ -15,9 +15,10 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, check_choice, row_weights
-from manyarms.core import OTHER, Estimate, LoggedData, Policy, Tabular, as_column, encode
+from manyarms.core import OTHER, Estimate, LoggedData, Policy, Tabular, encode
 from manyarms.core.labels import with_missing
-from manyarms.errors import InputError, ShapeError
+from manyarms.core.logged_data import as_segments
+from manyarms.errors import InputError
 from manyarms.estimators.checked_value import Checked
 from manyarms.estimators.segment_pooling import SegmentEvidence, surely_below
 from manyarms.policies import Logged
@@ -75,12 +76,7 @@ def segment_labels(segments: Any, logs: LoggedData) -> Array | None:
                 argument="segments",
             )
         return labels
-    labels = as_column("segments", segments)
-    if len(labels) != len(logs):
-        raise ShapeError(
-            f"must have a label for each of {len(logs):,} rounds; got {len(labels):,}.", argument="segments"
-        )
-    return labels
+    return as_segments(segments, len(logs))
 
 
 @dataclass(frozen=True)
@@ -205,7 +201,7 @@ def _listed(names: Sequence[str], total: int) -> str:
 
 @dataclass(frozen=True)
 class SegmentGains:
-    """What the posterior says of a policy by segment: estimates, and the joint covariance of the gains."""
+    """The posterior of a policy by segment: estimates, and the joint covariance of the gains."""
 
     values: tuple[Estimate, ...]
     gains: tuple[Estimate, ...]

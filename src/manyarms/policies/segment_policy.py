@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -78,9 +79,13 @@ class SegmentPolicy(Policy):
         self.dim = next((side.dim for side in sides if side.dim is not None), None)
         self.catalog = next((side.catalog for side in sides if side.catalog is not None), None)
         self.learned_from = (*self.policy.learned_from, *self.otherwise.learned_from, *self.chosen_on)
-        self.rows_per_block = min(side.rows_per_block for side in sides)
-        if any(map(_spreads_out, sides)):
-            self.rows_per_block = min(self.rows_per_block, max(1, (1 << 21) // self.n_actions))
+
+    @cached_property
+    def rows_per_block(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Number of rows per call of `choices`: few, where the probabilities of all actions are written out."""
+        sides = (self.policy, self.otherwise)
+        rows = min(side.rows_per_block for side in sides)
+        return min(rows, max(1, (1 << 21) // self.n_actions)) if any(map(_spreads_out, sides)) else rows
 
     def saved(self) -> dict[str, Any]:
         if self.segments is None:
@@ -109,7 +114,7 @@ class SegmentPolicy(Policy):
         part.follow, part.features, part.chosen_on = self.follow, self.features, self.chosen_on
         part.segments, part._follows = self.segments, None if self._follows is None else self._follows[rows]
         part.n_actions, part.dim, part.catalog = self.n_actions, self.dim, self.catalog
-        part.learned_from, part.rows_per_block = self.learned_from, self.rows_per_block
+        part.learned_from = self.learned_from
         part.n_rows = len(np.arange(self.n_rows)[rows])
         return part
 
