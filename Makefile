@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-dependencies lint types layers unit unit-all docs docs-serve format lock release-check \
 	line-coverage coverage reproduce benchmark learned-priors taxonomy real-priors decisions clicks clicks-at-scale \
-	estimators-at-scale out-of-core plans looks gallery trust clean
+	estimators-at-scale out-of-core plans looks segments gallery trust clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -124,6 +124,9 @@ plans: $(VENV)/.installed  ## are plans right, and what does the best traffic sa
 
 looks: $(VENV)/.installed  ## do confidence sequences cover 10,000 looks at once? (a minute)
 	$(RUN) studies/confidence_sequences.py
+
+segments: $(VENV)/.installed  ## do intervals by segment cover, and how often is a loser named wrongly? (ten minutes)
+	$(RUN) studies/segments.py --refresh docs/how-to/segments.md
 
 gallery: $(VENV)/.installed  ## draw the charts of the demo's report for the docs
 	$(RUN) studies/gallery.py docs/report

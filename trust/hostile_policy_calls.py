@@ -30,6 +30,8 @@ def policy_calls() -> Iterator[HostileCall]:
     yield make_call("TablePolicy", ma.TablePolicy, lambda w: dict(probabilities=w.table[0]))
     yield make_call("TablePolicy", ma.TablePolicy, lambda w: dict(probabilities=w.table[:5]))
     yield make_call("Uniform", ma.Uniform, lambda w: dict(n_actions=6))
+    yield make_call("SegmentPolicy", ma.SegmentPolicy, lambda w: dict(
+        policy=w.softmax, otherwise=w.uniform, segments=w.groups[:5] % 2, follow=[1]))  # fmt: skip
     yield make_call("Logged", ma.Logged, lambda w: dict(logs=w.logs))
     yield make_call("EstimatedLogging", ma.EstimatedLogging, lambda w: dict(
         logs=w.logs, categories=w.categories, smoothing=0.5, penalty=1.0))  # fmt: skip
@@ -45,6 +47,7 @@ def policy_calls() -> Iterator[HostileCall]:
         "Thompson": lambda w: ma.Thompson(w.posterior, 20, rng=w.rng()),
         "TablePolicy": lambda w: ma.TablePolicy(np.full(6, 1 / 6)),
         "Uniform": lambda w: w.uniform,
+        "SegmentPolicy": lambda w: ma.SegmentPolicy(w.softmax, w.uniform, w.groups[:5] % 2, [1]),
         "EstimatedLogging": lambda w: ma.EstimatedLogging(w.logs),
     }
     methods: dict[str, Callable[[HostileWorld], Arguments]] = {
@@ -62,6 +65,8 @@ def policy_calls() -> Iterator[HostileCall]:
                 contexts=w.few, eligible=w.eligible, **more(w)))  # fmt: skip
     yield make_method("Policy.save", lambda w: w.softmax, lambda w: dict(path=w.folder / "saved"), path="out")
     yield make_method("TablePolicy.take", lambda w: ma.TablePolicy(w.table), lambda w: dict(rows=w.few_actions))
+    yield make_method("SegmentPolicy.take", lambda w: ma.SegmentPolicy(w.softmax, w.uniform, w.groups % 2, [1]),
+                      lambda w: dict(rows=w.few_actions))  # fmt: skip
     yield make_method("Logged.take", lambda w: ma.Logged(w.logs), lambda w: dict(rows=w.few_actions))
     yield make_method("Logged.actions", lambda w: ma.Logged(w.logs), lambda w: dict(contexts=w.contexts))
 
@@ -180,16 +185,28 @@ def _backtest(world: HostileWorld) -> ma.Backtest:
     return ma.backtest(world.logs, prior=world.prior, period=10.0)
 
 
+def _segments(world: HostileWorld) -> ma.Segments:
+    segments = ma.evaluate(world.policies, world.logs, world.posterior, segments=world.groups % 2).segments
+    assert segments is not None
+    return segments
+
+
 def decision_calls() -> Iterator[HostileCall]:
     """Evaluations, decisions, reports and plots."""
     yield make_call("evaluate", ma.evaluate, lambda w: dict(
         policies=dict(w.policies), logs=w.logs, posterior=w.posterior, estimators=[ma.IPS()], contexts=w.contexts,
-        pairs=True))  # fmt: skip
+        pairs=True, segments=w.groups % 2))  # fmt: skip
+    for method in ("of_policy", "sentence"):
+        argument = {"of_policy": "name", "sentence": "policy"}[method]
+        yield make_method(
+            f"Segments.{method}", _segments, lambda w, argument=argument: {argument: "greedy"})  # fmt: skip
+    yield make_method("Segments.named", _segments, lambda w: dict(policy="greedy", outcome="wins"))
     yield make_method("Evaluation.probability_better", lambda w: w.evaluation, lambda w: dict(
         first="greedy", second="uniform"))  # fmt: skip
     yield make_call("decide", ma.decide, lambda w: dict(
         policies=dict(w.policies), logs=w.logs, posterior=w.posterior, estimators=[ma.IPS()], categories=w.categories,
-        sure=0.9, contexts=w.contexts, guardrails=[ma.Guardrail("returns", w.clicks)]))  # fmt: skip
+        sure=0.9, segments=w.groups % 2, contexts=w.contexts,
+        guardrails=[ma.Guardrail("returns", w.clicks)]))  # fmt: skip
     yield make_call("Guardrail", ma.Guardrail, lambda w: dict(
         name="returns", rewards=w.clicks, at_most_worse=0.25, sure=0.9, better="lower", absolute=False,
         likelihood=ma.Gaussian(), posterior=w.posterior), rewards="object")  # fmt: skip
@@ -222,6 +239,8 @@ def decision_calls() -> Iterator[HostileCall]:
             result=_backtest(w)))  # fmt: skip
     yield make_call("plots.trade_off", ma.plots.trade_off, lambda w: dict(
         result=ma.trade_off(w.posterior, w.click_posterior, w.few), names=("margin", "clicks")))  # fmt: skip
+    yield HostileCall("plots.segments", lambda w: ma.plots.segments, lambda w: dict(
+        evaluation=ma.evaluate(w.policies, w.logs, w.posterior, segments=w.groups % 2), policy="greedy"))  # fmt: skip
     for chart in ("support", "shrinkage", "traffic_changes", "calibration"):
         yield HostileCall(
             f"plots.{chart}", lambda w, chart=chart: getattr(ma.plots, chart),

@@ -71,6 +71,7 @@ from manyarms.jobs.backtest_result import Backtest as Backtest
 from manyarms.jobs.evaluate import Evaluation as Evaluation
 from manyarms.jobs.evaluate import evaluate as evaluate
 from manyarms.jobs.score import score as score
+from manyarms.jobs.segments import Segments as Segments
 from manyarms.learners.learner import DMLearner as DMLearner
 from manyarms.learners.learner import DRLearner as DRLearner
 from manyarms.learners.learner import IPSLearner as IPSLearner
@@ -101,6 +102,7 @@ from manyarms.policies.greedy import Greedy as Greedy
 from manyarms.policies.logged import Logged as Logged
 from manyarms.policies.mixture import Mixture as Mixture
 from manyarms.policies.pessimistic import Pessimistic as Pessimistic
+from manyarms.policies.segment_policy import SegmentPolicy as SegmentPolicy
 from manyarms.policies.softmax import LinearSoftmax as LinearSoftmax
 from manyarms.policies.softmax import Softmax as Softmax
 from manyarms.policies.table import TablePolicy as TablePolicy

@@ -114,6 +114,14 @@ class LogOptions(TypedDict, total=False):
             "the rounds and evaluates on the later half.",
         ),
     ]
+    segment: Annotated[
+        str | None,
+        Option(
+            None,
+            "Column of segments, such as countries, to show gains by; it may be a context column. evaluate, report and "
+            "decide show them.",
+        ),
+    ]
     categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
     max_levels: Annotated[
         int, Option(100, "Maximum number of levels per categorical column; rarer levels are merged.", minimum=1)
@@ -165,6 +173,7 @@ class CatalogOptions(TypedDict, total=False):
     """Shared options that name the metadata columns of a catalog."""
 
     category: Annotated[str | None, Option(None, "Column of categories.")]
+    name: Annotated[str | None, Option(None, "Column of item names, which a report shows instead of ids.")]
     tags: Annotated[str | None, Option(None, "Column of tags: lists, or strings such as a|b.")]
     taxonomy: Annotated[
         Names,

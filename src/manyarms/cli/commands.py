@@ -22,7 +22,10 @@ from manyarms.errors import InputError
 # ruff: noqa: PLC0415
 
 
-@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.PriorOptions, o.LikelihoodOptions)
+@f.with_options(
+    o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.PriorOptions, o.LikelihoodOptions,
+    without=("segment",),
+)  # fmt: skip
 def fit_command(
     out: f.NewModel, seed: f.Seed = 0, engine: f.Engine = "local", as_json: f.Json = False, **options: Any
 ) -> None:
@@ -43,7 +46,11 @@ def fit_command(
 
 
 @f.with_options(
-    o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, without=("context", "categorical", "max_levels")
+    o.LogColumns,
+    o.LogOptions,
+    o.CatalogFile,
+    o.CatalogOptions,
+    without=("context", "categorical", "max_levels", "segment"),
 )
 def update_command(
     model: f.Model,
@@ -198,6 +205,7 @@ ReportFormat = Annotated[
         help="File format (default: taken from the extension of --out).",
     ),
 ]
+Unit = Annotated[str, typer.Option("--unit", help="Unit of the reward, such as euros, for the report.")]
 EXIT_CODES = {"ship": 0, "undecided": 3, "keep": 4}
 """The exit code of `manyarms decide` for each verdict."""
 
@@ -210,6 +218,7 @@ def decide_command(
         typer.Option("--policy", help="File for the recommended policy, written only if it should ship."),
     ] = None,
     sure: Sure = 0.975,
+    unit: Unit = "",
     swap: Annotated[
         bool,
         typer.Option(
@@ -245,7 +254,9 @@ def decide_command(
     with terminal.row_bar("Reading") as bar:
         progress = partial(bar.step, activity="Evaluating, policy")
         notes = {"command": f"manyarms {shlex.join(sys.argv[1:])}"}
-        decision = decide_from_logs(**options, sure=sure, swap=swap, notes=notes, progress=progress, on_rows=bar)
+        decision = decide_from_logs(
+            **options, sure=sure, unit=unit, swap=swap, notes=notes, progress=progress, on_rows=bar
+        )
     if out is not None:
         write_report(decision, out)
     if policy is not None and decision.verdict == "ship":
@@ -260,13 +271,15 @@ def decide_command(
         terminal.say(f"\n{decision}")
         if decision.next_step:
             terminal.say(f"\n{decision.next_step}")
+        for sentence in decision.segment_sentences:
+            terminal.say(f"\n{sentence}")
         terminal.say(f"\n{decision.checks_summary}. No log shows self-selection, hidden causes or change.")
     raise typer.Exit(EXIT_CODES.get(decision.verdict, 1))
 
 
 @f.with_options(
     o.EvaluationOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.GoalOptions,
-    without=("tags", "taxonomy", "embedding", "separator"),
+    without=("tags", "taxonomy", "embedding", "separator", "name"),
 )  # fmt: skip
 def report_command(
     out: Annotated[
@@ -274,6 +287,7 @@ def report_command(
     ] = Path("report.html"),
     model: f.EvaluatedModel = None,
     sure: Sure = 0.975,
+    unit: Unit = "",
     title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "Policy report",
     format: ReportFormat = None,
     seed: f.Seed = 0,
@@ -296,7 +310,7 @@ def report_command(
     kind = checked_format(out, format, [options["logs"], options.get("catalog"), model, *policy_files])
     with terminal.row_bar("Reading") as bar:
         decision = decide_files(
-            **options, model=model, sure=sure, seed=seed,
+            **options, model=model, sure=sure, unit=unit, seed=seed,
             notes={"command": f"manyarms {shlex.join(sys.argv[1:])}"},
             progress=partial(bar.step, activity="Evaluating, policy"), on_rows=bar,
         )  # fmt: skip
@@ -309,6 +323,8 @@ def report_command(
         print_json(figures | {"written": written, "warnings": list(decision.warnings)})
         return
     terminal.say(str(decision))
+    for sentence in decision.segment_sentences:
+        terminal.say(sentence)
     terminal.say(f"Report: {out}" if len(written) == 1 else f"Charts: {len(written)} in {out}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
@@ -32,12 +32,14 @@ from manyarms.decision.model_checks import cautions, checks_by_category, doubts,
 from manyarms.decision.plan import Plan, plan_open_question
 from manyarms.decision.propose import propose
 from manyarms.decision.recommendation import SURE, Recommendation, recommend
+from manyarms.decision.ship_to_some import ShipToSome, ship_to_some
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.hidden_cause import HiddenCause, hidden_cause
 from manyarms.jobs import Evaluation, evaluate
 from manyarms.jobs.backtest_result import Backtest
 from manyarms.jobs.evaluate import CURRENT
+from manyarms.jobs.segments import segment_labels
 from manyarms.likelihoods import Likelihood
 from manyarms.policies import Logged
 from manyarms.posterior import RewardPosterior
@@ -68,6 +70,8 @@ class Decision(Recommendation):
         policy: The policy that the verdict is about; empty when it is about none.
         sentence: The verdict in one sentence.
         reason: The evidence for the verdict and the next step.
+        next_step: What to do next, in one sentence.
+        cautions: What speaks against the verdict, without full stops.
         evaluation: The values of all policies, by the model and by every estimator.
         diagnostics: Figures that show how far the estimates can be trusted, as traffic lights.
         support: Logged rounds and choices by category; None without categories.
@@ -88,6 +92,9 @@ class Decision(Recommendation):
         plan: Where the verdict is "undecided": the rounds that would settle it. None where no plan was possible.
         hidden_cause: The strength of a hidden cause that would overturn the model's gain of `policy`; None unless the
             model is a `RewardPosterior` with Gaussian rewards.
+        unit: The unit of the reward, such as "euros"; empty where none was given.
+        sure: The probability of a gain that a policy needs to be shipped.
+        ship_to_some: The gain of following `policy` only in the segments in which it is better; None without segments.
     """
 
     evaluation: Evaluation
@@ -107,18 +114,9 @@ class Decision(Recommendation):
     backtest: Backtest | None = None
     plan: Plan | None = None
     hidden_cause: HiddenCause | None = None
-
-    @property
-    def next_step(self) -> str:
-        """The next step where the verdict is "undecided", in one or two sentences; else empty."""
-        if self.plan is None:
-            return ""
-        if self.plan.rounds > 0:
-            return self.plan.sentence
-        return (
-            "For the model alone the question is settled, but the rewards do not confirm it yet. "
-            f"Test {self.policy} on a share of the traffic."
-        )
+    ship_to_some: ShipToSome | None = None
+    unit: str = ""
+    sure: float = SURE
 
     @property
     def cannot_see(self) -> tuple[str, ...]:
@@ -134,6 +132,14 @@ class Decision(Recommendation):
         return f"{passed} of {len(self.checks)} checks passed{others}"
 
     @property
+    def segment_sentences(self) -> tuple[str, ...]:
+        """Who wins and who loses under `policy`, and the gain of shipping it to some; empty without segments."""
+        segments = self.evaluation.segments
+        if segments is None or self.policy not in segments.summaries:
+            return ()
+        return (segments.sentence(self.policy), *([] if self.ship_to_some is None else [self.ship_to_some.sentence]))
+
+    @property
     def gains(self) -> dict[str, Estimate]:
         """The gain of each policy over the current one, on which the verdict is based; empty without a model."""
         return {row.name: row.gain for row in self.evaluation.policies if row.gain is not None}
@@ -147,23 +153,19 @@ class Decision(Recommendation):
     @property
     def warnings(self) -> tuple[str, ...]:
         """The warnings of all estimates, each once: first those that all policies share."""
-        rows, baseline = self.evaluation.rows, self.evaluation.baseline
-        names = [CURRENT if row is baseline else row.name for row in rows]
-        texts = [text for row in rows for text in row.all_warnings]
-        shared = [text for text in dict.fromkeys(texts) if texts.count(text) == len(rows)]
-        own = [
-            f"{name}: {text}"
-            for name, row in zip(names, rows, strict=True)
-            for text in row.all_warnings
-            if text not in shared
-        ]
-        return tuple(dict.fromkeys([*shared, *own]))
+        rows, policies = self.evaluation.rows, dict[str, list[str]]()
+        for row in rows:
+            for text in row.all_warnings:
+                policies.setdefault(text, []).append(CURRENT if row is self.evaluation.baseline else row.name)
+        shared = [text for text, names in policies.items() if len(names) == len(rows)]
+        own = [f"{', '.join(names)}: {text}" for text, names in policies.items() if len(names) < len(rows)]
+        return (*shared, *own)
 
     def as_json(self) -> dict[str, Any]:
         """The whole decision as plain values."""
         names = [
             *(entry.name for entry in fields(self) if entry.name != "candidates"),
-            *("gains", "probability", "next_step", "warnings", "cannot_see"),
+            *("gains", "probability", "warnings", "cannot_see"),
         ]
         choices = {"probability_best": self.evaluation.probability_best, "expected_loss": self.evaluation.expected_loss}
         return {**{name: _json_value(getattr(self, name)) for name in names}, **choices}
@@ -193,6 +195,8 @@ def decide(
     guardrails: Sequence[Guardrail] = (),
     backtest: Backtest | None = None,
     swap: bool = True,
+    segments: Any = None,
+    unit: str = "",
     contexts: Any = None,
     fingerprints: tuple[Fingerprint, ...] = (),
     notes: Mapping[str, str] | None = None,
@@ -223,12 +227,18 @@ def decide(
             evaluate. The gains are then those of both halves' policies, over all rounds, and `Decision.candidates` has
             policies that were made in the same way from all rounds. All other figures are of the first half's policies
             on the second half.
+        segments: As in `evaluate`: labels of the rounds, such as countries, to show gains by, or the name of a context
+            column.
+        unit: The unit of the reward, such as "euros", for the page.
         contexts: The rows of `logs` as a table, for policies with a feature map other than that of `logs`.
         fingerprints: Other fingerprints of these rounds, such as those of the files they came from.
         notes: Extra lines for `made_with`, such as the command.
         progress: As in `evaluate`.
     """
-    sure = as_scalar("sure", sure, above=0.0, below=1.0)
+    sure, unit = as_scalar("sure", sure, above=0.0, below=1.0), as_instance("unit", unit, str, "a text")
+    labels = segment_labels(segments, as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first"))
+    if labels is not None and labels is not logs.segments:
+        logs = logs.with_segments(labels)
     comparison, swapped, candidates, whole = None, None, policies, logs
     if backtest is not None:
         as_instance("backtest", backtest, Backtest, "what ma.backtest() returned")
@@ -267,13 +277,21 @@ def decide(
     result = next((row for row in evaluation.policies if row.name == best), None)
     choices = None if result is None else result.choices
     changes = None if choices is None else evidence.traffic_evidence(best, choices, logs, grouped, posterior)
+    to_some = None
+    if evaluation.segments is not None and result is not None and posterior is not None:
+        seen = any_shared(posterior.learned_from, (logs.fingerprint, *fingerprints))
+        own = with_own_features(policies[best], logs.contexts if contexts is None else contexts, logs.features, best)
+        to_some = ship_to_some(best, own, logs, posterior, seen=seen)
     caveats = cautions(changes, calibrated, prior_check)
     recommendation = recommend(evaluation, sure=sure, doubts=objections, cautions=caveats, guardrails=goals)
     candidate = None if model is None or best not in policies else with_own_features(
         policies[best], logs.contexts if contexts is None else contexts, logs.features, best
     )  # fmt: skip
+    recommendation, next_rounds = _planned(recommendation, model, candidate, logs, sure)
     return Decision(
         **vars(recommendation),
+        unit=unit,
+        sure=sure,
         evaluation=evaluation,
         diagnostics=diagnose(evaluation),
         support=None if grouped is None else evidence.support_evidence(evaluation, logs, grouped, posterior),
@@ -286,14 +304,30 @@ def decide(
         made_with={**(notes or {}), **_made_with(logs, posterior)},
         candidates=dict(candidates or policies),
         prior_comparison=comparison,
+        ship_to_some=to_some,
         checks=(*check_log(result), *model_checks(evaluation, result, prior_check, category_checks)),
         guardrails=goals,
         backtest=backtest,
-        plan=None
-        if model is None or candidate is None or recommendation.verdict != "undecided"
-        else plan_open_question(model, candidate, logs, sure),
+        plan=next_rounds,
         hidden_cause=None if model is None or candidate is None else _hidden_cause(model, candidate, logs),
     )
+
+
+def _planned(
+    advice: Recommendation, model: RewardPosterior | None, policy: Policy | None, logs: LoggedData, sure: float
+) -> tuple[Recommendation, Plan | None]:
+    """A recommendation with the plan that would settle it as the next step, where it is undecided and a plan exists."""
+    undecided = model is not None and policy is not None and advice.verdict == "undecided"
+    plan = plan_open_question(model, policy, logs, sure) if undecided else None
+    if plan is None:
+        return advice, None
+    step = plan.sentence
+    if not plan.rounds:
+        step = (
+            "For the model alone the question is settled, but the rewards do not confirm it yet. "
+            f"Test {advice.policy} on a share of the traffic."
+        )
+    return replace(advice, next_step=step), plan
 
 
 def _hidden_cause(model: RewardPosterior, policy: Policy, logs: LoggedData) -> HiddenCause | None:

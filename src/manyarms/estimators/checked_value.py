@@ -184,6 +184,12 @@ class Checked(Estimator):
         comparison, prepared = self._against(policy, baseline, logs, eligible)
         return self._checked(comparison, prepared.error)
 
+    def residuals(self, policy: Policy, logs: LoggedData) -> tuple[PolicyResiduals, PolicyResiduals, ModelError]:
+        """The residuals of a policy on logged rounds, those of the current policy, and the model's error."""
+        check_target(policy, logs)
+        prepared = self._prepare(logs, policy, None)
+        return self._residuals(policy, prepared, None), prepared.rounds, prepared.error
+
     def _against(
         self, policy: Policy, baseline: Policy, logs: LoggedData, eligible: Any = None, *, informed: bool = False
     ) -> tuple[_Comparison, _Prepared]:

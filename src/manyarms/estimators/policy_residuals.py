@@ -45,6 +45,11 @@ class PolicyResiduals:
         columns = ([getattr(part, name) for part in parts] for name in ("weights", "at_logged", "expected"))
         return cls(logs, *map(np.concatenate, columns))
 
+    def take(self, rows: Int[Array, " m"]) -> PolicyResiduals:
+        """The policy on some of the rounds."""
+        columns = (column[rows] for column in (self.weights, self.at_logged, self.expected))
+        return PolicyResiduals(self.logs.take(rows), *columns)
+
     @cached_property
     def counts(self) -> Float[Array, " n"]:
         """The number of times that each round counts."""

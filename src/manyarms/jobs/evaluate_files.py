@@ -81,6 +81,7 @@ class EvaluationResult:
             **self.dropped.record(),
             "mean_reward": self.evaluation.mean_reward,
             "policies": [_record(row) for row in self.evaluation.rows],
+            **({} if self.evaluation.segments is None else {"segments": self.evaluation.segments.records()}),
             "warnings": list(self.warnings),
         }
 

@@ -75,7 +75,8 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Rou
         first = features.maps[0]
         logs = LoggedData(
             features.part(contexts, first), logs.actions, logs.rewards, logs.propensities, logs.n_actions,
-            weights=logs.weights, groups=logs.groups, times=logs.times, features=first, catalog=logs.catalog,
+            weights=logs.weights, groups=logs.groups, times=logs.times, segments=logs.segments,
+            features=first, catalog=logs.catalog,
         )  # fmt: skip
     return RoundSample(logs, total, contexts, features, rows)
 

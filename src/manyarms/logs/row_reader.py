@@ -37,10 +37,16 @@ class ColumnRoles:
     weight: str | None = None
     group: str | None = None
     time: str | None = None
+    segment: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of all columns, each once."""
+        return tuple(dict.fromkeys([*self.needed, *([] if self.segment is None else [self.segment])]))
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The names of the columns in which no value may be missing: a round without a segment is still a round."""
         single = (self.action, self.reward, self.propensity, self.weight, self.group, self.time)
         return tuple(dict.fromkeys([*self.context, *(name for name in single if name is not None)]))
 
@@ -111,7 +117,7 @@ class RowReader:
         self, batch: pa.RecordBatch, further: Sequence[str] = ()
     ) -> tuple[pa.Table, Int[Array, " n"], Float[Array, " n"] | None, pa.ChunkedArray | None, DroppedRows]:
         """The rows that become rounds, with their actions, weights by age and times, and the number of all others."""
-        table, missing = complete(batch, self.roles.columns, self.missing, further)
+        table, missing = complete(batch, self.roles.needed, self.missing, (*self.roles.columns, *further))
         times = None if self.roles.time is None else _time_column(self.roles.time, column_of(table, self.roles.time))
         decay, mature, fresh, ahead = self._aged(times, table.num_rows)
         actions, known, spelled = self._actions(table)
@@ -151,6 +157,7 @@ class RowReader:
             weights=None if weights is None else as_weights(weights, len(actions)),
             groups=None if self.roles.group is None else self._groups(column_of(table, self.roles.group)),
             times=None if times is None else _times(str(self.roles.time), times),
+            segments=None if self.roles.segment is None else _labels(table.column(self.roles.segment)),
         )
         return LoggedData.checked(columns, self.n_actions, self.features, self.catalog)
 
@@ -246,6 +253,15 @@ def complete(
         )
     keep_rows(fine)
     return table.filter(fine), int((~fine).sum())
+
+
+def _labels(column: pa.ChunkedArray) -> Array:
+    """The labels of a column as objects, None where one is missing; equal labels are one object."""
+    present = column.is_valid().to_numpy()
+    codes, levels = codes_of(column.drop_null())
+    labels = np.full(len(column), None, dtype=object)
+    labels[present] = np.array([*levels, None], dtype=object)[codes]
+    return labels
 
 
 def _present(column: pa.ChunkedArray) -> Bool[Array, " n"]:

@@ -21,6 +21,7 @@ MODELS = {
     "table": "policies.table:TablePolicy",
     "capped": "policies.capped:CappedPolicy",
     "blended greedy": "policies.blended:BlendedGreedy",
+    "segments": "policies.segment_policy:SegmentPolicy",
     "linear softmax": "policies.softmax:LinearSoftmax",
     "mixture": "policies.mixture:Mixture",
     "most informative": "policies.most_informative:MostInformative",
