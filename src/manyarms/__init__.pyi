@@ -82,9 +82,12 @@ from manyarms.nonlinear.fit_nonlinear import fit_nonlinear as fit_nonlinear
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy as NonlinearHierarchy
 from manyarms.nonlinear.nonlinear_hierarchy import chain as chain
 from manyarms.nonlinear.posterior_sampler import sample_posterior as sample_posterior
+from manyarms.policies.callable_policy import CallablePolicy as CallablePolicy
+from manyarms.policies.column_policy import ColumnPolicy as ColumnPolicy
 from manyarms.policies.greedy import EpsilonGreedy as EpsilonGreedy
 from manyarms.policies.greedy import Greedy as Greedy
 from manyarms.policies.logged import Logged as Logged
+from manyarms.policies.lookup_policy import LookupPolicy as LookupPolicy
 from manyarms.policies.pessimistic import Pessimistic as Pessimistic
 from manyarms.policies.softmax import LinearSoftmax as LinearSoftmax
 from manyarms.policies.softmax import Softmax as Softmax

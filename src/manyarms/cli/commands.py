@@ -194,7 +194,7 @@ EXIT_CODES = {"ship": 0, "undecided": 3, "keep": 4}
 """The exit code of `manyarms decide` for each verdict."""
 
 
-@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions)
+@f.with_options(o.ProposalOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions)
 def decide_command(
     out: Annotated[Path | None, typer.Option("--out", help="Report page to write (HTML or JSON).")] = None,
     policy: Annotated[

@@ -6,6 +6,7 @@ The options are the flags of the commands, with the same defaults.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Unpack, cast
 
 from manyarms._base.files import PathLike
@@ -20,9 +21,11 @@ from manyarms._base.shared_options import (
     with_defaults,
 )
 from manyarms.decision.decide import SURE, Decision, decide
-from manyarms.jobs.evaluate_files import read_evaluation_inputs
+from manyarms.jobs.evaluate_files import open_on_stream, read_evaluation_inputs
 from manyarms.jobs.fit_files import OnRows
+from manyarms.jobs.open_policies import named_sources
 from manyarms.jobs.parse_names import likelihood_named
+from manyarms.jobs.sample_rounds import unstacked
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
@@ -107,11 +110,18 @@ def decide_from_logs(
     actions = open_catalog(given, action, only(options, CatalogOptions))
     source = FileSource(logs, on_rows)
     read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
-    rounds = cast(LogStream, read).collect()
+    sources = named_sources(given.policies)
+    stream, made = open_on_stream(sources, cast(LogStream, read), given.position_weights)
+    whole = unstacked(stream.collect())
+    bound = {name: whole.bound(policy) for name, policy in made.items()}
     likelihood = likelihood_named(given.likelihood, given.noise_std)
     columns = (context,) if isinstance(context, str) else context
     lines = {**(notes or {}), "logs": str(logs), **_caution(columns, reward)}
-    return decide(None, rounds, likelihood=likelihood, sure=sure, swap=swap, notes=lines, progress=progress)
+    decision = decide(
+        {**sources, **bound}, whole.logs, likelihood=likelihood, sure=sure, swap=swap, notes=lines, progress=progress
+    )
+    # Bound to the rounds they cannot be used elsewhere.
+    return replace(decision, candidates={**decision.candidates, **made})
 
 
 def _caution(context: Sequence[str], reward: str) -> dict[str, str]:

@@ -64,7 +64,16 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Rou
         if held > 2 * n:
             part, key = _smallest(parts, keys, n, stream)
             parts, keys, held, worst = [part], [key], n, float(key.max())
-    logs = _smallest(parts, keys, n, stream)[0] if parts else joined([], stream)
+    return unstacked(_smallest(parts, keys, n, stream)[0] if parts else joined([], stream), total)
+
+
+def unstacked(logs: LoggedData, total: int | None = None) -> RoundSample:
+    """Rounds that were read through several feature maps at once, with the contexts of the first.
+
+    Args:
+        logs: The rounds; those with one feature map stay as they are.
+        total: The number of rounds that they were drawn from; None for their own number.
+    """
     contexts, features = logs.contexts, logs.features
     if isinstance(features, StackedMap):
         first = features.maps[0]
@@ -72,7 +81,7 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Rou
             features.part(contexts, first), logs.actions, logs.rewards, logs.propensities, logs.n_actions,
             weights=logs.weights, groups=logs.groups, times=logs.times, features=first, catalog=logs.catalog,
         )  # fmt: skip
-    return RoundSample(logs, total, contexts, features)
+    return RoundSample(logs, len(logs) if total is None else total, contexts, features)
 
 
 def _smallest(

@@ -19,6 +19,8 @@ MODELS = {
     "epsilon-greedy": "policies.greedy:EpsilonGreedy",
     "uniform": "policies.uniform:Uniform",
     "table": "policies.table:TablePolicy",
+    "column": "policies.column_policy:ColumnPolicy",
+    "lookup": "policies.lookup_policy:LookupPolicy",
     "linear softmax": "policies.softmax:LinearSoftmax",
 }
 """The kinds that have a file of their own: posteriors and policies."""
