@@ -71,7 +71,8 @@ INNER_METHODS = frozenset(
         "reweighted", "rounds", "shape", "folds", "predict", "without", "training_rounds", "weights_for", "tangent",
         "jacobian", "maximise", "states", "bound", "gains", "outcomes", "scores", "compact", "keep", "write",
         "draw_world", "matrix", "logged_data", "drawn_values", "action_weights", "pair_rewards", "of_rounds", "scaled",
-        "shards", "ageless", "take", "note_dropped", "part", "steps", "Training.objective", "RewardPosterior.estimate",
+        "shards", "also_through", "keeping", "FeatureMap.read", "jobs.StackedMap.read",
+        "ageless", "take", "note_dropped", "part", "steps", "Training.objective", "RewardPosterior.estimate",
         "HurdlePosterior.estimate", "ShardedPosterior.estimate", "AveragedPosterior.estimate",
         "nonlinear.NonlinearPosterior.estimate", "nonlinear.PosteriorDraws.estimate",
         # Of mixing matrices and likelihoods, which only the solvers call.

@@ -25,7 +25,7 @@ def policy_calls() -> Iterator[HostileCall]:
     yield make_call("TablePolicy", ma.TablePolicy, lambda w: dict(probabilities=w.table[0]))
     yield make_call("TablePolicy", ma.TablePolicy, lambda w: dict(probabilities=w.table[:5]))
     yield make_call("TablePolicy.from_shares", ma.TablePolicy.from_shares, lambda w: dict(
-        table=pa.table({"action": [0, 3], "share": [0.5, 0.5]}), actions=6, action="action", share="share"))  # fmt: skip
+        table=pa.table({"item": [0, 3], "share": [0.5, 0.5]}), actions=6, action="item", share="share"))  # fmt: skip
     yield make_call("ColumnPolicy", ma.ColumnPolicy, lambda w: dict(
         column="new", actions=6, position_weights=[1.0, 0.5], separator="|"))  # fmt: skip
     yield make_call("LookupPolicy", ma.LookupPolicy, lambda w: dict(

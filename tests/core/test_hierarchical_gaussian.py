@@ -1,4 +1,5 @@
 import numpy as np
+from oracles import DenseJoint, DenseProblem
 
 import manyarms as ma
 
@@ -10,3 +11,26 @@ def test_covariances_of_two_actions_are_transposes_however_far_the_data_outweigh
     weights = ma.fit(logs, prior, ma.Gaussian(1e-6)).weights
     left, right = np.triu_indices(4)
     assert np.array_equal(weights.cross_cov(left, right), weights.cross_cov(right, left).swapaxes(1, 2))
+
+
+def test_posteriors_stay_exact_where_the_data_outweigh_the_prior_in_some_directions_only():
+    """In K_a = I + R_a Σ_a R_aᵀ the one is lost beside 1e22, and with it the direction in which Σ_a is zero."""
+    rng = np.random.default_rng(0)
+    n_actions, dim, noise_std = 3, 3, 1e-6
+    # One direction without variance, exactly: entries and their sums are small integers times a power of two.
+    roots = 2.0**13 * rng.integers(-3, 4, size=(n_actions, dim, dim - 1))
+    action_cov = roots @ roots.swapaxes(1, 2)
+    mixing = rng.normal(size=(n_actions, dim, 2))
+    contexts, actions = rng.normal(size=(30, dim)), np.arange(30) % n_actions
+    parts = (np.zeros(2), np.eye(2), mixing, action_cov, np.zeros((n_actions, dim)))
+    dense = DenseProblem(*parts, contexts, actions, rng.normal(size=30), noise_std)
+    exact = DenseJoint(dense, digits=80)
+    logs = ma.LoggedData(contexts, actions, dense.rewards, n_actions=n_actions)
+    weights = ma.fit(logs, ma.HierarchicalGaussian(*parts), ma.Gaussian(noise_std)).weights
+    left, right = (grid.ravel() for grid in np.meshgrid(*2 * [np.arange(n_actions)], indexing="ij"))
+    blocks = weights.cross_cov(left, right).reshape(n_actions, n_actions, dim, dim)
+    scale = np.abs(exact.blocks).max()
+    assert scale < 1e-10
+    assert np.abs(blocks - exact.blocks).max() < 1e-6 * scale
+    assert np.abs(weights.latent_cov - exact.latent_cov).max() < 1e-6 * np.abs(exact.latent_cov).max()
+    assert np.abs(weights.action_mean() - exact.action_mean).max() < 1e-8 * np.abs(exact.action_mean).max()

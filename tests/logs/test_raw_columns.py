@@ -137,7 +137,7 @@ def test_a_policy_with_another_map_reads_the_table_through_its_own(posterior, lo
     expected = posterior.difference(written, ma.Logged(logs), logs.contexts)
     found = posterior.difference(policy, ma.Logged(logs), table())
     assert_allclose([found.value, found.std], [expected.value, expected.std], rtol=1e-12)
-    # The logs have kept the table, so an estimator reads it too; an array of contexts means something else to the policy.
+    # The logs have kept the table, so an estimator reads it too. An array means something else to the policy.
     assert_allclose(ma.DM(posterior).estimate(policy, logs).value, posterior.value(written, logs.contexts).value)
     with pytest.raises(InputError, match="another feature map"):
         posterior.value(policy, logs.contexts)

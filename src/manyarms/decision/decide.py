@@ -16,32 +16,26 @@ from manyarms._base.checks import as_instance, as_scalar
 from manyarms._base.progress import Progress
 from manyarms._version import __version__
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, any_shared, as_column, html_table
-from manyarms.core.result_tables import percent
 from manyarms.decision import decision_evidence as evidence
 from manyarms.decision.diagnostic_lights import Check, Diagnostic, check_log, diagnose
+from manyarms.decision.model_checks import cautions, checks_by_category, doubts, model_checks
 from manyarms.decision.propose import propose
-from manyarms.decision.recommendation import SURE, Recommendation, contradicting, recommend, sound_estimators
+from manyarms.decision.recommendation import SURE, Recommendation, recommend
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs import Evaluation, evaluate
-from manyarms.jobs.evaluate import CURRENT, PolicyResult
+from manyarms.jobs.evaluate import CURRENT
 from manyarms.jobs.open_policies import PolicySource, as_policies
 from manyarms.likelihoods import Likelihood
 from manyarms.policies.given_policy import GivenPolicy
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.misfit import PriorCheck
 from manyarms.posterior.posterior import Posterior
-from manyarms.prior_checks.check_categories import CategoryChecks, check_categories
+from manyarms.prior_checks.check_categories import CategoryChecks
 from manyarms.prior_learning.compare_priors import PriorComparison
 
 MANY_POLICIES = 20
 """With more policies than this, not every pair is compared."""
-MUCH_MORE = 1.5
-"""Nothing is shipped when rewards vary more than this many times as much as the model expects."""
-MANY_FLAGGED = 0.25
-"""Nothing is shipped when more than this share of the categories contradicts the model."""
-MANY_CATEGORIES = 1000
-"""With more categories than this, they are not checked one by one."""
 BLIND_SPOTS = (
     "Self-selection: if users chose what was logged, as with ratings that they chose to give, then rounds that were "
     "not logged may have other rewards. Only traffic that was assigned at random can show it.",
@@ -225,16 +219,16 @@ def decide(
         held_out = not any_shared(posterior.learned_from, (logs.fingerprint, *fingerprints))
         calibrated = evidence.calibration_evidence(posterior, logs, held_out, truth, true_rewards)
         if model is not None and grouped is not None:
-            category_checks, unchecked = _check_categories(model, logs, column, len(grouped.labels), held_out)
-    doubts = _doubts(prior_check, category_checks)
+            category_checks, unchecked = checks_by_category(model, logs, column, len(grouped.labels), held_out)
+    objections = doubts(prior_check, category_checks)
     # First the policy, then the cautions that depend on where it moves the traffic.
-    best = recommend(evaluation, sure=sure, doubts=doubts).policy
+    best = recommend(evaluation, sure=sure, doubts=objections).policy
     result = next((row for row in evaluation.policies if row.name == best), None)
     choices = None if result is None else result.choices
     changes = None if choices is None else evidence.traffic_evidence(best, choices, logs, grouped, posterior)
-    cautions = _cautions(changes, calibrated, prior_check)
+    caveats = cautions(changes, calibrated, prior_check)
     return Decision(
-        **vars(recommend(evaluation, sure=sure, doubts=doubts, cautions=cautions)),
+        **vars(recommend(evaluation, sure=sure, doubts=objections, cautions=caveats)),
         evaluation=evaluation,
         diagnostics=diagnose(evaluation),
         support=None if grouped is None else evidence.support_evidence(evaluation, logs, grouped, posterior),
@@ -247,38 +241,8 @@ def decide(
         made_with={**(notes or {}), **_origins(candidates), **_made_with(logs, posterior)},
         candidates=candidates,
         prior_comparison=comparison,
-        checks=(*check_log(result), *_model_checks(evaluation, result, prior_check, category_checks)),
+        checks=(*check_log(result), *model_checks(evaluation, result, prior_check, category_checks)),
     )
-
-
-def _model_checks(
-    evaluation: Evaluation, result: PolicyResult | None, prior: PriorCheck | None, categories: CategoryChecks | None
-) -> list[Check]:
-    """The checks of the model: by other estimators, by the spread of rewards, and by category."""
-    checks = list[Check]()
-    question = "Do other estimators agree?"
-    names = [] if result is None or result.value is None else sound_estimators(result)
-    if result is None or not names:
-        checks.append(Check(question, "not possible", "No other estimator had enough effective rounds."))
-    else:
-        against = contradicting(result, evaluation)
-        finding = (
-            f"{' and '.join(against)} contradict it." if against else f"None of {', '.join(names)} contradicts it."
-        )
-        checks.append(Check(question, "failed" if against else "passed", finding))
-    question = "Do rewards vary as the model expects?"
-    if prior is None or (prior.unchecked and prior.mean is None):
-        checks.append(Check(question, "not possible", "This needs a model that records the spread of its rewards."))
-    else:
-        finding = prior.warnings[0] if prior.warnings else "They are consistent with its prior and its noise."
-        checks.append(Check(question, "failed" if prior.warnings else "passed", finding))
-    question = "Does every category earn what the model expects?"
-    if categories is None:
-        checks.append(Check(question, "not possible", "This needs categories and new rounds."))
-    else:
-        flagged = f"{len(categories.flagged):,} of {len(categories):,} categories contradict the model."
-        checks.append(Check(question, "failed" if categories.flagged else "passed", flagged))
-    return checks
 
 
 def _refuse_by_row(**arguments: Any) -> None:
@@ -311,46 +275,6 @@ def _omitted(
         ),
     }
     return [reason for reason, applies in reasons.items() if applies]
-
-
-def _doubts(check: PriorCheck | None, categories: CategoryChecks | None) -> list[str]:
-    """The ways in which rewards differ so much from what the model says that its intervals mean nothing."""
-    parts = {} if check is None else {"noise": check.noise, "prior": check.prior}
-    doubts = [
-        f"rewards vary {part.ratio:.3g} times as much as the model's {name} implies"
-        for name, part in parts.items()
-        if part is not None and part.contradicts and part.ratio > MUCH_MORE
-    ]
-    if categories is not None and len(categories.flagged) > max(1.0, MANY_FLAGGED * len(categories)):
-        share = f"{len(categories.flagged):,} of {len(categories):,}"
-        doubts.append(f"the rewards of {share} categories contradict the model")
-    return doubts
-
-
-def _cautions(
-    changes: evidence.TrafficChanges | None, calibrated: evidence.Calibration | None, check: PriorCheck | None
-) -> list[str]:
-    """Caveats to state when a policy is shipped, without full stops, to be joined into one sentence."""
-    cautions = list[str]()
-    top = None if changes is None else max(changes.rows, key=lambda row: row.chosen, default=None)
-    if top is not None and top.chosen > 0.5:
-        rounds = f"{top.n_rounds:,.6g} logged round{'' if top.n_rounds == 1 else 's'}"
-        cautions.append(f"{percent(top.chosen)} of its choices fall on action {top.action}, which has {rounds}")
-    if calibrated is not None and not calibrated.held_out:
-        cautions.append("the model was fitted on the same rounds that the policies are evaluated on")
-    return cautions + ([] if check is None else [text.rstrip(".") for text in check.warnings])
-
-
-def _check_categories(
-    model: RewardPosterior, logs: LoggedData, column: Any, n: int, held_out: bool
-) -> tuple[CategoryChecks | None, list[str]]:
-    """The predictive checks, or the reason why they are missing."""
-    if n > MANY_CATEGORIES:
-        return None, [f"Categories were not checked one by one: there are {n:,}, more than {MANY_CATEGORIES:,}."]
-    try:
-        return check_categories(model, logs, column, held_out=held_out), []
-    except InputError as cause:
-        return None, [f"Categories were not checked: {cause}"]
 
 
 def _origins(policies: Mapping[str, Policy]) -> dict[str, str]:

@@ -68,7 +68,9 @@ def html_page(decision: Decision, title: str) -> str:
     """
     bundle: Any = vl_convert.javascript_bundle
     charts = draw_charts(decision)
-    sections = [(name, heading, html) for name, heading, make in SECTIONS if (html := make(decision, charts))]
+    sections = [
+        (section.anchor, section.heading, html) for section in SECTIONS if (html := section.html(decision, charts))
+    ]
     page_files = files("manyarms.decision") / "page_files"
     page, css, script = (
         (page_files / f"report.{ending}").read_text(encoding="utf-8") for ending in ("html", "css", "js")

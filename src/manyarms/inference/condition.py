@@ -133,11 +133,15 @@ def _absorb(
         Z = prior.action_covariance.times_root(R, actions)
         C = _row_cholesky(Z, actions)
         white = solve_lower(C, np.concatenate([R, rho[:, :, None]], axis=2))
+        gains[part] = solve_lower_t(C, prior.action_covariance.times_root(white[:, :, :-1], actions))
+        pivots = np.einsum("mrr->mr", C)
+        uneven = np.flatnonzero(pivots.max(axis=1) > _UNEVEN * pivots.min(axis=1))
+        if len(uneven):
+            white[uneven], gains[part][uneven], pivots[uneven] = _by_singular_values(Z[uneven], R[uneven], rho[uneven])
         H, h = white[:, :, :-1], white[:, :, -1]
-        gains[part] = solve_lower_t(C, prior.action_covariance.times_root(H, actions))
         centre = prior.mixing.apply(prior.latent_mean[None], actions)[0] + prior.offset_of(actions)
         evidence.add(H, h - np.einsum("mrd,md->mr", H, centre), actions)
-        log_det += 2 * float(np.sum(np.log(np.einsum("mrr->mr", C))))
+        log_det += 2 * float(np.sum(np.log(pivots)))
     return frozen(gains), log_det
 
 
@@ -160,3 +164,22 @@ def _row_cholesky(Z: Float[Array, "m r d"], actions: Array) -> Float[Array, "m r
         # factor and never forms K_a.
         eye = np.broadcast_to(np.eye(Z.shape[1]), (len(Z), Z.shape[1], Z.shape[1]))
         return lower_factor(np.concatenate([Z.swapaxes(1, 2), eye], axis=1))
+
+
+_UNEVEN = 1e4
+"""The ratio of two pivots of C_a, the root of a condition number, above which C_a costs more than half the digits."""
+
+
+def _by_singular_values(
+    Z: Float[Array, "m r d"], R: Float[Array, "m r d"], rho: Float[Array, "m r"]
+) -> tuple[Float[Array, "m r c"], Float[Array, "m r d"], Float[Array, "m r"]]:
+    """[H_a, h_a], N_a L_a and the square roots of the eigenvalues of K_a, from Z_a = U s Vᵀ: K_a = U (1 + s²) Uᵀ.
+
+    For rows that outweigh the prior in some directions and not in others. The small eigenvalues of K_a are lost in
+    K_a and its factor, but not in U, which is orthogonal to the last digit. H_a and h_a are rotated by Uᵀ, which
+    leaves all that ψ learns from them the same.
+    """
+    U, s, Vt = np.linalg.svd(Z, full_matrices=False)
+    pivots = np.hypot(1.0, s)
+    white = U.swapaxes(1, 2) @ np.concatenate([R, rho[:, :, None]], axis=2) / pivots[:, :, None]
+    return white, (U * (s / pivots / pivots)[:, None, :]) @ Vt, pivots

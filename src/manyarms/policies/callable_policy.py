@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy import sparse
 
 from manyarms._base.arrow import pa
-from manyarms._base.checks import Array, as_flag, as_matrix, as_names, check_callable
+from manyarms._base.checks import Array, as_flag, as_matrix, as_names, as_text, check_callable
 from manyarms.core import Choices
 from manyarms.core.action_numbering import ActionNumbering, as_numbering
 from manyarms.core.arrow_columns import column_of
@@ -53,7 +53,7 @@ class CallablePolicy(GivenPolicy):
         check_callable("function", function)
         self._number_by(as_numbering(actions))
         self.gives_probabilities = as_flag("probabilities", probabilities)
-        names = as_names("columns", columns)
+        names = [as_text("columns", name) for name in as_names("columns", columns)]
         self.features = self._function = _FunctionMap(function, names, as_numbering(actions), self.gives_probabilities)
 
     def __repr__(self) -> str:

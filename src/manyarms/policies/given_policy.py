@@ -15,7 +15,9 @@ from manyarms._base.checks import Array, as_floats, as_text, check_rows
 from manyarms._base.row_numbers import row_name
 from manyarms.core import FeatureMap, FeatureMass, Policy, PolicyWithOwnFeatures
 from manyarms.core.action_numbering import ActionNumbering
-from manyarms.errors import InputError, NonFiniteError, RangeError
+from manyarms.core.arrow_columns import column_of
+from manyarms.errors import DataTypeError, InputError, NonFiniteError, RangeError
+from manyarms.logs.sources import as_source
 
 LEAVE_OUT = "Add it to the catalog, or leave such rows out."
 
@@ -111,6 +113,25 @@ class PositionWeights:
 def as_position_weights(value: Any) -> PositionWeights | None:
     """Check position weights; None for none."""
     return value if value is None or isinstance(value, PositionWeights) else PositionWeights(value)
+
+
+def read_table(table: Any, columns: Sequence[str], labels: Sequence[str]) -> pa.Table:
+    """Some columns of a table or of a file, without gaps; ids in `labels` are read as they are written."""
+    if callable(table) and not hasattr(table, "columns"):
+        raise DataTypeError("must be a table or a file; got a function.", argument="table")
+    source = as_source(table)
+    absent = [name for name in columns if name not in source.columns]
+    if absent:
+        has = ", ".join(map(str, source.columns))
+        raise InputError(f"has no column {absent[0]!r}; its columns are {has}.", argument="the table of the policy")
+    source.need(columns)
+    batches = list(source.with_labels(labels).batches(columns, 1 << 16))
+    if not sum(batch.num_rows for batch in batches):
+        raise InputError("has no rows.", argument="the table of the policy")
+    content = pa.Table.from_batches(batches)
+    for name in columns:
+        column_of(content, name)
+    return content
 
 
 def single_picks(name: str, column: pa.ChunkedArray, numbering: ActionNumbering) -> Int[Array, " n"]:

@@ -19,7 +19,6 @@ from manyarms.core.mixing import saved_csr
 from manyarms.errors import InputError, PropensityError, RangeError, TooLargeError
 from manyarms.linalg.indexing import csr_from_parts, csr_parts, shape_of
 from manyarms.logs.row_reader import ROW
-from manyarms.logs.sources import as_source
 from manyarms.model_file.save import indices, instance_of, is_size, is_text, maybe, tuple_of
 from manyarms.policies.given_policy import (
     ChoiceMap,
@@ -27,12 +26,10 @@ from manyarms.policies.given_policy import (
     PositionWeights,
     as_position_weights,
     listed_picks,
+    read_table,
     single_picks,
 )
 from manyarms.policies.table import SUM_ERROR
-
-READ = 1 << 16
-"""Rows of the table that are read at a time."""
 
 
 class LookupPolicy(GivenPolicy):
@@ -89,7 +86,8 @@ class LookupPolicy(GivenPolicy):
         position_weights: Any = None,
         separator: str = "|",
     ):
-        names, numbering = tuple(as_names("key", key)), as_numbering(actions)
+        names = tuple(as_text("key", name) for name in as_names("key", key))
+        numbering = as_numbering(actions)
         if probability is not None and rank is not None:
             raise InputError("and rank exclude one another.", "Name one of them.", argument="probability")
         picks = _Picks(names, as_text("action", action), probability, rank, as_text("separator", separator))
@@ -212,19 +210,7 @@ class _Picks:
         """The columns that are needed, without gaps."""
         labels = [*self.key, self.action]
         columns = [*labels, *(name for name in (self.probability, self.rank) if name is not None)]
-        source = as_source(table)
-        absent = [name for name in columns if name not in source.columns]
-        if absent:
-            has = ", ".join(source.columns)
-            raise InputError(f"the table of picks has no column {absent[0]!r}; its columns are {has}.")
-        source.need(columns)
-        source = source.with_labels([name for name in labels if name != ROW])
-        content = pa.Table.from_batches(list(source.batches(columns, READ)))
-        if content.num_rows == 0:
-            raise InputError("has no rows.", "Pass the picks.", argument="table")
-        for name in columns:
-            column_of(content, name)
-        return content
+        return read_table(table, columns, [name for name in labels if name != ROW])
 
     def probabilities(
         self,

@@ -8,16 +8,14 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_floats, as_rows, as_text, check_rows
 from manyarms.core import Choices, Policy
 from manyarms.core.action_numbering import as_numbering
 from manyarms.core.arrow_columns import column_of, numbers_of
 from manyarms.errors import DataTypeError, InputError, PropensityError, ShapeError
 from manyarms.linalg.indexing import shape_of
-from manyarms.logs.sources import as_source
 from manyarms.model_file.save import floats, once
-from manyarms.policies.given_policy import single_picks
+from manyarms.policies.given_policy import read_table, single_picks
 
 SUM_ERROR = 1e-6
 """How far the sum of probabilities may be from one."""
@@ -81,10 +79,8 @@ class TablePolicy(Policy):
             action: The column of ids.
             share: The column of shares, which sum to 1.
         """
-        source, numbering = as_source(table), as_numbering(actions)
-        source.need([as_text("action", action), as_text("share", share)])
-        batches = list(source.with_labels([action]).batches([action, share], 1 << 16))
-        content = pa.Table.from_batches(batches) if batches else pa.table({action: [0][:0], share: [0.0][:0]})
+        numbering = as_numbering(actions)
+        content = read_table(table, [as_text("action", action), as_text("share", share)], [action])
         numbers = single_picks(action, column_of(content, action), numbering)
         shares = numbers_of(share, column_of(content, share))
         order = np.argsort(numbers, kind="stable")

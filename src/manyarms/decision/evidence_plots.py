@@ -1,0 +1,155 @@
+"""Plots of the evidence behind a decision: traffic, single actions, calibration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from manyarms._base.checks import as_instance
+from manyarms.decision.chart_parts import chart_of, distinct_labels, layered, reference_line, short_label, tooltips
+from manyarms.decision.decision_evidence import Calibration, Shrinkage, Support, TrafficChanges
+from manyarms.errors import InputError
+from manyarms.jobs.evaluate import CURRENT
+
+
+def support(evidence: Support, policy: str | None = None) -> alt.LayerChart:
+    """A plot of the share of each category in the log and under a policy, and the part of it that was never logged.
+
+    Args:
+        evidence: The `support` of a `Decision`.
+        policy: The name of the policy; None for the first.
+    """
+    evidence = as_instance("evidence", evidence, Support, "the support of what ma.decide() returned")
+    names = list(evidence.rows[0].chosen)
+    policy = names[0] if policy is None else policy
+    if policy not in names:
+        raise InputError(f"must be one of {', '.join(names)}; got {policy!r}.", argument="policy")
+    shown = distinct_labels(row.category for row in evidence.rows)
+    parts = ("in the log", f"under {short_label(policy)}", f"under {short_label(policy)}, never logged")
+    rows = [
+        {
+            "category": shown[row.category], "part": part, "share": share, "side": min(side, 1),
+            "actions": f"{row.n_logged:,} of {row.n_actions:,}",
+        }
+        for row in evidence.rows
+        for side, (part, share) in enumerate(
+            zip(parts, (row.logged, row.chosen[policy], row.unsupported[policy]), strict=True)
+        )
+    ]  # fmt: skip
+    tips = {"category:N": "category", "part:N": "bar", "share:Q": "share", "actions:N": "actions ever logged"}
+    drawn = chart_of(rows).encode(
+        y=alt.Y("category:N", sort=list(shown.values()), title=None),
+        yOffset=alt.YOffset("side:O", scale=alt.Scale(paddingInner=0.1)),
+        x=alt.X("share:Q", title="share of rounds", axis=alt.Axis(format="%"), stack=None),
+        color=alt.Color("part:N", sort=list(parts), scale=alt.Scale(domain=list(parts), range="category")),
+        tooltip=tooltips(tips, ".1%"),
+    )
+    words = "; ".join(
+        f"{shown[row.category]}: {row.logged:.1%} of the log, {row.chosen[policy]:.1%} of the choices"
+        for row in evidence.rows
+    )
+    return layered([drawn.mark_bar()], max(60, 26 * len(evidence.rows)), f"Share of rounds by category: {words}.")
+
+
+def traffic_changes(evidence: TrafficChanges) -> alt.LayerChart:
+    """A plot of the actions whose share of choices changes most when a policy replaces the current one.
+
+    Args:
+        evidence: The `traffic_changes` of a `Decision`.
+    """
+    source = "the traffic_changes of what ma.decide() returned"
+    evidence = as_instance("evidence", evidence, TrafficChanges, source)
+    if not evidence.rows:
+        raise InputError(f"{evidence.policy} makes the same choices as the {CURRENT}, so no traffic changes.")
+    shown = distinct_labels(row.action for row in evidence.rows)
+    rows = [
+        {
+            "action": shown[row.action], "category": short_label(row.category), "change": row.change,
+            "logged": row.logged, "chosen": row.chosen, "rounds": row.n_rounds,
+            "side": "gains" if row.change > 0 else "loses",
+        }
+        for row in evidence.rows
+    ]  # fmt: skip
+    base = chart_of(rows).encode(
+        y=alt.Y("action:N", sort=list(shown.values()), title=None),
+        x=alt.X("change:Q", title="change in share of choices, percentage points", axis=alt.Axis(format="+%")),
+        color=alt.Color("side:N", scale=alt.Scale(domain=["gains", "loses"], range="category"), legend=None),
+        tooltip=[
+            *tooltips({"action:N": "action", "category:N": "category", "rounds:Q": "logged rounds"}, ",.6~g"),
+            *tooltips(
+                {"logged:Q": "share in the log", "chosen:Q": f"share under {short_label(evidence.policy)}"}, ".2%"
+            ),
+        ],
+    )
+    zero = reference_line(0.0, "no change")
+    words = "; ".join(f"{row['action']} {row['change']:+.1%}" for row in rows)
+    return layered([base.mark_bar(), zero], max(60, 22 * len(rows)), f"Change in share of choices: {words}.")
+
+
+def shrinkage(evidence: Shrinkage) -> alt.LayerChart:
+    """A plot of the mean and expected reward of each action; the fewer its rounds, the further apart they lie.
+
+    Args:
+        evidence: The `shrinkage` of a `Decision`.
+    """
+    evidence = as_instance("evidence", evidence, Shrinkage, "the shrinkage of what ma.decide() returned")
+    rows = [
+        {**vars(row), "action": short_label(row.action), "category": short_label(row.category)} for row in evidence.rows
+    ]
+    fields = {
+        "own": "mean logged reward", "posterior": "expected by the model", "category_only": "expected from its category"
+    }  # fmt: skip
+    tips = tooltips({"action:N": "action", "category:N": "category", "n_rounds:Q": "logged rounds"}, ",.6~g")
+    tips += tooltips({f"{field}:Q": title for field, title in fields.items()}, ".4g")
+    x = alt.X("n_rounds:Q", title="logged rounds of the action", scale=alt.Scale(type="log"))
+    base = chart_of(rows).encode(x=x, tooltip=tips)
+    scale = alt.Scale(zero=False)
+    colours = alt.Scale(domain=[fields["own"], fields["posterior"]], range="category")
+
+    def points(field: str, **look: Any) -> Any:
+        return base.transform_calculate(kind=f"'{fields[field]}'").mark_point(size=28, **look).encode(
+            y=alt.Y(f"{field}:Q", title="reward", scale=scale), color=alt.Color("kind:N", scale=colours)
+        )  # fmt: skip
+
+    moves = base.mark_rule(opacity=0.35, strokeWidth=1).encode(y=alt.Y("own:Q", scale=scale), y2="posterior:Q")
+    layers = [moves, points("own", filled=False, strokeWidth=1.2), points("posterior")]
+    some = f"{len(rows):,} of {evidence.n_actions:,} logged actions"
+    return layered(layers, 340, f"Mean logged reward and expected reward of {some}, by number of logged rounds.")
+
+
+def calibration(evidence: Calibration) -> alt.LayerChart:
+    """A plot of expected against observed rewards, with two standard errors. A calibrated model lies on the diagonal.
+
+    Args:
+        evidence: The `calibration` of a `Decision`.
+    """
+    evidence = as_instance("evidence", evidence, Calibration, "the calibration of what ma.decide() returned")
+    if not evidence.bins:
+        problem = "There is nothing to draw: the model was trained on all of these rounds."
+        raise InputError(problem, "Evaluate it on held-out rounds.")
+    rows = [
+        {
+            "expected": group.expected, "observed": group.observed, "low": group.observed - 2 * (group.error or 0.0),
+            "high": group.observed + 2 * (group.error or 0.0), "rounds": group.n_rounds,
+        }
+        for group in evidence.bins
+    ]  # fmt: skip
+    ends = [{"at": row["expected"]} for row in (rows[0], rows[-1])]
+    diagonal = chart_of(ends).mark_line(strokeDash=[4, 3], strokeWidth=1)
+    scale = alt.Scale(zero=False)
+    observed = "true mean reward" if evidence.against_truth else "observed mean reward"
+    base = chart_of(rows).encode(
+        x=alt.X("expected:Q", title="expected reward", scale=scale),
+        tooltip=[
+            *tooltips({"rounds:Q": "rounds"}, ",.0f"),
+            *tooltips({"expected:Q": "expected reward", "observed:Q": observed}, ".4g"),
+        ],
+    )
+    layers = [
+        diagonal.encode(x="at:Q", y="at:Q"),
+        base.mark_rule(strokeWidth=2).encode(y=alt.Y("low:Q", title=observed, scale=scale), y2="high:Q"),
+        base.mark_point().encode(y=alt.Y("observed:Q", scale=scale)),
+    ]
+    words = "; ".join(f"expected {row['expected']:.3g}, observed {row['observed']:.3g}" for row in rows)
+    return layered(layers, 300, f"Expected and observed rewards in {len(rows)} groups of rounds: {words}.")
