@@ -20,11 +20,12 @@ NOT_INSTALLED = "its library is not among the pinned tools"
 WITHOUT_CALLS = {
     **dict.fromkeys(
         (
-            "AveragedPosterior", "CategoryChecks", "Comparison", "Decision", "Evaluation", "HurdlePosterior",
+            "AveragedPosterior", "CategoryChecks", "CheckUp", "Comparison", "Decision", "Evaluation", "HurdlePosterior",
             "LearnedPrior", "LogStream", "Plan", "PriorCheck", "PriorComparison", "RewardPosterior", "Sensitivity",
             "ShardedPosterior", "Statistics", "datasets.JesterWorld", "datasets.KuaiRec", "datasets.KuaiRecWorld",
             "datasets.MovieLens", "datasets.MovieLensFactors", "datasets.MovieLensWorld", "datasets.OpenBanditLog",
-            "jobs.EvaluationResult", "jobs.FitResult", "jobs.PolicyResult", "jobs.RoundSample", "jobs.ScoreResult",
+            "jobs.EvaluationResult", "jobs.LogFinding",
+            "jobs.FitResult", "jobs.PolicyResult", "jobs.RoundSample", "jobs.ScoreResult",
             "jobs.StackedMap", "jobs.UpdateResult", "experiments.Outcome", "experiments.Table",
             "experiments.Known", "experiments.MethodTask", "experiments.Origin", "experiments.Cell",
             "nonlinear.ChainedFunction", "nonlinear.NonlinearPosterior", "nonlinear.PosteriorDraws",

@@ -5,6 +5,7 @@ Type checkers and editors read this file. `__init__.py` reads it too, and import
 
 from manyarms import errors as errors
 from manyarms import priors as priors
+from manyarms._base.glossary import explain as explain
 from manyarms._version import __version__ as __version__
 from manyarms.core.catalog import Catalog as Catalog
 from manyarms.core.effect_group import EffectGroup as EffectGroup
@@ -56,6 +57,8 @@ from manyarms.integrations import arviz as arviz
 from manyarms.integrations import mlflow as mlflow
 from manyarms.integrations import obp as obp
 from manyarms.integrations import sklearn as sklearn
+from manyarms.jobs.doctor import CheckUp as CheckUp
+from manyarms.jobs.doctor import doctor as doctor
 from manyarms.jobs.evaluate import Evaluation as Evaluation
 from manyarms.jobs.evaluate import evaluate as evaluate
 from manyarms.jobs.score import score as score

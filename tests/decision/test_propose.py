@@ -121,7 +121,7 @@ def test_a_half_that_is_very_small_does_not_learn():
         logs.contexts, logs.actions, logs.rewards, logs.propensities, 4, groups=(np.arange(len(logs)) < 5) * 1
     )
     proposal = propose(grouped)
-    assert proposal.swapped is None and proposal.candidates is proposal.policies
+    assert proposal.swapped is None and proposal.candidates == proposal.policies
 
 
 def test_no_round_and_no_group_is_in_both_halves():

@@ -198,8 +198,9 @@ class PriorOptions(TypedDict, total=False):
             "learn",
         ),
     ]
-    prior_std: Annotated[
-        float, Option(1.0, "Standard deviation of the effect that the actions of a category share.", "effect_std")
+    effect_std: Annotated[
+        float,
+        Option(1.0, "Standard deviation of the effect that the actions of a category share.", alias="--prior-std"),
     ]
     action_std: Annotated[float, Option(1.0, "Standard deviation of an action around its category.")]
     shared_std: Annotated[float, Option(1.0, "Standard deviation of the effect that all actions share.")]
@@ -249,7 +250,7 @@ class EvaluationOptions(TypedDict, total=False):
         Option(
             (),
             "Other estimators to run: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], switch-dr:threshold, "
-            "dros:shrinkage, replay, ... They need propensities. A clip is a floor on the propensity: "
+            "dros:shrinkage, replay, ... They use propensities, or estimate them. A clip is a floor on the propensity: "
             "with 0.01, no weight exceeds 100.",
             metavar="NAME,...",
         ),

@@ -58,6 +58,10 @@ class Logs(Protocol):
         """The rounds in order, at most `size` at a time."""
         ...
 
+    def collect(self) -> LoggedData:
+        """All rounds in memory at once."""
+        ...
+
     n_actions: int
 
     @property
@@ -298,6 +302,10 @@ class LoggedData:
     def _digest(self) -> str:
         # Not the rewards: a policy learned from the clicks of some rounds must not be evaluated on their spend either.
         return digest(self.contexts, self.actions)
+
+    def collect(self) -> LoggedData:
+        """All rounds in memory, where these are already: code that collects a stream works on a table too."""
+        return self
 
     def batches(self, size: int = 1 << 20) -> Iterator[LoggedData]:
         """The rounds in order, `size` at a time; all code here reads logs this way."""

@@ -210,7 +210,7 @@ def decide(
     )  # fmt: skip
     column = as_column("categories", categories, length=logs.n_actions) if categories is not None else None
     if column is None and logs.catalog is not None:
-        column = logs.catalog.categories
+        column = evidence.category_labels(logs.catalog)
     grouped = None if column is None else evidence.Categories(column)
     model = posterior if isinstance(posterior, RewardPosterior) else None
     prior_check = None if model is None else model.check

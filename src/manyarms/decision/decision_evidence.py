@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_vector, row_weights
 from manyarms.core import Catalog, LoggedData, encode
 from manyarms.core.choices import ChoiceShares
-from manyarms.core.labels import with_missing
+from manyarms.core.labels import is_missing, with_missing
 from manyarms.estimators.weight_diagnostics import effective_size
 from manyarms.jobs import Evaluation
 from manyarms.linalg.indexing import sum_by
@@ -30,6 +30,14 @@ CHART_ACTIONS = 300
 """Actions in the chart of shrinkage, spread evenly from the least to the most logged."""
 BINS = 10
 """Groups of rounds in the chart of calibration."""
+
+
+def category_labels(catalog: Catalog) -> Array | None:
+    """(K,) the category of each action, or else the top level of its taxonomy; None where there is neither."""
+    if catalog.categories is not None or catalog.paths is None:
+        return catalog.categories
+    tops = [path[0] if len(path) and not is_missing(path[0]) else None for path in catalog.paths]
+    return np.fromiter(tops, dtype=object, count=len(tops))
 
 
 class Categories:

@@ -146,13 +146,6 @@ def read_evaluation_inputs(
     for name in as_instance("estimators", estimators, Sequence, "a list of names"):
         as_text("estimators", name)
     posterior = None if model is None else as_posterior(model)
-    if estimators and propensity is None and set(estimators) != {"replay"}:
-        raise InputError(
-            "need the logging policy's probabilities.",
-            'Name their column, as in propensity="p".',
-            argument="estimators",
-            flag_remedy="Name their column with --propensity.",
-        )
     sample_rng, policy_rng = split(np.random.default_rng(as_count("seed", seed, minimum=0)), "sample", "policies")
     files = {name: open_policy_file(str(source)) for name, source in sources.items() if is_policy_file(source)}
     files |= {name: source for name, source in sources.items() if isinstance(source, Policy)}

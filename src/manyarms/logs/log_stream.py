@@ -90,7 +90,7 @@ class LogStream:
         return LogStream(source, replace(reader, age=replace(age, after=after)))
 
     def also_through(self, maps: Sequence[FeatureMap]) -> LogStream:
-        """The same rounds, read through further feature maps at once, as those of policies that were made elsewhere."""
+        """These rounds, read through further feature maps at once, such as those of a `ColumnPolicy`."""
         own = self.features.maps if isinstance(self.features, StackedMap) else [self.features]
         features = StackedMap([*own, *maps])
         self.source.need(features.columns)
