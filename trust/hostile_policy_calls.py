@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 import manyarms as ma
 from manyarms import learners
@@ -29,6 +30,14 @@ def policy_calls() -> Iterator[HostileCall]:
     yield make_call("Thompson", ma.Thompson, lambda w: dict(posterior=w.posterior, n_draws=20, rng=w.rng()))
     yield make_call("TablePolicy", ma.TablePolicy, lambda w: dict(probabilities=w.table[0]))
     yield make_call("TablePolicy", ma.TablePolicy, lambda w: dict(probabilities=w.table[:5]))
+    yield make_call("TablePolicy.from_shares", ma.TablePolicy.from_shares, lambda w: dict(
+        table=pa.table({"item": [0, 3], "share": [0.5, 0.5]}), actions=6, action="item", share="share"))  # fmt: skip
+    yield make_call("ColumnPolicy", ma.ColumnPolicy, lambda w: dict(
+        column="new", actions=6, position_weights=[1.0, 0.5], separator="|"))  # fmt: skip
+    yield make_call("LookupPolicy", ma.LookupPolicy, lambda w: dict(
+        table=pa.table({"user": ["a", "b"], "item": [0, 3]}), key="user", actions=6, action="item"))  # fmt: skip
+    yield make_call("CallablePolicy", ma.CallablePolicy, lambda w: dict(
+        function=lambda rows: [0] * len(rows), actions=6, columns=["user"], probabilities=False))  # fmt: skip
     yield make_call("Uniform", ma.Uniform, lambda w: dict(n_actions=6))
     yield make_call("SegmentPolicy", ma.SegmentPolicy, lambda w: dict(
         policy=w.softmax, otherwise=w.uniform, segments=w.groups[:5] % 2, follow=[1]))  # fmt: skip

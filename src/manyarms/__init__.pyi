@@ -5,6 +5,7 @@ Type checkers and editors read this file. `__init__.py` reads it too, and import
 
 from manyarms import errors as errors
 from manyarms import priors as priors
+from manyarms._base.glossary import explain as explain
 from manyarms._version import __version__ as __version__
 from manyarms.core.catalog import Catalog as Catalog
 from manyarms.core.effect_group import EffectGroup as EffectGroup
@@ -68,6 +69,8 @@ from manyarms.integrations import obp as obp
 from manyarms.integrations import sklearn as sklearn
 from manyarms.jobs.backtest import backtest as backtest
 from manyarms.jobs.backtest_result import Backtest as Backtest
+from manyarms.jobs.doctor import CheckUp as CheckUp
+from manyarms.jobs.doctor import doctor as doctor
 from manyarms.jobs.evaluate import Evaluation as Evaluation
 from manyarms.jobs.evaluate import evaluate as evaluate
 from manyarms.jobs.score import score as score
@@ -96,10 +99,13 @@ from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy as Nonline
 from manyarms.nonlinear.nonlinear_hierarchy import chain as chain
 from manyarms.nonlinear.posterior_sampler import sample_posterior as sample_posterior
 from manyarms.policies.blended import BlendedGreedy as BlendedGreedy
+from manyarms.policies.callable_policy import CallablePolicy as CallablePolicy
 from manyarms.policies.capped import CappedPolicy as CappedPolicy
+from manyarms.policies.column_policy import ColumnPolicy as ColumnPolicy
 from manyarms.policies.greedy import EpsilonGreedy as EpsilonGreedy
 from manyarms.policies.greedy import Greedy as Greedy
 from manyarms.policies.logged import Logged as Logged
+from manyarms.policies.lookup_policy import LookupPolicy as LookupPolicy
 from manyarms.policies.mixture import Mixture as Mixture
 from manyarms.policies.pessimistic import Pessimistic as Pessimistic
 from manyarms.policies.segment_policy import SegmentPolicy as SegmentPolicy

@@ -123,7 +123,7 @@ def run(folder, *arguments):
         ([*FIT, "--maturity", "7d"], ["--maturity", "--time"]),
         ([*FIT, "--engine", "ray"], ["--engine must be local, dask or spark; got 'ray'"]),
         ([*FIT, "--unknown", "some"], ["--unknown must be one of refuse, drop, other; got 'some'"]),
-        ([*FIT, "--category", "kind", "--prior-std", "-1"], ["--prior-std must"]),
+        ([*FIT, "--category", "kind", "--prior-std", "-1"], ["--effect-std must"]),
         ([*FIT, "--action-std", "-1"], ["--action-std must"]),
         ([*FIT, "--prior", "tags"], ["--tags"]),
         ([*FIT, "--prior", "embeddings"], ["--embedding"]),

@@ -207,8 +207,9 @@ class PriorOptions(TypedDict, total=False):
             "learn",
         ),
     ]
-    prior_std: Annotated[
-        float, Option(1.0, "Standard deviation of the effect that the actions of a category share.", "effect_std")
+    effect_std: Annotated[
+        float,
+        Option(1.0, "Standard deviation of the effect that the actions of a category share.", alias="--prior-std"),
     ]
     action_std: Annotated[float, Option(1.0, "Standard deviation of an action around its category.")]
     shared_std: Annotated[float, Option(1.0, "Standard deviation of the effect that all actions share.")]
@@ -233,6 +234,13 @@ class LikelihoodOptions(TypedDict, total=False):
     noise_std: Annotated[float, Option(1.0, "Standard deviation of a single reward around its mean.")]
 
 
+OWN = (
+    "your own: column:NAME of the logs, table:FILE[:KEY] with picks or probabilities, shares:FILE. A name may stand "
+    "before each, as in new=column:recommended."
+)
+POSITIONS = "How much each position of your own lists of picks counts, best first, such as 1,0.5,0.25."
+
+
 class EvaluationOptions(TypedDict, total=False):
     """Shared options of an evaluation: policies, estimators, and the number of rounds."""
 
@@ -241,16 +249,17 @@ class EvaluationOptions(TypedDict, total=False):
         Option(
             ("greedy", "pessimistic", "uniform"),
             "Policies made from the model: greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] "
-            "(default 100; run time grows with the draws), epsilon-greedy:epsilon, uniform; or policy files.",
+            f"(default 100; run time grows with the draws), epsilon-greedy:epsilon, uniform; policy files; or {OWN}",
             metavar="NAME,FILE,...",
         ),
     ]
+    position_weights: Annotated[Names, Option((), POSITIONS, metavar="NUMBER,...")]
     estimators: Annotated[
         Names,
         Option(
             (),
             "Other estimators to run: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], switch-dr:threshold, "
-            "dros:shrinkage, replay, ... They need propensities. A clip is a floor on the propensity: "
+            "dros:shrinkage, replay, ... They use propensities, or estimate them. A clip is a floor on the propensity: "
             "with 0.01, no weight exceeds 100.",
             metavar="NAME,...",
         ),
@@ -285,7 +294,22 @@ class FitOptions(UpdateOptions, PriorOptions, LikelihoodOptions, total=False):
     """Shared options of the job `fit_files`: one definition for arguments, flags and specs."""
 
 
-class DecideOptions(UpdateOptions, LikelihoodOptions, GoalOptions, total=False):
+class ProposalOptions(TypedDict, total=False):
+    """Shared options of the policies that `decide` evaluates."""
+
+    policies: Annotated[
+        Names,
+        Option(
+            ("greedy", "pessimistic", "softmax"),
+            f"Policies to evaluate: those that each half of the rounds learns, as in evaluate (softmax needs no "
+            f"temperature here); or {OWN}",
+            metavar="NAME,FILE,...",
+        ),
+    ]
+    position_weights: Annotated[Names, Option((), POSITIONS, metavar="NUMBER,...")]
+
+
+class DecideOptions(UpdateOptions, LikelihoodOptions, ProposalOptions, GoalOptions, total=False):
     """Shared options of the job `decide_from_logs`: one definition for arguments, flags and specs."""
 
 

@@ -39,7 +39,7 @@ def fit_command(
     from manyarms.cli.print_results import print_fit
     from manyarms.jobs import fit_files
 
-    options.setdefault("context", ())
+    options["context"] = _context(options)
     with terminal.row_bar("Reading") as bar:
         result = fit_files(**options, out=out, seed=seed, engine=where, progress=bar.step, on_rows=bar)
     _show(result, as_json, print_fit)
@@ -146,7 +146,7 @@ def score_command(
         Path,
         typer.Option(
             "--out",
-            help="Parquet file to write; an existing file is replaced. With --engine dask or spark, a folder of "
+            help="Parquet or CSV file to write; an existing file is replaced. With --engine dask or spark, a folder of "
             "Parquet files.",
         ),
     ],
@@ -210,7 +210,9 @@ EXIT_CODES = {"ship": 0, "undecided": 3, "keep": 4}
 """The exit code of `manyarms decide` for each verdict."""
 
 
-@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions, o.GoalOptions)
+@f.with_options(
+    o.ProposalOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions, o.GoalOptions
+)
 def decide_command(
     out: Annotated[Path | None, typer.Option("--out", help="Report page to write (HTML or JSON).")] = None,
     policy: Annotated[
@@ -246,7 +248,7 @@ def decide_command(
     from manyarms.decision.write_report import write_report
     from manyarms.logs.file_source import refuse_overwriting
 
-    options.setdefault("context", ())
+    options["context"] = _context(options)
     for name, path in outputs.items():
         refuse_overwriting(path, options["logs"], options.get("catalog"), argument=name)
     if len({os.path.realpath(path) for path in outputs.values()}) < len(outputs):
@@ -345,6 +347,16 @@ def checked_format(out: Path, format: str | None, inputs: Sequence[Any]) -> str:
     for file in (file for given in inputs for file in files_behind(given) if file.suffix.lower() == f".{kind}"):
         refuse_overwriting(out / file.name, file)
     return kind
+
+
+def _context(options: dict[str, Any]) -> tuple[str, ...]:
+    """The context columns that were named; the word none says that there are none."""
+    if "context" not in options:
+        raise InputError(
+            "--context is needed: without context columns, all rounds look alike.",
+            "Name them, as in --context age,city, or pass --context none. `manyarms doctor` suggests some.",
+        )
+    return () if tuple(options["context"]) == ("none",) else tuple(options["context"])
 
 
 def _show(result: Any, as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:

@@ -18,12 +18,15 @@ from manyarms.cli.commands import (
     update_command,
 )
 from manyarms.cli.demo_command import demo_command
+from manyarms.cli.doctor_command import doctor_command, explain_command
 from manyarms.cli.plan_command import plan_command
 from manyarms.cli.reproduce_command import reproduce_command
 from manyarms.cli.terminal import running_flags
 
 LOGS = "--logs logs/day=8 --action item --reward click"
 EXAMPLES = {
+    doctor_command: "doctor logs.csv items.csv --json",
+    explain_command: "explain effective sample size",
     decide_command: "decide --logs logs/ --context age,city --action item --reward click --propensity p "
     "--catalog items.parquet --category department --out report.html --policy policy.arrow",
     fit_command: "fit --logs logs/ --context age,city --action item --reward click --catalog items.parquet "
@@ -48,12 +51,14 @@ app = typer.Typer(
     name="manyarms",
     help="Bayesian off-policy evaluation and learning when there are many actions.",
     epilog="Example: manyarms demo --output my-shop --seed 1\n\n"
+    "Example: manyarms doctor logs.csv items.csv\n\n"
     "Example: manyarms decide --logs logs/ --context age,city --action item --reward click --catalog items.csv\n\n"
     "Example: manyarms fit --logs logs/ --context age,city --action item --reward click --out model.arrow\n\n"
     f"Example: manyarms evaluate --model model.arrow {LOGS}\n\n"
     f"Example: manyarms report --model model.arrow {LOGS} --out report.html\n\n"
     "Tab completion: manyarms --install-completion",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 for command, example in EXAMPLES.items():

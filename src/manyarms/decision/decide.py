@@ -39,9 +39,11 @@ from manyarms.estimators.hidden_cause import HiddenCause, hidden_cause
 from manyarms.jobs import Evaluation, evaluate
 from manyarms.jobs.backtest_result import Backtest
 from manyarms.jobs.evaluate import CURRENT
+from manyarms.jobs.open_policies import PolicySource, as_policies
 from manyarms.jobs.segments import segment_labels
 from manyarms.likelihoods import Likelihood
 from manyarms.policies import Logged
+from manyarms.policies.given_policy import GivenPolicy
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.misfit import PriorCheck
 from manyarms.posterior.posterior import Posterior
@@ -182,7 +184,7 @@ class Decision(Recommendation):
 
 
 def decide(
-    policies: Mapping[str, Policy] | None,
+    policies: Mapping[str, PolicySource] | None,
     logs: LoggedData,
     posterior: Posterior | None = None,
     *,
@@ -208,10 +210,11 @@ def decide(
     `Decision.omitted`.
 
     Args:
-        policies: The candidates by name. None to let one half of the logs learn a model and propose policies, and the
-            other half evaluate them (`decision.propose`): the earlier and the later half if the logs have times, else
-            random halves of the groups, else of the rounds. The policies are then in `Decision.candidates`, and
-            `made_with` says how the rounds were split.
+        policies: The candidates by name, as in `evaluate`. Without a posterior and estimators, one half of the logs
+            learns a model, and the other half evaluates with it (`decision.propose`): the earlier and the later half if
+            the logs have times, else random halves of the groups, else of the rounds. Policies that are named, such as
+            "greedy", are then learned by each half as well, and None stands for greedy, pessimistic and softmax. The
+            policies are in `Decision.candidates`, and `made_with` says how the rounds were split.
         logs: Rounds to evaluate on, ideally held out from the fit of the posterior and of the policies.
         posterior: The model, any `Posterior`; None to use estimators alone.
         estimators: Estimators that check the model with the logged rewards.
@@ -236,20 +239,20 @@ def decide(
         progress: As in `evaluate`.
     """
     sure, unit = as_scalar("sure", sure, above=0.0, below=1.0), as_instance("unit", unit, str, "a text")
-    labels = segment_labels(segments, as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first"))
-    if labels is not None and labels is not logs.segments:
-        logs = logs.with_segments(labels)
-    comparison, swapped, candidates, whole = None, None, policies, logs
     if backtest is not None:
         as_instance("backtest", backtest, Backtest, "what ma.backtest() returned")
-    if policies is None:
-        _refuse_by_row(posterior=posterior, truth=truth, true_rewards=true_rewards, contexts=contexts)
-        proposal = propose(logs, categories, likelihood, swap=swap)
+    whole = logs = _with_segments(logs, segments)
+    comparison, swapped, candidates = None, None, dict[str, Policy]()
+    if policies is None or (posterior is None and not estimators):
+        _refuse_by_row(posterior=posterior, truth=truth, true_rewards=true_rewards)
+        proposal = propose(logs, categories, likelihood, swap=swap, policies=policies, contexts=contexts)
         policies, posterior, logs = proposal.policies, proposal.posterior, proposal.held_out
         comparison, swapped, candidates = proposal.learned.comparison, proposal.swapped, proposal.candidates
+        contexts = None
         chosen = next((note for note in proposal.learned.notes if note.startswith("auto: ")), "as given")
         notes = {**(notes or {}), "split": proposal.split, "prior": chosen.removeprefix("auto: ")}
-    as_instance("policies", policies, Mapping, "a mapping from names to policies")
+    policies = as_policies(policies, logs, posterior)
+    candidates = candidates or policies
     truth = {name: as_scalar(f"truth of {name}", value) for name, value in (truth or {}).items()}
     evaluation = evaluate(
         policies, logs, posterior,
@@ -261,7 +264,7 @@ def decide(
     goals = check_guardrails(guardrails, held_out_parts(own, logs, whole, swapped), len(whole), posterior)
     column = as_column("categories", categories, length=logs.n_actions) if categories is not None else None
     if column is None and logs.catalog is not None:
-        column = logs.catalog.categories
+        column = evidence.category_labels(logs.catalog)
     grouped = None if column is None else evidence.Categories(column)
     model = posterior if isinstance(posterior, RewardPosterior) else None
     prior_check = None if model is None else model.check
@@ -301,8 +304,8 @@ def decide(
         category_checks=category_checks,
         calibration=calibrated,
         omitted=(*_omitted(len(policies), logs, column, posterior, calibrated), *unchecked),
-        made_with={**(notes or {}), **_made_with(logs, posterior)},
-        candidates=dict(candidates or policies),
+        made_with={**(notes or {}), **_origins(candidates), **_made_with(logs, posterior)},
+        candidates=candidates,
         prior_comparison=comparison,
         ship_to_some=to_some,
         checks=(*check_log(result), *model_checks(evaluation, result, prior_check, category_checks)),
@@ -337,13 +340,19 @@ def _hidden_cause(model: RewardPosterior, policy: Policy, logs: LoggedData) -> H
     return hidden_cause(model, policy, Logged(logs), logs.contexts, weights=logs.weights)
 
 
+def _with_segments(logs: LoggedData, segments: Any) -> LoggedData:
+    """The logs with the segments that a user gave."""
+    labels = segment_labels(segments, as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first"))
+    return logs if labels is None or labels is logs.segments else logs.with_segments(labels)
+
+
 def _refuse_by_row(**arguments: Any) -> None:
     """Refuse arguments that do not go with a log that is split here."""
     for name, value in arguments.items():
         if value is not None:
             raise InputError(
-                "does not go with policies=None, which splits the logs and learns its own model.",
-                "Split the logs yourself, learn policies, and pass them.",
+                "does not go with logs that are split here, to learn a model from one half.",
+                "Split the logs yourself, learn a model and policies, and pass them.",
                 argument=name,
             )
 
@@ -367,6 +376,13 @@ def _omitted(
         ),
     }
     return [reason for reason, applies in reasons.items() if applies]
+
+
+def _origins(policies: Mapping[str, Policy]) -> dict[str, str]:
+    """A line on the policies that were made elsewhere."""
+    plain = {name: getattr(policy, "policy", policy) for name, policy in policies.items()}
+    given = {name: policy for name, policy in plain.items() if isinstance(policy, GivenPolicy)}
+    return {"your policies": "; ".join(f"{name} is {policy!r}" for name, policy in given.items())} if given else {}
 
 
 def _made_with(logs: LoggedData, posterior: Posterior | None) -> dict[str, str]:

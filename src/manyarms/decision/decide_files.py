@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Unpack, cast
 
 from jaxtyping import Int
@@ -28,9 +29,11 @@ from manyarms.core.arrow_columns import numbers_of
 from manyarms.decision.decide import SURE, Decision, decide
 from manyarms.decision.guardrail import Better, Guardrail
 from manyarms.errors import InputError
-from manyarms.jobs.evaluate_files import read_evaluation_inputs
+from manyarms.jobs.evaluate_files import open_on_stream, read_evaluation_inputs
 from manyarms.jobs.fit_files import OnRows
+from manyarms.jobs.open_policies import named_sources
 from manyarms.jobs.parse_names import likelihood_named
+from manyarms.jobs.sample_rounds import unstacked
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
@@ -121,16 +124,20 @@ def decide_from_logs(
     actions = open_catalog(given, action, only(options, CatalogOptions))
     source = FileSource(logs, on_rows)
     read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
-    stream = cast(LogStream, read)
-    rounds = stream.collect()
+    sources = named_sources(given.policies)
+    stream, made = open_on_stream(sources, cast(LogStream, read), given.position_weights)
+    whole = unstacked(stream.collect())
+    goals = read_guardrails(given.guardrail, given.guardrail_sure, stream, None)
+    bound = {name: whole.bound(policy) for name, policy in made.items()}
     likelihood = likelihood_named(given.likelihood, given.noise_std)
     columns = (context,) if isinstance(context, str) else context
     lines = {**(notes or {}), "logs": str(logs), **_caution(columns, reward)}
-    goals = read_guardrails(given.guardrail, given.guardrail_sure, stream, None)
-    return decide(
-        None, rounds, likelihood=likelihood, sure=sure, unit=unit, guardrails=goals, swap=swap, notes=lines,
-        progress=progress,
+    decision = decide(
+        {**sources, **bound}, whole.logs, likelihood=likelihood, sure=sure, unit=unit, guardrails=goals, swap=swap,
+        notes=lines, progress=progress,
     )  # fmt: skip
+    # Bound to the rounds they cannot be used elsewhere.
+    return replace(decision, candidates={**decision.candidates, **made})
 
 
 GUARDRAIL = re.compile(r"(?P<column>.+?)\s*(?P<side><=|>=)\s*(?P<limit>[+-]?\d+(\.\d+)?([eE][+-]?\d+)?)\s*(?P<unit>%?)")

@@ -27,6 +27,8 @@ SWAPPED = (
     "The policy to use was made in the same way from all rounds."
 )
 """The policy that a gain over swapped halves belongs to, and the one to use."""
+GIVEN = "The gain uses all rounds: the policy learned nothing from them, and each half checks the model of the other."
+"""The rounds behind the gain of a policy that was given, where halves are swapped."""
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
 
 
@@ -67,7 +69,8 @@ def recommend(
     recommendation = _recommend(evaluation, sure, doubts, cautions, guardrails)
     if evaluation.pooled_rounds is None:
         return recommendation
-    return replace(recommendation, reason=f"{recommendation.reason} {SWAPPED}")
+    given = any(row.given for row in evaluation.policies if row.name == recommendation.policy)
+    return replace(recommendation, reason=f"{recommendation.reason} {GIVEN if given else SWAPPED}")
 
 
 def _recommend(  # noqa: PLR0911  one line for each verdict

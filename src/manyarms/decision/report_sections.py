@@ -93,6 +93,12 @@ def _about_gains(decision: Decision) -> str:
     evaluation = decision.evaluation
     if evaluation.pooled_rounds is None:
         return ""
+    if all(row.given for row in evaluation.policies):
+        return (
+            f"<p><strong>Gains use all {evaluation.pooled_rounds:,} rounds</strong>: no policy was learned from this "
+            "log, and each half checks the model of the other. Values and everything else on this page are by the "
+            f"model of the first half, on the {evaluation.n_rounds:,} rounds of the second half.</p>"
+        )
     return (
         f"<p><strong>Gains use all {evaluation.pooled_rounds:,} rounds</strong>: each half of the log evaluates the "
         "policy that the other half has learned, and the gain is the mean of both. The policy to use was made in the "

@@ -167,7 +167,7 @@ class Checked(Estimator):
 
     def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
         """The value of a policy. Its diagnostics show the parts: model, correction, discrepancy, residual error."""
-        check_target(policy, logs)
+        policy = check_target(policy, logs)
         prepared = self._prepare(logs, policy, eligible)
         model = self.posterior.value(policy, logs.contexts, eligible=eligible, weights=logs.weights)
         return self._checked(self._compare(policy, None, model, prepared, eligible), prepared.error)
@@ -198,8 +198,7 @@ class Checked(Estimator):
         With `informed`, the posterior standard deviation is that of the model given these rounds too, if it learns from
         them.
         """
-        for side in (policy, baseline):
-            check_target(side, logs)
+        policy, baseline = (check_target(side, logs) for side in (policy, baseline))
         prepared = self._prepare(logs, policy, eligible)
         posterior = prepared.informed if informed else self.posterior
         model = posterior.difference(policy, baseline, logs.contexts, eligible=eligible, weights=logs.weights)

@@ -13,7 +13,7 @@ from manyarms._base.checks import Array, as_instance, as_scalar, row_weights
 from manyarms.core import LoggedData, Records, as_column, encode
 from manyarms.core.catalog import metadata
 from manyarms.core.labels import with_missing
-from manyarms.core.policy import Policy
+from manyarms.core.policy import Policy, on_rounds
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, el
     as_instance("logs", logs, LoggedData, "a LoggedData")
     column = as_column("categories", metadata(categories, "categories", as_column), length=logs.n_actions)
     labels, names, _ = with_missing(encode("categories", column))
-    mass = policy.feature_mass(logs.contexts, eligible=eligible, weights=logs.weights)
+    mass = on_rounds(policy, logs).feature_mass(logs.contexts, eligible=eligible, weights=logs.weights)
     unseen = ~np.isin(mass.actions, logs.actions)
     n = len(names)
     chosen = np.bincount(labels[mass.actions], weights=mass.probability, minlength=n)

@@ -22,6 +22,8 @@ MODELS = {
     "capped": "policies.capped:CappedPolicy",
     "blended greedy": "policies.blended:BlendedGreedy",
     "segments": "policies.segment_policy:SegmentPolicy",
+    "column": "policies.column_policy:ColumnPolicy",
+    "lookup": "policies.lookup_policy:LookupPolicy",
     "linear softmax": "policies.softmax:LinearSoftmax",
     "mixture": "policies.mixture:Mixture",
     "most informative": "policies.most_informative:MostInformative",
