@@ -29,7 +29,7 @@ WITHOUT_CALLS = {
             "experiments.Known", "experiments.MethodTask", "experiments.Origin", "experiments.Cell",
             "nonlinear.ChainedFunction", "nonlinear.NonlinearPosterior", "nonlinear.PosteriorDraws",
             "learners.TrainingStep", "estimators.Rounds", "theory.BayesMSE", "theory.BayesSuboptimality",
-            "experiments.CellError", "experiments.StaleRowsError",
+            "experiments.CellError", "experiments.StaleRowsError", "WeightCheck", "HiddenCause", "PropensitySensitivity",
         ),
         RESULT,
     ),
