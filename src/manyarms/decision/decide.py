@@ -290,7 +290,9 @@ def decide(
     candidate = None if model is None or best not in policies else with_own_features(
         policies[best], logs.contexts if contexts is None else contexts, logs.features, best
     )  # fmt: skip
-    recommendation, next_rounds = _planned(recommendation, model, candidate, logs, sure)
+    # Where a guardrail blocks, more rounds about the gain would settle nothing.
+    blocked = any(not goal.holds for goal in goals if goal.policy == best)
+    recommendation, next_rounds = _planned(recommendation, model, None if blocked else candidate, logs, sure)
     return Decision(
         **vars(recommendation),
         unit=unit,
@@ -320,8 +322,9 @@ def _planned(
     advice: Recommendation, model: RewardPosterior | None, policy: Policy | None, logs: LoggedData, sure: float
 ) -> tuple[Recommendation, Plan | None]:
     """A recommendation with the plan that would settle it as the next step, where it is undecided and a plan exists."""
-    undecided = model is not None and policy is not None and advice.verdict == "undecided"
-    plan = plan_open_question(model, policy, logs, sure) if undecided else None
+    if model is None or policy is None or advice.verdict != "undecided":
+        return advice, None
+    plan = plan_open_question(model, policy, logs, sure)
     if plan is None:
         return advice, None
     step = plan.sentence

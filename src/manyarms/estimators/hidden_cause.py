@@ -91,11 +91,11 @@ class HiddenCause(Tabular):
 
 
 def _compared(columns: tuple[ColumnStrength, ...], what: str) -> str:
+    """A comparison with the strongest context column, for the end of a sentence."""
     if not columns or not columns[0].strength > 0:
         return ""
-    return (
-        f", {number(getattr(columns[0], what))} times as strongly as {columns[0].column}, the strongest context column"
-    )
+    name = columns[0].column if what == "times_to_doubt" else f"{columns[0].column}, the strongest context column"
+    return f", {number(getattr(columns[0], what))} times as strongly as {name}"
 
 
 def hidden_cause(
