@@ -139,7 +139,7 @@ def run(folder, *arguments):
         (["evaluate", *LOGS, "--catalog", "items.parquet", "--policies", "greedy"], ["greedy", "--model"]),
         (
             ["evaluate", *UNIFORM, "--estimators", "dr"],
-            ["--estimators", "--propensity"],
+            ["dr", "--model"],
         ),
         (
             ["evaluate", *UNIFORM, "--propensity", "p", "--estimators", "dr"],
@@ -158,6 +158,7 @@ def run(folder, *arguments):
         (["demo", "--items", "3", "--output", "shop"], ["--categories", "3"]),
         (["report", "--model", "model.arrow", *LOGS, "--format", "pdf"], ["--format must be one of html"]),
         (["fit", *LOGS, "--out", "."], ["--out must name a file"]),
+        ([word for word in FIT if word not in ("--context", "age")], ["--context is needed", "--context none"]),
     ],
     ids=lambda value: " ".join(map(str, value[:1] + value[-2:])) if isinstance(value, list) else None,
 )

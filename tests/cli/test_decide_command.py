@@ -97,10 +97,10 @@ def test_a_column_a_table_and_shares_are_evaluated_on_all_rounds_with_and_withou
     best = catalog_table().column("sku").to_pylist()[:4]
     picks = [best[k % 4] for k in range(len(logs))]
     users = [f"u{k % 9}" for k in range(len(logs))]
-    with_picks = logs.append_column("picks", pa.array(picks)).append_column("user", pa.array(users))
+    with_picks = logs.append_column("picks", pa.array(picks)).append_column("person", pa.array(users))
     pq.write_table(with_picks, tmp_path / "logs.parquet")
     csv.write_csv(
-        pa.table({"user": sorted(set(users)), "item": [best[k % 4] for k in range(9)]}), tmp_path / "picks.csv"
+        pa.table({"person": sorted(set(users)), "item": [best[k % 4] for k in range(9)]}), tmp_path / "picks.csv"
     )
     csv.write_csv(pa.table({"item": best, "share": [0.25] * 4}), tmp_path / "shares.csv")
     policies = f"new=column:picks,by=table:{tmp_path}/picks.csv,few=shares:{tmp_path}/shares.csv"
@@ -118,7 +118,7 @@ def test_a_column_a_table_and_shares_are_evaluated_on_all_rounds_with_and_withou
     shares[:4] = 0.25
     mine = {
         "new": lambda frame: frame["picks"],
-        "by": ma.LookupPolicy(tmp_path / "picks.csv", "user", rounds, action="item"),
+        "by": ma.LookupPolicy(tmp_path / "picks.csv", "person", rounds, action="item"),
     }
     decision = ma.decide({**mine, "few": ma.TablePolicy(shares)}, rounds)
     for name, gain in decision.gains.items():

@@ -45,6 +45,35 @@ def fit_command(
     _show(result, as_json, print_fit)
 
 
+@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions)
+def priors_command(seed: f.Seed = 0, as_json: f.Json = False, **options: Any) -> None:
+    """Compare priors by how well they predict held-out rounds.
+
+    Compares those that the catalog allows: independent actions, each kind of
+    metadata, and all of them combined. Each is learned anew in every fold.
+    `manyarms fit --prior auto` takes the simplest of the best.
+    """
+    from manyarms.cli.print_results import print_json
+    from manyarms.jobs import fit_files
+
+    options["context"] = _context(options)
+    with terminal.row_bar("Reading") as bar:
+        result = fit_files(**options, prior="auto", seed=seed, progress=bar.step, on_rows=bar)
+    comparison = None if result.learned is None else result.learned.comparison
+    note = "" if result.learned is None or not result.learned.notes else result.learned.notes[0].removeprefix("auto: ")
+    if comparison is None:
+        remedy = "Name metadata of the catalog: --category, --tags, --taxonomy or --embedding."
+        raise InputError(f"there is nothing to compare: {note}.", remedy)
+    for warning in result.warnings:
+        terminal.warn(warning)
+    if as_json:
+        print_json({"priors": comparison.records(), "rounds": comparison.n_rounds, "folds": comparison.n_folds,
+                    "chosen": note})  # fmt: skip
+        return
+    terminal.say(repr(comparison))
+    terminal.say(f"\n{note}.")
+
+
 @f.with_options(
     o.LogColumns,
     o.LogOptions,

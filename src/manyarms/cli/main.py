@@ -13,6 +13,7 @@ from manyarms.cli.commands import (
     evaluate_command,
     fit_command,
     learn_command,
+    priors_command,
     report_command,
     score_command,
     update_command,
@@ -31,6 +32,8 @@ EXAMPLES = {
     "--catalog items.parquet --category department --out report.html --policy policy.arrow",
     fit_command: "fit --logs logs/ --context age,city --action item --reward click --catalog items.parquet "
     "--category department --likelihood bernoulli --out model.arrow",
+    priors_command: "priors --logs logs/ --context age,city --action item --reward click --catalog items.parquet "
+    "--category department --tags tags --likelihood bernoulli",
     evaluate_command: f"evaluate --model model.arrow {LOGS} --policies greedy,softmax:0.1,policy.arrow --propensity p "
     "--estimators snips,dr",
     learn_command: "learn --model model.arrow --policy pessimistic:0.1 --out policy.arrow",
