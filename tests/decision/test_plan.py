@@ -63,6 +63,20 @@ def test_the_best_traffic_needs_fewer_rounds_and_its_policy_can_be_saved(tmp_pat
     assert sum(item["share"] for item in planned.items) == pytest.approx(1.0)
 
 
+def test_the_best_traffic_follows_the_covariance_of_each_action_with_the_gain():
+    """Candidate and baseline choose one action each; what all others tell about the gain is in the joint covariance."""
+    posterior, candidate, baseline, logging, contexts = problem()
+    planned = ma.plan(posterior, candidate, baseline, contexts, logging=logging)
+    difference = candidate.probabilities(contexts) - baseline.probabilities(contexts)
+    mass = difference.T @ contexts / len(contexts)
+    left, right = (grid.ravel() for grid in np.meshgrid(*2 * [np.arange(N_ACTIONS)], indexing="ij"))
+    joint = posterior.weights.cross_cov(left, right).reshape(N_ACTIONS, N_ACTIONS, DIM, DIM)
+    covariances = np.einsum("abde,be->ad", joint, mass)
+    weights = planned.policy.weights
+    scale = np.linalg.norm(weights) / np.linalg.norm(covariances)
+    np.testing.assert_allclose(np.abs(weights), scale * np.abs(covariances), rtol=1e-8, atol=1e-10 * scale)
+
+
 def test_exploring_costs_no_more_than_allowed():
     posterior, candidate, baseline, logging, contexts = problem()
     planned = ma.plan(posterior, candidate, baseline, contexts, logging=logging, max_cost=1e-3)
