@@ -1,7 +1,7 @@
 """Every stage that runs on a GPU: its time, its floor, and how far its results are from double precision.
 
-    python benchmarks/gpu.py --out results.json
-    python benchmarks/gpu.py --page docs/gpu.md --results results.json
+    python benchmarks/gpu.py --results results.json
+    python benchmarks/gpu.py --results results.json --page docs/gpu.md
 
 The first command needs a GPU. Times are medians of several runs by CUDA events, data on the device. A floor is what the
 fastest program could take: operations over the measured rate of a matrix product, or bytes over that of a copy.
@@ -13,13 +13,16 @@ import argparse
 import json
 import statistics
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 
+import manyarms as ma
 from manyarms.gpu.batched_posterior import SharedEffects, absorb_actions, action_means
 from manyarms.gpu.click_sums import ClickRounds
 from manyarms.gpu.device_top_k import DeviceBounds, DeviceMeans
@@ -31,7 +34,7 @@ from manyarms.posterior.reward_width import confidence_radius
 DEVICE, K = "cuda:0", 1_000_000
 
 
-def milliseconds(work: Callable[[], Any], runs: int = 15, warm_up: int = 5) -> float:
+def milliseconds(work: Callable[[], Any], runs: int = 31, warm_up: int = 5) -> float:
     """The median time of some work on the device."""
     for _ in range(warm_up):
         work()
@@ -86,7 +89,7 @@ def greedy(limit: dict[str, float], tune: bool) -> list[dict[str, Any]]:
             tiles += [(TileShape(*shape), half) for shape in shapes for half in (True, False)]
         for n in (10_000, 100_000):
             x = contexts[:n].contiguous()
-            plain = milliseconds(lambda x=x, means=means: argmax_by_product(x, means), 1, 0)
+            plain = milliseconds(lambda x=x, means=means: argmax_by_product(x, means), 2, 1)
             expected = torch.cat([argmax_by_product(part, means) for part in x.split(20_000)])
             for tile, half in tiles:
                 try:
@@ -323,34 +326,112 @@ def plain_click_step(
     return S, V
 
 
+def end_to_end(limit: dict[str, float]) -> list[dict[str, Any]]:
+    """A fit of ten million clicks on a million actions and a choice for 10,000 contexts, through the public names.
+
+    Wall time, with copies to and from the device. Only the fit is timed on the processor, for a tenth of the rounds.
+    """
+    n, d, rows = 10_000_000, 16, []
+    rng = np.random.default_rng(0)
+    category = rng.integers(0, 1000, K)
+    weights = sparse.csr_array((np.ones(K), category, np.arange(K + 1)), shape=(K, 1000))
+    prior = ma.HierarchicalGaussian(np.zeros(1000 * d), 0.25, ma.MixedEffects(weights, d), 0.1)
+    x = rng.normal(size=(n, d)) / 4
+    x[:, 0] = 1.0
+    actions = (rng.random(n) ** 3 * K).astype(np.int64)
+    clicked = (rng.random(n) < 1 / (1 + np.exp(3 - 0.5 * rng.normal(size=1000)[category[actions]]))).astype(float)
+    small = ma.LoggedData(x[: n // 10], actions[: n // 10], clicked[: n // 10], n_actions=K)
+    logs = ma.LoggedData(x, actions, clicked, n_actions=K)
+    for name, part, device in (("first fit", small, DEVICE), ("fit", logs, DEVICE), ("fit", small, "cpu")):
+        started = time.perf_counter()
+        fitted = ma.fit(part, prior, ma.Bernoulli(), device="cuda" if device == DEVICE else "cpu")
+        row = {"stage": "end to end", "what": name, "n": len(part), "K": K, "d": d, "device": device}
+        row |= {"s": time.perf_counter() - started, "steps": len(fitted.trace) - 1, "log_evidence": fitted.log_evidence}
+        rows.append(row)
+        print(row, flush=True)
+        if len(part) == n:
+            policy = ma.Pessimistic(fitted, device="cuda")
+            for what in ("first choice", "choice"):
+                started = time.perf_counter()
+                policy.actions(x[:10_000])
+                rows.append({"stage": "end to end", "what": what, "s": time.perf_counter() - started})
+                print(rows[-1], flush=True)
+    return rows
+
+
 STAGES: dict[str, Callable[..., list[dict[str, Any]]]] = {
-    "pessimistic": pessimistic, "posterior": posterior, "clicks": clicks,
+    "pessimistic": pessimistic, "posterior": posterior, "clicks": clicks, "end_to_end": end_to_end,
+}  # fmt: skip
+
+GOALS = {
+    ("greedy", 32, 10_000): 2.0, ("greedy", 32, 100_000): 15.0, ("pessimistic", 16, 1000): 3.0,
+    ("pessimistic", 32, 1000): 3.0, ("posterior", 32, None): 20.0, ("posterior", 16, None): 5.0,
+    ("clicks", 16, 10_000_000): 1.5,
 }  # fmt: skip
 
 
-def main() -> None:
+def table(rows: list[dict[str, Any]]) -> str:
+    """The times as a table for the page."""
+    lines = ["| stage | plain PyTorch, ms | ours, ms | floor, ms | goal, ms | difference from double precision |"]
+    lines.append("|---|---|---|---|---|---|")
+    for row in rows:
+        if "ms" not in row or row["stage"] not in ("greedy", "pessimistic", "posterior", "clicks"):
+            continue
+        goal = None if row.get("kind") == "wide" else GOALS.get((row["stage"], row["d"], row.get("n")))
+        verdict = "" if goal is None else f"{goal:g}, {'met' if row['ms'] <= goal else 'missed'}"
+        name = f"{row['stage']}, d = {row['d']}"
+        name += f", {row['n']:,} {'rounds' if row['stage'] == 'clicks' else 'contexts'}" if "n" in row else ""
+        name += f", {row['kind']}" if "kind" in row else ""
+        error = row.get("error")
+        if "mismatches" in row:
+            far = f"{row['mismatches']} actions"
+        else:
+            far = f"{max(error.values()) if isinstance(error, dict) else error:.0e} relative"
+        lines.append(
+            f"| {name} | {row['plain_ms']:.0f} | {row['ms']:.2f} | {row['floor_ms']:.2f} | {verdict} | {far} |"
+        )
+    return "\n".join(lines)
+
+
+def write_page(page: Path, rows: list[dict[str, Any]]) -> None:
+    """Put the table between its two markers."""
+    before, rest = page.read_text(encoding="utf-8").split(_BEGIN, 1)
+    page.write_text(f"{before}{_BEGIN}\n{table(rows)}\n{_END}{rest.split(_END, 1)[1]}", encoding="utf-8")
+
+
+_BEGIN, _END = "<!-- times -->", "<!-- end of times -->"
+
+
+def measure(stages: list[str], out: Path, tune: bool) -> None:
     """Run the stages and write their rows."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--stages", default="greedy,ties,pessimistic,posterior,clicks")
-    parser.add_argument("--tune", action="store_true")
-    options = parser.parse_args()
     started, limit = time.time(), limits()
     rows: list[dict[str, Any]] = [{"stage": "limits", **limit, "device": torch.cuda.get_device_name()}]
     print(rows[0], flush=True)
-    for stage in options.stages.split(","):
+    for stage in stages:
         try:
             if stage == "greedy":
-                rows += greedy(limit, options.tune)
+                rows += greedy(limit, tune)
             else:
                 rows += ties() if stage == "ties" else STAGES[stage](limit)
         except Exception as cause:
-            import traceback  # noqa: PLC0415
-
             traceback.print_exc()
             rows.append({"stage": stage, "failed": repr(cause)[:500]})
-        options.out.write_text(json.dumps(rows, indent=1))
+        out.write_text(json.dumps(rows, indent=1))
         print(f"{stage}: {time.time() - started:.0f} s so far", flush=True)
+
+
+def main() -> None:
+    """Measure, or write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--stages", default="greedy,ties,pessimistic,posterior,clicks,end_to_end")
+    parser.add_argument("--tune", action="store_true")
+    options = parser.parse_args()
+    if options.page is None:
+        measure(options.stages.split(","), options.results, options.tune)
+    else:
+        write_page(options.page, json.loads(options.results.read_text()))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ def torch_or_skip():
 
 def stand_in(monkeypatch, module):
     """Let "cuda" mean PyTorch on the processor in a module that takes the argument `device`."""
-    monkeypatch.setattr(sys.modules[module], "as_device", lambda value: HERE if value == "cuda" else value)
+    monkeypatch.setattr(importlib.import_module(module), "as_device", lambda value: HERE if value == "cuda" else value)
 
 
 def means_with_twins(rng, n_actions, dim):

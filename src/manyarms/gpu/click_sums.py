@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array
@@ -24,12 +25,16 @@ class SiteSums:
         moment: (m, D) Σ l x.
         square: (m,) Σ l² / w.
         weight: Σ w over all actions.
+        weights: (n,) w of every round.
+        linears: (n,) l of every round.
     """
 
     gram: Tensor
     moment: Tensor
     square: Tensor
     weight: Tensor
+    weights: Tensor
+    linears: Tensor
 
     def scaled(self, share: float) -> SiteSums:
         """The sums with every factor raised to the power `share`."""
@@ -40,7 +45,7 @@ class SiteSums:
 
     @property
     def _parts(self) -> tuple[Tensor, ...]:
-        return self.gram, self.moment, self.square, self.weight
+        return self.gram, self.moment, self.square, self.weight, self.weights, self.linears
 
 
 class ClickRounds:
@@ -67,7 +72,7 @@ class ClickRounds:
     ):
         torch = load_torch()
         self.contexts, self.clicks, self.counts, self.per_action = contexts, clicks, counts, per_action
-        self.rules = torch.from_numpy(rules).to(contexts.device)
+        self.rules = torch.from_numpy(np.concatenate([rules, _points_of_logarithm()])).to(contexts.device)
         self._expectations = expectations
         if contexts.is_cuda:
             self._plan()
@@ -96,18 +101,18 @@ class ClickRounds:
         m, size = means.shape
         new, n_items = self.contexts.new_empty, len(self._items[0])
         S, V, Q = new(self._n_slots, size, size), new(self._n_slots, size), new(self._n_slots)
-        fit = new(n_items, 3)
+        fit, weights, linears = new(n_items, 3), new(len(self.contexts)), new(len(self.contexts))
         counts = self.contexts if self.counts is None else self.counts
         kernel = compiled("clicks", "click_sums", size)
-        blocks = min(n_items, processors(means.device) * (8 if size == 32 else 16) * 8)
+        blocks = min(n_items, processors(means.device) * (8 if size == 32 else 14) * 8)
         launch(
             kernel, blocks, 32, self.contexts, self.clicks, counts, means, covariances, *self._items, self.rules,
-            S, V, Q, fit, n_items, int(self.counts is not None),
+            S, V, Q, weights, linears, fit, n_items, int(self.counts is not None),
         )  # fmt: skip
         for out in (S, V, Q):
             sum_runs(out, self._parts, self._busy, out)
         fit = fit.sum(dim=0)
-        return SiteSums(S[:m], V[:m], Q[:m], fit[2]), fit[:2]
+        return SiteSums(S[:m], V[:m], Q[:m], fit[2], weights, linears), fit[:2]
 
     def _sums_plainly(self, means: Tensor, covariances: Tensor) -> tuple[SiteSums, Tensor]:
         torch, x, m = load_torch(), self.contexts, len(means)
@@ -121,4 +126,10 @@ class ClickRounds:
         V.index_add_(0, owner, (counts * linear)[:, None] * x)
         Q = x.new_zeros(m).index_add_(0, owner, counts * linear**2 / weight)
         fit = counts * log_density
-        return SiteSums(S, V, Q, (counts * weight).sum()), torch.stack([fit.sum(), fit.abs().sum()])
+        return SiteSums(S, V, Q, (counts * weight).sum(), weight, linear), torch.stack([fit.sum(), fit.abs().sum()])
+
+
+def _points_of_logarithm() -> Float[Array, " q"]:
+    """1 / c and log c for 64 points c between 1 and 2, in turn: the kernel's table of logarithms."""
+    c = 1.0 + (np.arange(64) + 0.5) / 64
+    return np.column_stack([1.0 / c, np.log(c)]).reshape(-1)

@@ -37,13 +37,15 @@ class DeviceSiteSolver:
 
     def __init__(self, prior: HierarchicalGaussian, logs: Any, likelihood: Likelihood, device: str):
         check_loop(prior, logs, likelihood)
-        self.prior, self.device, self.likelihood, self._logs = prior, device, likelihood, logs
+        self.prior, self.device, self.likelihood = prior, device, likelihood
         self.size = kernel_size(prior.dim) or prior.dim
         self.seen, per_action = np.unique(logs.actions, return_counts=True)
         need = 8 * (2 * len(logs) * (self.size + 2) + 8 * len(self.seen) * self.size**2)
         fewer = f'Fit at most {max(1, len(logs) // 2):,} rounds at once, or use device="cpu".'
         require_memory(device, need, f"the fit of {len(logs):,} rounds and {len(self.seen):,} actions", fewer)
         self._white = _WhitePrior(prior, self.seen, self.size, device)
+        self._numbers = load_torch().from_numpy(self.seen[self._white.order]).to(device)
+        """The number of each action, in the order of effects."""
         self._rounds = self._sorted_rounds(logs, per_action)
 
     def _sorted_rounds(self, logs: LoggedData, per_action: Array) -> ClickRounds:
@@ -89,16 +91,24 @@ class DeviceSiteSolver:
         return DeviceSiteState(self, sites, target, objective, 1e-13 * (fit_size + moved_size))
 
     def statistics(self, sites: SiteSums) -> Statistics:
-        """Sums of sites as statistics, in the order of actions."""
-        torch, d, logs = load_torch(), self.prior.dim, self._logs
-        back = torch.from_numpy(np.argsort(self._white.order)).to(self.device)
-        squares = torch.empty(len(self.seen), d + 1, d + 1, dtype=torch.float64, device=self.device)
-        squares[:, :d, :d] = sites.gram[back][:, :d, :d]
-        squares[:, :d, d] = squares[:, d, :d] = sites.moment[back][:, :d]
-        squares[:, d, d] = sites.square[back]
-        sums = ActionSums(self.seen, squares.cpu().numpy())
-        rows = ActionRows(np.empty(0, dtype=np.int64), np.empty((0, d + 1)))
-        return Statistics(self.prior.n_actions, d, len(logs), float(sites.weight), rows, sums, counted=False)
+        """Sites as statistics: those of rarely seen actions as rows, as `Statistics` keeps them, the others as sums."""
+        torch, d, rounds = load_torch(), self.prior.dim, self._rounds
+        many = rounds.per_action >= d
+        place = torch.nonzero(many)[:, 0]
+        place = place[torch.argsort(self._numbers[place])]
+        squares = torch.empty(len(place), d + 1, d + 1, dtype=torch.float64, device=self.device)
+        squares[:, :d, :d] = sites.gram[place][:, :d, :d]
+        squares[:, :d, d] = squares[:, d, :d] = sites.moment[place][:, :d]
+        squares[:, d, d] = sites.square[place]
+        sums = ActionSums(self._numbers[place].cpu().numpy(), squares.cpu().numpy())
+        owner = torch.repeat_interleave(torch.arange(len(many), device=self.device), rounds.per_action)
+        few = torch.nonzero(~many[owner])[:, 0]
+        weight, pseudo = sites.weights[few], sites.linears[few] / sites.weights[few]
+        share = weight if rounds.counts is None else weight * rounds.counts[few]
+        rows = torch.cat([rounds.contexts[few, :d], pseudo[:, None]], dim=1) * share.sqrt()[:, None]
+        own = ActionRows(self._numbers[owner[few]].cpu().numpy(), rows.cpu().numpy())
+        total = float(sites.weight)
+        return Statistics(self.prior.n_actions, d, len(rounds.contexts), total, own, sums, counted=False)
 
 
 @dataclass(frozen=True, eq=False)
