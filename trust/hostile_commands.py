@@ -46,7 +46,10 @@ COMMANDS: dict[str, dict[str, str]] = {
     "score": {"--model": "{policy}", "--contexts": "{logs}", "--top-k": "2", "--keep": "user",
               "--missing": "refuse", "--out": "{out}/scores.parquet"},
     "report": {"--model": "{model}", "--logs": "{new}", **ROLES, "--policies": "greedy", "--sure": "0.9",
-               "--title": "Mine", "--format": "json", "--out": "{out}/report.json"},
+               "--title": "Mine", "--unit": "euros", "--segment": "city", "--format": "json",
+               "--out": "{out}/report.json"},
+    "plan": {"--model": "{model}", "--logs": "{new}", **ROLES, "--candidate": "softmax:0.5", "--chance": "0.7",
+             "--share": "0.3", "--policy": "{out}/explore.arrow", "--sample": "40"},
     "decide": {"--logs": "{logs}", "--context": "age,city", **ROLES, **CATALOG, "--sure": "0.9",
                "--out": "{out}/decision.json"},
     "backtest": {"--logs": "{logs}", "--context": "age,city", **ROLES, **CATALOG, "--time": "at", "--level": "0.9",
@@ -57,9 +60,8 @@ COMMANDS: dict[str, dict[str, str]] = {
 """A valid command line of every command."""
 
 ORDER = (
-    "fit", "update", "evaluate", "score", "learn", "report", "fit", "update", "score", "decide", "evaluate",
-    "backtest", "fit",
-    "demo", "score", "update", "learn", "report", "reproduce", "evaluate", "fit",
+    "fit", "update", "evaluate", "score", "learn", "report", "fit", "update", "score", "decide", "evaluate", "fit",
+    "backtest", "plan", "demo", "score", "update", "learn", "report", "reproduce", "evaluate", "fit",
 )  # fmt: skip
 """The commands of successive cases: those that take long come less often."""
 

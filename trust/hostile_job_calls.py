@@ -27,6 +27,10 @@ def job_calls() -> Iterator[HostileCall]:
     yield make_call("read_logs", ma.read_logs, lambda w: dict(
         logs=w.log_file, context=["age", "city"], catalog=w.catalog, missing="refuse", unknown="refuse", max_levels=10,
         **columns), **names)  # fmt: skip
+    yield make_call("doctor", ma.doctor, lambda w: dict(
+        logs=w.log_file, action="item", reward="spend", propensity="p", group="user", time="at", **catalog(w)),
+        **names)  # fmt: skip
+    yield make_call("explain", ma.explain, lambda w: dict(term="propensity"))
     yield make_call("read_catalog", ma.read_catalog, lambda w: dict(
         catalog=w.catalog_file, id="sku", category="kind", embedding=["size"]), **names)  # fmt: skip
     yield make_call("jobs.fit_files", jobs.fit_files, lambda w: dict(

@@ -20,17 +20,19 @@ NOT_INSTALLED = "its library is not among the pinned tools"
 WITHOUT_CALLS = {
     **dict.fromkeys(
         (
-            "AveragedPosterior", "Backtest", "CategoryChecks", "Comparison", "Decision", "Evaluation",
+            "AveragedPosterior", "Backtest", "CategoryChecks", "CheckUp", "Comparison", "Decision", "Evaluation",
             "HurdlePosterior", "LearnedPrior", "LogStream", "Plan", "PriorCheck", "PriorComparison", "RewardPosterior",
             "Sensitivity", "ShardedPosterior", "Statistics", "TradeOff", "datasets.JesterWorld", "datasets.KuaiRec",
             "datasets.KuaiRecWorld",
             "datasets.MovieLens", "datasets.MovieLensFactors", "datasets.MovieLensWorld", "datasets.OpenBanditLog",
-            "jobs.EvaluationResult", "jobs.FitResult", "jobs.PolicyResult", "jobs.RoundSample", "jobs.ScoreResult",
+            "jobs.EvaluationResult", "jobs.LogFinding",
+            "jobs.FitResult", "jobs.PolicyResult", "jobs.RoundSample", "jobs.ScoreResult",
             "jobs.StackedMap", "jobs.UpdateResult", "experiments.Outcome", "experiments.Table",
             "experiments.Known", "experiments.MethodTask", "experiments.Origin", "experiments.Cell",
             "nonlinear.ChainedFunction", "nonlinear.NonlinearPosterior", "nonlinear.PosteriorDraws",
             "learners.TrainingStep", "estimators.Rounds", "theory.BayesMSE", "theory.BayesSuboptimality",
-            "experiments.CellError", "experiments.StaleRowsError",
+            "experiments.CellError", "experiments.StaleRowsError", "WeightCheck", "HiddenCause",
+            "PropensitySensitivity",
         ),
         RESULT,
     ),
@@ -72,8 +74,8 @@ INNER_METHODS = frozenset(
         "reweighted", "rounds", "shape", "folds", "predict", "without", "training_rounds", "weights_for", "tangent",
         "jacobian", "maximise", "states", "bound", "gains", "outcomes", "scores", "compact", "keep", "write",
         "draw_world", "matrix", "logged_data", "drawn_values", "action_weights", "pair_rewards", "of_rounds", "scaled",
-        "shards", "ageless", "columns", "take", "note_dropped", "part", "steps", "Training.objective",
-        "RewardPosterior.estimate",
+        "shards", "also_through", "keeping", "FeatureMap.read", "jobs.StackedMap.read", "ageless", "columns", "take",
+        "note_dropped", "part", "steps", "Training.objective", "RewardPosterior.estimate",
         "HurdlePosterior.estimate", "ShardedPosterior.estimate", "AveragedPosterior.estimate",
         "nonlinear.NonlinearPosterior.estimate", "nonlinear.PosteriorDraws.estimate",
         # Of mixing matrices and likelihoods, which only the solvers call.

@@ -18,6 +18,7 @@ ManyarmsError
 ├── OutputFileError (an OSError)       a file could not be written
 ├── NumericalError                     finite input led to an overflow; the message says where
 ├── EngineError                        a cluster cannot be reached, or failed
+├── DeviceError                        a GPU is not there, or has too little memory
 ├── MissingLibraryError (an ImportError) a library that only some calls need is not installed
 ├── TooLargeError                      the requested array is larger than this library will form
 ├── UndefinedLiftError                 a relative change against a baseline that may be zero
@@ -120,6 +121,10 @@ class NumericalError(ManyarmsError, ArithmeticError):
 
 class EngineError(ManyarmsError):
     """A cluster cannot be reached, is not installed, or failed."""
+
+
+class DeviceError(ManyarmsError):
+    """A GPU is not there, or has too little memory."""
 
 
 class MissingLibraryError(ManyarmsError, ImportError):

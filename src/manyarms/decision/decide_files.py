@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Unpack, cast
 
 from jaxtyping import Int
@@ -28,9 +29,11 @@ from manyarms.core.arrow_columns import numbers_of
 from manyarms.decision.decide import SURE, Decision, decide
 from manyarms.decision.guardrail import Better, Guardrail
 from manyarms.errors import InputError
-from manyarms.jobs.evaluate_files import read_evaluation_inputs
+from manyarms.jobs.evaluate_files import open_on_stream, read_evaluation_inputs
 from manyarms.jobs.fit_files import OnRows
+from manyarms.jobs.open_policies import named_sources
 from manyarms.jobs.parse_names import likelihood_named
+from manyarms.jobs.sample_rounds import unstacked
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
@@ -51,6 +54,7 @@ def decide_files(
     model: PathLike | Posterior | None = None,
     category: str | None = None,
     sure: float = SURE,
+    unit: str = "",
     seed: int = 0,
     guardrail: str | Sequence[str] = (),
     guardrail_sure: float = 0.95,
@@ -63,8 +67,8 @@ def decide_files(
 
     With a model and propensities, the estimators "snips" and "dr" check the model unless others are named. The column
     `category` of the catalog is used to show results by where the model has no categories. `guardrail` names columns of
-    other goals with their limits, as in "returns<=1%", each to hold with probability `guardrail_sure`. `sure`, `notes`
-    and `progress` are as in `decide`, and all other arguments as in `evaluate_files`.
+    other goals with their limits, as in "returns<=1%", each to hold with probability `guardrail_sure`. `sure`, `unit`,
+    `notes` and `progress` are as in `decide`, and all other arguments as in `evaluate_files`.
     """
     if model is not None and propensity is not None and not options.get("estimators"):
         options["estimators"] = DEFAULT_ESTIMATORS
@@ -88,8 +92,8 @@ def decide_files(
     goals = read_guardrails(guardrail, guardrail_sure, inputs.stream, inputs.sample.rows)
     return decide(
         inputs.policies, rounds, inputs.posterior, guardrails=goals,
-        estimators=inputs.estimators, categories=categories, sure=sure, fingerprints=inputs.fingerprints, notes=lines,
-        progress=progress,
+        estimators=inputs.estimators, categories=categories, sure=sure, unit=unit,
+        fingerprints=inputs.fingerprints, notes=lines, progress=progress,
     )  # fmt: skip
 
 
@@ -102,6 +106,7 @@ def decide_from_logs(
     propensity: str | None = None,
     *,
     sure: float = SURE,
+    unit: str = "",
     swap: bool = True,
     notes: Mapping[str, str] | None = None,
     progress: Progress = False,
@@ -112,22 +117,27 @@ def decide_from_logs(
 
     The rounds are read into memory. With `time`, the earlier half learns and the later half evaluates; without it, the
     halves are drawn at random and then swapped. Rounds of one `group` stay together. The policies are in
-    `Decision.candidates`. `guardrail` and `guardrail_sure` are as in `decide_files`, `sure`, `swap`, `notes` and
-    `progress` as in `decide`, and all other arguments as in `fit_files`.
+    `Decision.candidates`. `guardrail` and `guardrail_sure` are as in `decide_files`, `sure`, `unit`, `swap`, `notes`
+    and `progress` as in `decide`, and all other arguments as in `fit_files`.
     """
     given = with_defaults("decide_from_logs", options, DecideOptions)
     actions = open_catalog(given, action, only(options, CatalogOptions))
     source = FileSource(logs, on_rows)
     read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
-    stream = cast(LogStream, read)
-    rounds = stream.collect()
+    sources = named_sources(given.policies)
+    stream, made = open_on_stream(sources, cast(LogStream, read), given.position_weights)
+    whole = unstacked(stream.collect())
+    goals = read_guardrails(given.guardrail, given.guardrail_sure, stream, None)
+    bound = {name: whole.bound(policy) for name, policy in made.items()}
     likelihood = likelihood_named(given.likelihood, given.noise_std)
     columns = (context,) if isinstance(context, str) else context
     lines = {**(notes or {}), "logs": str(logs), **_caution(columns, reward)}
-    goals = read_guardrails(given.guardrail, given.guardrail_sure, stream, None)
-    return decide(
-        None, rounds, likelihood=likelihood, sure=sure, guardrails=goals, swap=swap, notes=lines, progress=progress
-    )
+    decision = decide(
+        {**sources, **bound}, whole.logs, likelihood=likelihood, sure=sure, unit=unit, guardrails=goals, swap=swap,
+        notes=lines, progress=progress,
+    )  # fmt: skip
+    # Bound to the rounds they cannot be used elsewhere.
+    return replace(decision, candidates={**decision.candidates, **made})
 
 
 GUARDRAIL = re.compile(r"(?P<column>.+?)\s*(?P<side><=|>=)\s*(?P<limit>[+-]?\d+(\.\d+)?([eE][+-]?\d+)?)\s*(?P<unit>%?)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from manyarms.core.estimate import Estimate
@@ -27,6 +27,8 @@ SWAPPED = (
     "The policy to use was made in the same way from all rounds."
 )
 """The policy that a gain over swapped halves belongs to, and the one to use."""
+GIVEN = "The gain uses all rounds: the policy learned nothing from them, and each half checks the model of the other."
+"""The rounds behind the gain of a policy that was given, where halves are swapped."""
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
 
 
@@ -38,6 +40,8 @@ class Recommendation:
     policy: str
     sentence: str
     reason: str
+    next_step: str = field(default="", kw_only=True)
+    cautions: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 def recommend(
@@ -65,7 +69,8 @@ def recommend(
     recommendation = _recommend(evaluation, sure, doubts, cautions, guardrails)
     if evaluation.pooled_rounds is None:
         return recommendation
-    return replace(recommendation, reason=f"{recommendation.reason} {SWAPPED}")
+    given = any(row.given for row in evaluation.policies if row.name == recommendation.policy)
+    return replace(recommendation, reason=f"{recommendation.reason} {GIVEN if given else SWAPPED}")
 
 
 def _recommend(  # noqa: PLR0911  one line for each verdict
@@ -82,7 +87,8 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
     best = results[0]
     if all(_gain(row).value == 0.0 == _gain(row).std for row in results):
         sentence = f"Nothing to decide: {best.name} makes the same choices as the current policy."
-        return Recommendation("keep", best.name, sentence, "Add a candidate that differs from it.")
+        remedy = "Add a candidate that differs from it."
+        return Recommendation("keep", best.name, sentence, remedy, next_step=remedy)
     promising = [row for row in results if _gain(row).probability_positive >= sure]
     # The logs show the value of the current policy without any model.
     model, mean, error = evaluation.baseline.value, evaluation.mean_reward, evaluation.mean_reward_error
@@ -109,11 +115,12 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
     if all(_gain(row).probability_positive <= 1.0 - sure for row in results):
         sentence = f"Keep the current policy: the best candidate, {best.name}, would bring {_change(best)}."
         reason = f"No candidate has more than a {percent(1.0 - sure)} probability of being better."
-        return Recommendation("keep", best.name, sentence, reason)
+        advice = "Keep it, and look for other candidates."
+        return Recommendation("keep", best.name, sentence, reason, next_step=advice)
     sentence = f"Not decided: {best.name} looks best with {_change(best)}."
     remedy = f"Log more rounds, or test {best.name} on a share of the traffic."
     reason = f"Shipping requires a probability of at least {percent(sure)}. {remedy}"
-    return Recommendation("undecided", best.name, sentence, reason)
+    return Recommendation("undecided", best.name, sentence, reason, next_step=remedy)
 
 
 def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -> Recommendation:
@@ -128,10 +135,12 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
         "it was evaluated on a single context": evaluation.n_rounds == 1,
     }
     reason = f"It was compared with the current policy on {evaluation.gain_rounds:,} logged rounds."
-    if any(caveats.values()):
-        listed = "; ".join(text for text, applies in caveats.items() if applies)
-        reason = f"Caution: {listed}. Test it on a share of the traffic first."
-    return Recommendation("ship", best.name, f"Ship {best.name}: {_change(best)}.", reason)
+    listed, remedy = tuple(text for text, applies in caveats.items() if applies), f"Ship {best.name}."
+    if listed:
+        remedy = "Test it on a share of the traffic first."
+        reason = f"Caution: {'; '.join(listed)}. {remedy}"
+    sentence = f"Ship {best.name}: {_change(best)}."
+    return Recommendation("ship", best.name, sentence, reason, next_step=remedy, cautions=listed)
 
 
 def _passed_over(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> list[str]:
@@ -158,7 +167,8 @@ def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]
 def _trained(best: PolicyResult) -> Recommendation:
     reason = "Learn it on one part of the log and evaluate it on the other, which `logs.split` keeps apart."
     claim = f"{best.name} was learned from the rounds that it is evaluated on, which makes any policy look better"
-    return Recommendation("undecided", best.name, f"Not decided: {claim} ({_change(best)}).", reason)
+    sentence = f"Not decided: {claim} ({_change(best)})."
+    return Recommendation("undecided", best.name, sentence, reason, next_step=reason)
 
 
 def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[str]) -> Recommendation:
@@ -167,7 +177,8 @@ def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[s
     objections = [*doubts, *([f"{' and '.join(names)} {verb} it"] if names else [])]
     gain = f"according to the model, {best.name} brings {_change(best)}"
     reason = "Find out why before you trust the model, or test the policy on a share of the traffic."
-    return Recommendation("undecided", best.name, f"Not decided: {gain}, but {', and '.join(objections)}.", reason)
+    sentence = f"Not decided: {gain}, but {', and '.join(objections)}."
+    return Recommendation("undecided", best.name, sentence, reason, next_step=reason, cautions=tuple(objections))
 
 
 def contradicting(row: PolicyResult, evaluation: Evaluation) -> list[str]:
@@ -205,8 +216,8 @@ def _recommend_without_model(evaluation: Evaluation) -> Recommendation:
     sound = [entry for entry in estimates if entry[2].diagnostics.get("effective_sample_size", limit) >= limit]
     if not sound:
         sentence = f"Not decided: no estimator reaches an effective sample size of {limit:.0f} rounds."
-        reason = "The policies rarely choose what was logged. Fit a model: it needs no importance weights."
-        return Recommendation("undecided", "", sentence, reason)
+        reason, remedy = "The policies rarely choose what was logged.", "Fit a model: it needs no importance weights."
+        return Recommendation("undecided", "", sentence, f"{reason} {remedy}", next_step=remedy)
     row, name, estimate = max(sound, key=lambda entry: entry[2].value)
     low, high = estimate.interval()
     return Recommendation(
@@ -216,6 +227,7 @@ def _recommend_without_model(evaluation: Evaluation) -> Recommendation:
         f"{number(high)}); the current policy earned {number(evaluation.mean_reward)}.",
         "Without a model there is no probability that one policy beats another, and nothing is known about actions "
         "that were never logged. Fit a model to get both.",
+        next_step="Fit a model.",
     )
 
 

@@ -4,6 +4,7 @@ from manyarms.core.feature_map import StackedMap
 from manyarms.jobs.backtest import backtest
 from manyarms.jobs.backtest_files import backtest_files
 from manyarms.jobs.backtest_result import Backtest
+from manyarms.jobs.doctor import CheckUp, LogFinding, doctor
 from manyarms.jobs.evaluate import Evaluation, PolicyResult, evaluate
 from manyarms.jobs.evaluate_files import EvaluationResult, evaluate_files
 from manyarms.jobs.fit_files import FitResult, UpdateResult, fit_files, update_files
@@ -14,9 +15,11 @@ from manyarms.jobs.score import ScoreResult, score
 
 __all__ = [
     "Backtest",
+    "CheckUp",
     "Evaluation",
     "EvaluationResult",
     "FitResult",
+    "LogFinding",
     "PolicyResult",
     "RoundSample",
     "ScoreResult",
@@ -24,6 +27,7 @@ __all__ = [
     "UpdateResult",
     "backtest",
     "backtest_files",
+    "doctor",
     "estimator_named",
     "evaluate",
     "evaluate_files",

@@ -66,18 +66,30 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Rou
         if held > 2 * n:
             part, (key, rows) = _smallest(parts, keys, n, stream)
             parts, keys, held, worst = [part], [(key, rows)], n, float(key.max())
-    if parts:
-        logs, (_, rows) = _smallest(parts, keys, n, stream)
-    else:
-        logs, rows = joined([], stream), np.empty(0, dtype=np.int64)
+    if not parts:
+        return unstacked(joined([], stream), total)
+    logs, (_, rows) = _smallest(parts, keys, n, stream)
+    return unstacked(logs, total, rows)
+
+
+def unstacked(logs: LoggedData, total: int | None = None, rows: Int[Array, " n"] | None = None) -> RoundSample:
+    """Rounds that were read through several feature maps at once, with the contexts of the first.
+
+    Args:
+        logs: The rounds; those with one feature map stay as they are.
+        total: The number of rounds that they were drawn from; None for their own number.
+        rows: Their numbers among those; None where they are all.
+    """
     contexts, features = logs.contexts, logs.features
     if isinstance(features, StackedMap):
-        first = features.maps[0]
+        first, table = features.maps[0], logs.table
         logs = LoggedData(
             features.part(contexts, first), logs.actions, logs.rewards, logs.propensities, logs.n_actions,
-            weights=logs.weights, groups=logs.groups, times=logs.times, features=first, catalog=logs.catalog,
-        )  # fmt: skip
-    return RoundSample(logs, total, contexts, features, rows)
+            weights=logs.weights, groups=logs.groups, times=logs.times, segments=logs.segments,
+            features=first, catalog=logs.catalog,
+        ).keeping(table)  # fmt: skip
+    numbers = np.arange(len(logs)) if rows is None else rows
+    return RoundSample(logs, len(logs) if total is None else total, contexts, features, numbers)
 
 
 def _smallest(
