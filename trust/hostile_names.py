@@ -21,7 +21,7 @@ WITHOUT_CALLS = {
     **dict.fromkeys(
         (
             "AveragedPosterior", "CategoryChecks", "Comparison", "Decision", "Evaluation", "HurdlePosterior",
-            "LearnedPrior", "LogStream", "Plan", "PriorCheck", "PriorComparison", "RewardPosterior", "Sensitivity",
+            "LearnedPrior", "LogStream", "Plan", "PriorCheck", "PriorComparison", "RewardPosterior", "Segments", "Sensitivity",
             "ShardedPosterior", "Statistics", "datasets.JesterWorld", "datasets.KuaiRec", "datasets.KuaiRecWorld",
             "datasets.MovieLens", "datasets.MovieLensFactors", "datasets.MovieLensWorld", "datasets.OpenBanditLog",
             "jobs.EvaluationResult", "jobs.FitResult", "jobs.PolicyResult", "jobs.RoundSample", "jobs.ScoreResult",
