@@ -96,7 +96,8 @@ def fit_calls() -> Iterator[HostileCall]:
         logs=w.logs, prior=w.prior, likelihood=ma.Gaussian(), start=w.posterior, max_iterations=20, tolerance=1e-4,
         engine="local"))  # fmt: skip
     yield make_call("fit", ma.fit, lambda w: dict(
-        logs=w.clicked, prior=w.prior, likelihood=ma.Bernoulli(), max_iterations=20, tolerance=1e-4))  # fmt: skip
+        logs=w.clicked, prior=w.prior, likelihood=ma.Bernoulli(), max_iterations=20, tolerance=1e-4,
+        device="cpu"))  # fmt: skip
     yield make_call("fit_sharded", ma.fit_sharded, lambda w: dict(
         logs=w.logs, prior=w.prior, likelihood=ma.Gaussian(), out=w.folder / "fresh"), out="out")  # fmt: skip
     yield make_call("condition", ma.condition, lambda w: dict(

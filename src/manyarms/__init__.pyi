@@ -5,6 +5,7 @@ Type checkers and editors read this file. `__init__.py` reads it too, and import
 
 from manyarms import errors as errors
 from manyarms import priors as priors
+from manyarms._base.glossary import explain as explain
 from manyarms._version import __version__ as __version__
 from manyarms.core.catalog import Catalog as Catalog
 from manyarms.core.effect_group import EffectGroup as EffectGroup
@@ -18,15 +19,23 @@ from manyarms.core.statistics import Statistics as Statistics
 from manyarms.decision import plots as plots
 from manyarms.decision.decide import Decision as Decision
 from manyarms.decision.decide import decide as decide
+from manyarms.decision.guardrail import Guardrail as Guardrail
 from manyarms.decision.plan import Plan as Plan
 from manyarms.decision.plan import plan as plan
+from manyarms.decision.trade_off import TradeOff as TradeOff
+from manyarms.decision.trade_off import trade_off as trade_off
 from manyarms.decision.write_report import write_report as write_report
+from manyarms.estimators.check_weights import WeightCheck as WeightCheck
+from manyarms.estimators.check_weights import check_weights as check_weights
 from manyarms.estimators.checked_value import Checked as Checked
 from manyarms.estimators.compare import Comparison as Comparison
 from manyarms.estimators.compare import compare as compare
 from manyarms.estimators.compare import slope as slope
+from manyarms.estimators.confidence_sequence import ConfidenceSequence as ConfidenceSequence
 from manyarms.estimators.estimator import Estimator as Estimator
 from manyarms.estimators.estimator import SamplingEstimator as SamplingEstimator
+from manyarms.estimators.hidden_cause import HiddenCause as HiddenCause
+from manyarms.estimators.hidden_cause import hidden_cause as hidden_cause
 from manyarms.estimators.importance_weighted import DR as DR
 from manyarms.estimators.importance_weighted import IPS as IPS
 from manyarms.estimators.importance_weighted import SNDR as SNDR
@@ -44,6 +53,8 @@ from manyarms.estimators.intervals import Bootstrap as Bootstrap
 from manyarms.estimators.intervals import EmpiricalBernstein as EmpiricalBernstein
 from manyarms.estimators.intervals import Normal as Normal
 from manyarms.estimators.logging_policy import EstimatedLogging as EstimatedLogging
+from manyarms.estimators.propensity_sensitivity import PropensitySensitivity as PropensitySensitivity
+from manyarms.estimators.propensity_sensitivity import propensity_sensitivity as propensity_sensitivity
 from manyarms.estimators.reward_model import DM as DM
 from manyarms.estimators.reward_model import CrossFit as CrossFit
 from manyarms.estimators.set_weighted import MIPS as MIPS
@@ -56,6 +67,10 @@ from manyarms.integrations import arviz as arviz
 from manyarms.integrations import mlflow as mlflow
 from manyarms.integrations import obp as obp
 from manyarms.integrations import sklearn as sklearn
+from manyarms.jobs.backtest import backtest as backtest
+from manyarms.jobs.backtest_result import Backtest as Backtest
+from manyarms.jobs.doctor import CheckUp as CheckUp
+from manyarms.jobs.doctor import doctor as doctor
 from manyarms.jobs.evaluate import Evaluation as Evaluation
 from manyarms.jobs.evaluate import evaluate as evaluate
 from manyarms.jobs.score import score as score
@@ -83,9 +98,15 @@ from manyarms.nonlinear.fit_nonlinear import fit_nonlinear as fit_nonlinear
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy as NonlinearHierarchy
 from manyarms.nonlinear.nonlinear_hierarchy import chain as chain
 from manyarms.nonlinear.posterior_sampler import sample_posterior as sample_posterior
+from manyarms.policies.blended import BlendedGreedy as BlendedGreedy
+from manyarms.policies.callable_policy import CallablePolicy as CallablePolicy
+from manyarms.policies.capped import CappedPolicy as CappedPolicy
+from manyarms.policies.column_policy import ColumnPolicy as ColumnPolicy
 from manyarms.policies.greedy import EpsilonGreedy as EpsilonGreedy
 from manyarms.policies.greedy import Greedy as Greedy
 from manyarms.policies.logged import Logged as Logged
+from manyarms.policies.lookup_policy import LookupPolicy as LookupPolicy
+from manyarms.policies.mixture import Mixture as Mixture
 from manyarms.policies.pessimistic import Pessimistic as Pessimistic
 from manyarms.policies.segment_policy import SegmentPolicy as SegmentPolicy
 from manyarms.policies.softmax import LinearSoftmax as LinearSoftmax

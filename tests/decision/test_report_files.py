@@ -49,7 +49,7 @@ def test_the_first_screen_has_the_gain_in_its_unit_what_blocks_it_and_what_to_do
     (page,) = ma.write_report(undecided, tmp_path / "open.html")
     first = page.read_text(encoding="utf-8").split('<nav aria-label="Sections">')[0].replace("&nbsp;", " ")
     assert "What blocks it" in first and "Shipping requires at least 97.5 %" in first
-    assert "more rounds" in first and undecided.rounds_to_settle is not None
+    assert "more rounds" in first and undecided.plan is not None
 
 
 def test_diagnostics_are_grouped_and_actions_have_their_names(known, tmp_path):

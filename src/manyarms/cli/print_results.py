@@ -15,6 +15,7 @@ from rich.text import Text
 from manyarms.cli.terminal import visible
 from manyarms.core.estimate import Estimate
 from manyarms.core.result_tables import SHOWN, number, percent, share, signed_number
+from manyarms.jobs.doctor import CheckUp
 from manyarms.jobs.evaluate import CURRENT, Evaluation
 from manyarms.jobs.segments import Segments
 
@@ -55,6 +56,32 @@ def print_evaluation(figures: Mapping[str, Any], evaluation: Evaluation) -> None
         for policy in evaluation.segments.summaries:
             _print_line(console, evaluation.segments.sentence(policy))
         console.print()
+
+
+def print_check_up(result: CheckUp) -> None:
+    """Print a check-up of logs: the columns, each finding with its remedy, and the commands to run next."""
+    console = Console(highlight=False)
+    actions = "" if result.n_actions is None else f"; {result.n_actions:,} items in the catalog"
+    _print_line(console, f"{result.n_rounds:,} rows{actions}.")
+    console.print()
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("column", "type", "role", "missing", "distinct"):
+        table.add_column(name, justify="right" if name in ("missing", "distinct") else "left")
+    for column in result.columns:
+        table.add_row(*(visible(str(value)) for value in column.values()))
+    _print_table(console, table)
+    console.print()
+    for finding in result.findings:
+        _print_line(console, f"{finding.level}: {finding.problem}")
+        _print_line(console, f"    {finding.remedy}")
+    if not result.findings:
+        _print_line(console, "Nothing to mend.")
+    if result.commands:
+        console.print()
+        _print_line(console, "Run next:")
+        for command in result.commands:
+            # In one line, to be copied.
+            typer.echo(f"    {command}")
 
 
 def print_fit(figures: Mapping[str, Any]) -> None:

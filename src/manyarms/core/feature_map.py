@@ -164,6 +164,10 @@ class FeatureMap(Saved):
     saved_checks: ClassVar = {"json": is_text}
 
     expansion: FeatureExpansion | None = None
+    is_context: ClassVar[bool] = True
+    """False where it reads choices that were made elsewhere: an array of contexts cannot stand for them."""
+    reads_frames: ClassVar[bool] = False
+    """True where it needs the table of the user's own library."""
 
     def __init__(
         self, features: Sequence[Feature], *, intercept: bool = True, expansion: FeatureExpansion | None = None
@@ -223,6 +227,10 @@ class FeatureMap(Saved):
         if not all_finite(out):
             self._refuse(table, out)
         return out
+
+    def read(self, frame: Any, table: pa.Table) -> Float[Array, "n d"]:
+        """φ of every row of a table of any library, which `table` is as an Arrow table."""
+        return self(table)
 
     def _refuse(self, table: pa.Table | pa.RecordBatch, out: Float[Array, "n d"]) -> None:
         """Raise an error that names the column and row of a feature that is not finite."""
@@ -311,9 +319,11 @@ def as_contexts(
         InputError: If a column is missing or a value is wrong; the message names the column and the row.
     """
     if hasattr(value, "batches"):
-        part = ".collect().contexts, or those of a sample" if hasattr(value, "collect") else ".contexts"
+        part = ".contexts" if hasattr(value, "contexts") else ".collect().contexts, or those of a sample"
         problem = f"must be rows in memory here; got a {type(value).__name__}."
         raise DataTypeError(problem, f"Pass its {part}.", argument="contexts")
+    if isinstance(value, ReadChoices):
+        return value
     table = table_of(value)
     if table is not None and features is None:
         raise InputError(
@@ -321,8 +331,25 @@ def as_contexts(
             "Pass the same features as an array, or fit on logs from ma.read_logs.",
             argument="contexts",
         )
-    matrix = value if table is None or features is None else features(table)
+    if features is not None and not features.is_context:
+        return _read_choices(value, table, features)
+    matrix = value if table is None or features is None else features.read(value, table)
     return as_matrix("contexts", matrix, columns=columns, rows=rows)
+
+
+class ReadChoices(np.ndarray):
+    """Choices made elsewhere, as a policy has read them from a table: one row per context."""
+
+
+def _read_choices(value: Any, table: pa.Table | None, features: FeatureMap) -> ReadChoices:
+    if table is None:
+        columns = f"the column {', '.join(features.columns)}" if features.columns else "the rows"
+        raise InputError(
+            f"must be a table here: the policy reads {columns} itself.",
+            "Pass the table, or logs that have kept it, as ma.read_logs does for a table.",
+            argument="contexts",
+        )
+    return as_matrix("the choices", features.read(value, table), rows=table.num_rows).view(ReadChoices)
 
 
 class StackedMap(FeatureMap):

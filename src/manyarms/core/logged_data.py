@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import (
     Array,
     as_actions,
@@ -22,6 +24,7 @@ from manyarms._base.checks import (
     as_weights,
     check_rows,
     frozen,
+    import_optional,
 )
 from manyarms._base.rng import as_generator
 from manyarms._base.row_numbers import row_number, rows_from
@@ -54,6 +57,10 @@ class Logs(Protocol):
 
     def batches(self, size: int = ...) -> Iterator[LoggedData]:
         """The rounds in order, at most `size` at a time."""
+        ...
+
+    def collect(self) -> LoggedData:
+        """All rounds in memory at once."""
         ...
 
     n_actions: int
@@ -140,13 +147,21 @@ class LoggedData:
         # None for a whole log: a reference to itself would keep batches alive long after their use.
         self._source: LoggedData | None = None
         self._rows: Int[Array, " n"] | None = None
+        self._table: pa.Table | None = None
+        self._library = ""
 
     @classmethod
     def checked(
-        cls, columns: Mapping[str, Array | None], n_actions: int, features: FeatureMap | None, catalog: Catalog | None
+        cls,
+        columns: Mapping[str, Array | None],
+        n_actions: int,
+        features: FeatureMap | None,
+        catalog: Catalog | None,
+        table: pa.Table | None = None,
     ) -> LoggedData:
         """Rounds whose columns were checked when they were read; not for users."""
         out = object.__new__(cls)
+        out._table, out._library = table, ""
         for name, column in columns.items():
             setattr(out, name, None if column is None else frozen(column))
         out.n_actions, out.features, out.catalog = n_actions, features, catalog
@@ -190,6 +205,28 @@ class LoggedData:
         part._source = self if self._source is None else self._source
         part._rows = self.rows[rows]
         return part
+
+    @property
+    def table(self) -> pa.Table | None:
+        """The columns of these rounds that `read_logs` has kept, as an Arrow table; None if it kept none."""
+        source = self if self._source is None else self._source
+        return source._table if self._rows is None or source._table is None else source._table.take(self._rows)
+
+    @property
+    def frame(self) -> Any:
+        """The kept columns of these rounds, as a table of the library that they came from: pandas, Polars or Arrow."""
+        table, source = self.table, self if self._source is None else self._source
+        if table is None or source._library not in ("pandas", "polars"):
+            return table
+        if source._library == "pandas":
+            return table.to_pandas()
+        return import_optional("polars", "frames of Polars").from_arrow(table)
+
+    def keeping(self, table: pa.Table | None, library: str = "") -> LoggedData:
+        """These rounds with the rows of a table kept beside them, which came from a library such as "pandas"."""
+        rounds = copy(self)
+        rounds._table, rounds._library = table, library
+        return rounds
 
     def counted(self) -> LoggedData:
         """The rounds whose weight is not zero."""
@@ -280,6 +317,10 @@ class LoggedData:
     def _digest(self) -> str:
         # Not the rewards: a policy learned from the clicks of some rounds must not be evaluated on their spend either.
         return digest(self.contexts, self.actions)
+
+    def collect(self) -> LoggedData:
+        """All rounds in memory, where these are already: code that collects a stream works on a table too."""
+        return self
 
     def batches(self, size: int = 1 << 20) -> Iterator[LoggedData]:
         """The rounds in order, `size` at a time; all code here reads logs this way."""

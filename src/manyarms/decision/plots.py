@@ -16,6 +16,7 @@ import altair as alt
 
 from manyarms._base.checks import as_instance, check_choice
 from manyarms.core.result_tables import percent
+from manyarms.decision.backtest_plots import backtest, coverage
 from manyarms.decision.chart_parts import (
     ROW,
     chart_of,
@@ -29,6 +30,9 @@ from manyarms.decision.chart_parts import (
     tooltips,
 )
 from manyarms.decision.evidence_plots import calibration, shrinkage, support, traffic_changes
+from manyarms.decision.goal_plots import trade_off
+from manyarms.decision.plan_plots import plan_chances
+from manyarms.decision.weight_plots import clip_curve, weight_balance
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import CURRENT, Evaluation
 
@@ -37,15 +41,21 @@ SHOWN_SEGMENTS = 30
 
 __all__ = [
     "agreement",
+    "backtest",
     "calibration",
+    "clip_curve",
+    "coverage",
     "gains",
+    "plan_chances",
     "probability_better",
     "segments",
     "shrinkage",
     "support",
     "theme",
+    "trade_off",
     "traffic_changes",
     "values",
+    "weight_balance",
 ]
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 from manyarms.core.estimate import Estimate
 from manyarms.core.result_tables import number, percent, signed_number, signed_percent
 from manyarms.decision.diagnostic_lights import THRESHOLDS
+from manyarms.decision.guardrail import GuardrailResult, goals_sentence
 from manyarms.jobs import Evaluation
 from manyarms.jobs.evaluate import PolicyResult
 
@@ -26,6 +27,8 @@ SWAPPED = (
     "The policy to use was made in the same way from all rounds."
 )
 """The policy that a gain over swapped halves belongs to, and the one to use."""
+GIVEN = "The gain uses all rounds: the policy learned nothing from them, and each half checks the model of the other."
+"""The rounds behind the gain of a policy that was given, where halves are swapped."""
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
 
 
@@ -42,7 +45,12 @@ class Recommendation:
 
 
 def recommend(
-    evaluation: Evaluation, *, sure: float = SURE, doubts: Sequence[str] = (), cautions: Sequence[str] = ()
+    evaluation: Evaluation,
+    *,
+    sure: float = SURE,
+    doubts: Sequence[str] = (),
+    cautions: Sequence[str] = (),
+    guardrails: Sequence[GuardrailResult] = (),
 ) -> Recommendation:
     """The recommendation that follows from an evaluation.
 
@@ -53,16 +61,24 @@ def recommend(
     several policies qualify, the one with the largest gain is shipped. The current policy is kept when every candidate
     is worse with a probability of at least `sure`.
 
+    A policy that may break a guardrail is not shipped. If every policy that would be shipped surely breaks one, the
+    current policy is kept. The sentence names the goal that blocks.
+
     Where halves of a log were swapped, the reason says whose gain it is.
     """
-    recommendation = _recommend(evaluation, sure, doubts, cautions)
+    recommendation = _recommend(evaluation, sure, doubts, cautions, guardrails)
     if evaluation.pooled_rounds is None:
         return recommendation
-    return replace(recommendation, reason=f"{recommendation.reason} {SWAPPED}")
+    given = any(row.given for row in evaluation.policies if row.name == recommendation.policy)
+    return replace(recommendation, reason=f"{recommendation.reason} {GIVEN if given else SWAPPED}")
 
 
 def _recommend(  # noqa: PLR0911  one line for each verdict
-    evaluation: Evaluation, sure: float, doubts: Sequence[str], cautions: Sequence[str]
+    evaluation: Evaluation,
+    sure: float,
+    doubts: Sequence[str],
+    cautions: Sequence[str],
+    guardrails: Sequence[GuardrailResult],
 ) -> Recommendation:
     results = [row for row in evaluation.policies if row.gain is not None]
     if not results:
@@ -81,9 +97,17 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         doubts = [doubt, *doubts]
     held_out = [row for row in promising if not row.trained]
     sound = [row for row in held_out if row.checked is not None or not (doubts or contradicting(row, evaluation))]
+    blocked = {result.policy for result in guardrails if not result.holds}
+    allowed = [row for row in sound if row.name not in blocked]
+    if allowed:
+        best = allowed[0]
+        against = [f"{name} contradicts it" for name in contradicting(best, evaluation)]
+        larger = _passed_over(sound[: sound.index(best)], guardrails)
+        recommendation = _ship(best, evaluation, [*doubts, *against, *larger, *cautions])
+        kept = goals_sentence([result for result in guardrails if result.policy == best.name])
+        return replace(recommendation, reason=f"{recommendation.reason} {kept}".rstrip())
     if sound:
-        against = [f"{name} contradicts it" for name in contradicting(sound[0], evaluation)]
-        return _ship(sound[0], evaluation, [*doubts, *against, *cautions])
+        return _blocked(sound, guardrails)
     if held_out:
         return _contradicted(held_out[0], evaluation, doubts)
     if promising:
@@ -117,6 +141,27 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
         reason = f"Caution: {'; '.join(listed)}. {remedy}"
     sentence = f"Ship {best.name}: {_change(best)}."
     return Recommendation("ship", best.name, sentence, reason, next_step=remedy, cautions=listed)
+
+
+def _passed_over(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> list[str]:
+    """The policies with larger gains that a guardrail blocks, for the caveats of the one that is shipped."""
+    goals = {row.name: [r.name for r in guardrails if r.policy == row.name and not r.holds] for row in rows}
+    return [f"{name} gains more, but {' and '.join(names)} blocks it" for name, names in goals.items()]
+
+
+def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> Recommendation:
+    """The recommendation where every policy that would be shipped may break a guardrail."""
+    best = rows[0]
+    blocking = [result for result in guardrails if result.policy == best.name and not result.holds]
+    names = " and ".join(result.name for result in blocking)
+    claim = f"{best.name} brings {_change(best)}, but {names} {'blocks' if len(blocking) == 1 else 'block'} it"
+    evidence = ". ".join(f"{result.sentence[0].upper()}{result.sentence[1:]}" for result in blocking)
+    broken = {result.policy for result in guardrails if result.is_broken}
+    if all(row.name in broken for row in rows):
+        reason = f"{evidence}. Limit what harms it, with caps or costs (CappedPolicy), or weigh the goals (trade_off)."
+        return Recommendation("keep", best.name, f"Keep the current policy: {claim}.", reason)
+    reason = f"{evidence}. Log more rounds, or limit what may harm it, with caps or costs (CappedPolicy)."
+    return Recommendation("undecided", best.name, f"Not decided: {claim}.", reason)
 
 
 def _trained(best: PolicyResult) -> Recommendation:

@@ -13,7 +13,6 @@ from typing import Any
 
 from manyarms.core.estimate import Estimate
 from manyarms.core.result_tables import number
-from manyarms.decision.decide import Decision
 from manyarms.errors import InputError
 
 Charts = Mapping[str, Any]
@@ -24,7 +23,7 @@ LONG_TABLE = 25
 
 @dataclass(frozen=True)
 class Section:
-    """One section of the report page.
+    """One section of the page of a decision, or of another result such as a backtest.
 
     Attributes:
         anchor: Its place on the page, for links.
@@ -36,10 +35,10 @@ class Section:
 
     anchor: str
     heading: str
-    html: Callable[[Decision, Charts], str]
-    charts: Mapping[str, Callable[[Decision], Any]] = field(default_factory=dict[str, Callable[[Decision], Any]])
+    html: Callable[[Any, Charts], str]
+    charts: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict[str, Callable[[Any], Any]])
 
-    def draw(self, decision: Decision) -> dict[str, dict[str, Any]]:
+    def draw(self, decision: Any) -> dict[str, dict[str, Any]]:
         """The charts that the decision has the data for."""
         charts = dict[str, dict[str, Any]]()
         for name, draw in self.charts.items():

@@ -6,11 +6,16 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from manyarms.core.result_tables import number, percent, share, signed_number
 from manyarms.decision import plots
 from manyarms.decision import report_sentences as sentences
+from manyarms.decision.backtest_page import backtest_section
 from manyarms.decision.decide import Decision
 from manyarms.decision.diagnostic_lights import Diagnostic
+from manyarms.decision.goal_sections import goals_section
+from manyarms.decision.plan import Traffic
 from manyarms.decision.report_parts import (
     Charts,
     Section,
@@ -88,6 +93,12 @@ def _about_gains(decision: Decision) -> str:
     evaluation = decision.evaluation
     if evaluation.pooled_rounds is None:
         return ""
+    if all(row.given for row in evaluation.policies):
+        return (
+            f"<p><strong>Gains use all {evaluation.pooled_rounds:,} rounds</strong>: no policy was learned from this "
+            "log, and each half checks the model of the other. Values and everything else on this page are by the "
+            f"model of the first half, on the {evaluation.n_rounds:,} rounds of the second half.</p>"
+        )
     return (
         f"<p><strong>Gains use all {evaluation.pooled_rounds:,} rounds</strong>: each half of the log evaluates the "
         "policy that the other half has learned, and the gain is the mean of both. The policy to use was made in the "
@@ -287,6 +298,62 @@ def _calibration(decision: Decision, charts: Charts) -> str:
     return values + figure("calibration", charts, caption, sentences.calibration_sentence(decision))
 
 
+def _settle(decision: Decision, charts: Charts) -> str:
+    plan = decision.plan
+    if plan is None:
+        return ""
+    columns = {
+        "Traffic": lambda way: TableCell(way.name),
+        "More rounds": _rounds_cell,
+        "Cost per round": lambda way: number_cell(way.cost),
+    }
+    items = {
+        "Item": lambda item: TableCell(str(item.get("id", item["action"]))),
+        "Share of the explored rounds": lambda item: number_cell(item["share"], share),
+    }
+    html = f"<p>{escape(decision.next_step)}</p>"
+    if plan.rounds == 0:
+        return html
+    caption = (
+        f"The probability of a decision after more rounds. The dashed line marks {100 * plan.chance:.3g} %, and points "
+        "mark the planned rounds."
+    )
+    shown = [item for item in plan.items if item["share"] >= 0.001]
+    return (
+        html
+        + figure("plan_chances", charts, caption)
+        + table("Ways of logging the next rounds", plan.traffic, columns)
+        + f"<details><summary>{len(shown)} items to show</summary>"
+        + table("Items that the best traffic shows", shown, items)
+        + "</details>"
+        + "<p>The decision meant here is the model's own. The rewards may take more rounds to confirm it.</p>"
+    )
+
+
+def _rounds_cell(way: Traffic) -> TableCell:
+    """The planned rounds with two digits: no plan is more exact than that."""
+    if not np.isfinite(way.rounds):
+        return TableCell("none suffice", "number", "")
+    return count_cell(float(f"{way.rounds:.2g}"))
+
+
+def _hidden(decision: Decision, _: Charts) -> str:
+    cause = decision.hidden_cause
+    if cause is None:
+        return ""
+    columns = {
+        "Context column": lambda column: TableCell(column.column),
+        "Bias if it had been hidden": lambda column: number_cell(column.strength),
+        "Gain without it": lambda column: number_cell(column.gain_without, signed_number),
+        "Times as strong to overturn": lambda column: number_cell(column.times if column.strength > 0 else None),
+    }
+    measures = table("Context columns as a measure", cause.columns, columns) if cause.columns else ""
+    return (
+        f"<p>{escape(cause.sentence)}</p>{measures}<p>This is about the model's own gain, in the worst case: a hidden "
+        "cause that moves every reward in the direction that hurts most.</p>"
+    )
+
+
 def _cannot_see(decision: Decision, _: Charts) -> str:
     return (
         "<p>The checks on this page use the log. They cannot show these mistakes, whatever their result:</p>"
@@ -340,8 +407,10 @@ SECTIONS: tuple[Section, ...] = (
         _policies,
         {"values": _values_chart, "gains": lambda decision: plots.gains(decision.evaluation)},
     ),
+    Section("settle", "What would settle it", _settle, {"plan_chances": _if_known(plots.plan_chances, "plan")}),
     SEGMENT_SECTION,
     Section("pairs", "Probability that one policy beats another", _pairs, {"probability_better": _pairs_chart}),
+    Section("goals", "Other goals, and the best of all policies", goals_section),
     Section("estimators", "Do the estimators agree with the model?", _estimators, {"agreement": _agreement_chart}),
     Section("trust", "Can the estimates be trusted?", _trust),
     Section(
@@ -362,6 +431,13 @@ SECTIONS: tuple[Section, ...] = (
         _calibration,
         {"calibration": _if_known(plots.calibration, "calibration")},
     ),
+    Section(
+        "backtest",
+        "Was the last forecast right?",
+        backtest_section,
+        {"backtest": _if_known(plots.backtest, "backtest")},
+    ),
+    Section("hidden", "How strong would a hidden cause have to be?", _hidden),
     Section("blind", "What no log can show", _cannot_see),
     Section("omitted", "Not in this report", lambda decision, _: notes(decision.omitted)),
 )

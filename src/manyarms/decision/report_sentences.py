@@ -45,19 +45,6 @@ def blockers(decision: Decision) -> list[str]:
     ]
 
 
-def next_step(decision: Decision) -> str:
-    """The next step, with the number of rounds that would settle the question, if the model can tell."""
-    rounds = decision.rounds_to_settle
-    if rounds is None:
-        return decision.next_step
-    if np.isinf(rounds):
-        return f"{decision.next_step} According to the model, more rounds logged as now would not settle the question."
-    return (
-        f"{decision.next_step} According to the model, about {number(rounds)} more rounds, logged as now, would settle "
-        "the question with a probability of 80 % (see manyarms plan for faster ways)."
-    )
-
-
 def gains_sentence(decision: Decision) -> str:
     """The chart of gains in one sentence."""
     rows = [row for row in decision.evaluation.policies if row.gain is not None]

@@ -22,27 +22,29 @@ from manyarms._version import __version__
 from manyarms.core.result_tables import number, percent
 from manyarms.decision import plots
 from manyarms.decision import report_sentences as sentences
+from manyarms.decision.backtest_page import BACKTEST_SECTIONS, backtest_cards
 from manyarms.decision.decide import Decision
 from manyarms.decision.report_parts import notes
 from manyarms.decision.report_sections import SECTIONS, draw_charts
 from manyarms.errors import InputError
+from manyarms.jobs.backtest_result import Backtest
 
 PRINTED = ("policies", "segments", "goals", "trust", "blind")
 """Sections on paper: what a reader needs to check the answer, on two pages."""
 
 
 def write_report(
-    decision: Decision,
+    decision: Decision | Backtest,
     path: Any,
     *,
     format: str | None = None,
     title: str = "Policy report",
     unit: str | None = None,
 ) -> list[Path]:
-    """Write a decision to files, for people or for machines.
+    """Write a decision or a backtest to files, for people or for machines.
 
     Args:
-        decision: The result of `ma.decide`.
+        decision: The result of `ma.decide`, or of `ma.backtest`.
         path: A file for HTML and JSON; a folder for SVG and PNG, which gets one image per chart.
         format: "html", one page with interactive charts that opens without a network; "json", all figures; "svg" or
             "png", the charts. None to use the ending of `path`.
@@ -52,7 +54,8 @@ def write_report(
     Returns:
         The files written. Each is written completely or not at all.
     """
-    decision = as_instance("decision", decision, Decision, "what ma.decide() returned")
+    if not isinstance(decision, Backtest):
+        as_instance("decision", decision, Decision, "what ma.decide() or ma.backtest() returned")
     path, title = as_path("path", path), as_text("title", title)
     if unit is not None:
         decision = replace(decision, unit=as_instance("unit", unit, str, "a text"))
@@ -70,20 +73,25 @@ def write_report(
         contents = {path: text.encode(errors="replace")}
     else:
         path.mkdir(parents=True, exist_ok=True)
-        contents = {path / f"{name}.{kind}": _image(spec, kind) for name, spec in draw_charts(decision).items()}
+        contents = {path / f"{name}.{kind}": _image(spec, kind) for name, spec in _charts(decision).items()}
     replace_files(contents)
     return list(contents)
 
 
-def html_page(decision: Decision, title: str) -> str:
+def write_chart(chart: Any, path: Path) -> None:
+    """Write one chart of `ma.plots` as an SVG or PNG file, as the ending says, whole or not at all."""
+    replace_files({path: _image(chart.to_dict(validate=False), path.suffix.removeprefix(".").lower())})
+
+
+def html_page(decision: Decision | Backtest, title: str) -> str:
     """The report as HTML. Text from catalogs and logs is escaped, and the page may not load anything.
 
     No text in a script can end its element, and no line ends between a number and its percent sign.
     """
     bundle: Any = vl_convert.javascript_bundle
-    charts = draw_charts(decision)
+    charts, listed = _charts(decision), BACKTEST_SECTIONS if isinstance(decision, Backtest) else SECTIONS
     sections = [
-        (section.anchor, section.heading, html) for section in SECTIONS if (html := section.html(decision, charts))
+        (section.anchor, section.heading, html) for section in listed if (html := section.html(decision, charts))
     ]
     page_files = files("manyarms.decision") / "page_files"
     page, css, script = (
@@ -98,11 +106,10 @@ def html_page(decision: Decision, title: str) -> str:
         version=__version__,
         title=escape(title),
         css=css,
-        # A policy to ship is not shown in green above a check that failed.
-        verdict=f"{decision.verdict} {_light(decision)}",
+        verdict=_verdict_style(decision),
         sentence=escape(decision.sentence).replace(" %", "&nbsp;%"),
-        answer=_answer(decision),
-        cards=_cards(decision),
+        answer=f"<p>{escape(decision.reason)}</p>" if isinstance(decision, Backtest) else _answer(decision),
+        cards=_figures(backtest_cards(decision)) if isinstance(decision, Backtest) else _cards(decision),
         links="".join(f'<a href="#{name}">{escape(heading)}</a>' for name, heading, _ in sections),
         sections="".join(
             f'<section id="{name}" aria-labelledby="{name}-head"{_printed(name)}>'
@@ -117,6 +124,25 @@ def html_page(decision: Decision, title: str) -> str:
         styles=_hashes(css),
         scripts=_hashes(vega, script),
     )
+
+
+def _charts(decision: Decision | Backtest) -> dict[str, dict[str, Any]]:
+    """The charts of a decision or of a backtest, by name."""
+    if isinstance(decision, Decision):
+        return draw_charts(decision)
+    return {name: chart for section in BACKTEST_SECTIONS for name, chart in section.draw(decision).items()}
+
+
+def _verdict_style(decision: Decision | Backtest) -> str:
+    """The classes of the box with the verdict, which give its colour."""
+    if isinstance(decision, Backtest):
+        return "undecided amber" if decision.alarms else "ship green"
+    # A policy to ship is not shown in green above a check that failed.
+    return f"{decision.verdict} {_light(decision)}"
+
+
+def _figures(figures: Mapping[str, str]) -> str:
+    return "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in figures.items())
 
 
 def _printed(name: str) -> str:
@@ -155,7 +181,7 @@ def _cards(decision: Decision) -> str:
         figures[f"Value of {best.name}"] = sentences.in_unit(number(best.value.value), decision.unit)
     if decision.probability is not None:
         figures["Probability of a gain"] = percent(decision.probability)
-    cells = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in figures.items())
+    cells = _figures(figures)
     count, _, others = decision.checks_summary.partition(" checks passed")
     link = f'<a class="light {_light(decision)}" href="#trust">{count}</a>'
     heading = f"Checks passed ({others.removeprefix(', ')})" if others else "Checks passed"
@@ -169,7 +195,7 @@ def _answer(decision: Decision) -> str:
     parts = {
         "Gain": escape(sentences.gain_sentence(decision)),
         caution: notes(against),
-        "What to do next": escape(sentences.next_step(decision)),
+        "What to do next": escape(decision.next_step),
     }
     rows = "".join(f"<dt>{name}</dt><dd>{html}</dd>" for name, html in parts.items() if html)
     reason = escape(decision.reason)

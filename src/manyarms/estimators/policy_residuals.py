@@ -128,10 +128,10 @@ class PolicyResiduals:
         rate = (float(self.counts @ self.logs.rewards) + 1.0) / (float(self.counts.sum()) + 2.0)
         return max(spread, min(rate * (1.0 - rate), 1.0 / (float(self.counts.sum()) + 2.0)))
 
-    @property
-    def spread_here(self) -> float:
-        """The variance of the residuals of rounds like the policy's."""
-        return float((self.counts * self.shares) @ (self.residuals - self.correction) ** 2)
+    def spread_by(self, parts: Float[Array, " n"]) -> float:
+        """The mean square of the residuals around the policy's, where each round has some part in it."""
+        total = float(self.counts @ parts)
+        return 0.0 if total == 0 else float((self.counts * parts) @ (self.residuals - self.correction) ** 2) / total
 
 
 def error_size(policy: PolicyResiduals, baseline: float) -> float:

@@ -256,7 +256,9 @@ def _observe(policy: PolicyResiduals, baseline: PolicyResiduals, log: _LogFigure
     grouped, effective = clustering(policy, gap) if n > 1 else 1.0, policy.effective_size
     trusted = effective / (SPREAD_ROUNDS + effective)
     centre = trusted * policy.correction
-    spread = (1.0 - trusted) * log.spread + trusted * (policy.spread_here + (policy.correction - centre) ** 2)
+    spread = (1.0 - trusted) * log.spread + trusted * (
+        policy.spread_by(policy.shares) + (policy.correction - centre) ** 2
+    )
     # Most segments without a match would look certain, if only their own weights counted.
     few = SPREAD_ROUNDS * max(log.squared_gap, 1.0)
     squared_gap = (few * log.squared_gap + n * float(np.average(gap**2, weights=counts))) / (few + n)
@@ -291,7 +293,7 @@ class _LogFigures:
             variance + mean**2
             for variance, mean in (
                 (policy.spread_everywhere, policy.mean_residual),
-                (policy.spread_here, policy.correction),
+                (policy.spread_by(policy.shares), policy.correction),
             )
         )
         spread = SPREAD_ROUNDS * everywhere + effective * here

@@ -36,6 +36,7 @@ def read_logs(
     features: FeatureMap | None = None,
     n_actions: int | None = None,
     after: datetime | None = None,
+    keep: str | Iterable[str] = (),
     **options: Unpack[LogOptions],
 ) -> LoggedData | LogStream:
     """Rounds from a table (`LoggedData`), or from files and batches, which are read as they are needed (`LogStream`).
@@ -56,6 +57,8 @@ def read_logs(
         features: A feature map learned before, to be used again; None to learn one here.
         n_actions: K, when ids are action numbers; by default one more than the largest.
         after: Rounds at this time or before are left out, for instance because a model has them already.
+        keep: Further columns of files to keep beside the rounds, such as those that your own policies read (see
+            `ColumnPolicy`). All columns of a table are kept.
         options: How rows become rounds; see `LogOptions`. The columns `weight` (how often a row counts), `group` (the
             user or session) and `time` (timestamps, dates, texts such as 2024-05-01 09:30, or numbers that increase
             with time), which is kept as `LoggedData.times`; `segment` (a label of a part of the traffic, such as a
@@ -84,10 +87,13 @@ def read_logs(
     for argument, name in named.items():
         if name is not None or argument in ("action", "reward"):
             as_text(argument, name)
+    kept = as_names("keep", keep)
+    if isinstance(source, TableSource):
+        kept = [name for name in source.columns if source.columns.count(name) == 1]
     roles = ColumnRoles(
         tuple(context), action, reward, propensity, given.weight, given.group, given.time, given.segment
     )
-    source.need(roles.columns)
+    source.need([*roles.columns, *as_names("keep", keep)])
     for text in leakage_warnings(roles.context, reward):
         warnings.warn(text, stacklevel=2)
     for name, value, allowed in (("missing", given.missing, Missing), ("unknown", given.unknown, Unknown)):
@@ -119,7 +125,9 @@ def read_logs(
             argument='unknown="other"',
             flag_remedy="Fit with --catalog and --unknown other, which adds it.",
         )
-    reader = RowReader(roles, features, n_actions, catalog, given.missing, given.unknown, age, source.written)
+    reader = RowReader(
+        roles, features, n_actions, catalog, given.missing, given.unknown, age, source.written, tuple(kept)
+    )
     stream = LogStream(source, reader)
     return stream.collect() if isinstance(source, TableSource) else stream
 
