@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trust.campaign import ROOT, n_finished, run_check
+from trust.campaign import ROOT, Journal, code_of, is_finished, run_check
+from trust.check import Check, Outcome
 from trust.page import Line, page
 from trust.scorecard import CHECKS
 
@@ -30,10 +31,13 @@ def main() -> int:
         return 0
     lines = list[Line]()
     for check in chosen:
-        n_cases = n_finished(check, args.journal) if args.finished else check.shortened(args.share)
-        if n_cases < check.shortest:
+        if args.finished:
+            outcome, journal, n_cases = _summarise_finished(check, args.journal)
+        else:
+            n_cases = check.shortened(args.share)
+            outcome, journal = run_check(check, n_cases, args.journal, args.processes, _progress)
+        if outcome is None:
             continue
-        outcome, journal = run_check(check, n_cases, args.journal, args.processes, _progress)
         lines.append(Line(check, outcome, n_cases, journal.seconds, journal.finished))
         print(f"{'holds' if outcome.holds else 'FAILS':6} {check.name:28} {outcome.measured}  ({check.threshold})")
         for note in outcome.notes:
@@ -43,6 +47,13 @@ def main() -> int:
             done = {line.check.name for line in lines}
             args.page.write_text(page(lines, [check for check in CHECKS if check.name not in done], _commit()))
     return 0 if all(line.outcome.holds for line in lines) else 1
+
+
+def _summarise_finished(check: Check, folder: Path) -> tuple[Outcome | None, Journal, int]:
+    """The outcome of the cases that have finished, if they are enough; the journal, and their number."""
+    journal = Journal(folder, check.name, code_of(check))
+    rows = [journal.rows[case] for case in range(check.cases) if is_finished(check, journal, case)]
+    return check.summarise(rows) if len(rows) >= check.shortest else None, journal, len(rows)
 
 
 def _commit() -> str:

@@ -10,8 +10,9 @@ from trust.check import Check, Outcome
 INTRODUCTION = """# Trust
 
 What is tested beyond the ordinary tests, and what came out. `make trust` runs every check below and rewrites this
-page. It takes about an hour on two cores and goes on where it was interrupted. A short form of every check is part of
-the tests. The [security policy](project/security.md) says what is promised about files from strangers.
+page. It goes on where it was interrupted; `python -m trust --finished --page docs/trust.md` writes the page of what has
+finished so far. A short form of every check is part of the tests. The [security policy](project/security.md) says what
+is promised about files from strangers.
 """
 
 

@@ -6,6 +6,7 @@ from numpy.testing import assert_array_equal
 
 import manyarms as ma
 from manyarms.linalg import top_k
+from manyarms.linalg.quadratic_forms import Forms
 
 COLUMNS = 23
 
@@ -45,7 +46,9 @@ def test_the_lowest_of_equal_columns_wins_across_tiles(scores, k):
 @pytest.mark.parametrize("k", [1, 2, 3, 9])
 def test_the_lowest_of_equal_lower_bounds_wins_across_tiles(scores, k):
     identities = np.broadcast_to(np.eye(len(scores)), (COLUMNS, len(scores), len(scores)))
-    found = top_k.best_lower_bounds(np.eye(len(scores)), scores.T.copy(), lambda names: identities[names], 0.5, k)
+    found = top_k.best_lower_bounds(
+        np.eye(len(scores)), scores.T.copy(), Forms(lambda names: identities[names]), 0.5, k
+    )
     assert_array_equal(found, by_sorting(scores, k))
 
 

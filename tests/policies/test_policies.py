@@ -10,6 +10,7 @@ from manyarms.core.choices import Choices
 from manyarms.datasets import LinearEnvironment
 from manyarms.errors import NumericalError
 from manyarms.linalg import top_k as best
+from manyarms.linalg.quadratic_forms import Forms
 from manyarms.posterior import confidence_radius
 
 N, K, D = 40, 30, 3
@@ -165,7 +166,7 @@ def test_lower_bounds_agree_when_most_pairs_are_pruned(contexts):
     x, means = rng.normal(size=(300, 4)), 10 * rng.normal(size=(3000, 4))
     covs = 1e-4 * np.broadcast_to(np.eye(4), (3000, 4, 4)) * rng.uniform(0.1, 2, (3000, 1, 1))
     bounds = x @ means.T - 3.0 * np.sqrt(np.einsum("nd,kde,ne->nk", x, covs, x))
-    got = best.best_lower_bounds(x, means, lambda ids: covs[ids], 3.0, k=3)
+    got = best.best_lower_bounds(x, means, Forms(lambda ids: covs[ids]), 3.0, k=3)
     assert_array_equal(got, np.argsort(-bounds, axis=1, kind="stable")[:, :3])
 
 
@@ -334,7 +335,7 @@ def test_lower_bounds_survive_cancellation_in_scores():
     x[:, 1] = x[:, 0]
     means[:, 0] += 1e9
     means[:, 1] -= 1e9
-    got = best.best_lower_bounds(x, means, lambda ids: np.zeros((len(ids), 8, 8)), 3.0)
+    got = best.best_lower_bounds(x, means, Forms(lambda ids: np.zeros((len(ids), 8, 8))), 3.0)
     scores = x @ means.T
     assert (scores.max(axis=1) - scores[np.arange(200), got[:, 0]] < 1e-5).all()
 
@@ -345,7 +346,7 @@ def test_contexts_that_overflow_are_refused_and_never_become_an_action(posterior
     with pytest.raises(ma.errors.NumericalError, match="row 0"):
         best.best_columns(x, means)
     with pytest.raises(ma.errors.NumericalError, match="row 0"):
-        best.best_lower_bounds(x, means, lambda ids: np.zeros((len(ids), 2, 2)), 1.0)
+        best.best_lower_bounds(x, means, Forms(lambda ids: np.zeros((len(ids), 2, 2))), 1.0)
     with pytest.raises(ma.errors.NumericalError, match="row 0"):
         ma.Softmax(posterior, 0.5).actions(np.full((3, D), 1.7e308))
     with pytest.raises(ma.errors.NumericalError, match="overflow"):

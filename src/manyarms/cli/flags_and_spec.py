@@ -25,7 +25,7 @@ from manyarms.errors import InputError
 Completer = Callable[[str], list[tuple[str, str]]]
 """From an incomplete word to the words that it may become, each with a note."""
 
-OUTPUTS = ("out", "policy")
+OUTPUTS = ("out", "policy", "chart")
 """Flags that name a file to write, where a command has them."""
 
 PANELS = {"logs": "Logs", "catalog": "Catalog", "prior": "Model", "likelihood": "Model"}
@@ -57,7 +57,7 @@ def _some_of(names: Mapping[str, str]) -> Completer:
 
 
 policy_names = _some_of(POLICIES)
-COMPLETERS = {"policies": policy_names, "estimators": _some_of(ESTIMATORS)}
+COMPLETERS = {"policies": policy_names, "candidate": _one_of(POLICIES), "estimators": _some_of(ESTIMATORS)}
 
 SpecFile = Annotated[
     Path | None,

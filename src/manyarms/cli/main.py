@@ -7,6 +7,7 @@ from typing import Annotated, Any, no_type_check
 import typer
 
 from manyarms._version import __version__
+from manyarms.cli.backtest_command import backtest_command
 from manyarms.cli.commands import (
     decide_command,
     evaluate_command,
@@ -19,6 +20,7 @@ from manyarms.cli.commands import (
 )
 from manyarms.cli.demo_command import demo_command
 from manyarms.cli.doctor_command import doctor_command, explain_command
+from manyarms.cli.plan_command import plan_command
 from manyarms.cli.reproduce_command import reproduce_command
 from manyarms.cli.terminal import running_flags
 
@@ -40,6 +42,10 @@ EXAMPLES = {
     "--category department --out model.arrow",
     report_command: f"report --model model.arrow {LOGS} --propensity p --policies greedy,policy.arrow "
     "--out report.html",
+    backtest_command: "backtest --logs logs/ --context age,city --action item --reward click --time at "
+    "--likelihood bernoulli --catalog items.parquet --category department --out backtest.html",
+    plan_command: f"plan --model model.arrow {LOGS} --candidate policy.arrow --share 0.1 --max-cost 0.01 "
+    "--policy explore.arrow --chart plan.svg",
     demo_command: "demo --items 500 --categories 20 --rounds 5000 --json",
     reproduce_command: "reproduce synthetic-opl movielens --quick --data my-data",
 }

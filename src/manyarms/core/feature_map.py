@@ -240,6 +240,17 @@ class FeatureMap(Saved):
         row, place = np.argwhere(~np.isfinite(out))[0]
         raise NonFiniteError(f"feature {self.names[place]} overflows in {row_name(row)}.", "Rescale its column.")
 
+    def labels_of(self, contexts: Float[Array, "n d"], column: str) -> Array | None:
+        """The level of a categorical column in each row of φ(x); None if the map has no such column."""
+        start = int(self.intercept)
+        for feature in self.features:
+            size = len(feature.names)
+            if feature.column == column and isinstance(feature, Categorical):
+                levels = np.array([*feature.levels, OTHER], dtype=object)
+                return levels[contexts[:, start : start + size].argmax(axis=1)]
+            start += size
+        return None
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FeatureMap) and self.as_json() == other.as_json()
 

@@ -16,6 +16,8 @@ from manyarms.core.effect_group import EffectGroup, as_effects
 from manyarms.core.latent_covariance import BlockFactor, LatentFactor
 from manyarms.core.mixing import DenseMixing, MixedEffects, Mixing, as_mixing
 from manyarms.core.observed_rows import ObservedRows
+from manyarms.core.score_widths import ScoreWidths
+from manyarms.core.twins import lowest_twins
 from manyarms.errors import InputError, ShapeError
 from manyarms.linalg.indexing import cache_chunks
 from manyarms.model_file.save import Saved, floats, instance_of, is_number, maybe, tuple_of
@@ -217,10 +219,22 @@ class HierarchicalGaussian(Saved):
             for part in cache_chunks(len(actions), self.mixing.product_size):
                 ids, v = actions[part], vectors[part]
                 pulled, noise = self._pull_back(v, ids)
-                spread += float(np.sum(self.action_covariance.times_root(pulled[:, None, :], ids) ** 2)) + noise
+                own = self.action_covariance.times_root(pulled[:, None, :], ids)
+                spread += float(np.sum(own**2)) + float(np.sum(noise))
                 u += self.mixing.apply_t(pulled, ids)
             total = spread + float(np.sum(self.latent_factor.apply_t(u) ** 2))
         return float(check_overflow("variances", np.array(total)))
+
+    def variances_of(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, " m"]:
+        """Var v_iᵀ θ_{a_i}, row by row, without the covariance of any action: its three parts are sums of squares."""
+        out = np.empty(len(actions))
+        for part in cache_chunks(len(actions), self.mixing.action_size(self.latent_factor)):
+            pulled, out[part] = self._pull_back(vectors[part], actions[part])
+            own = self.action_covariance.times_root(pulled[:, None, :], actions[part])[:, 0]
+            out[part] += np.einsum("md,md->m", own, own)
+            shared = np.einsum("mdq,md->mq", self.mixing.root(self.latent_factor, actions[part]), pulled)
+            out[part] += np.einsum("mq,mq->m", shared, shared)
+        return out
 
     def covariances_with(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, "m d"]:
         """Cov(θ_a, Σ_b v_bᵀ θ_b) of distinct actions: T_a (Σ_a v_a + W_a F Fᵀ u), with u as in `variance_of`."""
@@ -331,6 +345,16 @@ class HierarchicalGaussian(Saved):
         return self.offset[None] if self.offset.ndim == 1 else self.offset[actions]
 
     @cached_property
+    def twins(self) -> Int[Array, " K"]:
+        """The lowest action with the same distribution as each action."""
+        return frozen(lowest_twins(self))
+
+    @cached_property
+    def widths(self) -> ScoreWidths:
+        """The standard deviations of φ(x)ᵀ θ_a, as norms of φ(x)."""
+        return ScoreWidths(self)
+
+    @cached_property
     def _all_means(self) -> Float[Array, "K d"]:
         return frozen(self.centre(self.latent_mean, np.arange(self.n_actions)))
 
@@ -351,14 +375,16 @@ class HierarchicalGaussian(Saved):
             out[:, where] += np.einsum("mrd,smr->smd", gain, miss)
         return out
 
-    def _pull_back(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> tuple[Float[Array, "m d"], float]:
-        """T_aᵀ v_a = v_a - R_aᵀ N_a Σ_a v_a, and Σ_a ‖N_a Σ_a v_a‖²: the two halves of v_aᵀ S_a v_a, each a square."""
-        out, noise = np.array(vectors), 0.0
+    def _pull_back(
+        self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]
+    ) -> tuple[Float[Array, "m d"], Float[Array, " m"]]:
+        """T_aᵀ v_a = v_a - R_aᵀ N_a Σ_a v_a, and ‖N_a Σ_a v_a‖²: the two halves of v_aᵀ S_a v_a, each a square."""
+        out, noise = np.array(vectors), np.zeros(len(actions))
         for number, where, place in self.observed.find(actions):
             white = self.action_covariance.times_root(vectors[where][:, None, :], actions[where])[:, 0]
             moved = np.einsum("mrd,md->mr", self.gains[number][place], white)
             out[where] -= np.einsum("mrd,mr->md", self.observed.groups[number].root[place], moved)
-            noise += float(np.sum(moved**2))
+            noise[where] = np.einsum("mr,mr->m", moved, moved)
         return out, noise
 
     def _transfer(self, actions: Int[Array, " m"]) -> Float[Array, "m d d"]:

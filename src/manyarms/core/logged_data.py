@@ -28,6 +28,7 @@ from manyarms._base.checks import (
 )
 from manyarms._base.rng import as_generator
 from manyarms._base.row_numbers import row_number, rows_from
+from manyarms.core.action_columns import as_column
 from manyarms.core.catalog import Catalog
 from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint, digest
@@ -36,7 +37,7 @@ from manyarms.core.policy import Policy
 from manyarms.errors import DataTypeError, InputError, PropensityError, ShapeError
 from manyarms.linalg.indexing import chunks
 
-COLUMNS = ("contexts", "actions", "rewards", "propensities", "weights", "groups", "times")
+COLUMNS = ("contexts", "actions", "rewards", "propensities", "weights", "groups", "times", "segments")
 """The attributes of `LoggedData` that have a row per round, unless they are None."""
 
 
@@ -91,6 +92,8 @@ class LoggedData:
         logging_policy: π_0 as a policy, if known, for estimators that need it for every action.
         groups: (n,) integer ids of users or sessions, if rounds come in clusters.
         times: (n,) datetime64, or numbers that increase with time, if known; rounds need not be in their order.
+        segments: (n,) labels of parts of the traffic to show results by, such as countries; None or NaN where one is
+            missing. No model sees them.
         features: The `FeatureMap` that contexts were made with, if any: a posterior of these rounds keeps it.
         catalog: The ids of the actions, if they have any.
 
@@ -110,6 +113,7 @@ class LoggedData:
         logging_policy: Policy | None = None,
         groups: Any = None,
         times: Any = None,
+        segments: Any = None,
         features: FeatureMap | None = None,
         catalog: Catalog | None = None,
     ):
@@ -131,6 +135,7 @@ class LoggedData:
         self.logging_policy = None if logging_policy is None else self._check_logging_policy(logging_policy)
         self.groups = None if groups is None else as_actions("groups", groups, length=n)
         self.times = None if times is None else as_times("times", times, length=n)
+        self.segments = None if segments is None else as_segments(segments, n)
         self.features = None if features is None else as_instance("features", features, FeatureMap, "a FeatureMap")
         if self.features is not None and self.features.dim != d:
             raise ShapeError(f"makes {self.features.dim} columns; contexts have {d}.", argument="features")
@@ -177,7 +182,11 @@ class LoggedData:
         return len(self.actions)
 
     def __repr__(self) -> str:
-        known = [name for name in ("propensities", "weights", "groups", "times") if getattr(self, name) is not None]
+        known = [
+            name
+            for name in ("propensities", "weights", "groups", "times", "segments")
+            if getattr(self, name) is not None
+        ]
         extra = f", with {', '.join(known)}" if known else ""
         return f"LoggedData({len(self):,} rounds, {self.n_actions:,} actions, d={self.dim}{extra})"
 
@@ -227,6 +236,12 @@ class LoggedData:
         """A log of these rounds with other rewards, such as 1 where there was any reward."""
         other = self.take(slice(None))
         other.rewards = frozen(as_vector("rewards", rewards, length=len(self)))
+        return other
+
+    def with_segments(self, segments: Any) -> LoggedData:
+        """A log of these rounds with segments: a label for each round, None or NaN where one is missing."""
+        other = self.take(slice(None))
+        other.segments = as_segments(segments, len(self))
         return other
 
     def split(
@@ -329,6 +344,14 @@ def as_propensities(value: Any, length: int) -> Float[Array, " n"] | None:
         "must lie in (0, 1]", "They are the logging policy's probabilities of the logged actions.",
     )  # fmt: skip
     return propensities
+
+
+def as_segments(value: Any, length: int) -> Array:
+    """Check the labels of the segments of logged rounds, one per round."""
+    labels = as_column("segments", value, minimum=0)
+    if len(labels) != length:
+        raise ShapeError(f"must have a label for each of {length:,} rounds; got {len(labels):,}.", argument="segments")
+    return labels
 
 
 def check_logs(logs: Any, prior: HierarchicalGaussian) -> LoggedData:

@@ -17,6 +17,7 @@ from manyarms.core import Estimate, Fingerprint, LoggedData, any_shared
 from manyarms.core.policy import Policy, on_rounds
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.intervals import Interval, Normal, as_units
+from manyarms.estimators.pareto_tail import pareto_k
 from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
 from manyarms.linalg.indexing import binary_exponent
 
@@ -75,7 +76,8 @@ class EstimatorOptions(TypedDict, total=False):
     """Options of every sampling estimator.
 
     Attributes:
-        interval: The kind of interval: `Normal()`, `Bootstrap(rng=...)` or `EmpiricalBernstein()`.
+        interval: The kind of interval: `Normal()`, `Bootstrap(rng=...)`, `EmpiricalBernstein()` or, for repeated
+            looks, `ConfidenceSequence(low, high)`.
         thresholds: Limits of the diagnostics beyond which the estimate warns.
         name: The name that tables and reports use.
     """
@@ -171,6 +173,9 @@ class SamplingEstimator(Estimator):
             if square > 0:
                 diagnostics["effective_sample_size"] = total**2 / square
                 diagnostics["max_weight_share"] = float(used[counts > 0].max()) / total
+            tail = pareto_k(used[counts > 0])
+            if tail is not None:
+                diagnostics["pareto_k"] = tail
         if rounds.propensities is not None:
             smallest = float(rounds.propensities.min(initial=1.0))
             # A few values may well be round (a uniform policy has one); many that all are have been cut.

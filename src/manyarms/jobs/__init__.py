@@ -1,6 +1,9 @@
 """Jobs for every night: fit, update and evaluate from files, learn a policy, score contexts."""
 
 from manyarms.core.feature_map import StackedMap
+from manyarms.jobs.backtest import backtest
+from manyarms.jobs.backtest_files import backtest_files
+from manyarms.jobs.backtest_result import Backtest
 from manyarms.jobs.doctor import CheckUp, LogFinding, doctor
 from manyarms.jobs.evaluate import Evaluation, PolicyResult, evaluate
 from manyarms.jobs.evaluate_files import EvaluationResult, evaluate_files
@@ -11,6 +14,7 @@ from manyarms.jobs.sample_rounds import RoundSample, sample_rounds
 from manyarms.jobs.score import ScoreResult, score
 
 __all__ = [
+    "Backtest",
     "CheckUp",
     "Evaluation",
     "EvaluationResult",
@@ -21,6 +25,8 @@ __all__ = [
     "ScoreResult",
     "StackedMap",
     "UpdateResult",
+    "backtest",
+    "backtest_files",
     "doctor",
     "estimator_named",
     "evaluate",

@@ -20,7 +20,9 @@ from manyarms.errors import InputError, ShapeError, UndefinedLiftError
 from manyarms.estimators.checked_value import Checked, pooled_difference
 from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.weight_diagnostics import effective_size
+from manyarms.jobs.best_policy import Choice, best_choices
 from manyarms.jobs.open_policies import PolicySource, as_policies
+from manyarms.jobs.segments import SegmentLabels, Segments, evaluate_segments, segment_labels
 from manyarms.policies import Logged
 from manyarms.posterior.policy_profile import POLICY_ALONE, POLICY_AND_BASELINE, PolicyProfiles
 from manyarms.posterior.posterior import Posterior
@@ -120,6 +122,7 @@ class Evaluation(Tabular):
         pairs: The value of the first minus that of the second, by the names of two candidates, on request.
         pooled_rounds: The number of rounds behind the gains where each half of a log evaluated what the other half had
             learned; None where the gains are of the same `n_rounds` rounds as all other figures.
+        segments: The gains by segment; None where no segments were given, or no gain could be checked.
     """
 
     n_rounds: int
@@ -129,6 +132,7 @@ class Evaluation(Tabular):
     pairs: Mapping[tuple[str, str], Estimate] = field(default_factory=dict[tuple[str, str], Estimate])
     mean_reward_error: float = 0.0
     pooled_rounds: int | None = None
+    segments: Segments | None = None
 
     @property
     def gain_rounds(self) -> int:
@@ -152,6 +156,21 @@ class Evaluation(Tabular):
             if difference is not None:
                 return difference.probability_positive if sign > 0 else 1.0 - difference.probability_positive
         return None
+
+    @cached_property
+    def choices(self) -> Mapping[str, Choice]:
+        """Every policy as a choice among all; empty without a posterior, or where pairs were not compared."""
+        return best_choices(self)
+
+    @property
+    def probability_best(self) -> dict[str, float]:
+        """The probability of each policy to be the best of all, the current one included, by name."""
+        return {name: choice.probability_best for name, choice in self.choices.items()}
+
+    @property
+    def expected_loss(self) -> dict[str, float]:
+        """The reward per round that is given up on average by choosing each policy and not the best, by name."""
+        return {name: choice.expected_loss for name, choice in self.choices.items()}
 
     def records(self, level: float = 0.95) -> list[dict[str, Any]]:
         """A plain record for each policy and estimator, the posterior first.
@@ -204,6 +223,7 @@ def evaluate(
     contexts: Any = None,
     fingerprints: tuple[Fingerprint, ...] = (),
     pairs: bool = False,
+    segments: Any = None,
     swapped: SwappedHalf | None = None,
     progress: Progress = False,
 ) -> Evaluation:
@@ -220,6 +240,8 @@ def evaluate(
         contexts: The rows of `logs` as a table, for policies with a feature map other than that of `logs`.
         fingerprints: Other fingerprints of these rounds, such as those of the files they came from.
         pairs: True to compare all candidates with one another, too.
+        segments: (n,) labels of parts of the traffic, such as countries, to show gains by; the name of a categorical
+            context column; or None for the segments that the logs have, if any. Needs a posterior.
         swapped: The other half of the log with policies that were learned from these rounds, to pool the checked gains
             over both halves, as `decide(None, logs)` does. All other figures are of `logs` alone.
         progress: True shows how many policies are done; a function is called as progress(done, total).
@@ -240,6 +262,7 @@ def evaluate(
     profiles = dict[str, Any]()
     seen = posterior is not None and any_shared(posterior.learned_from, known)
     checked = None if posterior is None or len(logs) < 2 else Checked(posterior, seen=seen)
+    labels = segment_labels(segments, logs)
     with reporter(progress, len(candidates), "policies") as report:
         for name, policy in candidates.items():
             result, profile = _evaluate_by_posterior(name, policy, logs, posterior, profiles.get(BASELINE))
@@ -257,7 +280,27 @@ def evaluate(
     # Where no gain could be checked, the model's own gains are of these rounds alone.
     is_pooled = any(row.checked is not None for row in rows)
     pooled = len(logs) + len(swapped.logs) if swapped is not None and is_pooled else None
-    return Evaluation(len(logs), mean, rows[0], tuple(rows[1:]), _pairs(profiles, logs, posterior), error, pooled)
+    by_segment = _by_segment({row.name: (own[row.name], row) for row in rows[1:]}, logs, posterior, checked, labels)
+    compared = _pairs(profiles, logs, posterior)
+    return Evaluation(len(logs), mean, rows[0], tuple(rows[1:]), compared, error, pooled, by_segment)
+
+
+def _by_segment(
+    results: Mapping[str, tuple[Policy, PolicyResult]],
+    logs: LoggedData,
+    posterior: Posterior | None,
+    checked: Checked | None,
+    labels: Any,
+) -> Segments | None:
+    """The gains by segment of all policies whose gain could be checked."""
+    gains = {name: (policy, row.checked) for name, (policy, row) in results.items() if row.checked is not None}
+    if labels is None or posterior is None or checked is None or not gains:
+        return None
+    if logs.weights is not None and not logs.weights.all():
+        rows = np.flatnonzero(logs.weights)
+        logs, labels = logs.take(rows), labels[rows]
+        gains = {name: (policy.take(rows), gain) for name, (policy, gain) in gains.items()}
+    return evaluate_segments(gains, logs, posterior, checked, SegmentLabels(labels))
 
 
 def _pairs(profiles: Mapping[str, Any], logs: LoggedData, posterior: Any) -> dict[tuple[str, str], Estimate]:

@@ -54,6 +54,7 @@ class _EvaluationInputs:
 
     policies: dict[str, Policy]
     sample: RoundSample
+    stream: LogStream
     posterior: Posterior | None
     estimators: tuple[Estimator, ...]
     fingerprints: tuple[Fingerprint, ...]
@@ -86,6 +87,7 @@ class EvaluationResult:
             **self.dropped.record(),
             "mean_reward": self.evaluation.mean_reward,
             "policies": [_record(row) for row in self.evaluation.rows],
+            **({} if self.evaluation.segments is None else {"segments": self.evaluation.segments.records()}),
             "warnings": list(self.warnings),
         }
 
@@ -163,6 +165,7 @@ def read_evaluation_inputs(
     return _EvaluationInputs(
         {name: sample.bound(policy) for name, policy in chosen.items()},
         sample,
+        stream,
         posterior,
         tuple(estimator_named(name, posterior) for name in estimators),
         stream.source.fingerprints,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -46,3 +47,51 @@ def pack_squares(vectors: Float[Array, "n d"]) -> Float[Array, "n q"]:
 
 
 Matrices = Callable[[Int[Array, " m"]], Float[Array, "m d d"]]
+
+
+class RankBound(NamedTuple):
+    """Lower bounds on quadratic forms: M_k ⪰ base - Σ_j left_kj right_kjᵀ, where the sum is symmetric and PSD.
+
+    The vectors are in single precision; `size` bounds ‖left_k‖ ‖right_k‖ over all keys.
+    """
+
+    base: Float[Array, "d d"]
+    left: Float[Array, "r m d"]
+    right: Float[Array, "r m d"]
+    size: float
+
+    @classmethod
+    def of(cls, base: Float[Array, "d d"], left: Float[Array, "r m d"], right: Float[Array, "r m d"]) -> RankBound:
+        """The bound with its size; it is infinite where single precision may overflow or lose small numbers."""
+        largest = [float(np.abs(part).max(initial=0.0)) for part in (left, right)]
+        if not all(part == 0 or 2.0**-50 < part < 2.0**50 for part in largest):
+            return cls(base, left, right, np.inf)
+        norms = [float(np.sqrt(np.square(part).sum(axis=(0, 2)).max(initial=0.0))) for part in (left, right)]
+        return cls(base, left, right, norms[0] * norms[1])
+
+
+class Forms:
+    """The quadratic forms of many symmetric PSD matrices, with bounds that are cheaper than the forms themselves.
+
+    Args:
+        matrices: The matrices M_k of some keys.
+    """
+
+    def __init__(self, matrices: Matrices):
+        self.matrices = matrices
+
+    def norms(self, vectors: Float[Array, "n d"], keys: Int[Array, " n"]) -> Float[Array, " n"]:
+        """√(v_iᵀ M_{k_i} v_i), row by row."""
+        return row_norms(vectors, keys, self.matrices)
+
+    def least(self, keys: Int[Array, " m"]) -> Float[Array, " m"]:
+        """At most the root of the smallest eigenvalue of each M_k, so that the norm of v is at least ‖v‖ times it."""
+        return np.zeros(len(keys))
+
+    def in_order(self, keys: Int[Array, " m"]) -> Int[Array, " m"]:
+        """The keys, which ascend, with those of the smallest forms first and those of similar structure together."""
+        return keys
+
+    def rank_bound(self, keys: Int[Array, " m"]) -> RankBound | None:
+        """A tighter bound by products of few vectors, where there is one."""
+        return None

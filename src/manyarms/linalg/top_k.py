@@ -1,23 +1,21 @@
-"""Top-k: the best columns of a product X Mᵀ, row by row, without forming it: tiles, pruning and running winners.
-
-Also quadratic forms of many vectors in many matrices, without forming all the matrices at once.
-"""
+"""Top-k: the best columns of a product X Mᵀ, row by row, without forming it: tiles, screens and running winners."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.errors import NumericalError
+from manyarms.linalg.form_bounds import reach_by_form, reach_by_rank
 from manyarms.linalg.indexing import chunks
-from manyarms.linalg.quadratic_forms import Matrices, pack_forms, pack_squares, row_norms
+from manyarms.linalg.quadratic_forms import Forms, RankBound
+from manyarms.linalg.screen import Screen, best_screened, check_scores
 from manyarms.linalg.threads import for_each
 
 ROWS, COLUMNS = 256, 1024
-"""A tile of scores: 2 MB, so that it is still in the cache when its maximum is taken."""
+"""A tile of scores: 1 or 2 MB, so that it is still in the cache when its maximum is taken."""
 
 FEW = 32
 """Up to this many winners are taken from a tile one by one; more are taken by sorting it."""
@@ -32,10 +30,7 @@ class _Winners:
 
     def result(self) -> Int[Array, "n k"]:
         """The winning columns, or an error if a score has overflowed: a row of NaN scores has no winner."""
-        bad = ~np.isfinite(self.scores).all(axis=1)
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise NumericalError(f"scores overflow in row {row} of contexts.", "Rescale the contexts.")
+        check_scores(self.scores, np.arange(len(self.scores)))
         return self.columns
 
     def offer(self, rows: slice, scores: Float[Array, "b c"], columns: Int[Array, " c"]) -> None:
@@ -74,9 +69,28 @@ def _largest(
     return best, columns[where]
 
 
-def best_columns(x: Float[Array, "n d"], means: Float[Array, "K d"], k: int = 1) -> Int[Array, "n k"]:
-    """The k columns of X Mᵀ with the largest entries, row by row."""
-    return best_scores(len(x), len(means), lambda rows, columns: x[rows] @ means[columns].T, k)
+def best_columns(
+    x: Float[Array, "n d"], means: Float[Array, "K d"], k: int = 1, names: Int[Array, " m"] | None = None
+) -> Int[Array, "n k"]:
+    """The k columns of X Mᵀ with the largest entries, row by row, among all or those named."""
+    names = np.arange(len(means)) if names is None else names
+
+    def exact(rows: Int[Array, " p"], columns: Int[Array, " p"]) -> Float[Array, " p"]:
+        return np.einsum("pd,pd->p", x[rows], means[columns])
+
+    def survivors(rows: Int[Array, " b"], columns: Int[Array, " c"], floor: Float[Array, " b"]) -> Bool[Array, "b c"]:
+        own, centres = x[rows], means[columns]
+        return own @ centres.T >= (floor - _rounding(own, centres))[:, None]
+
+    out = best_screened(Screen(x, means, names, exact, survivors), k, (ROWS, COLUMNS))
+    if out is not None:
+        return out
+    return names[best_scores(len(x), len(names), lambda rows, part: x[rows] @ means[names[part]].T, k)]
+
+
+def _rounding(x: Float[Array, "b d"], means: Float[Array, "c d"]) -> Float[Array, " b"]:
+    """Twice the largest rounding error of the products of each row with the columns, in double precision."""
+    return 4 * (x.shape[1] + 2) * 2.0**-53 * np.linalg.norm(x, axis=1) * np.linalg.norm(means, axis=1).max()
 
 
 def best_scores(n_rows: int, n_columns: int, scores: Callable[[slice, slice], Array], k: int = 1) -> Int[Array, "n k"]:
@@ -92,73 +106,48 @@ def best_scores(n_rows: int, n_columns: int, scores: Callable[[slice, slice], Ar
 
 
 def best_lower_bounds(
-    x: Float[Array, "n d"], means: Float[Array, "K d"], covariances: Matrices, radius: float, k: int = 1
-) -> Int[Array, "n k"]:
-    """The k columns with the largest x_iᵀ m_a - radius ‖x_i‖ in Σ_a.
-
-    A lower bound never exceeds its mean, so a pair whose mean is below the k-th best lower bound known so far needs no
-    quadratic form: with much data, hardly any pair does.
-    """
-    winners, tiles = _Winners(len(x), k), list(chunks(len(x), ROWS))
-    floor = _kth_bound_of_the_best_means(x, means, covariances, radius, k)
-    for columns in chunks(len(means), COLUMNS):
-        hopeful = np.zeros((len(tiles), columns.stop - columns.start), dtype=bool)
-
-        def look(tile: int, columns: slice = columns, hopeful: Array = hopeful) -> None:
-            rows = tiles[tile]
-            least = np.maximum(floor[rows], winners.scores[rows, -1])
-            hopeful[tile] = (x[rows] @ means[columns].T >= least[:, None]).any(axis=0)
-
-        for_each(look, range(len(tiles)))
-        names = columns.start + np.flatnonzero(hopeful.any(axis=0))
-        if len(names) == 0:
-            continue
-        centres, forms = means[names], pack_forms(covariances(names))
-
-        def bound(rows: slice, names: Array = names, centres: Array = centres, forms: Array = forms) -> None:
-            scores, least = x[rows] @ centres.T, np.maximum(floor[rows], winners.scores[rows, -1])
-            winners.offer(rows, _lowered(scores, x[rows], forms, radius, least), names)
-
-        for_each(bound, tiles)
-    return winners.result()
-
-
-def _kth_bound_of_the_best_means(
-    x: Float[Array, "n d"], means: Float[Array, "K d"], covariances: Matrices, radius: float, k: int
-) -> Float[Array, " n"]:
-    """A floor for the k-th best lower bound of each row."""
-    floor = np.full(len(x), np.inf)
-    for column in best_columns(x, means, k).T:
-        width = radius * row_norms(x, column, covariances)
-        bound = np.einsum("nd,nd->n", x, means[column]) - width
-        # Rounding, which grows with the terms of a sum and not with the sum, must not prune the very pairs that the
-        # floor was computed from.
-        size = np.einsum("nd,nd->n", np.abs(x), np.abs(means[column])) + width
-        floor = np.minimum(floor, bound - 1e-12 * size)
-    return floor
-
-
-def _lowered(
-    scores: Float[Array, "b c"],
-    x: Float[Array, "b d"],
-    forms: Float[Array, "c q"],
+    x: Float[Array, "n d"],
+    means: Float[Array, "K d"],
+    forms: Forms,
     radius: float,
-    least: Float[Array, " b"],
-) -> Float[Array, "b c"]:
-    """Lower bounds of the pairs whose score reaches the row's `least`, and -inf for the others."""
-    hopeful = scores >= least[:, None]
-    squares = pack_squares(x)
-    if np.count_nonzero(hopeful) > scores.size // 10:
-        widths = squares @ forms.T
-        np.maximum(widths, 0.0, out=widths)
-        np.sqrt(widths, out=widths)
-        widths *= radius
-        return np.subtract(scores, widths, out=scores)
-    row, column = np.nonzero(hopeful)
-    widths = radius * np.sqrt(np.maximum(np.einsum("pq,pq->p", squares[row], forms[column]), 0.0))
-    out = np.full(scores.shape, -np.inf)
-    out[row, column] = scores[row, column] - widths
-    return out
+    k: int = 1,
+    names: Int[Array, " m"] | None = None,
+) -> Int[Array, "n k"]:
+    """The k columns with the largest x_iᵀ m_a - radius ‖x_i‖ in M_a, among all or those named.
+
+    The norm of x_i is at least ‖x_i‖ λ_a, with λ_a² the smallest eigenvalue of M_a. So a product with one more feature
+    bounds every score, and only the pairs whose bound reaches the best score of their row need a quadratic form.
+    """
+    # The most certain columns come first, since they raise the floor.
+    names = forms.in_order(np.arange(len(means)) if names is None else names)
+
+    def exact(rows: Int[Array, " p"], columns: Int[Array, " p"]) -> Float[Array, " p"]:
+        v = x[rows]
+        return np.einsum("pd,pd->p", v, means[columns]) - radius * forms.norms(v, columns)
+
+    bounds = dict[int, RankBound | None]()
+
+    def survivors(rows: Int[Array, " b"], columns: Int[Array, " c"], floor: Float[Array, " b"]) -> Bool[Array, "b c"]:
+        own, centres, first = x[rows], means[columns], int(columns[0])
+        if first not in bounds:
+            # Other blocks of rows meet the same tiles.
+            bounds[first] = forms.rank_bound(columns)
+        bound = bounds[first]
+        if bound is not None:
+            return reach_by_rank(own, centres, bound, radius, floor)
+        return reach_by_form(own, centres, forms.matrices(columns), radius, floor)
+
+    out = best_screened(Screen(x, means, names, exact, survivors, -radius * forms.least(names)), k, (ROWS, COLUMNS))
+    if out is not None:
+        return out
+    names = np.sort(names)
+
+    def scores(rows: slice, part: slice) -> Float[Array, "b c"]:
+        columns = names[part]
+        pairs = np.repeat(np.arange(rows.start, rows.stop), len(columns)), np.tile(columns, rows.stop - rows.start)
+        return exact(*pairs).reshape(-1, len(columns))
+
+    return names[best_scores(len(x), len(names), scores, k)]
 
 
 def best_of_pairs(

@@ -38,10 +38,16 @@ class ColumnRoles:
     weight: str | None = None
     group: str | None = None
     time: str | None = None
+    segment: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of all columns, each once."""
+        return tuple(dict.fromkeys([*self.needed, *([] if self.segment is None else [self.segment])]))
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The names of the columns in which no value may be missing: a round without a segment is still a round."""
         single = (self.action, self.reward, self.propensity, self.weight, self.group, self.time)
         return tuple(dict.fromkeys([*self.context, *(name for name in single if name is not None)]))
 
@@ -107,7 +113,18 @@ class RowReader:
 
     def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, DroppedRows]:
         """The rounds of a batch, and the rows that were left out."""
-        table, missing = complete(batch, self.roles.columns, self.missing, self.kept)
+        table, actions, decay, times, dropped = self._kept(batch)
+        return self._logged(table, actions, decay, times), dropped
+
+    def further_columns(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
+        """Further columns of the rows of a batch that become rounds; values may be missing there."""
+        return self._kept(batch, names)[0].select(list(names))
+
+    def _kept(
+        self, batch: pa.RecordBatch, further: Sequence[str] = ()
+    ) -> tuple[pa.Table, Int[Array, " n"], Float[Array, " n"] | None, pa.ChunkedArray | None, DroppedRows]:
+        """The rows that become rounds, with their actions, weights by age and times, and the number of all others."""
+        table, missing = complete(batch, self.roles.needed, self.missing, (*self.columns, *further))
         times = None if self.roles.time is None else _time_column(self.roles.time, column_of(table, self.roles.time))
         decay, mature, fresh, ahead = self._aged(times, table.num_rows)
         actions, known, spelled = self._actions(table)
@@ -124,7 +141,7 @@ class RowReader:
             table, actions, decay = table.filter(kept), actions[kept], None if decay is None else decay[kept]
             times = None if times is None else times.filter(pa.array(kept))
             keep_rows(kept)
-        return self._logged(table, actions, decay, times), dropped
+        return table, actions, decay, times, dropped
 
     def _logged(
         self,
@@ -147,6 +164,7 @@ class RowReader:
             weights=None if weights is None else as_weights(weights, len(actions)),
             groups=None if self.roles.group is None else self._groups(column_of(table, self.roles.group)),
             times=None if times is None else _times(str(self.roles.time), times),
+            segments=None if self.roles.segment is None else _labels(table.column(self.roles.segment)),
         )
         return LoggedData.checked(columns, self.n_actions, self.features, self.catalog, self._kept_columns(table))
 
@@ -207,13 +225,13 @@ class RowReader:
 
 
 def complete(
-    batch: pa.RecordBatch, columns: Sequence[str], missing: Missing, others: Sequence[str] = ()
+    batch: pa.RecordBatch, columns: Sequence[str], missing: Missing, further: Sequence[str] = ()
 ) -> tuple[pa.Table, int]:
     """The rows that lack no value, and the number of those that do; NaN counts as missing.
 
-    Columns named in `others` alone come along, whatever they lack.
+    Columns in `further` are kept too, whether a value is missing there or not.
     """
-    table = pa.Table.from_batches([batch]).select(list(dict.fromkeys([*columns, *others])))
+    table = pa.Table.from_batches([batch]).select(list(dict.fromkeys((*columns, *further))))
     for place, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type) and any(chunk.dictionary.null_count for chunk in column.chunks):
             # A value may be missing in the dictionary as well as in the rows.
@@ -236,6 +254,15 @@ def complete(
         )
     keep_rows(fine)
     return table.filter(fine), int((~fine).sum())
+
+
+def _labels(column: pa.ChunkedArray) -> Array:
+    """The labels of a column as objects, None where one is missing; equal labels are one object."""
+    present = column.is_valid().to_numpy()
+    codes, levels = codes_of(column.drop_null())
+    labels = np.full(len(column), None, dtype=object)
+    labels[present] = np.array([*levels, None], dtype=object)[codes]
+    return labels
 
 
 def _present(column: pa.ChunkedArray) -> Bool[Array, " n"]:

@@ -112,7 +112,7 @@ class PosteriorDraws(Posterior):
     @property
     def expected_rewards(self) -> Scores:
         if self.likelihood.is_linear:
-            return LinearScores(lambda: self.mean_weights, self.n_actions)
+            return LinearScores(self.mean_weights)
         return _MeanOverDraws(self)
 
     @cached_property

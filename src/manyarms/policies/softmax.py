@@ -91,7 +91,7 @@ class LinearSoftmax(ScoredPolicy):
     @property
     def scores(self) -> LinearScores:
         """xᵀ β_a."""
-        return LinearScores(self.weights, self.n_actions)
+        return LinearScores(self.weights)
 
     def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
         return self._softmax_choices(contexts, eligible, 1.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -12,11 +11,12 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, row_weights
-from manyarms.core import Choices, FeatureMass, Policy
+from manyarms.core import Choices, FeatureMass, HierarchicalGaussian, Policy
+from manyarms.core.twins import lowest_of_twins
 from manyarms.errors import ShapeError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import cache_chunks, chunks, pair_rows
-from manyarms.linalg.quadratic_forms import pack_forms, pack_squares, row_norms
+from manyarms.linalg.quadratic_forms import Forms, pack_forms, pack_squares, row_norms
 from manyarms.linalg.top_k import COLUMNS, ROWS, best_columns, best_scores
 
 MAX_FORMS = 1 << 27
@@ -41,6 +41,16 @@ class ActionWeights(Protocol):
     def action_cov(self, actions: Any) -> Float[Array, "m d d"]:
         """Cov θ_a of the actions asked for."""
         ...
+
+
+def competitors(weights: ActionWeights, k: int, among: Int[Array, " m"] | None) -> Int[Array, " q"] | None:
+    """The actions that need a score to choose the k best, among all or those given: of equals, the k lowest."""
+    return lowest_of_twins(weights.twins, k, among) if isinstance(weights, HierarchicalGaussian) else among
+
+
+def score_widths(weights: ActionWeights) -> Forms:
+    """The standard deviations of φ(x)ᵀ θ_a, as norms of φ(x)."""
+    return weights.widths if isinstance(weights, HierarchicalGaussian) else Forms(weights.action_cov)
 
 
 class Scores(ABC):
@@ -84,17 +94,18 @@ class Scores(ABC):
 
 
 class LinearScores(Scores):
-    """Scores φ(x)ᵀ m_a, linear in the features; `means` may be a function that gives all m_a when they are needed."""
+    """Scores φ(x)ᵀ m_a, linear in the features; m_a are given, or are the means of weights."""
 
     all_at_once = True
 
-    def __init__(self, means: Float[Array, "K d"] | Callable[[], Array], n_actions: int):
-        self._source, self.n_actions = means, n_actions
+    def __init__(self, source: Float[Array, "K d"] | ActionWeights):
+        self._source = source
+        self.n_actions = len(source) if isinstance(source, np.ndarray) else source.n_actions
 
     @property
     def means(self) -> Float[Array, "K d"]:
         """m_a of every action."""
-        return self._source if isinstance(self._source, np.ndarray) else self._source()
+        return self._source if isinstance(self._source, np.ndarray) else self._source.action_mean()
 
     def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         return np.einsum("nd,nd->n", contexts, self.means[actions])
@@ -103,9 +114,8 @@ class LinearScores(Scores):
         return contexts @ self.means.T
 
     def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        if among is None:
-            return best_columns(contexts, self.means, k)
-        return among[best_columns(contexts, self.means[among], k)]
+        names = among if isinstance(self._source, np.ndarray) else competitors(self._source, k, among)
+        return best_columns(contexts, self.means, k, names)
 
 
 class Rewards(NamedTuple):
@@ -164,7 +174,8 @@ class Predictor(Scores):
         return self.of_tile(contexts, slice(None)).expected
 
     def best(self, contexts: Float[Array, "n d"], k: int, among: Int[Array, " m"] | None) -> Int[Array, "n k"]:
-        names = np.arange(self.n_actions) if among is None else among
+        names = competitors(self.weights, k, among)
+        names = np.arange(self.n_actions) if names is None else names
 
         def scores(rows: slice, columns: slice) -> Float[Array, "b c"]:
             x, actions = contexts[rows], names[columns]

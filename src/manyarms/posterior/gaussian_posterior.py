@@ -88,7 +88,7 @@ class SingleFactorPosterior(GaussianPosterior):
     @property
     def expected_rewards(self) -> Scores:
         if self.likelihood.is_linear:
-            return LinearScores(self.predictor_weights.action_mean, self.n_actions)
+            return LinearScores(self.predictor_weights)
         return self.predictor
 
     def pair_std(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:

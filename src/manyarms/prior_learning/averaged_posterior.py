@@ -89,7 +89,7 @@ class AveragedPosterior(Posterior):
     @property
     def expected_rewards(self) -> Scores:
         if self.posterior.is_linear:
-            return LinearScores(lambda: self.mean_weights, self.n_actions)
+            return LinearScores(self.mean_weights)
         return _TangentScores(self.posterior.predictor, lambda: self.mean_weights)
 
     def pair_std(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
