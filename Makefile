@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-dependencies lint types layers unit unit-all docs docs-serve format lock release-check \
 	line-coverage coverage reproduce benchmark learned-priors taxonomy real-priors decisions clicks clicks-at-scale \
-	estimators-at-scale out-of-core gallery trust clean
+	estimators-at-scale out-of-core plans looks segments gallery trust clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -96,6 +96,12 @@ decisions: $(VENV)/.installed  ## are gains and ships right where the model is w
 	@test -n "$(MANYARMS_DATA)" || { echo "set MANYARMS_DATA to a folder with multilabel/, jester/, kuairec/, ml-1m/ and obd/"; exit 1; }
 	$(RUN) studies/decisions.py --refresh docs/decisions.md
 
+backtests: $(VENV)/.installed  ## do forecasts of the next day hold, and does the drift alarm keep its promise? (a quarter of an hour)
+	$(RUN) studies/backtests.py
+
+guardrails: $(VENV)/.installed  ## false ships with and without guardrails, in worlds with two goals (ten minutes)
+	$(RUN) studies/guardrails.py
+
 clicks: $(VENV)/.installed-dev  ## click rates of 1, 5 and 20 %: every treatment beside an exact sampler (a quarter of an hour)
 	$(RUN) studies/clicks.py
 	$(RUN) studies/binary_setting_one.py
@@ -111,10 +117,21 @@ out-of-core: $(VENV)/.installed  ## fit 20 million rounds from disk, compared wi
 	$(RUN) benchmarks/out_of_core.py big-logs
 	$(RUN) benchmarks/cluster_stages.py big-logs
 
+plans: $(VENV)/.installed  ## are plans right, and what does the best traffic save? needs MANYARMS_DATA for real sets (half an hour)
+	$(RUN) studies/plans.py calibration
+	$(RUN) studies/plans.py clicks --problems 100
+	$(RUN) studies/plans.py traffic
+
+looks: $(VENV)/.installed  ## do confidence sequences cover 10,000 looks at once? (a minute)
+	$(RUN) studies/confidence_sequences.py
+
+segments: $(VENV)/.installed  ## do intervals by segment cover, and how often is a loser named wrongly? (ten minutes)
+	$(RUN) studies/segments.py --refresh docs/how-to/segments.md
+
 gallery: $(VENV)/.installed  ## draw the charts of the demo's report for the docs
 	$(RUN) studies/gallery.py docs/report
 
-trust: $(VENV)/.installed-dev  ## the trust campaign, resumable, into docs/trust.md (an hour)
+trust: $(VENV)/.installed-dev  ## the trust campaign, resumable, into docs/trust.md (an hour or more)
 	$(RUN) -m trust --page docs/trust.md
 
 lock: $(VENV)/.installed-dev  ## update constraints.txt

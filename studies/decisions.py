@@ -14,8 +14,9 @@ probability of at least 97.5 % to be positive.
 
 The Open Bandit Dataset has no such truth: see decision_open_bandit.py.
 
-There is one Parquet file per log in the folder `--out`. A log whose file is there is not run again. The tables are
-printed as Markdown, as docs/decisions.md shows them.
+There is one Parquet file per log in the folder `--out`. A log whose file is there is not run again. The learned models
+are kept in its folder models/. To measure another version of an estimator, delete the Parquet files but not the models.
+The tables are printed as Markdown, as docs/decisions.md shows them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import decision_open_bandit as open_bandit
 import numpy as np
@@ -65,10 +66,18 @@ def learned_policies(posterior: ma.RewardPosterior, world: World) -> dict[str, m
     }
 
 
+def kept(file: Path, learn: Callable[[], ma.RewardPosterior]) -> ma.RewardPosterior:
+    """A learned model from its file, which is written first if it is not there."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        learn().save(file)
+    return cast(ma.RewardPosterior, ma.load(file))
+
+
 def run_log(
-    world: World, kind: str, n: int, likelihood: str, propensities: bool, rng: np.random.Generator
+    world: World, kind: str, n: int, likelihood: str, propensities: bool, rng: np.random.Generator, file: Path
 ) -> list[Row]:
-    """One log: a row per candidate and method."""
+    """One log: a row per candidate and method. The model learned from its first half is kept in a file."""
     log_rng, candidate_rng = split(rng, "log", "candidates")
     logging = logging_policy(world, kind)
     logs, items = write_log(world, logging, n, log_rng)
@@ -76,7 +85,7 @@ def run_log(
     if not propensities:
         half_b = without_propensities(half_b)
     prior = ma.priors.from_categories(world.categories, dim=world.contexts.shape[1])
-    posterior = ma.learn_prior(half_a, prior, noise_of(likelihood, half_a)).posterior
+    posterior = kept(file, lambda: ma.learn_prior(half_a, prior, noise_of(likelihood, half_a)).posterior)
     eligible = world.eligible(items_b)
     current, rows, gains = world.value(logging), list[Row](), gains_over_log(posterior, half_b, eligible)
     given = given_policies(world, candidate_rng)
@@ -123,7 +132,7 @@ def run(
                 "set": name, "likelihood": likelihood, "propensities": known, "logging": kind, "rounds": n,
                 "log": number, "seed": seed,
             }  # fmt: skip
-            rows += finished(out, facts, lambda rng: run_log(world, kind, n, likelihood, propensities, rng))  # noqa: B023
+            rows += finished(out, facts, lambda *at: run_log(world, kind, n, likelihood, propensities, *at))  # noqa: B023
     return rows
 
 
@@ -144,17 +153,17 @@ def run_open_bandit(
         if open_bandit.has_campaign(data / "obd", cell["campaign"]):
             facts = {"set": OPEN_BANDIT, "likelihood": likelihood, "propensities": known, **cell, "seed": seed}
             which = (cell["campaign"], cell["logging"], cell["rounds"], likelihood, propensities)
-            rows += finished(out, facts, lambda rng: open_bandit.run_log(data / "obd", *which, rng))  # noqa: B023
+            rows += finished(out, facts, lambda rng, _: open_bandit.run_log(data / "obd", *which, rng))  # noqa: B023
     return rows
 
 
-def finished(out: Path, facts: Row, run_one: Callable[[np.random.Generator], list[Row]]) -> list[Row]:
+def finished(out: Path, facts: Row, run_one: Callable[[np.random.Generator, Path], list[Row]]) -> list[Row]:
     """The rows of one log, from its file, which is written first if it is not there."""
     key = "-".join(str(fact) for fact in facts.values())
     file = out / f"{key}.parquet"
     if not file.exists():
         out.mkdir(parents=True, exist_ok=True)
-        new = run_one(np.random.default_rng(zlib.crc32(key.encode())))
+        new = run_one(np.random.default_rng(zlib.crc32(key.encode())), out / "models" / f"{key}.zip")
         replace_files({file: parquet_bytes(pa.Table.from_pylist([{**facts, **row} for row in new]))})
         print(key, file=sys.stderr)
     return pq.read_table(file).to_pylist()

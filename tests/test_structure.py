@@ -25,9 +25,9 @@ def named(kind):
 
 def test_the_package_stays_small_enough_to_read():
     """200 files when the tree was designed; later capabilities bring their own, and no folder becomes a heap."""
-    assert len(TREES) <= 245
+    assert len(TREES) <= 280
     files_per_folder = Counter(path.parent for path in TREES)
-    assert max(files_per_folder.values()) <= 22
+    assert max(files_per_folder.values()) <= 28
 
 
 def test_every_module_has_a_name_of_its_own():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 from pathlib import Path
 
-from trust.campaign import ROOT, run_check
+from trust.campaign import ROOT, Journal, code_of, is_finished, run_check
+from trust.check import Check, Outcome
 from trust.page import Line, page
 from trust.scorecard import CHECKS
 
@@ -17,6 +19,7 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="list the checks and run none")
     parser.add_argument("--only", nargs="+", metavar="CHECK", choices=[check.name for check in CHECKS])
     parser.add_argument("--share", type=float, default=1.0, help="the share of the cases to run (1)")
+    parser.add_argument("--finished", action="store_true", help="summarise the cases that have finished and run none")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--journal", type=Path, default=ROOT / "trust-journal", help="the folder of finished cases")
     parser.add_argument("--page", type=Path, help="write the page of results to this file")
@@ -28,8 +31,13 @@ def main() -> int:
         return 0
     lines = list[Line]()
     for check in chosen:
-        n_cases = check.shortened(args.share)
-        outcome, journal = run_check(check, n_cases, args.journal, args.processes, _progress)
+        if args.finished:
+            outcome, journal, n_cases = _summarise_finished(check, args.journal)
+        else:
+            n_cases = check.shortened(args.share)
+            outcome, journal = run_check(check, n_cases, args.journal, args.processes, _progress)
+        if outcome is None:
+            continue
         lines.append(Line(check, outcome, n_cases, journal.seconds, journal.finished))
         print(f"{'holds' if outcome.holds else 'FAILS':6} {check.name:28} {outcome.measured}  ({check.threshold})")
         for note in outcome.notes:
@@ -37,8 +45,23 @@ def main() -> int:
         if args.page:
             # After every check, so that an interrupted campaign leaves the page of what it finished.
             done = {line.check.name for line in lines}
-            args.page.write_text(page(lines, [check for check in CHECKS if check.name not in done]))
+            args.page.write_text(page(lines, [check for check in CHECKS if check.name not in done], _commit()))
     return 0 if all(line.outcome.holds for line in lines) else 1
+
+
+def _summarise_finished(check: Check, folder: Path) -> tuple[Outcome | None, Journal, int]:
+    """The outcome of the cases that have finished, if they are enough; the journal, and their number."""
+    journal = Journal(folder, check.name, code_of(check))
+    rows = [journal.rows[case] for case in range(check.cases) if is_finished(check, journal, case)]
+    return check.summarise(rows) if len(rows) >= check.shortest else None, journal, len(rows)
+
+
+def _commit() -> str:
+    """The commit that was measured, and whether files differ from it."""
+    git = ["git", "-C", str(ROOT)]
+    commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "src", "trust"], check=False).returncode
+    return commit.stdout.strip() + (", with changes" if changed else "") if commit.returncode == 0 else ""
 
 
 def _progress(text: str) -> None:

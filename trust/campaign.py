@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -22,11 +23,28 @@ ROOT = Path(__file__).resolve().parents[1]
 Report = Callable[[str], None]
 
 
-def fingerprint(folders: Iterable[str]) -> str:
-    """A hash of every source file in some folders of the repository."""
+def code_of(check: Check) -> str:
+    """A hash of all that the cases of a check depend on: its folders, and the files of the campaign behind it."""
+    pending, files = [check.measure.__module__], set[str]()
+    while pending:
+        file = Path(*pending.pop().split(".")).with_suffix(".py").as_posix()
+        if file in files or not (ROOT / file).is_file() or not file.startswith("trust/"):
+            continue
+        files.add(file)
+        text = (ROOT / file).read_text()
+        # Imports, and also modules and files that are started as processes of their own.
+        names = re.findall(r"\btrust[./](\w+)", text)
+        for group in re.findall(r"^from trust import ([\w, ]+|\([^)]*\))", text, re.MULTILINE):
+            names += re.findall(r"(?<!as )\b\w+", group)
+        pending += [f"trust.{name}" for name in names]
+    return fingerprint([*check.folders, *sorted(files)])
+
+
+def fingerprint(places: Iterable[str]) -> str:
+    """A hash of every source file in some folders of the repository, or of single files."""
     digest = hashlib.sha256()
-    for folder in folders:
-        for file in sorted((ROOT / folder).rglob("*.py")):
+    for place in map(ROOT.joinpath, places):
+        for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
             digest.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 
@@ -93,8 +111,8 @@ def run_check(
     check: Check, n_cases: int, folder: Path, processes: int, report: Report = print
 ) -> tuple[Outcome, Journal]:
     """Run the cases that are not in the journal yet, and summarise all of them."""
-    journal = Journal(folder, check.name, fingerprint(check.folders))
-    missing = [case for case in range(n_cases) if case not in journal.rows]
+    journal = Journal(folder, check.name, code_of(check))
+    missing = [case for case in range(n_cases) if not is_finished(check, journal, case)]
     parts = list(batches(missing, check.batch))
     if parts and (check.alone or processes == 1):
         for part in parts:
@@ -108,6 +126,17 @@ def run_check(
                 journal.add(*future.result())
                 report(f"{check.name}: {len(journal.rows)} of {n_cases}")
     return check.summarise([journal.rows[case] for case in range(n_cases)]), journal
+
+
+def is_finished(check: Check, journal: Journal, case: int) -> bool:
+    """True if a case is in the journal and its row still holds."""
+    return case in journal.rows and check.is_current(journal.rows[case])
+
+
+def n_finished(check: Check, folder: Path) -> int:
+    """The number of cases from the first on that have finished."""
+    journal = Journal(folder, check.name, code_of(check))
+    return next((case for case in range(check.cases) if not is_finished(check, journal, case)), check.cases)
 
 
 def _measure(check: Check, cases: Sequence[int]) -> tuple[dict[int, Row], float]:

@@ -40,7 +40,8 @@ class Check:
         batch: The number of cases that one process runs before it reports; a batch should take a few seconds.
         alone: The check needs the machine for itself (it times something, or starts many processes).
         shortest: The least number of cases that `summarise` can say something about.
-        folders: The folders whose files the cases depend on; when one changes, all cases run again.
+        folders: Folders whose files the cases depend on, beside those of the check; when one changes, all run again.
+        is_current: Whether a finished row still holds, where that does not depend on whole folders.
     """
 
     name: str
@@ -53,7 +54,8 @@ class Check:
     batch: int = 1
     alone: bool = False
     shortest: int = 1
-    folders: tuple[str, ...] = ("src", "trust")
+    folders: tuple[str, ...] = ("src",)
+    is_current: Callable[[Row], bool] = lambda row: True
 
     def shortened(self, share: float) -> int:
         """The number of cases in a share of the campaign."""

@@ -1,11 +1,12 @@
 """Which tests run which line: a map that is measured once per folder of tests and kept beside the journals.
 
-A map belongs to one state of the library and its tests: its folder is named after a hash of both. Where a map is
-missing, the whole folder of tests that mirrors the package is taken instead.
+A map belongs to one state of the library and of the folder of tests: it is kept under a hash of both. Where a map is
+missing, tests that name the function or its file come first, and then the folder of tests that mirrors the package.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -26,7 +27,7 @@ FOLDERS = tuple(
 """The folders of tests, one per package."""
 HOMES = {"inference": "posterior", ".": "cli"}
 """The folders with the tests of packages that have none of their own."""
-LONGEST = 900
+LONGEST = 7200
 """Seconds after which a folder of tests is taken to hang."""
 
 
@@ -58,12 +59,13 @@ def record_lines(folder: str) -> Path:
 
 def map_file(folder: str) -> Path:
     """The file of a folder's map for the present library and tests."""
-    return MAPS / _state() / f"{folder}.json"
+    return MAPS / _state(folder) / f"{folder}.json"
 
 
 @cache
-def _state() -> str:
-    return fingerprint(folders=("src", "tests"))
+def _state(folder: str) -> str:
+    helpers = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").glob("*.py"))
+    return fingerprint(("src", f"tests/{folder}", *helpers))
 
 
 @cache
@@ -107,6 +109,35 @@ def covering_tests(mutant: Mutant, maps: Sequence[LineMap]) -> list[tuple[str, f
         n_before[file] += 1
     order = sorted(seconds, key=lambda test: (not test.startswith(home), turns[test], seconds[test], test))
     return [(test, seconds[test]) for test in order]
+
+
+def likely_tests(mutant: Mutant) -> list[str]:
+    """The fast tests whose text names the function, class or file of a mutant most often; for lack of a map."""
+    function, stem = mutant.function.split("."), Path(mutant.file).stem
+    words = {name.strip("_"): 3 for name in function} | {stem: 2, stem.replace("_", " "): 2, stem.split("_")[-1]: 1}
+    home = f"tests/{HOMES.get(mutant.package, mutant.package)}/"
+    scores = dict[str, float]()
+    for test, text in _texts_of_tests().items():
+        score = sum(weight * min(text.count(word), 3) for word, weight in words.items())
+        if score and (score > 2 or test.startswith(home)):
+            scores[test] = score + 4 * test.startswith(home) + 4 * (f"test_{stem}" in test)
+    return sorted(scores, key=lambda test: (-scores[test], test))
+
+
+@cache
+def _texts_of_tests() -> dict[str, str]:
+    """The source of every fast test."""
+    texts = dict[str, str]()
+    for file in (file for folder in FOLDERS for file in sorted((ROOT / "tests" / folder).glob("test_*.py"))):
+        source = file.read_text()
+        lines = source.splitlines()
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                text = "\n".join(lines[first - 1 : node.end_lineno])
+                if "mark.slow" not in text:
+                    texts[f"{file.relative_to(ROOT).as_posix()}::{node.name}"] = text
+    return texts
 
 
 def pytest_command(tests: Iterable[str], *options: str) -> list[str]:

@@ -46,9 +46,14 @@ COMMANDS: dict[str, dict[str, str]] = {
     "score": {"--model": "{policy}", "--contexts": "{logs}", "--top-k": "2", "--keep": "user",
               "--missing": "refuse", "--out": "{out}/scores.parquet"},
     "report": {"--model": "{model}", "--logs": "{new}", **ROLES, "--policies": "greedy", "--sure": "0.9",
-               "--title": "Mine", "--format": "json", "--out": "{out}/report.json"},
+               "--title": "Mine", "--unit": "euros", "--segment": "city", "--format": "json",
+               "--out": "{out}/report.json"},
+    "plan": {"--model": "{model}", "--logs": "{new}", **ROLES, "--candidate": "softmax:0.5", "--chance": "0.7",
+             "--share": "0.3", "--policy": "{out}/explore.arrow", "--sample": "40"},
     "decide": {"--logs": "{logs}", "--context": "age,city", **ROLES, **CATALOG, "--sure": "0.9",
                "--out": "{out}/decision.json"},
+    "backtest": {"--logs": "{logs}", "--context": "age,city", **ROLES, **CATALOG, "--time": "at", "--level": "0.9",
+                 "--logged-by": "city", "--period": "1d", "--out": "{out}/backtest.json"},
     "demo": {"--output": "{out}/shop", "--items": "20", "--categories": "4", "--rounds": "60", "--seed": "0"},
     "reproduce": {"--instances": "2", "--out": "{out}/figures", "--list": ""},
 }  # fmt: skip
@@ -56,7 +61,7 @@ COMMANDS: dict[str, dict[str, str]] = {
 
 ORDER = (
     "fit", "update", "evaluate", "score", "learn", "report", "fit", "update", "score", "decide", "evaluate", "fit",
-    "demo", "score", "update", "learn", "report", "reproduce", "evaluate", "fit",
+    "backtest", "plan", "demo", "score", "update", "learn", "report", "reproduce", "evaluate", "fit",
 )  # fmt: skip
 """The commands of successive cases: those that take long come less often."""
 
@@ -67,7 +72,7 @@ SIZES = ("--items", "--categories", "--rounds")
 """Flags that are never left out, since the default takes long."""
 
 VERDICTS = {0, 3, 4}
-"""Exit codes of `decide`; those of all other commands are 0 and 2."""
+"""Exit codes of `decide`, of which `backtest` has the first two; those of all other commands are 0 and 2."""
 
 TEXTS = (
     '', ' ', 'nowhere', '../..', '/', '/dev/null', '/dev/full', '/proc/x', "x" * 300, "x" * 5000,
@@ -323,7 +328,7 @@ def _defect(name: str, code: int, output: str, errors: str) -> str:
         by_typer = errors.startswith("Usage:")
         one_line = errors.count("\n") == 1 + errors.count("manyarms: warning:") and "manyarms: error: " in errors
         return "" if by_typer or one_line else f"not a one-line error: {errors[:200]!r}"
-    if code not in (VERDICTS if name == "decide" else {0}):
+    if code not in (VERDICTS if name in ("decide", "backtest") else {0}):
         return f"exit code {code}: {errors[:200]!r}"
     if name == "reproduce":
         return ""

@@ -27,6 +27,10 @@ def job_calls() -> Iterator[HostileCall]:
     yield make_call("read_logs", ma.read_logs, lambda w: dict(
         logs=w.log_file, context=["age", "city"], catalog=w.catalog, missing="refuse", unknown="refuse", max_levels=10,
         **columns), **names)  # fmt: skip
+    yield make_call("doctor", ma.doctor, lambda w: dict(
+        logs=w.log_file, action="item", reward="spend", propensity="p", group="user", time="at", **catalog(w)),
+        **names)  # fmt: skip
+    yield make_call("explain", ma.explain, lambda w: dict(term="propensity"))
     yield make_call("read_catalog", ma.read_catalog, lambda w: dict(
         catalog=w.catalog_file, id="sku", category="kind", embedding=["size"]), **names)  # fmt: skip
     yield make_call("jobs.fit_files", jobs.fit_files, lambda w: dict(
@@ -38,6 +42,9 @@ def job_calls() -> Iterator[HostileCall]:
     yield make_call("jobs.evaluate_files", jobs.evaluate_files, lambda w: dict(
         logs=w.new_log_file, model=w.model_file, seed=0, policies=["greedy"], estimators=["ips"], **columns),
         **names)  # fmt: skip
+    yield make_call("jobs.backtest_files", jobs.backtest_files, lambda w: dict(
+        logs=w.log_file, context=["age", "city"], level=0.9, false_alarm=0.1, training=1, logged_by="city",
+        **columns, **catalog(w)), logged_by="column", **names)  # fmt: skip
     yield make_call("jobs.learn_policy", jobs.learn_policy, lambda w: dict(
         model=w.model_file, policy="greedy", seed=0, out=w.folder / "learned"), out="out")  # fmt: skip
     yield make_call("score", ma.score, lambda w: dict(

@@ -17,12 +17,13 @@ def core_calls() -> Iterator[HostileCall]:
     """Data types of the core."""
     yield make_call("LoggedData", ma.LoggedData, lambda w: dict(
         contexts=w.contexts, actions=w.actions, rewards=w.rewards, propensities=w.propensities, n_actions=6,
-        weights=w.weights, groups=w.groups, times=np.arange(40.0)))  # fmt: skip
+        weights=w.weights, groups=w.groups, times=np.arange(40.0), segments=w.groups % 2))  # fmt: skip
     yield make_call("LoggedData", ma.LoggedData, lambda w: dict(
         contexts=w.contexts, actions=w.actions, rewards=w.rewards, n_actions=6, logging_policy=w.uniform,
         catalog=w.catalog))  # fmt: skip
     yield make_method("LoggedData.split", lambda w: w.logs, lambda w: dict(fraction=0.5, by="row", rng=w.rng()))
     yield make_method("LoggedData.take", lambda w: w.logs, lambda w: dict(rows=w.few_actions))
+    yield make_method("LoggedData.with_segments", lambda w: w.logs, lambda w: dict(segments=w.groups % 2))
     yield make_method("LoggedData.batches", lambda w: w.logs, lambda w: dict(size=7))
     yield make_call("Catalog", ma.Catalog, lambda w: dict(
         ids=w.ids, categories=w.categories, tags=w.tags, paths=[["t", name] for name in w.categories],
@@ -95,7 +96,8 @@ def fit_calls() -> Iterator[HostileCall]:
         logs=w.logs, prior=w.prior, likelihood=ma.Gaussian(), start=w.posterior, max_iterations=20, tolerance=1e-4,
         engine="local"))  # fmt: skip
     yield make_call("fit", ma.fit, lambda w: dict(
-        logs=w.clicked, prior=w.prior, likelihood=ma.Bernoulli(), max_iterations=20, tolerance=1e-4))  # fmt: skip
+        logs=w.clicked, prior=w.prior, likelihood=ma.Bernoulli(), max_iterations=20, tolerance=1e-4,
+        device="cpu"))  # fmt: skip
     yield make_call("fit_sharded", ma.fit_sharded, lambda w: dict(
         logs=w.logs, prior=w.prior, likelihood=ma.Gaussian(), out=w.folder / "fresh"), out="out")  # fmt: skip
     yield make_call("condition", ma.condition, lambda w: dict(

@@ -20,16 +20,19 @@ NOT_INSTALLED = "its library is not among the pinned tools"
 WITHOUT_CALLS = {
     **dict.fromkeys(
         (
-            "AveragedPosterior", "CategoryChecks", "Comparison", "Decision", "Evaluation", "HurdlePosterior",
-            "LearnedPrior", "LogStream", "Plan", "PriorCheck", "PriorComparison", "RewardPosterior", "Sensitivity",
-            "ShardedPosterior", "Statistics", "datasets.JesterWorld", "datasets.KuaiRec", "datasets.KuaiRecWorld",
+            "AveragedPosterior", "Backtest", "CategoryChecks", "CheckUp", "Comparison", "Decision", "Evaluation",
+            "HurdlePosterior", "LearnedPrior", "LogStream", "Plan", "PriorCheck", "PriorComparison", "RewardPosterior",
+            "Sensitivity", "ShardedPosterior", "Statistics", "TradeOff", "datasets.JesterWorld", "datasets.KuaiRec",
+            "datasets.KuaiRecWorld",
             "datasets.MovieLens", "datasets.MovieLensFactors", "datasets.MovieLensWorld", "datasets.OpenBanditLog",
-            "jobs.EvaluationResult", "jobs.FitResult", "jobs.PolicyResult", "jobs.RoundSample", "jobs.ScoreResult",
+            "jobs.EvaluationResult", "jobs.LogFinding",
+            "jobs.FitResult", "jobs.PolicyResult", "jobs.RoundSample", "jobs.ScoreResult",
             "jobs.StackedMap", "jobs.UpdateResult", "experiments.Outcome", "experiments.Table",
             "experiments.Known", "experiments.MethodTask", "experiments.Origin", "experiments.Cell",
             "nonlinear.ChainedFunction", "nonlinear.NonlinearPosterior", "nonlinear.PosteriorDraws",
             "learners.TrainingStep", "estimators.Rounds", "theory.BayesMSE", "theory.BayesSuboptimality",
-            "experiments.CellError", "experiments.StaleRowsError",
+            "experiments.CellError", "experiments.StaleRowsError", "WeightCheck", "HiddenCause",
+            "PropensitySensitivity",
         ),
         RESULT,
     ),
@@ -71,7 +74,8 @@ INNER_METHODS = frozenset(
         "reweighted", "rounds", "shape", "folds", "predict", "without", "training_rounds", "weights_for", "tangent",
         "jacobian", "maximise", "states", "bound", "gains", "outcomes", "scores", "compact", "keep", "write",
         "draw_world", "matrix", "logged_data", "drawn_values", "action_weights", "pair_rewards", "of_rounds", "scaled",
-        "shards", "ageless", "take", "note_dropped", "part", "steps", "Training.objective", "RewardPosterior.estimate",
+        "shards", "also_through", "keeping", "FeatureMap.read", "jobs.StackedMap.read", "ageless", "columns", "take",
+        "note_dropped", "part", "steps", "Training.objective", "RewardPosterior.estimate",
         "HurdlePosterior.estimate", "ShardedPosterior.estimate", "AveragedPosterior.estimate",
         "nonlinear.NonlinearPosterior.estimate", "nonlinear.PosteriorDraws.estimate",
         # Of mixing matrices and likelihoods, which only the solvers call.
@@ -80,7 +84,7 @@ INNER_METHODS = frozenset(
         "log_jacobian", "log_predictive", "mean_reward", "mean_slope", "response", "reward_given", "score", "site",
         "slopes", "start", "statistics", "treated", "with_dispersion", "log_slope", "derivatives", "minimise",
         # Without arguments, or with the options of a table of results.
-        "as_json", "records", "to_arrow", "to_pandas", "to_polars", "optimal_policy",
+        "as_json", "coverage_of", "series", "within", "records", "to_arrow", "to_pandas", "to_polars", "optimal_policy",
     }
 )  # fmt: skip
 """Methods that no user calls with values of their own."""

@@ -1,4 +1,4 @@
-"""A pytest plugin that records which test runs which line of the library, and how long each test takes.
+"""A pytest plugin that records which test runs which line of the library, with the CPU time of each test.
 
 `python -m pytest -p trust.line_recorder` writes a JSON file to the path in the environment variable LINE_RECORD:
 the tests with their seconds, and for every source file the numbers of the tests that run each line. A line that runs
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -40,9 +39,9 @@ class LineRecorder:
             self.users.setdefault(f"fixture {fixture}", []).append(item.nodeid)
         self.current = item.nodeid
         self.coverage.switch_context(self.current)
-        start = time.monotonic()
+        start = sum(os.times()[:4])
         yield
-        self.seconds[item.nodeid] = round(time.monotonic() - start, 3)
+        self.seconds[item.nodeid] = round(sum(os.times()[:4]) - start, 3)
         self.coverage.switch_context("")
 
     @pytest.hookimpl(hookwrapper=True)

@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from collections import defaultdict
 from collections.abc import Sequence
@@ -45,6 +46,7 @@ def measure_load(case: int) -> Row:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return {
         "process": os.getpid(),
+        "time": round(time.monotonic(), 1),
         "memory": pages * os.sysconf("SC_PAGE_SIZE"),
         "open_files": len(os.listdir("/proc/self/fd")),
         "threads": len(os.listdir("/proc/self/task")),
@@ -74,7 +76,7 @@ def _first_week() -> bytes:
 
 def summarise_load(rows: Sequence[Row]) -> Outcome:
     """Memory, open files and threads do not grow, and every week ends with the same files."""
-    growth, notes = 0.0, list[str]()
+    growth, minutes, notes = 0.0, 0.0, list[str]()
     by_process = defaultdict[int, list[Row]](list)
     for row in rows:
         by_process[row["process"]].append(row)
@@ -90,10 +92,12 @@ def summarise_load(rows: Sequence[Row]) -> Outcome:
             if more > 0:
                 holds = False
                 notes.append(f"There are {more} more {name.replace('_', ' ')} at the end.")
+        minutes += (group[-1]["time"] - group[0]["time"]) / 60
         medians = [statistics.median(row["memory"] for row in part) for part in (early, late)]
         growth = max(growth, medians[1] - medians[0])
     updates = sum(row["updates"] for row in rows)
-    notes.append(f"{updates:,} updates and as many scores; {rows[-1]['memory'] / 1e6:.0f} MB at the end.")
+    end = f"{rows[-1]['memory'] / 1e6:.0f} MB at the end"
+    notes.append(f"{updates:,} updates and as many scores in {minutes:.0f} minutes; {end}.")
     measured = f"{growth / 1e6:+.1f} MB from the second to the last quarter"
     return Outcome(measured, holds and growth <= FLAT and len(rows) >= SHORTEST, tuple(notes))
 

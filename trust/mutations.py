@@ -3,17 +3,22 @@
 Each case puts one mutant (mutants.py) into a copy of the library and runs the tests that run its lines, those of its
 package first and the fastest first, until one fails. Some cases are controls without a bug, where no test may fail.
 A mutant that survives either gets a test or is listed in equivalent_mutants.toml, which says why it is not a bug.
+
+A verdict lasts as long as the tests behind it: the file with the test that failed, or all tests where none did.
 """
 
 from __future__ import annotations
 
 import ast
 import atexit
+import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import tomllib
@@ -22,25 +27,33 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from trust.campaign import ROOT
+from trust.campaign import ROOT, fingerprint
 from trust.check import Check, Outcome, Row
 from trust.covering_tests import (
     FOLDERS,
     HOMES,
     covering_tests,
     environment_of,
+    likely_tests,
     line_maps,
     pytest_command,
     read_map,
     record_lines,
 )
+from trust.mutant_server import CANNOT_APPLY
 from trust.mutants import LIBRARY, Mutant, chosen_mutants
 
 SECTION = "Mutation testing"
 CONTROLS = 6
 """Cases without a bug, which show that the tests do not fail for another reason."""
 STEPS = (5.0, 15.0, 60.0)
-"""Seconds of tests in each step; a mutant that survives all steps has survived."""
+"""Seconds of a processor for the tests of each step; a mutant that survives all steps has survived."""
+NO_TESTS = 5
+"""The status of pytest where all the tests are slow ones."""
+UNKNOWN = 300.0
+"""Seconds of a processor for tests that have not been timed."""
+WAITING = 30.0
+"""How many times the limit on the time of the processor a run may last."""
 NOT_COPIED = (".*", "trust-journal", "site", "big-logs", "dist")
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 CAUGHT_SHARE = 0.95
@@ -54,6 +67,10 @@ class Verdict:
     caught_by: str
     seconds: float
 
+    def row(self) -> Row:
+        """The verdict in the types of JSON, with the state of the tests behind it."""
+        return {"caught_by": self.caught_by, "seconds": self.seconds, "tests": state_of_tests(self.caught_by)}
+
 
 def measure_mutant(case: int) -> Row:
     """Run the mutant of a case, or a control, against the tests that run its lines."""
@@ -66,11 +83,22 @@ def measure_mutant(case: int) -> Row:
             mutant, after=(ROOT / "src/manyarms" / mutant.file).read_bytes()[mutant.start : mutant.end].decode()
         )
         verdict = run_mutant(harmless, steps_of(mutant)[:1])
-        return row | {"kind": "control", "caught_by": verdict.caught_by, "seconds": verdict.seconds}
+        return row | {"kind": "control"} | verdict.row()
     if mutant.key in equivalent_mutants():
         return row | {"kind": "equivalent", "caught_by": "", "seconds": 0.0}
-    verdict = run_mutant(mutant, steps_of(mutant))
-    return row | {"kind": "mutant", "caught_by": verdict.caught_by, "seconds": verdict.seconds}
+    return row | {"kind": "mutant"} | run_mutant(mutant, steps_of(mutant)).row()
+
+
+def is_current(row: Row) -> bool:
+    """True if the tests behind a verdict have not changed."""
+    return "tests" not in row or row["tests"] == state_of_tests(row["caught_by"])
+
+
+@cache
+def state_of_tests(caught_by: str) -> str:
+    """A hash of the file with the test that caught a mutant, or of all tests if none did."""
+    file = caught_by.split("::", maxsplit=1)[0]
+    return fingerprint([file if (ROOT / file).is_file() else "tests"])
 
 
 @cache
@@ -85,7 +113,8 @@ def steps_of(mutant: Mutant) -> list[tuple[list[str], float]]:
     """The tests that run the lines of a mutant, in steps of growing length, with the seconds each step takes."""
     tests = covering_tests(mutant, line_maps())
     if not tests:
-        return [([f"tests/{HOMES.get(mutant.package, mutant.package)}"], sum(STEPS))]
+        likely, folder = likely_tests(mutant), f"tests/{HOMES.get(mutant.package, mutant.package)}"
+        return [(names, UNKNOWN) for names in (likely[:4], likely[4:25], [folder]) if names]
     steps = list[tuple[list[str], float]]()
     for budget in STEPS:
         names, total = list[str](), 0.0
@@ -98,10 +127,21 @@ def steps_of(mutant: Mutant) -> list[tuple[list[str], float]]:
 
 
 def run_mutant(mutant: Mutant, steps: Sequence[tuple[list[str], float]]) -> Verdict:
-    """Put a mutant into the copy of the library and run its tests step by step, until one fails."""
+    """Put a mutant into the copy of the library and run its tests step by step, until one fails.
+
+    It is put into the memory of a process that has imported the library, which is fast. Where that is not possible, as
+    with the default of an argument, each step starts a process of its own.
+    """
     start = time.monotonic()
     file = copied_tree() / "src/manyarms" / mutant.file
     original = (LIBRARY / mutant.file).read_bytes()
+    caught_by: str | None = ""
+    for tests, seconds in steps:
+        caught_by = _failing_in_memory(mutant, mutant.applied(original), tests, 30.0 + 5.0 * seconds)
+        if caught_by or caught_by is None:
+            break
+    if caught_by is not None:
+        return Verdict(caught_by, round(time.monotonic() - start, 1))
     caught_by = ""
     try:
         _write(file, mutant.applied(original))
@@ -114,6 +154,40 @@ def run_mutant(mutant: Mutant, steps: Sequence[tuple[list[str], float]]) -> Verd
     return Verdict(caught_by, round(time.monotonic() - start, 1))
 
 
+def _failing_in_memory(mutant: Mutant, source: bytes, tests: Sequence[str], longest: float) -> str | None:
+    """The first test that fails with the mutant in memory, "" if none does, or None if it cannot be put there."""
+    module = "manyarms." + mutant.file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    request = {
+        "module": module,
+        "source": source.decode(),
+        "arguments": pytest_command(tests)[3:],
+        "seconds": longest,
+        "waiting": WAITING * longest,
+    }
+    server = mutant_server()
+    assert server.stdin is not None and server.stdout is not None
+    server.stdin.write(json.dumps(request) + "\n")
+    server.stdin.flush()
+    reply = json.loads(server.stdout.readline())
+    return None if reply["status"] == CANNOT_APPLY else _first_failure(reply["status"], reply["text"])
+
+
+@cache
+def mutant_server() -> subprocess.Popen[str]:
+    """A process that runs tests against mutants, over the copied tree."""
+    tree = copied_tree()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "trust.mutant_server"],
+        cwd=tree,
+        env=environment_of(tree) | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    atexit.register(server.kill)
+    return server
+
+
 def _write(file: Path, source: bytes) -> None:
     """Write a source file and forget its compiled form, whose time stamp is too coarse to tell the two apart."""
     file.write_bytes(source)
@@ -122,8 +196,11 @@ def _write(file: Path, source: bytes) -> None:
 
 
 def _failing_test(tests: Sequence[str], longest: float) -> str:
-    """The first test that fails in the copied tree, or "" if none does."""
-    tree = copied_tree()
+    """The first test that fails in the copied tree, or "" if none does.
+
+    The limit is on the time of the processor, so that a busy machine does not make a test look endless.
+    """
+    tree, limit = copied_tree(), (int(longest), int(longest))
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(
             pytest_command(tests),
@@ -132,17 +209,24 @@ def _failing_test(tests: Sequence[str], longest: float) -> str:
             stdout=output,
             stderr=output,
             start_new_session=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, limit),  # noqa: PLW1509
         )
         try:
-            status = process.wait(longest)
+            status = process.wait(WAITING * longest)
         except subprocess.TimeoutExpired:
             return "a test that does not end"
         finally:
             _end_group(process)
         output.seek(0)
-        text = output.read()
-    if status == 0:
+        return _first_failure(status, output.read())
+
+
+def _first_failure(status: int, text: str) -> str:
+    """The test that failed first, from the exit status and the output of pytest, or "" if all passed."""
+    if status in (0, NO_TESTS):
         return ""
+    if status in (-signal.SIGXCPU, -signal.SIGKILL):
+        return "a test that does not end"
     failure = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", text, re.MULTILINE)
     return failure.group(1) if failure else f"pytest, with status {status}"
 
@@ -168,22 +252,27 @@ def copied_tree() -> Path:
 
 def summarise_mutants(rows: Sequence[Row]) -> Outcome:
     """The share of the mutants that a test catches, equivalent ones left out, and the names of the survivors."""
-    mutants = [row for row in rows if row["kind"] == "mutant"]
+    known = equivalent_mutants()
+    equivalent = [row for row in rows if row["kind"] == "equivalent" or (_survived(row) and row["mutant"] in known)]
+    mutants = [row for row in rows if row["kind"] == "mutant" and row not in equivalent]
     controls = [row for row in rows if row["kind"] == "control"]
-    survivors = [row for row in mutants if not row["caught_by"]]
-    n_equivalent = sum(row["kind"] == "equivalent" for row in rows)
+    survivors = list(filter(_survived, mutants))
     caught = len(mutants) - len(survivors)
     share = caught / len(mutants) if mutants else 0.0
     alarms = [row for row in controls if row["caught_by"]]
     notes = [f"Survived: {row['mutant']} (line {row['line']})." for row in survivors]
     notes += [f"A control without a bug failed {row['caught_by']}, so no catch by that test counts." for row in alarms]
     notes.append(
-        f"{n_equivalent} mutants are equivalent to the library, for the reasons in trust/equivalent_mutants.toml; "
+        f"{len(equivalent)} mutants are equivalent to the library, for the reasons in trust/equivalent_mutants.toml; "
         f"{len(controls) - len(alarms)} of {len(controls)} controls without a bug passed."
     )
     return Outcome(
         f"{caught} of {len(mutants)} caught ({share:.1%})", share >= CAUGHT_SHARE and not alarms, tuple(notes)
     )
+
+
+def _survived(row: Row) -> bool:
+    return row["kind"] == "mutant" and not row["caught_by"]
 
 
 def measure_lines(case: int) -> Row:
@@ -249,7 +338,7 @@ CHECKS = (
         len(FOLDERS),
         measure_lines,
         summarise_lines,
-        folders=("src", "trust", "tests"),
+        folders=("src", "tests"),
     ),
     Check(
         "mutations",
@@ -259,6 +348,6 @@ CHECKS = (
         len(chosen_mutants()) + CONTROLS,
         measure_mutant,
         summarise_mutants,
-        folders=("src", "trust", "tests"),
+        is_current=is_current,
     ),
 )

@@ -66,4 +66,5 @@ def _attribute(module: str, name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_NAMES})
+    own = [name for name in globals() if name.startswith("__")]
+    return sorted({*own, *_NAMES})

@@ -10,6 +10,7 @@ ManyarmsError
 │   ├── ActionError                    an action outside 0 ... n_actions - 1
 │   ├── PropensityError                a probability outside its range, or rows that do not sum to 1
 │   ├── CovarianceError                not symmetric, or not positive semi-definite
+│   ├── InfeasibleError                limits that no policy can meet; the message names those in conflict
 │   ├── EligibilityError               a row without eligible actions, or ids that are not actions
 │   ├── ResultFileError                a file of results of experiments is damaged, or of another version
 │   └── DataFileError                  a data file is missing, damaged or not what its owner published
@@ -17,6 +18,7 @@ ManyarmsError
 ├── OutputFileError (an OSError)       a file could not be written
 ├── NumericalError                     finite input led to an overflow; the message says where
 ├── EngineError                        a cluster cannot be reached, or failed
+├── DeviceError                        a GPU is not there, or has too little memory
 ├── MissingLibraryError (an ImportError) a library that only some calls need is not installed
 ├── TooLargeError                      the requested array is larger than this library will form
 ├── UndefinedLiftError                 a relative change against a baseline that may be zero
@@ -97,6 +99,10 @@ class EligibilityError(InputError):
     """An eligible set is empty, or holds ids that are not actions."""
 
 
+class InfeasibleError(InputError):
+    """No policy can meet all of the given limits."""
+
+
 class DataFileError(InputError):
     """A data file is missing, damaged or not what its owner published."""
 
@@ -115,6 +121,10 @@ class NumericalError(ManyarmsError, ArithmeticError):
 
 class EngineError(ManyarmsError):
     """A cluster cannot be reached, is not installed, or failed."""
+
+
+class DeviceError(ManyarmsError):
+    """A GPU is not there, or has too little memory."""
 
 
 class MissingLibraryError(ManyarmsError, ImportError):

@@ -13,6 +13,7 @@ from small_shop import (
     fit_command,
     log_table,
     refused,
+    run,
     write_bad_files,
 )
 
@@ -36,7 +37,8 @@ def test_bad_input_to_the_others_is_one_line(shop, tmp_path, monkeypatch):
     refused("evaluate", "--model", model, *ROLES, words=["--logs is needed", "path under [logs]"])
     refused("evaluate", "--model", model, "--logs", new, "--reward", "spend", words=["--action is needed"])
     unlogged = ["--action", "item", "--reward", "spend", "--estimators", "ips"]
-    refused("evaluate", "--model", model, "--logs", new, *unlogged, words=["--propensity"])
+    estimated = run("evaluate", "--model", model, "--logs", new, *unlogged)
+    assert estimated.exit_code == 0 and "propensities were estimated from the logs" in estimated.stderr
     refused(
         "evaluate", "--logs", new, *CONTEXT, *ROLES, "--policies", "uniform", words=["Pass --model, or --estimators"]
     )

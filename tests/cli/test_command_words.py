@@ -123,7 +123,7 @@ def run(folder, *arguments):
         ([*FIT, "--maturity", "7d"], ["--maturity", "--time"]),
         ([*FIT, "--engine", "ray"], ["--engine must be local, dask or spark; got 'ray'"]),
         ([*FIT, "--unknown", "some"], ["--unknown must be one of refuse, drop, other; got 'some'"]),
-        ([*FIT, "--category", "kind", "--prior-std", "-1"], ["--prior-std must"]),
+        ([*FIT, "--category", "kind", "--prior-std", "-1"], ["--effect-std must"]),
         ([*FIT, "--action-std", "-1"], ["--action-std must"]),
         ([*FIT, "--prior", "tags"], ["--tags"]),
         ([*FIT, "--prior", "embeddings"], ["--embedding"]),
@@ -139,7 +139,7 @@ def run(folder, *arguments):
         (["evaluate", *LOGS, "--catalog", "items.parquet", "--policies", "greedy"], ["greedy", "--model"]),
         (
             ["evaluate", *UNIFORM, "--estimators", "dr"],
-            ["--estimators", "--propensity"],
+            ["dr", "--model"],
         ),
         (
             ["evaluate", *UNIFORM, "--propensity", "p", "--estimators", "dr"],
@@ -158,6 +158,7 @@ def run(folder, *arguments):
         (["demo", "--items", "3", "--output", "shop"], ["--categories", "3"]),
         (["report", "--model", "model.arrow", *LOGS, "--format", "pdf"], ["--format must be one of html"]),
         (["fit", *LOGS, "--out", "."], ["--out must name a file"]),
+        ([word for word in FIT if word not in ("--context", "age")], ["--context is needed", "--context none"]),
     ],
     ids=lambda value: " ".join(map(str, value[:1] + value[-2:])) if isinstance(value, list) else None,
 )

@@ -3,8 +3,10 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 from small_shop import CATALOG, CONTEXT, ROLES, catalog_table, log_table, refused, run
 
 import manyarms as ma
@@ -88,3 +90,61 @@ def test_no_input_is_overwritten(folder, flag, name):
     before = (folder / name).read_bytes()
     refused(*arguments(folder, flag, folder / name), words=["one of the files to be read"])
     assert (folder / name).read_bytes() == before
+
+
+def test_a_column_a_table_and_shares_are_evaluated_on_all_rounds_with_and_without_a_model(folder, tmp_path):
+    logs = pq.read_table(folder / "logs.parquet")
+    best = catalog_table().column("sku").to_pylist()[:4]
+    picks = [best[k % 4] for k in range(len(logs))]
+    users = [f"u{k % 9}" for k in range(len(logs))]
+    with_picks = logs.append_column("picks", pa.array(picks)).append_column("person", pa.array(users))
+    pq.write_table(with_picks, tmp_path / "logs.parquet")
+    csv.write_csv(
+        pa.table({"person": sorted(set(users)), "item": [best[k % 4] for k in range(9)]}), tmp_path / "picks.csv"
+    )
+    csv.write_csv(pa.table({"item": best, "share": [0.25] * 4}), tmp_path / "shares.csv")
+    policies = f"new=column:picks,by=table:{tmp_path}/picks.csv,few=shares:{tmp_path}/shares.csv"
+    files = ["--logs", tmp_path / "logs.parquet", "--catalog", folder / "items.parquet"]
+    saved = tmp_path / "policy.arrow"
+    result = run("decide", *files, *ROLES, *CONTEXT, *CATALOG, "--policies", policies, "--policy", saved, "--json")
+    assert result.exit_code in (0, 3, 4), result.output
+    shown = json.loads(result.stdout)
+    assert list(shown["gains"]) == ["new", "by", "few"]
+    assert shown["evaluation"]["pooled_rounds"] == len(logs)
+    # In memory, by the same function.
+    catalog = ma.read_catalog(folder / "items.parquet", "sku", category="kind")
+    rounds = ma.read_logs(with_picks, ["age", "city"], "item", "spend", "p", catalog)
+    shares = np.zeros(catalog.n_actions)
+    shares[:4] = 0.25
+    mine = {
+        "new": lambda frame: frame["picks"],
+        "by": ma.LookupPolicy(tmp_path / "picks.csv", "person", rounds, action="item"),
+    }
+    decision = ma.decide({**mine, "few": ma.TablePolicy(shares)}, rounds)
+    for name, gain in decision.gains.items():
+        np.testing.assert_allclose(gain.value, shown["gains"][name]["value"], rtol=1e-9)
+        np.testing.assert_allclose(gain.interval(), shown["gains"][name]["interval_95"], rtol=1e-6)
+    if shown["verdict"] == "ship":
+        assert ma.load(saved).actions(with_picks.slice(0, 4)).tolist() == [0, 1, 2, 3]
+    # A sample of a stream keeps the picks of its rows.
+    options = {"catalog": folder / "items.parquet", "id": "sku", "context": ["age", "city"], "sample": 300}
+    result = ma.jobs.evaluate_files(
+        tmp_path / "logs.parquet", "item", "spend", "p", policies=["new=column:picks"], estimators=["replay"], **options
+    )
+    row = result.evaluation.policies[0]
+    assert row.name == "new" and row.choices.actions.tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(row.choices.shares.sum(), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("policies", "message"),
+    [
+        ("new=column:pick", "there is no column 'pick'"),
+        ("new=table:nowhere.csv:user", "no file or folder nowhere.csv"),
+        ("gredy", "Did you mean greedy?"),
+        ("a=greedy,a=uniform", "two policies are called 'a'"),
+        ("new=column:age", "row 0 has"),
+    ],
+)
+def test_policies_that_cannot_be_opened_are_refused(folder, policies, message):
+    assert message in refused(*arguments(folder, "--policies", policies))

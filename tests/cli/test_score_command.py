@@ -34,6 +34,10 @@ def test_score_writes_the_best_actions_of_every_row(shop, tmp_path):
     repeated = rows.take(np.repeat(np.arange(200), 3))
     assert_allclose(found["expected_reward"], posterior.expected_reward(repeated, best.reshape(-1)), rtol=1e-12)
     assert_allclose(found["reward_std"], posterior.reward_std(repeated, best.reshape(-1)), rtol=1e-9)
+    written = ma.score(shop / "model.arrow", shop / "new", tmp_path / "scores.csv", keep=["user", "city"], top_k=3)
+    lines = (tmp_path / "scores.csv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 601 and lines[0].replace('"', "") == ",".join(found.column_names)
+    assert_allclose(written.to_arrow()["expected_reward"], found["expected_reward"], rtol=1e-12)
 
 
 def test_score_follows_a_policy_and_what_is_eligible(shop, tmp_path):

@@ -40,14 +40,14 @@ def test_a_spec_is_typed_and_says_what_it_knows(tmp_path):
         return read_spec(tmp_path / "s.toml", {"logs": "d", "action": "a", "reward": "r", **flags}, known)
 
     text = '[logs]\npath = "d"\nhalf_life = "14d"\nnow = 2024-05-01T00:00:00Z\n'
-    assert spec(text, logs=None, prior_std=2, context=["a,b", "c"]) == {
+    assert spec(text, logs=None, effect_std=2, context=["a,b", "c"]) == {
         "logs": str(tmp_path / "d"),
         "context": ("a", "b", "c"),
         "action": "a",
         "reward": "r",
         "half_life": timedelta(days=14),
         "now": datetime(2024, 5, 1, tzinfo=UTC),
-        "prior_std": 2.0,
+        "effect_std": 2.0,
     }
     for words, text, flags in (
         ("[logs] has no key 'rewards'; known are path, context", '[logs]\nrewards = "x"', {}),

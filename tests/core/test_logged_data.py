@@ -13,7 +13,8 @@ def test_batches_cover_the_log_in_order():
     rng = np.random.default_rng(0)
     logs = ma.LoggedData(
         rng.normal(size=(25, 2)), rng.integers(0, 4, 25), rng.normal(size=25), rng.uniform(0.1, 1, 25), 4,
-        weights=np.ones(25), groups=np.arange(25) // 5, times=np.arange(25.0), logging_policy=ma.Uniform(4),
+        weights=np.ones(25), groups=np.arange(25) // 5, times=np.arange(25.0), segments=np.arange(25) % 3,
+        logging_policy=ma.Uniform(4),
     )  # fmt: skip
     parts = list(logs.batches(size=10))
     assert [len(part) for part in parts] == [10, 10, 5]

@@ -6,7 +6,8 @@ import manyarms as ma
 
 EVIL = '</script><img src=x onerror="document.title=1">'
 CHARTS = {
-    "values", "gains", "probability_better", "agreement", "traffic_changes", "support", "shrinkage", "calibration",
+    "values", "gains", "segments", "probability_better", "agreement", "traffic_changes", "support", "shrinkage",
+    "calibration",
 }  # fmt: skip
 
 
@@ -21,6 +22,7 @@ def world(n=1500, K=60, evil=False, seed=0):
     ids = [f"item {k}" for k in range(K)]
     if evil:
         labels, ids = [EVIL + label for label in labels], [f"<b>{name}</b>\x07&{EVIL}" for name in ids]
-    catalog = ma.Catalog(ids, categories=labels)
-    logs = ma.LoggedData(x, actions, rewards, np.full(n, 1 / (K - 10)), K, catalog=catalog)
+    catalog = ma.Catalog(ids, categories=labels, names=[f"{EVIL if evil else ''}Tea {k}" for k in range(K)])
+    segments = np.array(["north", "south", EVIL if evil else "west"])[(x[:, 1] > 0) * 1 + (x[:, 2] > 1)]
+    logs = ma.LoggedData(x, actions, rewards, np.full(n, 1 / (K - 10)), K, segments=segments, catalog=catalog)
     return logs.take(np.arange(n // 2)), logs.take(np.arange(n // 2, n)), catalog

@@ -6,6 +6,7 @@ from decision_world import world
 from numpy.testing import assert_allclose
 
 import manyarms as ma
+from manyarms.decision.decision_evidence import Calibration, CalibrationBin
 from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError
 
@@ -64,6 +65,15 @@ def test_what_is_missing_is_listed_and_the_rest_is_there(tmp_path):
                 {"greedy": ma.Greedy(posterior)}, train, ma.fit(train, ma.priors.independent(60, dim=3, cov=1.0))
             ).calibration
         )
+
+
+def test_bars_of_a_calibration_are_two_standard_errors_long():
+    evidence = Calibration(
+        (CalibrationBin(50.0, 0.1, 0.2, 0.03), CalibrationBin(50.0, 0.4, 0.5, None)), True, False, {}
+    )
+    layers = ma.plots.calibration(evidence).to_dict()["layer"]
+    rows = next(layer["data"]["values"] for layer in layers if "low" in layer["data"]["values"][0])
+    assert_allclose([[row["low"], row["high"]] for row in rows], [[0.14, 0.26], [0.5, 0.5]])
 
 
 def test_nothing_is_decided_without_a_policy(known):

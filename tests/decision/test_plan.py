@@ -3,7 +3,10 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import manyarms as ma
+from manyarms.decision.write_report import html_page
 from manyarms.errors import InputError
+from manyarms.posterior import future_gain
+from manyarms.posterior.future_gain import future_information
 
 N_ACTIONS, DIM = 12, 2
 
@@ -36,13 +39,28 @@ def dense_variance(posterior, difference, logging, contexts, n):
     return float(mass @ after @ mass)
 
 
+@pytest.fixture(scope="module")
+def planned():
+    posterior, candidate, baseline, logging, contexts = problem()
+    return ma.plan(posterior, candidate, baseline, contexts, logging=logging)
+
+
 @pytest.mark.parametrize("n", [0, 7, 1000, 10**6])
-def test_the_std_after_more_rounds_is_that_of_the_joint_posterior(n):
+def test_the_std_after_more_rounds_is_that_of_the_joint_posterior(n, planned):
     posterior, candidate, baseline, logging, contexts = problem()
     difference = candidate.probabilities(contexts) - baseline.probabilities(contexts)
-    planned = ma.plan(posterior, candidate, baseline, contexts, logging=logging)
     expected = dense_variance(posterior, difference, logging, contexts, n)
     assert planned.std_at(n) ** 2 == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_other_traffic_mixes_the_information_of_two_policies(place, planned):
+    posterior, candidate, baseline, logging, contexts = problem()
+    other = (None, candidate, planned.policy)[place]
+    mixed = ma.Mixture([logging, other], [0.8, 0.2])
+    difference = candidate.probabilities(contexts) - baseline.probabilities(contexts)
+    expected = dense_variance(posterior, difference, mixed, contexts, 500)
+    assert planned.traffic[place].std_at(500) ** 2 == pytest.approx(expected, rel=1e-9)
 
 
 def test_rounds_are_the_least_that_reach_the_chance():
@@ -52,15 +70,42 @@ def test_rounds_are_the_least_that_reach_the_chance():
     assert planned.chance_at(0.97 * planned.rounds) < 0.7
 
 
-def test_the_best_traffic_needs_fewer_rounds_and_its_policy_can_be_saved(tmp_path):
-    posterior, candidate, baseline, logging, contexts = problem()
-    planned = ma.plan(posterior, candidate, baseline, contexts, logging=logging)
-    now, _, best = planned.traffic
+def test_the_best_traffic_needs_fewer_rounds_and_its_policy_can_be_saved(tmp_path, planned):
+    contexts = problem()[-1]
+    now, candidate, best = planned.traffic
     assert best.rounds <= 0.5 * now.rounds
+    assert best.rounds <= candidate.rounds
     planned.policy.save(tmp_path / "explore.arrow")
     again = ma.load(tmp_path / "explore.arrow")
     np.testing.assert_array_equal(again.probabilities(contexts), planned.policy.probabilities(contexts))
     assert sum(item["share"] for item in planned.items) == pytest.approx(1.0)
+
+
+def test_no_mixture_of_actions_settles_it_faster_than_the_best_traffic():
+    """One context and four actions: every way to explore is four shares, and all of them are tried on a grid."""
+    prior = ma.HierarchicalGaussian(np.zeros(1), 1.0, np.ones((4, 1, 1)), np.array([0.1, 1.0, 2.0, 0.5])[:, None, None])
+    posterior = ma.fit(ma.LoggedData(np.ones((4, 1)), np.arange(4), np.zeros(4)), prior, ma.Gaussian(1.0))
+    rows = np.ones((4, 1))
+    candidate, baseline = ma.TablePolicy([0.1, 0.7, 0.2, 0.0]), ma.TablePolicy([0.0, 0.0, 0.1, 0.9])
+    planned = ma.plan(posterior, candidate, baseline, rows, logging=ma.TablePolicy([1.0, 0.0, 0.0, 0.0]), share=0.4)
+    n = planned.traffic[2].rounds
+    difference = candidate.probabilities(rows) - baseline.probabilities(rows)
+    steps = range(11)
+    grid = [(a, b, c, 10 - a - b - c) for a in steps for b in steps for c in steps if a + b + c <= 10]
+    designs = [ma.TablePolicy(0.6 * np.eye(4)[0] + 0.4 * np.array(shares) / 10) for shares in grid]
+    least = min(dense_variance(posterior, difference, design, rows, n) for design in designs)
+    assert planned.traffic[2].std_at(n) ** 2 <= 1.02 * least
+
+
+def test_the_best_traffic_follows_the_covariance_of_each_action_with_the_gain(planned):
+    """Candidate and baseline choose one action each; what all others tell about the gain is in the joint covariance."""
+    posterior, candidate, baseline, _, contexts = problem()
+    difference = candidate.probabilities(contexts) - baseline.probabilities(contexts)
+    mass = difference.T @ contexts / len(contexts)
+    left, right = (grid.ravel() for grid in np.meshgrid(*2 * [np.arange(N_ACTIONS)], indexing="ij"))
+    joint = posterior.weights.cross_cov(left, right).reshape(N_ACTIONS, N_ACTIONS, DIM, DIM)
+    covariances = np.einsum("abde,be->ad", joint, mass)
+    np.testing.assert_allclose(planned.traffic[0]._future.covariances_at(0.0), covariances, rtol=1e-8, atol=1e-10)
 
 
 def test_exploring_costs_no_more_than_allowed():
@@ -83,8 +128,36 @@ def test_a_plan_says_when_no_number_of_rounds_would_settle_the_question():
     posterior = ma.fit(logs, ma.priors.independent(N_ACTIONS, dim=DIM))
     planned = ma.plan(posterior, candidate, baseline, contexts, logging=ma.TablePolicy(np.eye(N_ACTIONS)[3]))
     assert planned.rounds == np.inf
-    assert "as now: no number of rounds suffices" in str(planned)
+    assert "as now: no number of rounds suffices. Such rounds never show 2 of the 2 actions" in str(planned)
+    assert "100 % of the variance of the gain would remain" in planned.reason
+    assert planned.record()["traffic"][0]["rounds"] is None
     assert np.isfinite(planned.traffic[2].rounds), "showing the two actions would settle it"
+
+
+def test_two_policies_with_the_same_choices_are_never_told_apart():
+    posterior, candidate, _, logging, contexts = problem()
+    planned = ma.plan(posterior, candidate, candidate, contexts, logging=logging)
+    assert {way.rounds for way in planned.traffic} == {np.inf}
+    assert "Both policies make the same choices" in planned.sentence
+
+
+def test_the_curve_passes_through_the_planned_rounds(planned, monkeypatch):
+    monkeypatch.setattr("manyarms.decision.plan.CURVE_POINTS", 8)
+    for way in planned.traffic:
+        curve = [(row["rounds"], row["chance"]) for row in planned.curve() if row["traffic"] == way.name]
+        rounds, chances = np.array(curve).T
+        assert (np.diff(chances) >= 0).all()
+        assert np.interp(np.log(way.rounds), np.log(rounds), chances) == pytest.approx(0.8, abs=0.05)
+
+
+def test_a_context_of_weight_two_is_that_context_twice():
+    posterior, _, _, logging, contexts = problem()
+    weights = np.arange(len(contexts)) % 3 * 1.0
+    repeated = np.repeat(contexts, weights.astype(int), axis=0)
+    rng = np.random.default_rng(0)
+    weighted = future_information(posterior, logging, contexts, weights, None, rng)
+    plain = future_information(posterior, logging, repeated, None, None, rng)
+    np.testing.assert_allclose(weighted.sums.gram, plain.sums.gram, rtol=1e-12)
 
 
 def test_a_model_without_one_set_of_weights_is_refused():
@@ -100,13 +173,33 @@ def test_a_model_without_one_set_of_weights_is_refused():
 
 def test_choices_that_are_spread_out_over_many_actions_are_drawn(monkeypatch):
     """No array of all pairs: the draws of many contexts say nearly the same."""
-    posterior, candidate, baseline, _, _ = problem()
-    contexts, uniform = np.random.default_rng(3).normal(size=(20_000, DIM)), ma.Uniform(N_ACTIONS)
-    exact = ma.plan(posterior, candidate, baseline, contexts, logging=uniform).std_at(1000)
-    monkeypatch.setattr("manyarms.decision.plan.MANY_PAIRS", 1000)
-    monkeypatch.setattr("manyarms.decision.plan._named_pairs", lambda choices: pytest.fail("pairs were written out"))
-    drawn = ma.plan(posterior, candidate, baseline, contexts, logging=uniform).std_at(1000)
-    assert drawn == pytest.approx(exact, rel=0.02)
+    posterior, rng = problem()[0], np.random.default_rng(3)
+    given = posterior, ma.Uniform(N_ACTIONS), rng.normal(size=(20_000, DIM)), None, None, rng
+    exact = future_information(*given)
+    monkeypatch.setattr(future_gain, "MANY_PAIRS", 1000)
+    monkeypatch.setattr(future_gain, "_named_pairs", lambda choices: pytest.fail("pairs were written out"))
+    drawn = future_information(*given)
+    np.testing.assert_allclose(drawn.sums.gram, exact.sums.gram, atol=0.1 / N_ACTIONS)
+
+
+def test_an_undecided_report_says_what_would_settle_it():
+    rng = np.random.default_rng(0)
+    posterior, candidate, _, logging, _ = problem()
+    contexts = rng.normal(size=(80, DIM)) + 1.0
+    actions = logging.sample(contexts, rng)
+    logs = ma.LoggedData(
+        contexts, actions, rng.normal(size=80), logging.probability_of(contexts, actions), n_actions=N_ACTIONS
+    )
+    decision = ma.decide({"new": candidate}, logs, posterior)
+    assert decision.verdict == "undecided"
+    assert decision.next_step.startswith("To decide with a probability of 80 %, log about")
+    assert decision.as_json()["plan"]["sentence"] == decision.next_step
+    # What the rounds have taught counts: the plan starts from all that is known.
+    today = posterior.update(logs).difference(candidate, ma.Logged(logs), contexts)
+    assert decision.plan.gain == pytest.approx(today.value)
+    page = html_page(decision, "Mine")
+    assert "What would settle it" in page and "chart-plan_chances" in page
+    assert decision.hidden_cause.sentence.split(",")[0] in page
 
 
 def decided(seed):

@@ -121,7 +121,7 @@ def test_a_half_that_is_very_small_does_not_learn():
         logs.contexts, logs.actions, logs.rewards, logs.propensities, 4, groups=(np.arange(len(logs)) < 5) * 1
     )
     proposal = propose(grouped)
-    assert proposal.swapped is None and proposal.candidates is proposal.policies
+    assert proposal.swapped is None and proposal.candidates == proposal.policies
 
 
 def test_no_round_and_no_group_is_in_both_halves():
@@ -204,7 +204,7 @@ def test_times_that_are_alike_leave_the_split_to_groups_or_rows(grouped):
 
 def test_arguments_by_row_and_short_logs_are_refused():
     logs = whole_log()
-    with pytest.raises(InputError, match="true_rewards does not go with policies=None"):
+    with pytest.raises(InputError, match="true_rewards does not go with logs that are split here"):
         ma.decide(None, logs, true_rewards=np.zeros(len(logs)))
     with pytest.raises(InputError, match="logs has 10 rounds, too few"):
         ma.decide(None, logs.take(np.arange(10)))

@@ -37,6 +37,33 @@ def test_charts_and_reports_refuse_what_they_are_not_made_of(known, tmp_path):
     assert len(repr(known[0])) < 300
 
 
+def test_the_first_screen_has_the_gain_in_its_unit_what_blocks_it_and_what_to_do_next(known, tmp_path):
+    decision, policies, test, posterior = known
+    (page,) = ma.write_report(decision, tmp_path / "ship.html", unit="euros")
+    first = page.read_text(encoding="utf-8").split('<nav aria-label="Sections">')[0].replace("&nbsp;", " ")
+    gain = decision.gains["greedy"]
+    low, high = gain.interval()
+    assert f"{gain.value:+.3g} euros per round" in first and f"interval {low:+.3g} to {high:+.3g}" in first
+    assert "What to be careful about" in first and escape(decision.next_step) in first
+    undecided = ma.decide({"uniform": policies["uniform"]}, test, posterior)
+    (page,) = ma.write_report(undecided, tmp_path / "open.html")
+    first = page.read_text(encoding="utf-8").split('<nav aria-label="Sections">')[0].replace("&nbsp;", " ")
+    assert "What blocks it" in first and "Shipping requires at least 97.5 %" in first
+    assert "more rounds" in first and undecided.plan is not None
+
+
+def test_diagnostics_are_grouped_and_actions_have_their_names(known, tmp_path):
+    decision = known[0]
+    (page,) = ma.write_report(decision, tmp_path / "report.html")
+    html = page.read_text(encoding="utf-8")
+    flagged = [entry for entry in decision.diagnostics if entry.colour != "green"]
+    table = html.split('aria-label="Diagnostics with problems"')[1].split("</table>")[0]
+    assert len(flagged) > table.count("<tr>") - 1 == len({entry.figure for entry in flagged})
+    assert all(row.label.startswith("Tea ") and f">{row.label}</td>" in html for row in decision.traffic_changes.rows)
+    # Every chart has a sentence of its own.
+    assert html.count("<figcaption><strong>") == len(CHARTS)
+
+
 def test_every_format_has_the_same_figures(known, tmp_path):
     decision = known[0]
     (page,) = ma.write_report(decision, tmp_path / "report.html", title="A <title>")

@@ -35,8 +35,13 @@ class CheckedByHand:
         effective = max(weight.sum(), n) ** 2 / ((weight**2).sum() + max(n - weight.sum(), 0) ** 2)
         own = (weight @ residual) / weight.sum()
         variance = ((weight / weight.sum() - 1 / n) ** 2).sum() / (effective * (weight**2).sum() / weight.sum() ** 2)
-        here = (weight @ (residual - own) ** 2) / weight.sum()
+        gap = (weight / weight.sum() - 1 / n) ** 2
+        here = (gap @ (residual - own) ** 2) / gap.sum()
         spread = (10 * residual.var() + effective * here) / (10 + effective)
+        if self.kind == "clicks":
+            # The share of the variance of 0 and 1 that the model leaves.
+            rate = (10 * m + effective * (m + own)) / (10 + effective)
+            spread = (10 + effective * here / (rate * (1 - rate))) / (10 + effective)
         size = max(abs(m), abs(baseline))
         # The mean residual of the log is the model's error only as far as it exceeds its own noise.
         logged_size = max(abs(at_logged.mean()), abs(baseline))
@@ -51,25 +56,25 @@ class CheckedByHand:
         if self.is_pooled:
             # Nothing is learned about the posterior's error, which is part of the noise of the observed value.
             std, extra = 0.0, self.posterior_std**2
-            variance *= max(1 - extra / (variance * self.spread_at(m + own, spread, effective)), 0.1)
+            variance *= max(1 - extra / (variance * self.spread_at(m + own, spread)), 0.1)
 
         def density(v):
             u = np.arcsinh(v / knee) - np.arcsinh(centre / knee)
             scales = stats.t.ppf(0.5 + (np.arange(40) + 0.5) / 80, 3) * SCALE * distance
             prior = stats.norm.pdf(u, scale=np.sqrt(std**2 + scales**2)).mean() / np.hypot(v, knee)
-            return prior * stats.norm.pdf(m + own, v, np.sqrt(variance * self.spread_at(v, spread, effective)))
+            return prior * stats.norm.pdf(m + own, v, np.sqrt(variance * self.spread_at(v, spread)))
 
         bounds = {"clicks": (0.0, 1.0), "amounts": (0.0, 30.0), "signed": (-30.0, 30.0)}[self.kind]
         noise = trusted * residual.var() / n * max(0, min(1, 2 * distance) - effective / n)
         blur = np.sqrt((expected - at_logged).var(ddof=1) / n + noise + extra)
         return density, bounds, [m + own, centre, 0.0], baseline, blur
 
-    def spread_at(self, value, spread, effective):
+    def spread_at(self, value, spread):
         """The variance of residuals, were this the true value."""
         if self.kind != "clicks":
             return spread
         rate = min(max(value, 1e-3), 1 - 1e-3)
-        return (10 * rate * (1 - rate) + effective * min(spread, rate * (1 - rate))) / (10 + effective)
+        return spread * rate * (1 - rate)
 
     def below(self, x):
         """The probability that the gain is below x."""

@@ -40,6 +40,13 @@ def test_p_values_are_those_of_a_paired_t_test():
     assert_allclose(squared.p_for, stats.ttest_rel(a, b, alternative="less").pvalue)
 
 
+def test_two_methods_without_any_error_are_level():
+    """Gains are divided by the mean errors, unless there are none."""
+    results = results_of({"a": np.zeros(8), "b": np.zeros(8)}, "ope")
+    (comparison,) = BetterThanEach("p", "ope", "a", ("b",), (10,)).comparisons(Table(results))
+    assert [set(sample.values()) for sample in comparison.samples] == [{0.0}]
+
+
 def test_verdicts():
     rng = np.random.default_rng(1)
     base = rng.normal(0.5, 0.1, 20)

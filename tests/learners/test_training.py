@@ -33,6 +33,14 @@ def test_adam_gains(which, logs):
     assert learner.objective(learner.learn(logs), logs) > learner.objective(uniform, logs) + 0.1
 
 
+def test_adam_makes_thirty_passes_by_default(logs):
+    seen = []
+    ma.SNIPSLearner(training=ma.Training(learners.Adam(), progress=seen.append, rng=np.random.default_rng(0))).learn(
+        logs
+    )
+    assert [progress.step for progress in seen] == list(range(1, 31))
+
+
 @pytest.mark.parametrize("optimiser", [learners.LBFGS(5), learners.Adam(n_epochs=3)], ids=["lbfgs", "adam"])
 def test_learning_is_determined_by_the_generator(optimiser, logs):
     def learned(seed):

@@ -125,7 +125,8 @@ def mixed_catalog(rng):
     ids = [1, "two", *((k, "x") for k in range(K - 2))]
     tags = [{"a": 0.5} if k % 2 else ["a", "b"] for k in range(K)]
     paths = np.array([["top", f"shelf {k}"] for k in range(K)])
-    catalog = ma.Catalog(ids, categories=list(range(K)), tags=tags, paths=paths, embeddings=rng.normal(size=(K, 2)))
+    catalog = ma.Catalog(ids, categories=list(range(K)), tags=tags, paths=paths,
+                         embeddings=rng.normal(size=(K, 2)), names=["Tea", None, *map(str, range(K - 2))])  # fmt: skip
     return ma.LinearSoftmax(rng.normal(size=(K, 3)), catalog=catalog)
 
 
@@ -140,6 +141,8 @@ def every_kind():
     posteriors = {name: FORMS[name](rng)[0] for name in names}
     hurdle = {"thompson, hurdle": ma.Thompson(posteriors["Hurdle"], 5, rng=rng)}
     more = {"expansion": with_expansion(rng)[0], "mixed catalog": mixed_catalog(rng)}
+    by_city = ma.Greedy(posteriors["features, catalog, weights"])
+    more["segments"] = ma.SegmentPolicy(by_city, ma.Uniform(by_city.n_actions), "city", ["Oslo", 3])
     return posteriors | policies(posteriors["taxonomy"]) | hurdle | more
 
 

@@ -93,7 +93,15 @@ def test_bad_rows_fail_every_summary():
 
 
 def row_of_load(case, memory, **changes):
-    row = {"process": 1, "memory": memory, "open_files": 9, "threads": 3, "updates": 4, "same": True}
+    row = {
+        "process": 1,
+        "time": 60.0 * case,
+        "memory": memory,
+        "open_files": 9,
+        "threads": 3,
+        "updates": 4,
+        "same": True,
+    }
     return row | {"files": ["model.arrow", "scores.parquet"]} | changes
 
 

@@ -78,6 +78,23 @@ def test_too_many_survivors_break_the_threshold():
     assert not mutations.summarise_mutants([caught] * 18 + [survivor] * 2).holds
 
 
+def test_a_survivor_that_is_shown_to_be_equivalent_no_longer_counts(monkeypatch):
+    monkeypatch.setattr(mutations, "equivalent_mutants", lambda: {str(row("mutant")["mutant"]): "It is the same."})
+    outcome = mutations.summarise_mutants([row("mutant", "tests/a.py::a"), row("mutant")])
+    assert outcome.measured == "1 of 1 caught (100.0%)"
+    assert outcome.notes[0].startswith("1 mutants are equivalent")
+
+
+def test_a_verdict_lasts_as_long_as_the_file_with_its_test():
+    test = "tests/trust/test_mutations.py::test_a"
+    caught = row("mutant", test) | {"tests": mutations.state_of_tests(test)}
+    survivor = row("mutant") | {"tests": mutations.state_of_tests("")}
+    assert mutations.is_current(caught)
+    assert mutations.is_current(survivor)
+    assert not mutations.is_current(caught | {"tests": "another state"})
+    assert not mutations.is_current(survivor | {"tests": caught["tests"]})
+
+
 def test_a_control_that_fails_breaks_the_check():
     outcome = mutations.summarise_mutants([row("mutant", "tests/a.py::a"), row("control", "tests/a.py::a")])
     assert not outcome.holds

@@ -57,6 +57,12 @@ def row_number(row: Any) -> int:
     return rows.first + int(rows.kept[row])
 
 
+def row_numbers(n_rows: int) -> Int[np.ndarray, " n"]:
+    """Numbers in the whole log of the `n_rows` rows of the current batch."""
+    rows = _batch_rows.get() or _BatchRows()
+    return rows.first + (np.arange(n_rows) if rows.kept is None else rows.kept[:n_rows])
+
+
 def row_name(row: Any) -> str:
     """Name of a row of the current batch in errors, as in "row 1203 (row 3 of b.parquet)"."""
     return numbered_row(row_number(row))

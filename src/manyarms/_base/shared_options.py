@@ -114,6 +114,14 @@ class LogOptions(TypedDict, total=False):
             "the rounds and evaluates on the later half.",
         ),
     ]
+    segment: Annotated[
+        str | None,
+        Option(
+            None,
+            "Column of segments, such as countries, to show gains by; it may be a context column. evaluate, report and "
+            "decide show them.",
+        ),
+    ]
     categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
     max_levels: Annotated[
         int, Option(100, "Maximum number of levels per categorical column; rarer levels are merged.", minimum=1)
@@ -165,6 +173,7 @@ class CatalogOptions(TypedDict, total=False):
     """Shared options that name the metadata columns of a catalog."""
 
     category: Annotated[str | None, Option(None, "Column of categories.")]
+    name: Annotated[str | None, Option(None, "Column of item names, which a report shows instead of ids.")]
     tags: Annotated[str | None, Option(None, "Column of tags: lists, or strings such as a|b.")]
     taxonomy: Annotated[
         Names,
@@ -198,8 +207,9 @@ class PriorOptions(TypedDict, total=False):
             "learn",
         ),
     ]
-    prior_std: Annotated[
-        float, Option(1.0, "Standard deviation of the effect that the actions of a category share.", "effect_std")
+    effect_std: Annotated[
+        float,
+        Option(1.0, "Standard deviation of the effect that the actions of a category share.", alias="--prior-std"),
     ]
     action_std: Annotated[float, Option(1.0, "Standard deviation of an action around its category.")]
     shared_std: Annotated[float, Option(1.0, "Standard deviation of the effect that all actions share.")]
@@ -224,6 +234,13 @@ class LikelihoodOptions(TypedDict, total=False):
     noise_std: Annotated[float, Option(1.0, "Standard deviation of a single reward around its mean.")]
 
 
+OWN = (
+    "your own: column:NAME of the logs, table:FILE[:KEY] with picks or probabilities, shares:FILE. A name may stand "
+    "before each, as in new=column:recommended."
+)
+POSITIONS = "How much each position of your own lists of picks counts, best first, such as 1,0.5,0.25."
+
+
 class EvaluationOptions(TypedDict, total=False):
     """Shared options of an evaluation: policies, estimators, and the number of rounds."""
 
@@ -232,22 +249,40 @@ class EvaluationOptions(TypedDict, total=False):
         Option(
             ("greedy", "pessimistic", "uniform"),
             "Policies made from the model: greedy, pessimistic[:delta], softmax:temperature, thompson[:draws] "
-            "(default 100; run time grows with the draws), epsilon-greedy:epsilon, uniform; or policy files.",
+            f"(default 100; run time grows with the draws), epsilon-greedy:epsilon, uniform; policy files; or {OWN}",
             metavar="NAME,FILE,...",
         ),
     ]
+    position_weights: Annotated[Names, Option((), POSITIONS, metavar="NUMBER,...")]
     estimators: Annotated[
         Names,
         Option(
             (),
             "Other estimators to run: ips[:clip], snips[:clip], dr[:clip], sndr[:clip], switch-dr:threshold, "
-            "dros:shrinkage, replay, ... They need propensities. A clip is a floor on the propensity: "
+            "dros:shrinkage, replay, ... They use propensities, or estimate them. A clip is a floor on the propensity: "
             "with 0.01, no weight exceeds 100.",
             metavar="NAME,...",
         ),
     ]
     sample: Annotated[
         int, Option(100_000, "Evaluate on at most this many rounds, drawn at random if there are more.", minimum=2)
+    ]
+
+
+class GoalOptions(TypedDict, total=False):
+    """Shared options of a decision with more than one goal: guardrails by the names of their columns."""
+
+    guardrail: Annotated[
+        Names,
+        Option(
+            (),
+            "Columns of other goals that a policy may not harm, with their limits: 'returns<=1%' (may rise by at most "
+            "1 percent), 'margin>=-2%' (may fall by at most 2 percent), 'calls<=0.01' (in its own unit).",
+            metavar="COLUMN<=LIMIT,...",
+        ),
+    ]
+    guardrail_sure: Annotated[
+        float, Option(0.95, "Probability with which every guardrail must hold before a policy is shipped.")
     ]
 
 
@@ -259,8 +294,43 @@ class FitOptions(UpdateOptions, PriorOptions, LikelihoodOptions, total=False):
     """Shared options of the job `fit_files`: one definition for arguments, flags and specs."""
 
 
-class DecideOptions(UpdateOptions, LikelihoodOptions, total=False):
+class ProposalOptions(TypedDict, total=False):
+    """Shared options of the policies that `decide` evaluates."""
+
+    policies: Annotated[
+        Names,
+        Option(
+            ("greedy", "pessimistic", "softmax"),
+            f"Policies to evaluate: those that each half of the rounds learns, as in evaluate (softmax needs no "
+            f"temperature here); or {OWN}",
+            metavar="NAME,FILE,...",
+        ),
+    ]
+    position_weights: Annotated[Names, Option((), POSITIONS, metavar="NUMBER,...")]
+
+
+class DecideOptions(UpdateOptions, LikelihoodOptions, ProposalOptions, GoalOptions, total=False):
     """Shared options of the job `decide_from_logs`: one definition for arguments, flags and specs."""
+
+
+class BacktestPeriods(TypedDict, total=False):
+    """Shared options of a backtest: the length of a period, those that only teach, and the policies that logged."""
+
+    period: Annotated[
+        timedelta | None, Option(None, "Length of a period, such as 1d, 1w or 6h (default 1d).", metavar="DURATION")
+    ]
+    training: Annotated[
+        int | None,
+        Option(None, "Number of periods that only teach the model (default: a fifth of them).", minimum=1),
+    ]
+    logged_by: Annotated[
+        str | None,
+        Option(None, "Column with the name of the policy that logged each round, to forecast each by itself."),
+    ]
+
+
+class BacktestOptions(UpdateOptions, LikelihoodOptions, BacktestPeriods, total=False):
+    """Shared options of the job `backtest_files`: one definition for arguments, flags and specs."""
 
 
 class EvaluateOptions(LogOptions, CatalogFile, EvaluationOptions, total=False):
@@ -268,6 +338,28 @@ class EvaluateOptions(LogOptions, CatalogFile, EvaluationOptions, total=False):
 
     context: Annotated[
         Names, Option((), "Context columns; needed only if neither the model nor a policy has a feature map.")
+    ]
+
+
+class PlanOptions(LogOptions, CatalogFile, total=False):
+    """Shared options of the job `plan_files`: one definition for arguments, flags and specs."""
+
+    candidate: Annotated[
+        str,
+        Option(
+            "greedy",
+            "Policy in question: greedy, pessimistic[:delta], softmax:temperature, thompson[:draws], "
+            "epsilon-greedy:epsilon, uniform; or a policy file.",
+            metavar="NAME|FILE",
+        ),
+    ]
+    chance: Annotated[float, Option(0.8, "Probability with which the planned rounds should reach a decision.")]
+    share: Annotated[float, Option(0.2, "Share of the traffic that may be moved to learn faster.")]
+    max_cost: Annotated[
+        float | None, Option(None, "Largest expected reward to give up per round, in the unit of the reward.")
+    ]
+    sample: Annotated[
+        int, Option(20_000, "Plan with at most this many rounds, drawn at random if there are more.", minimum=2)
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +22,10 @@ from manyarms.errors import InputError
 # ruff: noqa: PLC0415
 
 
-@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.PriorOptions, o.LikelihoodOptions)
+@f.with_options(
+    o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.PriorOptions, o.LikelihoodOptions,
+    without=("segment",),
+)  # fmt: skip
 def fit_command(
     out: f.NewModel, seed: f.Seed = 0, engine: f.Engine = "local", as_json: f.Json = False, **options: Any
 ) -> None:
@@ -36,14 +39,47 @@ def fit_command(
     from manyarms.cli.print_results import print_fit
     from manyarms.jobs import fit_files
 
-    options.setdefault("context", ())
+    options["context"] = _context(options)
     with terminal.row_bar("Reading") as bar:
         result = fit_files(**options, out=out, seed=seed, engine=where, progress=bar.step, on_rows=bar)
     _show(result, as_json, print_fit)
 
 
+@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions)
+def priors_command(seed: f.Seed = 0, as_json: f.Json = False, **options: Any) -> None:
+    """Compare priors by how well they predict held-out rounds.
+
+    Compares those that the catalog allows: independent actions, each kind of
+    metadata, and all of them combined. Each is learned anew in every fold.
+    `manyarms fit --prior auto` takes the simplest of the best.
+    """
+    from manyarms.cli.print_results import print_json
+    from manyarms.jobs import fit_files
+
+    options["context"] = _context(options)
+    with terminal.row_bar("Reading") as bar:
+        result = fit_files(**options, prior="auto", seed=seed, progress=bar.step, on_rows=bar)
+    comparison = None if result.learned is None else result.learned.comparison
+    note = "" if result.learned is None or not result.learned.notes else result.learned.notes[0].removeprefix("auto: ")
+    if comparison is None:
+        remedy = "Name metadata of the catalog: --category, --tags, --taxonomy or --embedding."
+        raise InputError(f"there is nothing to compare: {note}.", remedy)
+    for warning in result.warnings:
+        terminal.warn(warning)
+    if as_json:
+        print_json({"priors": comparison.records(), "rounds": comparison.n_rounds, "folds": comparison.n_folds,
+                    "chosen": note})  # fmt: skip
+        return
+    terminal.say(repr(comparison))
+    terminal.say(f"\n{note}.")
+
+
 @f.with_options(
-    o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, without=("context", "categorical", "max_levels")
+    o.LogColumns,
+    o.LogOptions,
+    o.CatalogFile,
+    o.CatalogOptions,
+    without=("context", "categorical", "max_levels", "segment"),
 )
 def update_command(
     model: f.Model,
@@ -139,7 +175,7 @@ def score_command(
         Path,
         typer.Option(
             "--out",
-            help="Parquet file to write; an existing file is replaced. With --engine dask or spark, a folder of "
+            help="Parquet or CSV file to write; an existing file is replaced. With --engine dask or spark, a folder of "
             "Parquet files.",
         ),
     ],
@@ -190,11 +226,22 @@ Sure = Annotated[
         help="Recommend a policy only if it beats the current one with at least this probability.",
     ),
 ]
+ReportFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="|".join(o.REPORT_FORMATS),
+        help="File format (default: taken from the extension of --out).",
+    ),
+]
+Unit = Annotated[str, typer.Option("--unit", help="Unit of the reward, such as euros, for the report.")]
 EXIT_CODES = {"ship": 0, "undecided": 3, "keep": 4}
 """The exit code of `manyarms decide` for each verdict."""
 
 
-@f.with_options(o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions)
+@f.with_options(
+    o.ProposalOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions, o.GoalOptions
+)
 def decide_command(
     out: Annotated[Path | None, typer.Option("--out", help="Report page to write (HTML or JSON).")] = None,
     policy: Annotated[
@@ -202,6 +249,7 @@ def decide_command(
         typer.Option("--policy", help="File for the recommended policy, written only if it should ship."),
     ] = None,
     sure: Sure = 0.975,
+    unit: Unit = "",
     swap: Annotated[
         bool,
         typer.Option(
@@ -229,7 +277,7 @@ def decide_command(
     from manyarms.decision.write_report import write_report
     from manyarms.logs.file_source import refuse_overwriting
 
-    options.setdefault("context", ())
+    options["context"] = _context(options)
     for name, path in outputs.items():
         refuse_overwriting(path, options["logs"], options.get("catalog"), argument=name)
     if len({os.path.realpath(path) for path in outputs.values()}) < len(outputs):
@@ -237,7 +285,9 @@ def decide_command(
     with terminal.row_bar("Reading") as bar:
         progress = partial(bar.step, activity="Evaluating, policy")
         notes = {"command": f"manyarms {shlex.join(sys.argv[1:])}"}
-        decision = decide_from_logs(**options, sure=sure, swap=swap, notes=notes, progress=progress, on_rows=bar)
+        decision = decide_from_logs(
+            **options, sure=sure, unit=unit, swap=swap, notes=notes, progress=progress, on_rows=bar
+        )
     if out is not None:
         write_report(decision, out)
     if policy is not None and decision.verdict == "ship":
@@ -250,13 +300,17 @@ def decide_command(
         terminal.say(str(decision.evaluation))
         terminal.say(f"\nPrior: {decision.made_with['prior']}.")
         terminal.say(f"\n{decision}")
+        if decision.next_step:
+            terminal.say(f"\n{decision.next_step}")
+        for sentence in decision.segment_sentences:
+            terminal.say(f"\n{sentence}")
         terminal.say(f"\n{decision.checks_summary}. No log shows self-selection, hidden causes or change.")
     raise typer.Exit(EXIT_CODES.get(decision.verdict, 1))
 
 
 @f.with_options(
-    o.EvaluationOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions,
-    without=("tags", "taxonomy", "embedding", "separator"),
+    o.EvaluationOptions, o.LogColumns, o.LogOptions, o.CatalogFile, o.CatalogOptions, o.GoalOptions,
+    without=("tags", "taxonomy", "embedding", "separator", "name"),
 )  # fmt: skip
 def report_command(
     out: Annotated[
@@ -264,15 +318,9 @@ def report_command(
     ] = Path("report.html"),
     model: f.EvaluatedModel = None,
     sure: Sure = 0.975,
+    unit: Unit = "",
     title: Annotated[str, typer.Option("--title", help="Title of the page.")] = "Policy report",
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="|".join(o.REPORT_FORMATS),
-            help="File format (default: taken from the extension of --out).",
-        ),
-    ] = None,
+    format: ReportFormat = None,
     seed: f.Seed = 0,
     as_json: f.Json = False,
     **options: Any,
@@ -285,30 +333,15 @@ def report_command(
     changes in traffic, and checks of the model. Policies, logs and estimators
     are named as in `manyarms evaluate`.
     """
-    kind = format or out.suffix.removeprefix(".").lower() or "html"
-    if kind not in o.REPORT_FORMATS:
-        problem = f"must be one of {', '.join(o.REPORT_FORMATS)}; got {kind!r}."
-        raise InputError(problem, "Pass one of these, or end --out in it.", argument="format")
-    if kind in ("svg", "png"):
-        check_output_folder(out, "each chart is a file", "pass --format html for one page")
-    else:
-        check_output(out)
     from manyarms.cli.print_results import print_json
     from manyarms.decision.decide_files import decide_files
     from manyarms.decision.write_report import write_report
-    from manyarms.logs.file_source import files_behind, refuse_overwriting
 
     policy_files = [name for name in options.get("policies", ()) if Path(name).is_file()]
-    inputs = [options["logs"], options.get("catalog"), model, *policy_files]
-    if kind in ("svg", "png"):
-        # Each chart is a file of its own in the folder.
-        for file in (file for given in inputs for file in files_behind(given) if file.suffix.lower() == f".{kind}"):
-            refuse_overwriting(out / file.name, file)
-    else:
-        refuse_overwriting(out, *inputs)
+    kind = checked_format(out, format, [options["logs"], options.get("catalog"), model, *policy_files])
     with terminal.row_bar("Reading") as bar:
         decision = decide_files(
-            **options, model=model, sure=sure, seed=seed,
+            **options, model=model, sure=sure, unit=unit, seed=seed,
             notes={"command": f"manyarms {shlex.join(sys.argv[1:])}"},
             progress=partial(bar.step, activity="Evaluating, policy"), on_rows=bar,
         )  # fmt: skip
@@ -321,7 +354,38 @@ def report_command(
         print_json(figures | {"written": written, "warnings": list(decision.warnings)})
         return
     terminal.say(str(decision))
+    for sentence in decision.segment_sentences:
+        terminal.say(sentence)
     terminal.say(f"Report: {out}" if len(written) == 1 else f"Charts: {len(written)} in {out}")
+
+
+def checked_format(out: Path, format: str | None, inputs: Sequence[Any]) -> str:
+    """The format of a report, given or by the ending of its path, which must not name an input."""
+    from manyarms.logs.file_source import files_behind, refuse_overwriting
+
+    kind = format or out.suffix.removeprefix(".").lower() or "html"
+    if kind not in o.REPORT_FORMATS:
+        problem = f"must be one of {', '.join(o.REPORT_FORMATS)}; got {kind!r}."
+        raise InputError(problem, "Pass one of these, or end --out in it.", argument="format")
+    if kind not in ("svg", "png"):
+        check_output(out)
+        refuse_overwriting(out, *inputs)
+        return kind
+    check_output_folder(out, "each chart is a file", "pass --format html for one page")
+    # Each chart is a file of its own in the folder.
+    for file in (file for given in inputs for file in files_behind(given) if file.suffix.lower() == f".{kind}"):
+        refuse_overwriting(out / file.name, file)
+    return kind
+
+
+def _context(options: dict[str, Any]) -> tuple[str, ...]:
+    """The context columns that were named; the word none says that there are none."""
+    if "context" not in options:
+        raise InputError(
+            "--context is needed: without context columns, all rounds look alike.",
+            "Name them, as in --context age,city, or pass --context none. `manyarms doctor` suggests some.",
+        )
+    return () if tuple(options["context"]) == ("none",) else tuple(options["context"])
 
 
 def _show(result: Any, as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:

@@ -11,6 +11,7 @@ import inspect
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -24,7 +25,7 @@ from manyarms.errors import InputError
 Completer = Callable[[str], list[tuple[str, str]]]
 """From an incomplete word to the words that it may become, each with a note."""
 
-OUTPUTS = ("out", "policy")
+OUTPUTS = ("out", "policy", "chart")
 """Flags that name a file to write, where a command has them."""
 
 PANELS = {"logs": "Logs", "catalog": "Catalog", "prior": "Model", "likelihood": "Model"}
@@ -56,7 +57,7 @@ def _some_of(names: Mapping[str, str]) -> Completer:
 
 
 policy_names = _some_of(POLICIES)
-COMPLETERS = {"policies": policy_names, "estimators": _some_of(ESTIMATORS)}
+COMPLETERS = {"policies": policy_names, "candidate": _one_of(POLICIES), "estimators": _some_of(ESTIMATORS)}
 
 SpecFile = Annotated[
     Path | None,
@@ -184,13 +185,17 @@ def _read_file(path: Path) -> dict[str, Any]:
             raise InputError(f"{path} has a table or key {table!r}; known are {known}.")
         if not isinstance(keys, dict):
             raise InputError(f"{path}: {table} must be a table, [{table}].")
-        options = {option.key or name: (name, hint) for name, (hint, option) in options_of(*TABLES[table]).items()}
+        listed = options_of(*TABLES[table])
+        options = {option.key or name: (name, hint) for name, (hint, option) in listed.items()}
         for key, value in keys.items():
-            if key not in options:
-                raise InputError(f"{path}: [{table}] has no key {key!r}; known are {', '.join(options)}.")
-            name, hint = options[key]
+            # The name of the flag, and of the argument in Python, is a key as well.
+            if key not in options and key not in listed:
+                near = get_close_matches(key, [*options, *listed], 1)
+                problem = f"{path}: [{table}] has no key {key!r}; known are {', '.join(options)}."
+                raise InputError(problem, f"Did you mean {near[0]}?" if near else "")
+            name, hint = options[key] if key in options else (key, listed[key][0])
             given[name] = _as_value(f"{path}: {table}.{key}", value, hint)
-            if key == "path":
+            if listed[name][1].key == "path":
                 given[name] = str(path.parent / given[name])
     return given
 

@@ -7,25 +7,33 @@ from typing import Annotated, Any, no_type_check
 import typer
 
 from manyarms._version import __version__
+from manyarms.cli.backtest_command import backtest_command
 from manyarms.cli.commands import (
     decide_command,
     evaluate_command,
     fit_command,
     learn_command,
+    priors_command,
     report_command,
     score_command,
     update_command,
 )
 from manyarms.cli.demo_command import demo_command
+from manyarms.cli.doctor_command import doctor_command, explain_command
+from manyarms.cli.plan_command import plan_command
 from manyarms.cli.reproduce_command import reproduce_command
 from manyarms.cli.terminal import running_flags
 
 LOGS = "--logs logs/day=8 --action item --reward click"
 EXAMPLES = {
+    doctor_command: "doctor logs.csv items.csv --json",
+    explain_command: "explain effective sample size",
     decide_command: "decide --logs logs/ --context age,city --action item --reward click --propensity p "
     "--catalog items.parquet --category department --out report.html --policy policy.arrow",
     fit_command: "fit --logs logs/ --context age,city --action item --reward click --catalog items.parquet "
     "--category department --likelihood bernoulli --out model.arrow",
+    priors_command: "priors --logs logs/ --context age,city --action item --reward click --catalog items.parquet "
+    "--category department --tags tags --likelihood bernoulli",
     evaluate_command: f"evaluate --model model.arrow {LOGS} --policies greedy,softmax:0.1,policy.arrow --propensity p "
     "--estimators snips,dr",
     learn_command: "learn --model model.arrow --policy pessimistic:0.1 --out policy.arrow",
@@ -34,6 +42,10 @@ EXAMPLES = {
     "--category department --out model.arrow",
     report_command: f"report --model model.arrow {LOGS} --propensity p --policies greedy,policy.arrow "
     "--out report.html",
+    backtest_command: "backtest --logs logs/ --context age,city --action item --reward click --time at "
+    "--likelihood bernoulli --catalog items.parquet --category department --out backtest.html",
+    plan_command: f"plan --model model.arrow {LOGS} --candidate policy.arrow --share 0.1 --max-cost 0.01 "
+    "--policy explore.arrow --chart plan.svg",
     demo_command: "demo --items 500 --categories 20 --rounds 5000 --json",
     reproduce_command: "reproduce synthetic-opl movielens --quick --data my-data",
 }
@@ -42,12 +54,14 @@ app = typer.Typer(
     name="manyarms",
     help="Bayesian off-policy evaluation and learning when there are many actions.",
     epilog="Example: manyarms demo --output my-shop --seed 1\n\n"
+    "Example: manyarms doctor logs.csv items.csv\n\n"
     "Example: manyarms decide --logs logs/ --context age,city --action item --reward click --catalog items.csv\n\n"
     "Example: manyarms fit --logs logs/ --context age,city --action item --reward click --out model.arrow\n\n"
     f"Example: manyarms evaluate --model model.arrow {LOGS}\n\n"
     f"Example: manyarms report --model model.arrow {LOGS} --out report.html\n\n"
     "Tab completion: manyarms --install-completion",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 for command, example in EXAMPLES.items():

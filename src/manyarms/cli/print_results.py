@@ -14,8 +14,10 @@ from rich.text import Text
 
 from manyarms.cli.terminal import visible
 from manyarms.core.estimate import Estimate
-from manyarms.core.result_tables import number, percent, share, signed_number
+from manyarms.core.result_tables import SHOWN, number, percent, share, signed_number
+from manyarms.jobs.doctor import CheckUp
 from manyarms.jobs.evaluate import CURRENT, Evaluation
+from manyarms.jobs.segments import Segments
 
 DROPPED = {
     "missing": "missing value",
@@ -48,6 +50,38 @@ def print_evaluation(figures: Mapping[str, Any], evaluation: Evaluation) -> None
     if any(row.estimates for row in evaluation.rows):
         _print_table(console, _estimator_table(evaluation))
         console.print()
+    if evaluation.segments is not None:
+        _print_table(console, _segment_table(evaluation.segments))
+        console.print()
+        for policy in evaluation.segments.summaries:
+            _print_line(console, evaluation.segments.sentence(policy))
+        console.print()
+
+
+def print_check_up(result: CheckUp) -> None:
+    """Print a check-up of logs: the columns, each finding with its remedy, and the commands to run next."""
+    console = Console(highlight=False)
+    actions = "" if result.n_actions is None else f"; {result.n_actions:,} items in the catalog"
+    _print_line(console, f"{result.n_rounds:,} rows{actions}.")
+    console.print()
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("column", "type", "role", "missing", "distinct"):
+        table.add_column(name, justify="right" if name in ("missing", "distinct") else "left")
+    for column in result.columns:
+        table.add_row(*(visible(str(value)) for value in column.values()))
+    _print_table(console, table)
+    console.print()
+    for finding in result.findings:
+        _print_line(console, f"{finding.level}: {finding.problem}")
+        _print_line(console, f"    {finding.remedy}")
+    if not result.findings:
+        _print_line(console, "Nothing to mend.")
+    if result.commands:
+        console.print()
+        _print_line(console, "Run next:")
+        for command in result.commands:
+            # In one line, to be copied.
+            typer.echo(f"    {command}")
 
 
 def print_fit(figures: Mapping[str, Any]) -> None:
@@ -128,6 +162,19 @@ def _estimator_table(evaluation: Evaluation) -> Table:
     for row in evaluation.rows:
         for name, estimate in row.estimates.items():
             table.add_row(_name(row.name), _name(name), number(estimate.value), _interval(estimate))
+    return table
+
+
+def _segment_table(segments: Segments) -> Table:
+    table = _table(["by segment", "policy"], ["rounds", "gain", "95 % interval", "P(beats\ncurrent)", "outcome"])
+    for row in segments.rows[:SHOWN]:
+        ends = " to ".join(signed_number(end) for end in row.gain.interval())
+        table.add_row(
+            _name(row.segment), _name(row.policy), f"{row.n_rounds:,.6g}", signed_number(row.gain.value), ends,
+            percent(row.gain.probability_positive), row.outcome,
+        )  # fmt: skip
+    if len(segments) > SHOWN:
+        table.add_row(f"and {len(segments) - SHOWN:,} more rows: see --json")
     return table
 
 

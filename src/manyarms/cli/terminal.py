@@ -78,7 +78,6 @@ def error_line(error: ManyarmsError) -> str:
 
 
 FLAGS_OF_ARGUMENTS = {
-    "effect_std": "prior_std",
     "n_components": "components",
     "n_items": "items",
     "n_categories": "categories",

@@ -4,9 +4,10 @@
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
+from manyarms.core.action_columns import as_column, as_embeddings, as_paths, as_tags
 from manyarms.core.action_covariance import ActionCovariance
 from manyarms.core.arrow_columns import codes_of, column_of, table_of, whole_numbers_of
-from manyarms.core.catalog import Catalog, as_column, as_embeddings, as_paths, as_tags
+from manyarms.core.catalog import Catalog
 from manyarms.core.choices import Choices, RowError
 from manyarms.core.effect_group import EffectGroup
 from manyarms.core.eligibility import PAIRS_PER_BLOCK, Eligibility, SharedSet, as_eligibility, eligible_blocks

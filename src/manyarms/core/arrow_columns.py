@@ -68,7 +68,7 @@ def whole_numbers_of(name: str, column: pa.ChunkedArray) -> Array:
     return column.to_numpy() if pa.types.is_integer(column.type) else numbers_of(name, column)
 
 
-def codes_of(column: pa.ChunkedArray) -> tuple[Array, list[Level]]:
+def codes_of(column: pa.ChunkedArray) -> tuple[Array, list[Any]]:
     """Codes of an Arrow column: the code of each row, and the distinct values in the order of their codes."""
     coded = column.combine_chunks() if not isinstance(column, pa.Array) else column
     if pa.types.is_dictionary(coded.type):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_instance, as_numbers, check_rows, frozen
+from manyarms._base.checks import Array, as_instance, frozen
+from manyarms.core.action_columns import as_column, as_embeddings, as_paths, as_tags
 from manyarms.core.labels import (
     RaggedLabels,
     TagRow,
@@ -31,11 +32,8 @@ from manyarms.errors import (
     DataTypeError,
     InputError,
     ModelFileError,
-    NonFiniteError,
-    RangeError,
-    ShapeError,
 )
-from manyarms.linalg.indexing import chunks, csr_from_parts, csr_parts, pair_rows, shape_of
+from manyarms.linalg.indexing import chunks, csr_from_parts, csr_parts, shape_of
 from manyarms.model_file.save import Saved, is_size, maybe, once
 
 Value = TypeVar("Value")
@@ -68,6 +66,7 @@ class Catalog(Saved):
         paths: Labels per action from the top of a taxonomy down, as far as they are known; a (K, depth) array may have
             missing values at the end of a row.
         embeddings: (K, e) numbers; a row of NaN where the embedding is missing.
+        names: (K,) texts that a report shows instead of ids; None where one is missing.
 
     Raises:
         InputError: If an argument is wrong; the message names it, the first bad row and a remedy.
@@ -82,10 +81,11 @@ class Catalog(Saved):
     """
 
     saved_as = "catalog"
-    saved_fields = ("ids", "categories", "tags", "paths", "n_actions", "embeddings")
+    saved_fields = ("ids", "categories", "tags", "paths", "n_actions", "embeddings", "names")
     saved_checks: ClassVar = {
         "ids": is_packed,
         "categories": maybe(is_packed),
+        "names": maybe(is_packed),
         "tags": maybe(lambda part: isinstance(part, RaggedLabels) or saved_csr(part)),
         "paths": maybe(lambda part: isinstance(part, RaggedLabels) or _is_grid(part)),
         "n_actions": is_size,
@@ -93,7 +93,14 @@ class Catalog(Saved):
     }
 
     def __init__(
-        self, ids: Any, *, categories: Any = None, tags: Any = None, paths: Any = None, embeddings: Any = None
+        self,
+        ids: Any,
+        *,
+        categories: Any = None,
+        tags: Any = None,
+        paths: Any = None,
+        embeddings: Any = None,
+        names: Any = None,
     ):
         self._stored: dict[str, Any] = {}
         self.ids = as_column("ids", ids)
@@ -103,6 +110,7 @@ class Catalog(Saved):
         self.tags = None if tags is None else as_tags("tags", tags, length=K)
         self.paths = None if paths is None else as_paths("paths", paths, length=K)
         self.embeddings = None if embeddings is None else as_embeddings("embeddings", embeddings, length=K)
+        self.names = None if names is None else as_column("names", names, length=K)
 
     # Metadata from a file stay there until they are needed: reading a million words takes a second.
 
@@ -115,6 +123,11 @@ class Catalog(Saved):
     def categories(self) -> Array | None:
         """(K,) one label each, or None where there are no categories."""
         return self._read("categories")
+
+    @cached_property
+    def names(self) -> Array | None:
+        """(K,) the names that a report shows instead of ids, or None where there are none."""
+        return self._read("names")
 
     @cached_property
     def tags(self) -> sparse.csr_array | tuple[TagRow, ...] | None:
@@ -152,7 +165,8 @@ class Catalog(Saved):
     def from_saved(cls, parts: dict[str, Any]) -> Catalog:
         out = object.__new__(cls)
         out.n_actions, out.embeddings = parts["n_actions"], parts["embeddings"]
-        out._stored = {name: parts[name] for name in _LABELS}
+        # Files of earlier versions have no names.
+        out._stored = {name: parts.get(name) for name in _LABELS}
         return out
 
     def consistent(self) -> bool:
@@ -164,7 +178,7 @@ class Catalog(Saved):
         return self.n_actions
 
     def __repr__(self) -> str:
-        known = [name for name in ("categories", "tags", "paths", "embeddings") if self._has(name)]
+        known = [name for name in ("categories", "tags", "paths", "embeddings", "names") if self._has(name)]
         extra = f", with {', '.join(known)}" if known else ""
         return f"Catalog({len(self):,} actions{extra})"
 
@@ -206,10 +220,13 @@ class Catalog(Saved):
         ids = plain_values(as_instance("other", other, Catalog, "a Catalog").ids)
         new = np.flatnonzero(self.find(ids) < 0)
         columns = dict[str, Any]()
-        for name in ("categories", "tags", "paths", "embeddings"):
+        for name in ("categories", "tags", "paths", "embeddings", "names"):
             known, added = getattr(self, name), getattr(other, name)
             if known is None:
                 continue
+            if added is None and name == "names":
+                # Names are for readers: without them, new actions are shown by their ids.
+                added = np.full(len(ids), None, dtype=object)
             if added is None:
                 raise InputError(f"the new catalog has no {name}, but the one it extends does.")
             if sparse.issparse(known) or sparse.issparse(added):
@@ -245,7 +262,7 @@ class Catalog(Saved):
         return {rough_key(id): id for id in reversed(self._numbers)}
 
 
-_LABELS = ("ids", "categories", "tags", "paths")
+_LABELS = ("ids", "categories", "tags", "paths", "names")
 
 
 def _like(known: Sequence[Any] | Array, added: list[Any]) -> list[Any]:
@@ -298,75 +315,6 @@ def _file_problems() -> Generator[None]:
         raise ModelFileError(problem, "Restore the file from a copy, or fit again.") from damage
 
 
-# Checks of metadata, for catalogs and for the builders of priors.
-
-
-def as_column(name: str, value: Any, *, length: int | None = None, minimum: int = 1) -> Array:
-    """One value per action of the catalog, as a read-only array; of objects, unless it is a typed array already."""
-    array = _as_array(name, value)
-    if array.ndim != 1:
-        raise ShapeError(f"must have 1 axis; got shape {array.shape}.", argument=name)
-    _check_length(name, array, length, minimum)
-    return frozen(array)
-
-
-def as_tags(name: str, value: Any, *, length: int | None = None) -> sparse.csr_array | tuple[TagRow, ...]:
-    """The tags of every action in a catalog: labels, weights by label, or a sparse matrix of weights."""
-    if sparse.issparse(value):
-        if value.ndim != 2 or value.dtype.kind not in "biuf":
-            raise DataTypeError(f"must be a matrix of numbers; got {value.ndim} axes of {value.dtype}.", argument=name)
-        matrix = sparse.csr_array(value, dtype=np.float64)
-        if not np.isfinite(matrix.data).all():
-            bad = int(np.argmin(np.isfinite(matrix.data)))
-            row, tag = pair_rows(matrix)[bad], matrix.indices[bad]
-            problem = f"must have finite weights; row {row} has {matrix.data[bad]} for tag {tag}."
-            raise NonFiniteError(problem, argument=name)
-        _check_length(name, np.diff(matrix.indptr), length)
-        return matrix
-    if isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "biuf":
-        raise DataTypeError(
-            "must not be a dense matrix of numbers: they could be labels or weights.",
-            "Pass scipy.sparse.csr_array(tags) for weights, or lists of labels.",
-            argument=name,
-        )
-    rows = _rows_of(name, value, length)
-    return tuple(dict(row) if isinstance(row, Mapping) else _labels_in(name, i, row) for i, row in enumerate(rows))
-
-
-def as_paths(name: str, value: Any, *, length: int | None = None) -> Array | tuple[tuple[Hashable, ...], ...]:
-    """The path of every action in a catalog's taxonomy, from the top down: (K, depth), or tuples of any length."""
-    if hasattr(value, "to_numpy") and not hasattr(value, "to_pylist"):  # a data frame with one column per level
-        value = value.to_numpy()
-    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.ndim == 2:
-        _check_length(name, value, length)
-        return frozen(value)
-    return tuple(_labels_in(name, i, row) for i, row in enumerate(_rows_of(name, value, length)))
-
-
-def as_embeddings(name: str, value: Any, *, length: int | None = None) -> Float[Array, "K e"]:
-    """The embeddings of every action in a catalog: finite numbers, except rows entirely NaN, which are missing."""
-    if isinstance(value, np.ma.MaskedArray):
-        value = np.ma.filled(value.astype(np.float64), np.nan)
-    if hasattr(value, "to_pylist"):
-        value = value.to_pylist()
-    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1):
-        # A column of lists, as in a table: a row of NaN takes the place of a missing list.
-        rows = list(value)
-        width = next((len(row) for row in rows if hasattr(row, "__len__")), None)
-        value = rows if width is None else [[np.nan] * width if row is None else row for row in rows]
-    array = np.asarray(as_numbers(name, value), dtype=np.float64)
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise ShapeError(f"must have 2 axes and at least a column; got shape {array.shape}.", argument=name)
-    _check_length(name, array, length)
-    missing = np.isnan(array).all(axis=1, keepdims=True)
-    check_rows(
-        name, array, lambda a: np.isfinite(a) | missing, NonFiniteError,
-        "must be finite, or NaN in a whole row that is missing", "Fill such values in, or make the whole row NaN.",
-    )  # fmt: skip
-    check_rows(name, array, lambda a: (np.abs(a) < 1e150) | missing, RangeError, "must be below 1e150", "Rescale them.")
-    return frozen(array)
-
-
 def _numbered(ids: Array) -> dict[Any, int]:
     values = plain_values(ids)
     for row, value in enumerate(values):
@@ -385,46 +333,6 @@ def _numbered(ids: Array) -> dict[Any, int]:
             argument="ids",
         )
     return numbers
-
-
-def _as_array(name: str, value: Any) -> Array:
-    if isinstance(value, str | bytes | Mapping | Set) or not hasattr(value, "__iter__"):
-        raise DataTypeError(f"must be a column with one value per action; got {type(value).__name__}.", argument=name)
-    if isinstance(value, np.ma.MaskedArray):
-        value = value.tolist() if np.ma.getmaskarray(value).any() else value.data
-    elif hasattr(value, "to_pylist"):
-        # Arrow's to_numpy would turn integers beside nulls into floats.
-        value = value.to_pylist()
-    elif hasattr(value, "to_numpy"):
-        value = value.to_numpy()
-    if isinstance(value, np.ndarray):
-        return value
-    values = list(value)
-    return np.fromiter(values, dtype=object, count=len(values))
-
-
-def _rows_of(name: str, value: Any, length: int | None) -> list[Any]:
-    # Arrays with two axes become lists of lists; masked values become None.
-    return as_column(name, value.tolist() if isinstance(value, np.ndarray) else value, length=length).tolist()
-
-
-def _labels_in(name: str, row: int, value: Any) -> tuple[Hashable, ...]:
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        if not isinstance(value, str) and is_missing(value):
-            return ()
-        raise DataTypeError(
-            f"must hold a list of labels per action; row {row} has {value!r}.",
-            'Wrap a single label as [label]; split a joined one first, as in value.split("/").',
-            argument=name,
-        )
-    return tuple(value)
-
-
-def _check_length(name: str, rows: Array, length: int | None, minimum: int = 1) -> None:
-    if len(rows) < minimum:
-        raise ShapeError(f"must have at least {minimum} row; got none.", argument=name)
-    if length is not None and len(rows) != length:
-        raise ShapeError(f"must have {length} rows, one per action; got {len(rows)}.", argument=name)
 
 
 def metadata(source: Any, column: str, check: Callable[[str, Any], Value], name: str | None = None) -> Value:

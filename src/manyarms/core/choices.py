@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array
-from manyarms.linalg.indexing import chunks, pair_rows, shared_set
+from manyarms.linalg.indexing import chunks, pair_rows, shape_of, shared_set
 from manyarms.linalg.top_k import best_of_pairs
 
 
@@ -64,6 +64,22 @@ class Choices:
             raise RowError(int(np.argmin(total)), "gives probability zero to every eligible action")
         named = sparse.csr_array((weight / total[rows], eligible.indices, eligible.indptr), shape=eligible.shape)
         return cls(n_rows, len(probabilities), named=named)
+
+    @classmethod
+    def of_table(cls, table: sparse.csr_array | Float[Array, "n K"], eligible: sparse.csr_array | None) -> Choices:
+        """The probabilities of a table with a row for each context, renormalised over the actions eligible there."""
+        n, n_actions = shape_of(table)
+        if eligible is not None:
+            kept = sparse.csr_array(eligible.multiply(table))
+            kept.eliminate_zeros()
+            totals = np.asarray(kept.sum(axis=1)).reshape(-1)
+            if n and totals.min() <= 0:
+                raise RowError(int(np.argmin(totals)), "gives probability zero to every eligible action")
+            kept.data /= np.repeat(totals, np.diff(kept.indptr))
+            return cls(n, n_actions, named=kept)
+        if isinstance(table, np.ndarray):
+            return cls(n, n_actions, dense=table)
+        return cls(n, n_actions, named=table)
 
     def mixed(self, share: float, other: Choices) -> Choices:
         """The mixture that follows `other` with probability `share`, and these choices otherwise."""

@@ -14,7 +14,7 @@ from manyarms.core.shapes import Shape
 from manyarms.errors import InputError
 
 Kind = Literal["posterior", "sampling", "checked"]
-Method = Literal["exact", "delta", "draws", "normal", "bootstrap", "bernstein", "quadrature"]
+Method = Literal["exact", "delta", "draws", "normal", "bootstrap", "bernstein", "sequence", "quadrature"]
 
 
 @dataclass(frozen=True)

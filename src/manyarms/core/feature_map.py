@@ -164,6 +164,10 @@ class FeatureMap(Saved):
     saved_checks: ClassVar = {"json": is_text}
 
     expansion: FeatureExpansion | None = None
+    is_context: ClassVar[bool] = True
+    """False where it reads choices that were made elsewhere: an array of contexts cannot stand for them."""
+    reads_frames: ClassVar[bool] = False
+    """True where it needs the table of the user's own library."""
 
     def __init__(
         self, features: Sequence[Feature], *, intercept: bool = True, expansion: FeatureExpansion | None = None
@@ -224,6 +228,10 @@ class FeatureMap(Saved):
             self._refuse(table, out)
         return out
 
+    def read(self, frame: Any, table: pa.Table) -> Float[Array, "n d"]:
+        """φ of every row of a table of any library, which `table` is as an Arrow table."""
+        return self(table)
+
     def _refuse(self, table: pa.Table | pa.RecordBatch, out: Float[Array, "n d"]) -> None:
         """Raise an error that names the column and row of a feature that is not finite."""
         for feature in self.features:
@@ -231,6 +239,17 @@ class FeatureMap(Saved):
                 numbers_of(feature.column, column_of(table, feature.column))
         row, place = np.argwhere(~np.isfinite(out))[0]
         raise NonFiniteError(f"feature {self.names[place]} overflows in {row_name(row)}.", "Rescale its column.")
+
+    def labels_of(self, contexts: Float[Array, "n d"], column: str) -> Array | None:
+        """The level of a categorical column in each row of φ(x); None if the map has no such column."""
+        start = int(self.intercept)
+        for feature in self.features:
+            size = len(feature.names)
+            if feature.column == column and isinstance(feature, Categorical):
+                levels = np.array([*feature.levels, OTHER], dtype=object)
+                return levels[contexts[:, start : start + size].argmax(axis=1)]
+            start += size
+        return None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FeatureMap) and self.as_json() == other.as_json()
@@ -299,9 +318,11 @@ def as_contexts(
         InputError: If a column is missing or a value is wrong; the message names the column and the row.
     """
     if hasattr(value, "batches"):
-        part = ".collect().contexts, or those of a sample" if hasattr(value, "collect") else ".contexts"
+        part = ".contexts" if hasattr(value, "contexts") else ".collect().contexts, or those of a sample"
         problem = f"must be rows in memory here; got a {type(value).__name__}."
         raise DataTypeError(problem, f"Pass its {part}.", argument="contexts")
+    if isinstance(value, ReadChoices):
+        return value
     table = table_of(value)
     if table is not None and features is None:
         raise InputError(
@@ -309,8 +330,25 @@ def as_contexts(
             "Pass the same features as an array, or fit on logs from ma.read_logs.",
             argument="contexts",
         )
-    matrix = value if table is None or features is None else features(table)
+    if features is not None and not features.is_context:
+        return _read_choices(value, table, features)
+    matrix = value if table is None or features is None else features.read(value, table)
     return as_matrix("contexts", matrix, columns=columns, rows=rows)
+
+
+class ReadChoices(np.ndarray):
+    """Choices made elsewhere, as a policy has read them from a table: one row per context."""
+
+
+def _read_choices(value: Any, table: pa.Table | None, features: FeatureMap) -> ReadChoices:
+    if table is None:
+        columns = f"the column {', '.join(features.columns)}" if features.columns else "the rows"
+        raise InputError(
+            f"must be a table here: the policy reads {columns} itself.",
+            "Pass the table, or logs that have kept it, as ma.read_logs does for a table.",
+            argument="contexts",
+        )
+    return as_matrix("the choices", features.read(value, table), rows=table.num_rows).view(ReadChoices)
 
 
 class StackedMap(FeatureMap):

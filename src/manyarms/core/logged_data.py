@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import (
     Array,
     as_actions,
@@ -22,9 +24,11 @@ from manyarms._base.checks import (
     as_weights,
     check_rows,
     frozen,
+    import_optional,
 )
 from manyarms._base.rng import as_generator
 from manyarms._base.row_numbers import row_number, rows_from
+from manyarms.core.action_columns import as_column
 from manyarms.core.catalog import Catalog
 from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint, digest
@@ -33,7 +37,7 @@ from manyarms.core.policy import Policy
 from manyarms.errors import DataTypeError, InputError, PropensityError, ShapeError
 from manyarms.linalg.indexing import chunks
 
-COLUMNS = ("contexts", "actions", "rewards", "propensities", "weights", "groups", "times")
+COLUMNS = ("contexts", "actions", "rewards", "propensities", "weights", "groups", "times", "segments")
 """The attributes of `LoggedData` that have a row per round, unless they are None."""
 
 
@@ -53,6 +57,10 @@ class Logs(Protocol):
 
     def batches(self, size: int = ...) -> Iterator[LoggedData]:
         """The rounds in order, at most `size` at a time."""
+        ...
+
+    def collect(self) -> LoggedData:
+        """All rounds in memory at once."""
         ...
 
     n_actions: int
@@ -84,6 +92,8 @@ class LoggedData:
         logging_policy: π_0 as a policy, if known, for estimators that need it for every action.
         groups: (n,) integer ids of users or sessions, if rounds come in clusters.
         times: (n,) datetime64, or numbers that increase with time, if known; rounds need not be in their order.
+        segments: (n,) labels of parts of the traffic to show results by, such as countries; None or NaN where one is
+            missing. No model sees them.
         features: The `FeatureMap` that contexts were made with, if any: a posterior of these rounds keeps it.
         catalog: The ids of the actions, if they have any.
 
@@ -103,6 +113,7 @@ class LoggedData:
         logging_policy: Policy | None = None,
         groups: Any = None,
         times: Any = None,
+        segments: Any = None,
         features: FeatureMap | None = None,
         catalog: Catalog | None = None,
     ):
@@ -124,6 +135,7 @@ class LoggedData:
         self.logging_policy = None if logging_policy is None else self._check_logging_policy(logging_policy)
         self.groups = None if groups is None else as_actions("groups", groups, length=n)
         self.times = None if times is None else as_times("times", times, length=n)
+        self.segments = None if segments is None else as_segments(segments, n)
         self.features = None if features is None else as_instance("features", features, FeatureMap, "a FeatureMap")
         if self.features is not None and self.features.dim != d:
             raise ShapeError(f"makes {self.features.dim} columns; contexts have {d}.", argument="features")
@@ -135,13 +147,21 @@ class LoggedData:
         # None for a whole log: a reference to itself would keep batches alive long after their use.
         self._source: LoggedData | None = None
         self._rows: Int[Array, " n"] | None = None
+        self._table: pa.Table | None = None
+        self._library = ""
 
     @classmethod
     def checked(
-        cls, columns: Mapping[str, Array | None], n_actions: int, features: FeatureMap | None, catalog: Catalog | None
+        cls,
+        columns: Mapping[str, Array | None],
+        n_actions: int,
+        features: FeatureMap | None,
+        catalog: Catalog | None,
+        table: pa.Table | None = None,
     ) -> LoggedData:
         """Rounds whose columns were checked when they were read; not for users."""
         out = object.__new__(cls)
+        out._table, out._library = table, ""
         for name, column in columns.items():
             setattr(out, name, None if column is None else frozen(column))
         out.n_actions, out.features, out.catalog = n_actions, features, catalog
@@ -162,7 +182,11 @@ class LoggedData:
         return len(self.actions)
 
     def __repr__(self) -> str:
-        known = [name for name in ("propensities", "weights", "groups", "times") if getattr(self, name) is not None]
+        known = [
+            name
+            for name in ("propensities", "weights", "groups", "times", "segments")
+            if getattr(self, name) is not None
+        ]
         extra = f", with {', '.join(known)}" if known else ""
         return f"LoggedData({len(self):,} rounds, {self.n_actions:,} actions, d={self.dim}{extra})"
 
@@ -182,6 +206,28 @@ class LoggedData:
         part._rows = self.rows[rows]
         return part
 
+    @property
+    def table(self) -> pa.Table | None:
+        """The columns of these rounds that `read_logs` has kept, as an Arrow table; None if it kept none."""
+        source = self if self._source is None else self._source
+        return source._table if self._rows is None or source._table is None else source._table.take(self._rows)
+
+    @property
+    def frame(self) -> Any:
+        """The kept columns of these rounds, as a table of the library that they came from: pandas, Polars or Arrow."""
+        table, source = self.table, self if self._source is None else self._source
+        if table is None or source._library not in ("pandas", "polars"):
+            return table
+        if source._library == "pandas":
+            return table.to_pandas()
+        return import_optional("polars", "frames of Polars").from_arrow(table)
+
+    def keeping(self, table: pa.Table | None, library: str = "") -> LoggedData:
+        """These rounds with the rows of a table kept beside them, which came from a library such as "pandas"."""
+        rounds = copy(self)
+        rounds._table, rounds._library = table, library
+        return rounds
+
     def counted(self) -> LoggedData:
         """The rounds whose weight is not zero."""
         return self if self.weights is None or self.weights.all() else self.take(np.flatnonzero(self.weights))
@@ -190,6 +236,12 @@ class LoggedData:
         """A log of these rounds with other rewards, such as 1 where there was any reward."""
         other = self.take(slice(None))
         other.rewards = frozen(as_vector("rewards", rewards, length=len(self)))
+        return other
+
+    def with_segments(self, segments: Any) -> LoggedData:
+        """A log of these rounds with segments: a label for each round, None or NaN where one is missing."""
+        other = self.take(slice(None))
+        other.segments = as_segments(segments, len(self))
         return other
 
     def split(
@@ -266,6 +318,10 @@ class LoggedData:
         # Not the rewards: a policy learned from the clicks of some rounds must not be evaluated on their spend either.
         return digest(self.contexts, self.actions)
 
+    def collect(self) -> LoggedData:
+        """All rounds in memory, where these are already: code that collects a stream works on a table too."""
+        return self
+
     def batches(self, size: int = 1 << 20) -> Iterator[LoggedData]:
         """The rounds in order, `size` at a time; all code here reads logs this way."""
         for rows in chunks(len(self), as_count("size", size)):
@@ -288,6 +344,14 @@ def as_propensities(value: Any, length: int) -> Float[Array, " n"] | None:
         "must lie in (0, 1]", "They are the logging policy's probabilities of the logged actions.",
     )  # fmt: skip
     return propensities
+
+
+def as_segments(value: Any, length: int) -> Array:
+    """Check the labels of the segments of logged rounds, one per round."""
+    labels = as_column("segments", value, minimum=0)
+    if len(labels) != length:
+        raise ShapeError(f"must have a label for each of {length:,} rounds; got {len(labels):,}.", argument="segments")
+    return labels
 
 
 def check_logs(logs: Any, prior: HierarchicalGaussian) -> LoggedData:

@@ -70,8 +70,8 @@ class Policy(SavedModel, ABC):
         return self
 
     def on(self, rounds: Any) -> Policy:
-        """The policy for one batch (a `LoggedData`) of a stream; it matters for policies that read logged actions."""
-        return self
+        """The policy for one batch (a `LoggedData`) of a stream; it matters for policies that read its columns."""
+        return on_rounds(self, rounds)
 
     def actions(self, contexts: Any, *, eligible: Any = None) -> Int[Array, " n"]:
         """The most probable action in each context."""
@@ -191,7 +191,12 @@ class Policy(SavedModel, ABC):
                 "Pass the stream itself, as in posterior.difference(policy, ma.Logged(stream), stream), or use "
                 "logs = stream.collect() and ma.Logged(logs).",
             )
-        return as_contexts(contexts, self.features, rows=self.n_rows, columns=self.dim)
+        return as_contexts(self._as_rows(contexts), self.features, rows=self.n_rows, columns=self.dim)
+
+    def _as_rows(self, contexts: Any) -> Any:
+        """Contexts that a policy which does not look at them can count: a table of any columns becomes a constant."""
+        table = table_of(contexts) if self.features is None and self.dim is None else None
+        return contexts if table is None else np.ones((table.num_rows, 1))
 
     def _check_k(self, k: int) -> int:
         k = as_count("k", k)
@@ -229,15 +234,38 @@ def with_own_features(policy: Policy, contexts: Any, features: FeatureMap | None
     A policy with the same map, or none, is returned as it is. One with another map reads the table through its own; an
     error calls it `name` if `contexts` is not a table.
     """
-    if policy.features is None or features is None or policy.features == features:
+    own = policy.features
+    if own is None or (own.is_context and (features is None or own == features)):
         return policy
-    if table_of(contexts) is None:
+    if table_of(contexts) is None and own.is_context:
         raise InputError(
             "was learned with another feature map than the one these contexts were made with.",
             "Pass the table with the original columns, so that each reads it through its own map.",
             argument=name,
         )
-    return PolicyWithOwnFeatures(policy, as_contexts(contexts, policy.features))
+    if table_of(contexts) is None:
+        columns = ", ".join(own.columns)
+        raise InputError(
+            f"reads {f'the column {columns}' if columns else 'a table'}, which is not here: these are arrays.",
+            f"Read the logs with ma.read_logs(..., keep={list(own.columns)}), or pass their rows as a table.",
+            argument=name,
+        )
+    return PolicyWithOwnFeatures(policy, as_contexts(contexts, own))
+
+
+def on_rounds(policy: Policy, rounds: Any, contexts: Any = None, name: str = "policy") -> Policy:
+    """The policy to evaluate on logged rounds; one that reads other columns than the logs is bound to their rows.
+
+    Args:
+        policy: The policy.
+        rounds: A `LoggedData`.
+        contexts: The rows of the rounds as a table; None for the columns that the rounds have kept.
+        name: The name of the policy in errors.
+    """
+    own = policy.features
+    if own is not None and contexts is None and rounds.table is not None:
+        contexts = rounds.frame if own.reads_frames else rounds.table
+    return with_own_features(policy, rounds.contexts if contexts is None else contexts, rounds.features, name)
 
 
 @dataclass(frozen=True, eq=False)

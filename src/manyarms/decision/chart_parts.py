@@ -90,11 +90,16 @@ def interval_row(name: str, estimate: Estimate) -> dict[str, Any]:
 
 
 def interval_chart(
-    rows: list[dict[str, Any]], axis: str, tips: Mapping[str, str], line: Any, others: Sequence[Any] = ()
+    rows: list[dict[str, Any]],
+    axis: str,
+    tips: Mapping[str, str],
+    line: Any,
+    others: Sequence[Any] = (),
+    noun: str = "policy",
 ) -> alt.LayerChart:
     """A thin line for each 95 % interval, a thick one for the 50 % interval, a point for the value."""
     y = alt.Y("name:N", sort=[row["name"] for row in rows], title=None)
-    base = chart_of(rows).encode(y=y, tooltip=tooltips({"name:N": "policy", **tips}))
+    base = chart_of(rows).encode(y=y, tooltip=tooltips({"name:N": noun, **tips}))
     scale = alt.Scale(zero=False)
     layers = [
         base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=axis, scale=scale), x2="high:Q"),

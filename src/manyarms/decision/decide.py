@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
@@ -15,17 +15,35 @@ import numpy as np
 from manyarms._base.checks import as_instance, as_scalar
 from manyarms._base.progress import Progress
 from manyarms._version import __version__
-from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, any_shared, as_column, html_table
+from manyarms.core import (
+    Estimate,
+    Fingerprint,
+    LoggedData,
+    Policy,
+    any_shared,
+    as_column,
+    html_table,
+    with_own_features,
+)
 from manyarms.decision import decision_evidence as evidence
 from manyarms.decision.diagnostic_lights import Check, Diagnostic, check_log, diagnose
+from manyarms.decision.guardrail import Guardrail, GuardrailResult, check_guardrails, held_out_parts
 from manyarms.decision.model_checks import cautions, checks_by_category, doubts, model_checks
+from manyarms.decision.plan import Plan, plan_open_question
 from manyarms.decision.propose import propose
 from manyarms.decision.recommendation import SURE, Recommendation, recommend
+from manyarms.decision.ship_to_some import ShipToSome, ship_to_some
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
+from manyarms.estimators.hidden_cause import HiddenCause, hidden_cause
 from manyarms.jobs import Evaluation, evaluate
+from manyarms.jobs.backtest_result import Backtest
 from manyarms.jobs.evaluate import CURRENT
+from manyarms.jobs.open_policies import PolicySource, as_policies
+from manyarms.jobs.segments import segment_labels
 from manyarms.likelihoods import Likelihood
+from manyarms.policies import Logged
+from manyarms.policies.given_policy import GivenPolicy
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.misfit import PriorCheck
 from manyarms.posterior.posterior import Posterior
@@ -54,6 +72,8 @@ class Decision(Recommendation):
         policy: The policy that the verdict is about; empty when it is about none.
         sentence: The verdict in one sentence.
         reason: The evidence for the verdict and the next step.
+        next_step: What to do next, in one sentence.
+        cautions: What speaks against the verdict, without full stops.
         evaluation: The values of all policies, by the model and by every estimator.
         diagnostics: Figures that show how far the estimates can be trusted, as traffic lights.
         support: Logged rounds and choices by category; None without categories.
@@ -69,6 +89,14 @@ class Decision(Recommendation):
             swapped, they were made from all rounds.
         prior_comparison: The priors that were compared to learn the model; None where the model was given.
         checks: The six checks behind the verdict, including those that were not possible.
+        guardrails: Every policy against every guardrail.
+        backtest: The last forecasts beside what happened, if they were given.
+        plan: Where the verdict is "undecided": the rounds that would settle it. None where no plan was possible.
+        hidden_cause: The strength of a hidden cause that would overturn the model's gain of `policy`; None unless the
+            model is a `RewardPosterior` with Gaussian rewards.
+        unit: The unit of the reward, such as "euros"; empty where none was given.
+        sure: The probability of a gain that a policy needs to be shipped.
+        ship_to_some: The gain of following `policy` only in the segments in which it is better; None without segments.
     """
 
     evaluation: Evaluation
@@ -84,6 +112,13 @@ class Decision(Recommendation):
     candidates: Mapping[str, Policy] = field(default_factory=dict[str, Policy])
     prior_comparison: PriorComparison | None = None
     checks: tuple[Check, ...] = ()
+    guardrails: tuple[GuardrailResult, ...] = ()
+    backtest: Backtest | None = None
+    plan: Plan | None = None
+    hidden_cause: HiddenCause | None = None
+    ship_to_some: ShipToSome | None = None
+    unit: str = ""
+    sure: float = SURE
 
     @property
     def cannot_see(self) -> tuple[str, ...]:
@@ -99,6 +134,14 @@ class Decision(Recommendation):
         return f"{passed} of {len(self.checks)} checks passed{others}"
 
     @property
+    def segment_sentences(self) -> tuple[str, ...]:
+        """Who wins and who loses under `policy`, and the gain of shipping it to some; empty without segments."""
+        segments = self.evaluation.segments
+        if segments is None or self.policy not in segments.summaries:
+            return ()
+        return (segments.sentence(self.policy), *([] if self.ship_to_some is None else [self.ship_to_some.sentence]))
+
+    @property
     def gains(self) -> dict[str, Estimate]:
         """The gain of each policy over the current one, on which the verdict is based; empty without a model."""
         return {row.name: row.gain for row in self.evaluation.policies if row.gain is not None}
@@ -112,17 +155,13 @@ class Decision(Recommendation):
     @property
     def warnings(self) -> tuple[str, ...]:
         """The warnings of all estimates, each once: first those that all policies share."""
-        rows, baseline = self.evaluation.rows, self.evaluation.baseline
-        names = [CURRENT if row is baseline else row.name for row in rows]
-        texts = [text for row in rows for text in row.all_warnings]
-        shared = [text for text in dict.fromkeys(texts) if texts.count(text) == len(rows)]
-        own = [
-            f"{name}: {text}"
-            for name, row in zip(names, rows, strict=True)
-            for text in row.all_warnings
-            if text not in shared
-        ]
-        return tuple(dict.fromkeys([*shared, *own]))
+        rows, policies = self.evaluation.rows, dict[str, list[str]]()
+        for row in rows:
+            for text in row.all_warnings:
+                policies.setdefault(text, []).append(CURRENT if row is self.evaluation.baseline else row.name)
+        shared = [text for text, names in policies.items() if len(names) == len(rows)]
+        own = [f"{', '.join(names)}: {text}" for text, names in policies.items() if len(names) < len(rows)]
+        return (*shared, *own)
 
     def as_json(self) -> dict[str, Any]:
         """The whole decision as plain values."""
@@ -130,7 +169,8 @@ class Decision(Recommendation):
             *(entry.name for entry in fields(self) if entry.name != "candidates"),
             *("gains", "probability", "warnings", "cannot_see"),
         ]
-        return {name: _json_value(getattr(self, name)) for name in names}
+        choices = {"probability_best": self.evaluation.probability_best, "expected_loss": self.evaluation.expected_loss}
+        return {**{name: _json_value(getattr(self, name)) for name in names}, **choices}
 
     def __repr__(self) -> str:
         evaluation = self.evaluation
@@ -144,7 +184,7 @@ class Decision(Recommendation):
 
 
 def decide(
-    policies: Mapping[str, Policy] | None,
+    policies: Mapping[str, PolicySource] | None,
     logs: LoggedData,
     posterior: Posterior | None = None,
     *,
@@ -154,7 +194,11 @@ def decide(
     true_rewards: Any = None,
     likelihood: Likelihood | None = None,
     sure: float = SURE,
+    guardrails: Sequence[Guardrail] = (),
+    backtest: Backtest | None = None,
     swap: bool = True,
+    segments: Any = None,
+    unit: str = "",
     contexts: Any = None,
     fingerprints: tuple[Fingerprint, ...] = (),
     notes: Mapping[str, str] | None = None,
@@ -166,10 +210,11 @@ def decide(
     `Decision.omitted`.
 
     Args:
-        policies: The candidates by name. None to let one half of the logs learn a model and propose policies, and the
-            other half evaluate them (`decision.propose`): the earlier and the later half if the logs have times, else
-            random halves of the groups, else of the rounds. The policies are then in `Decision.candidates`, and
-            `made_with` says how the rounds were split.
+        policies: The candidates by name, as in `evaluate`. Without a posterior and estimators, one half of the logs
+            learns a model, and the other half evaluates with it (`decision.propose`): the earlier and the later half if
+            the logs have times, else random halves of the groups, else of the rounds. Policies that are named, such as
+            "greedy", are then learned by each half as well, and None stands for greedy, pessimistic and softmax. The
+            policies are in `Decision.candidates`, and `made_with` says how the rounds were split.
         logs: Rounds to evaluate on, ideally held out from the fit of the posterior and of the policies.
         posterior: The model, any `Posterior`; None to use estimators alone.
         estimators: Estimators that check the model with the logged rewards.
@@ -178,34 +223,48 @@ def decide(
         true_rewards: (n,) the true mean reward of each logged round, in a simulation.
         likelihood: The likelihood of the rewards, for the model that is learned where `policies` is None.
         sure: The probability of beating the current policy that a policy needs to be shipped.
+        guardrails: Other goals that a policy may not harm, each with its reward in every round of `logs`; see
+            `Guardrail`. A policy that may break one is not shipped, and the sentence names the goal that blocks it.
+        backtest: The result of `ma.backtest`, to show on the page whether the last forecasts were right.
         swap: Where `policies` is None and the halves are random, True also lets the second half learn and the first
             evaluate. The gains are then those of both halves' policies, over all rounds, and `Decision.candidates` has
             policies that were made in the same way from all rounds. All other figures are of the first half's policies
             on the second half.
+        segments: As in `evaluate`: labels of the rounds, such as countries, to show gains by, or the name of a context
+            column.
+        unit: The unit of the reward, such as "euros", for the page.
         contexts: The rows of `logs` as a table, for policies with a feature map other than that of `logs`.
         fingerprints: Other fingerprints of these rounds, such as those of the files they came from.
         notes: Extra lines for `made_with`, such as the command.
         progress: As in `evaluate`.
     """
-    sure = as_scalar("sure", sure, above=0.0, below=1.0)
-    comparison, swapped, candidates = None, None, policies
-    if policies is None:
-        _refuse_by_row(posterior=posterior, truth=truth, true_rewards=true_rewards, contexts=contexts)
-        proposal = propose(logs, categories, likelihood, swap=swap)
+    sure, unit = as_scalar("sure", sure, above=0.0, below=1.0), as_instance("unit", unit, str, "a text")
+    if backtest is not None:
+        as_instance("backtest", backtest, Backtest, "what ma.backtest() returned")
+    whole = logs = _with_segments(logs, segments)
+    comparison, swapped, candidates = None, None, dict[str, Policy]()
+    if policies is None or (posterior is None and not estimators):
+        _refuse_by_row(posterior=posterior, truth=truth, true_rewards=true_rewards)
+        proposal = propose(logs, categories, likelihood, swap=swap, policies=policies, contexts=contexts)
         policies, posterior, logs = proposal.policies, proposal.posterior, proposal.held_out
         comparison, swapped, candidates = proposal.learned.comparison, proposal.swapped, proposal.candidates
+        contexts = None
         chosen = next((note for note in proposal.learned.notes if note.startswith("auto: ")), "as given")
         notes = {**(notes or {}), "split": proposal.split, "prior": chosen.removeprefix("auto: ")}
-    as_instance("policies", policies, Mapping, "a mapping from names to policies")
+    policies = as_policies(policies, logs, posterior)
+    candidates = candidates or policies
     truth = {name: as_scalar(f"truth of {name}", value) for name, value in (truth or {}).items()}
     evaluation = evaluate(
         policies, logs, posterior,
         estimators=estimators, contexts=contexts, fingerprints=fingerprints, pairs=len(policies) <= MANY_POLICIES,
         swapped=swapped, progress=progress,
     )  # fmt: skip
+    raw = logs.contexts if contexts is None else contexts
+    own = {name: with_own_features(policy, raw, logs.features, name) for name, policy in policies.items()}
+    goals = check_guardrails(guardrails, held_out_parts(own, logs, whole, swapped), len(whole), posterior)
     column = as_column("categories", categories, length=logs.n_actions) if categories is not None else None
     if column is None and logs.catalog is not None:
-        column = logs.catalog.categories
+        column = evidence.category_labels(logs.catalog)
     grouped = None if column is None else evidence.Categories(column)
     model = posterior if isinstance(posterior, RewardPosterior) else None
     prior_check = None if model is None else model.check
@@ -217,13 +276,27 @@ def decide(
             category_checks, unchecked = checks_by_category(model, logs, column, len(grouped.labels), held_out)
     objections = doubts(prior_check, category_checks)
     # First the policy, then the cautions that depend on where it moves the traffic.
-    best = recommend(evaluation, sure=sure, doubts=objections).policy
+    best = recommend(evaluation, sure=sure, doubts=objections, guardrails=goals).policy
     result = next((row for row in evaluation.policies if row.name == best), None)
     choices = None if result is None else result.choices
     changes = None if choices is None else evidence.traffic_evidence(best, choices, logs, grouped, posterior)
+    to_some = None
+    if evaluation.segments is not None and result is not None and posterior is not None:
+        seen = any_shared(posterior.learned_from, (logs.fingerprint, *fingerprints))
+        own = with_own_features(policies[best], logs.contexts if contexts is None else contexts, logs.features, best)
+        to_some = ship_to_some(best, own, logs, posterior, seen=seen)
     caveats = cautions(changes, calibrated, prior_check)
+    recommendation = recommend(evaluation, sure=sure, doubts=objections, cautions=caveats, guardrails=goals)
+    candidate = None if model is None or best not in policies else with_own_features(
+        policies[best], logs.contexts if contexts is None else contexts, logs.features, best
+    )  # fmt: skip
+    # Where a guardrail blocks, more rounds about the gain would settle nothing.
+    blocked = any(not goal.holds for goal in goals if goal.policy == best)
+    recommendation, next_rounds = _planned(recommendation, model, None if blocked else candidate, logs, sure)
     return Decision(
-        **vars(recommend(evaluation, sure=sure, doubts=objections, cautions=caveats)),
+        **vars(recommendation),
+        unit=unit,
+        sure=sure,
         evaluation=evaluation,
         diagnostics=diagnose(evaluation),
         support=None if grouped is None else evidence.support_evidence(evaluation, logs, grouped, posterior),
@@ -233,11 +306,47 @@ def decide(
         category_checks=category_checks,
         calibration=calibrated,
         omitted=(*_omitted(len(policies), logs, column, posterior, calibrated), *unchecked),
-        made_with={**(notes or {}), **_made_with(logs, posterior)},
-        candidates=dict(candidates or policies),
+        made_with={**(notes or {}), **_origins(candidates), **_made_with(logs, posterior)},
+        candidates=candidates,
         prior_comparison=comparison,
+        ship_to_some=to_some,
         checks=(*check_log(result), *model_checks(evaluation, result, prior_check, category_checks)),
+        guardrails=goals,
+        backtest=backtest,
+        plan=next_rounds,
+        hidden_cause=None if model is None or candidate is None else _hidden_cause(model, candidate, logs),
     )
+
+
+def _planned(
+    advice: Recommendation, model: RewardPosterior | None, policy: Policy | None, logs: LoggedData, sure: float
+) -> tuple[Recommendation, Plan | None]:
+    """A recommendation with the plan that would settle it as the next step, where it is undecided and a plan exists."""
+    if model is None or policy is None or advice.verdict != "undecided":
+        return advice, None
+    plan = plan_open_question(model, policy, logs, sure)
+    if plan is None:
+        return advice, None
+    step = plan.sentence
+    if not plan.rounds:
+        step = (
+            "For the model alone the question is settled, but the rewards do not confirm it yet. "
+            f"Test {advice.policy} on a share of the traffic."
+        )
+    return replace(advice, next_step=step), plan
+
+
+def _hidden_cause(model: RewardPosterior, policy: Policy, logs: LoggedData) -> HiddenCause | None:
+    """The strength of a hidden cause that overturns the gain; None where the gain is not linear in the rewards."""
+    if not (model.is_linear and model.likelihood.treatment == "exact"):
+        return None
+    return hidden_cause(model, policy, Logged(logs), logs.contexts, weights=logs.weights)
+
+
+def _with_segments(logs: LoggedData, segments: Any) -> LoggedData:
+    """The logs with the segments that a user gave."""
+    labels = segment_labels(segments, as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first"))
+    return logs if labels is None or labels is logs.segments else logs.with_segments(labels)
 
 
 def _refuse_by_row(**arguments: Any) -> None:
@@ -245,8 +354,8 @@ def _refuse_by_row(**arguments: Any) -> None:
     for name, value in arguments.items():
         if value is not None:
             raise InputError(
-                "does not go with policies=None, which splits the logs and learns its own model.",
-                "Split the logs yourself, learn policies, and pass them.",
+                "does not go with logs that are split here, to learn a model from one half.",
+                "Split the logs yourself, learn a model and policies, and pass them.",
                 argument=name,
             )
 
@@ -272,6 +381,13 @@ def _omitted(
     return [reason for reason, applies in reasons.items() if applies]
 
 
+def _origins(policies: Mapping[str, Policy]) -> dict[str, str]:
+    """A line on the policies that were made elsewhere."""
+    plain = {name: getattr(policy, "policy", policy) for name, policy in policies.items()}
+    given = {name: policy for name, policy in plain.items() if isinstance(policy, GivenPolicy)}
+    return {"your policies": "; ".join(f"{name} is {policy!r}" for name, policy in given.items())} if given else {}
+
+
 def _made_with(logs: LoggedData, posterior: Posterior | None) -> dict[str, str]:
     packages = {"manyarms": __version__, "Python": platform.python_version()}
     packages |= {name: version(name) for name in ("numpy", "scipy", "pyarrow", "altair")}
@@ -285,10 +401,16 @@ def _made_with(logs: LoggedData, posterior: Posterior | None) -> dict[str, str]:
 
 def _json_value(value: Any) -> Any:  # noqa: PLR0911  one line for each kind of value
     """Dataclasses, estimates and arrays as JSON values; numbers that are not finite become None."""
+    if isinstance(value, Backtest):
+        return value.as_json()
+    if isinstance(value, GuardrailResult):
+        return {**{name: _json_value(part) for name, part in vars(value).items()}, "holds": value.holds}
     if isinstance(value, Estimate):
         figures = {"value": value.value, "std": value.std, "interval_95": value.interval()}
         names = ("probability_positive", "kind", "method", "diagnostics", "warnings")
         return _json_value({**figures, **{name: getattr(value, name) for name in names}})
+    if isinstance(value, Plan | HiddenCause):
+        return _json_value(value.record())
     if is_dataclass(value) and not isinstance(value, type):
         shown = [entry.name for entry in fields(value) if entry.name != "choices"]
         return {name: _json_value(getattr(value, name)) for name in shown}

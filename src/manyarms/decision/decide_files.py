@@ -5,9 +5,15 @@ The options are the flags of the commands, with the same defaults.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Unpack, cast
 
+from jaxtyping import Int
+
+from manyarms._base.arrow import pa
+from manyarms._base.checks import Array, as_text
 from manyarms._base.files import PathLike
 from manyarms._base.progress import Progress
 from manyarms._base.shared_options import (
@@ -19,10 +25,15 @@ from manyarms._base.shared_options import (
     takes,
     with_defaults,
 )
+from manyarms.core.arrow_columns import numbers_of
 from manyarms.decision.decide import SURE, Decision, decide
-from manyarms.jobs.evaluate_files import read_evaluation_inputs
+from manyarms.decision.guardrail import Better, Guardrail
+from manyarms.errors import InputError
+from manyarms.jobs.evaluate_files import open_on_stream, read_evaluation_inputs
 from manyarms.jobs.fit_files import OnRows
+from manyarms.jobs.open_policies import named_sources
 from manyarms.jobs.parse_names import likelihood_named
+from manyarms.jobs.sample_rounds import unstacked
 from manyarms.logs.file_source import FileSource
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
@@ -43,7 +54,10 @@ def decide_files(
     model: PathLike | Posterior | None = None,
     category: str | None = None,
     sure: float = SURE,
+    unit: str = "",
     seed: int = 0,
+    guardrail: str | Sequence[str] = (),
+    guardrail_sure: float = 0.95,
     notes: Mapping[str, str] | None = None,
     progress: Progress = False,
     on_rows: OnRows | None = None,
@@ -52,8 +66,9 @@ def decide_files(
     """Evaluate policies on log files and recommend whether to ship one of them; `write_report` makes a page of it.
 
     With a model and propensities, the estimators "snips" and "dr" check the model unless others are named. The column
-    `category` of the catalog is used to show results by where the model has no categories. `sure`, `notes` and
-    `progress` are as in `decide`, and all other arguments as in `evaluate_files`.
+    `category` of the catalog is used to show results by where the model has no categories. `guardrail` names columns of
+    other goals with their limits, as in "returns<=1%", each to hold with probability `guardrail_sure`. `sure`, `unit`,
+    `notes` and `progress` are as in `decide`, and all other arguments as in `evaluate_files`.
     """
     if model is not None and propensity is not None and not options.get("estimators"):
         options["estimators"] = DEFAULT_ESTIMATORS
@@ -74,10 +89,11 @@ def decide_files(
             place = known.find(rounds.catalog.ids.tolist())
             categories = known.categories[place].astype(object)
             categories[place < 0] = None
+    goals = read_guardrails(guardrail, guardrail_sure, inputs.stream, inputs.sample.rows)
     return decide(
-        inputs.policies, rounds, inputs.posterior,
-        estimators=inputs.estimators, categories=categories, sure=sure, fingerprints=inputs.fingerprints, notes=lines,
-        progress=progress,
+        inputs.policies, rounds, inputs.posterior, guardrails=goals,
+        estimators=inputs.estimators, categories=categories, sure=sure, unit=unit,
+        fingerprints=inputs.fingerprints, notes=lines, progress=progress,
     )  # fmt: skip
 
 
@@ -90,6 +106,7 @@ def decide_from_logs(
     propensity: str | None = None,
     *,
     sure: float = SURE,
+    unit: str = "",
     swap: bool = True,
     notes: Mapping[str, str] | None = None,
     progress: Progress = False,
@@ -100,18 +117,72 @@ def decide_from_logs(
 
     The rounds are read into memory. With `time`, the earlier half learns and the later half evaluates; without it, the
     halves are drawn at random and then swapped. Rounds of one `group` stay together. The policies are in
-    `Decision.candidates`. `sure`, `swap`, `notes` and `progress` are as in `decide`, and all other arguments as in
-    `fit_files`.
+    `Decision.candidates`. `guardrail` and `guardrail_sure` are as in `decide_files`, `sure`, `unit`, `swap`, `notes`
+    and `progress` as in `decide`, and all other arguments as in `fit_files`.
     """
     given = with_defaults("decide_from_logs", options, DecideOptions)
     actions = open_catalog(given, action, only(options, CatalogOptions))
     source = FileSource(logs, on_rows)
     read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
-    rounds = cast(LogStream, read).collect()
+    sources = named_sources(given.policies)
+    stream, made = open_on_stream(sources, cast(LogStream, read), given.position_weights)
+    whole = unstacked(stream.collect())
+    goals = read_guardrails(given.guardrail, given.guardrail_sure, stream, None)
+    bound = {name: whole.bound(policy) for name, policy in made.items()}
     likelihood = likelihood_named(given.likelihood, given.noise_std)
     columns = (context,) if isinstance(context, str) else context
     lines = {**(notes or {}), "logs": str(logs), **_caution(columns, reward)}
-    return decide(None, rounds, likelihood=likelihood, sure=sure, swap=swap, notes=lines, progress=progress)
+    decision = decide(
+        {**sources, **bound}, whole.logs, likelihood=likelihood, sure=sure, unit=unit, guardrails=goals, swap=swap,
+        notes=lines, progress=progress,
+    )  # fmt: skip
+    # Bound to the rounds they cannot be used elsewhere.
+    return replace(decision, candidates={**decision.candidates, **made})
+
+
+GUARDRAIL = re.compile(r"(?P<column>.+?)\s*(?P<side><=|>=)\s*(?P<limit>[+-]?\d+(\.\d+)?([eE][+-]?\d+)?)\s*(?P<unit>%?)")
+"""A guardrail as a text: a column, a side, and the largest change."""
+
+
+def read_guardrails(
+    texts: str | Sequence[str], sure: float, stream: LogStream, rows: Int[Array, " n"] | None
+) -> list[Guardrail]:
+    """Guardrails as texts, with the rewards of their columns in some rounds of a stream, or in all.
+
+    Args:
+        texts: Texts such as "returns<=1%" or "margin>=-2%".
+        sure: The probability with which each must hold.
+        stream: The logs.
+        rows: The rounds that decide; None for all.
+    """
+    parsed = [_parse_guardrail(text) for text in ([texts] if isinstance(texts, str) else texts)]
+    if not parsed:
+        return []
+    columns = stream.columns(list(dict.fromkeys(column for column, _ in parsed)))
+    goals = list[Guardrail]()
+    for column, options in parsed:
+        values = columns.column(column)
+        rewards = numbers_of(column, values if rows is None else values.take(pa.array(rows)))
+        goals.append(Guardrail(column, rewards, sure=sure, **options))
+    return goals
+
+
+def _parse_guardrail(text: str) -> tuple[str, dict[str, Any]]:
+    """The column and the options of a guardrail."""
+    match = GUARDRAIL.fullmatch(as_text("guardrail", text).strip())
+    if match is None:
+        raise InputError(
+            f"must be a column and a limit, as in 'returns<=1%' or 'margin>=-2%'; got {text!r}.", argument="guardrail"
+        )
+    number, lower = float(match["limit"]), match["side"] == "<="
+    worse = number if lower else -number
+    if worse < 0:
+        example = f"{match['column']}{match['side']}{-number:g}{match['unit']}"
+        problem = f"{text!r} asks for a change for the better. A guardrail limits one for the worse."
+        raise InputError(problem, f"Write {example!r}.", argument="guardrail")
+    share = worse / 100 if match["unit"] else worse
+    better: Better = "lower" if lower else "higher"
+    return match["column"], {"at_most_worse": share, "better": better, "absolute": not match["unit"]}
 
 
 def _caution(context: Sequence[str], reward: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_vector, row_weights
 from manyarms.core import Catalog, LoggedData, encode
 from manyarms.core.choices import ChoiceShares
-from manyarms.core.labels import with_missing
+from manyarms.core.labels import is_missing, with_missing
 from manyarms.estimators.weight_diagnostics import effective_size
 from manyarms.jobs import Evaluation
 from manyarms.linalg.indexing import sum_by
@@ -30,6 +30,14 @@ CHART_ACTIONS = 300
 """Actions in the chart of shrinkage, spread evenly from the least to the most logged."""
 BINS = 10
 """Groups of rounds in the chart of calibration."""
+
+
+def category_labels(catalog: Catalog) -> Array | None:
+    """(K,) the category of each action, or else the top level of its taxonomy; None where there is neither."""
+    if catalog.categories is not None or catalog.paths is None:
+        return catalog.categories
+    tops = [path[0] if len(path) and not is_missing(path[0]) else None for path in catalog.paths]
+    return np.fromiter(tops, dtype=object, count=len(tops))
 
 
 class Categories:
@@ -117,9 +125,10 @@ def support_evidence(
 class TrafficChange:
     """Evidence on an action that a policy chooses more or less often than the current policy.
 
-    `logged` is its share of the logged rounds, by weight, and `chosen` that of the policy's choices. `mean_reward` is
-    the mean of its logged rewards, if any, and `expected` its expected reward under the model, if there is one,
-    averaged over logged contexts.
+    `action` is its id, or its number without a catalog, and `name` its name in the catalog, or an empty text. `logged`
+    is its share of the logged rounds, by weight, and `chosen` that of the policy's choices. `mean_reward` is the mean
+    of its logged rewards, if any, and `expected` its expected reward under the model, if there is one, averaged over
+    logged contexts.
     """
 
     action: str
@@ -129,6 +138,12 @@ class TrafficChange:
     chosen: float
     mean_reward: float | None
     expected: float | None
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name of the action, or its id where it has none."""
+        return self.name or self.action
 
     @property
     def change(self) -> float:
@@ -171,6 +186,7 @@ def traffic_evidence(
             float(change[action] + rounds[action] / total),
             float(rewards[action] / rounds[action]) if rounds[action] > 0 else None,
             expected.get(action),
+            _name(action, logs.catalog),
         )
         for action in actions
     )
@@ -183,6 +199,12 @@ def _expected_rewards(posterior: Posterior, logs: LoggedData, actions: Sequence[
     x, repeated = np.tile(contexts, (len(actions), 1)), np.repeat(np.asarray(actions, dtype=np.int64), len(contexts))
     means = np.asarray(posterior.expected_reward(x, repeated)).reshape(len(actions), -1).mean(axis=1)
     return dict(zip(actions, means.tolist(), strict=True))
+
+
+def _name(action: int, catalog: Catalog | None) -> str:
+    """The name of an action in the catalog, or an empty text."""
+    name = None if catalog is None or catalog.names is None else catalog.names[action]
+    return "" if is_missing(name) else str(name)
 
 
 def _names(action: int, catalog: Catalog | None, categories: Categories | None) -> tuple[str, str]:

@@ -62,7 +62,9 @@ def traffic_changes(evidence: TrafficChanges) -> alt.LayerChart:
     evidence = as_instance("evidence", evidence, TrafficChanges, source)
     if not evidence.rows:
         raise InputError(f"{evidence.policy} makes the same choices as the {CURRENT}, so no traffic changes.")
-    shown = distinct_labels(row.action for row in evidence.rows)
+    labels = {row.action: row.label for row in evidence.rows}
+    short = distinct_labels(labels.values()) if len(set(labels.values())) == len(labels) else distinct_labels(labels)
+    shown = {action: short.get(label) or short[action] for action, label in labels.items()}
     rows = [
         {
             "action": shown[row.action], "category": short_label(row.category), "change": row.change,

@@ -1,46 +1,37 @@
-"""`ma.plan`: how many more rounds, logged how, would settle whether a policy beats a baseline.
-
-The covariance of a Gaussian posterior does not depend on the rewards that are still to come. So the standard deviation
-of the gain after n more rounds is known today, and its mean is then N(mean today, variance today - variance then).
-"""
+"""`ma.plan`: how many more rounds, logged how, would settle whether a policy beats a baseline."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
-from scipy import sparse
-from scipy.special import ndtr, ndtri
 
-from manyarms._base.checks import Array, as_instance, as_scalar
+from manyarms._base.checks import as_instance, as_scalar
 from manyarms._base.rng import as_generator
-from manyarms.core import Choices, Policy, Statistics
+from manyarms.core import Estimate, LoggedData, Policy, Records, Statistics, any_shared
 from manyarms.core.feature_map import as_contexts
-from manyarms.core.result_tables import Tabular
+from manyarms.core.policy import with_own_features
+from manyarms.core.result_tables import Tabular, number
 from manyarms.decision.recommendation import SURE
 from manyarms.errors import InputError
-from manyarms.inference import condition
-from manyarms.linalg.indexing import pair_rows
-from manyarms.linalg.quadratic_forms import row_norms
-from manyarms.policies.softmax import LinearSoftmax
+from manyarms.policies import Logged
+from manyarms.policies.most_informative import most_informative_traffic
 from manyarms.posterior import RewardPosterior
-from manyarms.posterior.policy_profile import POLICY_AND_BASELINE, PolicyProfiles, collect_profiles
+from manyarms.posterior.future_gain import MOST_ROUNDS, FutureGain, future_information
+from manyarms.posterior.policy_profile import POLICY_AND_BASELINE, collect_profiles
 from manyarms.posterior.posterior import Posterior
 
 CHANCE = 0.8
 """The probability with which a plan should reach a decision."""
 EXPLORED = 0.2
 """The share of the traffic that may be moved to learn faster."""
-MOST_ROUNDS = 1e12
-"""More rounds than this are as good as infinitely many."""
-MANY_PAIRS = 4_000_000
-"""With more (context, action) pairs than this, future choices are drawn instead of enumerated."""
-SHARPNESS = (3.0, 10.0, 30.0)
-"""Degrees to which the best traffic may prefer the pairs that tell most: from spread out to nearly one action each."""
 ITEMS_SHOWN = 20
+MOST_CONTEXTS = 5000
+"""A plan for a decision uses no more contexts than this."""
+CURVE_POINTS = 25
+"""Numbers of rounds at which a curve shows the chance of a decision."""
 
 
 @dataclass(frozen=True)
@@ -52,72 +43,35 @@ class Traffic:
         rounds: The rounds after which a decision is reached with the wished probability; inf if no number suffices.
         chance_in_the_end: The probability of a decision after infinitely many such rounds.
         cost: The expected reward that is given up per round, compared with logging as now.
+        reason: Where no number of rounds suffices, the reason in plain words; else empty.
     """
 
     name: str
     rounds: float
     chance_in_the_end: float
     cost: float
+    reason: str
+    _future: FutureGain = field(repr=False)
 
+    def std_at(self, n: float | int) -> float:
+        """The posterior standard deviation of the gain after n more rounds."""
+        return float(np.sqrt(self._future.variance_at(as_scalar("n", n, at_least=0.0))))
 
-@dataclass(frozen=True)
-class _Future:
-    """The gain today, and its variance after n more rounds of some traffic.
+    def chance_at(self, n: float | int) -> float:
+        """The probability that a decision is reached after n more rounds."""
+        return self._future.chance_at(as_scalar("n", n, at_least=0.0))
 
-    Attributes:
-        posterior: Today's model.
-        profiles: What the gain depends on.
-        gain: The mean of the gain today.
-        context_variance: The variance of the gain over other contexts.
-        n_contexts: The number of contexts today; those of future rounds are added to them.
-        per_round: The information of one round.
-        noise_std: The noise in whose units `per_round` is given.
-        sure: The probability that a decision needs.
-    """
+    def record(self) -> dict[str, Any]:
+        """The way of logging as plain values, for JSON: no number of rounds is None."""
+        rounds = self.rounds if np.isfinite(self.rounds) else None
+        facts = {"chance_in_the_end": self.chance_in_the_end, "cost_per_round": self.cost, "reason": self.reason}
+        return {"traffic": self.name, "rounds": rounds, **facts}
 
-    posterior: RewardPosterior
-    profiles: PolicyProfiles
-    gain: float
-    context_variance: float
-    n_contexts: float
-    per_round: Statistics
-    noise_std: float
-    sure: float
-
-    def variance_at(self, n: float) -> float:
-        """The posterior variance of the gain after n more rounds."""
-        weights = self.posterior.weights
-        if n > 0:
-            weights = condition(weights, self.per_round.scaled(n), self.noise_std)
-        mass = self.profiles.masses_of((1.0, 0.0))[0]
-        return weights.variance_of(mass.vectors, mass.actions)
-
-    def _total_variance_at(self, n: float) -> float:
-        """The variance of the gain in the population: future rounds also bring new contexts."""
-        return self.variance_at(n) + self.context_variance * self.n_contexts / (self.n_contexts + n)
-
-    def chance_at(self, n: float) -> float:
-        """The probability that after n more rounds the gain is surely positive or surely negative."""
-        today, after = self._total_variance_at(0.0), self._total_variance_at(n)
-        moved, needed = np.sqrt(max(today - after, 0.0)), ndtri(self.sure) * np.sqrt(after)
-        if moved <= 1e-12 * max(abs(self.gain), needed):
-            return float(abs(self.gain) >= needed)
-        return float(ndtr((self.gain - needed) / moved) + ndtr((-self.gain - needed) / moved))
-
-    def rounds_for(self, chance: float) -> float:
-        """The least number of rounds after which a decision has this probability; inf if there is none."""
-        if self.chance_at(0.0) >= chance:
-            return 0.0
-        above = 1.0
-        while self.chance_at(above) < chance:
-            above *= 4.0
-            if above > MOST_ROUNDS:
-                return np.inf
-        below = above / 4.0
-        while above > max(below * 1.01, below + 1.0):
-            middle = np.sqrt(below * above)
-            below, above = (middle, above) if self.chance_at(middle) < chance else (below, middle)
-        return float(np.ceil(above))
+    def __str__(self) -> str:
+        if not np.isfinite(self.rounds):
+            return f"{self.name}: no number of rounds suffices. {self.reason}"
+        cost = f", at a cost of {number(self.cost)} per round" if self.cost > 0 else ""
+        return f"{self.name}: {self.rounds:,.0f} rounds{cost}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -146,39 +100,68 @@ class Plan(Tabular):
     share: float
     sure: float
     chance: float
-    _future: _Future
 
     def std_at(self, n: float | int) -> float:
         """The posterior standard deviation of the gain after n more rounds, logged by `logging`."""
-        return float(np.sqrt(self._future.variance_at(as_scalar("n", n, at_least=0.0))))
+        return self.traffic[0].std_at(n)
 
     def chance_at(self, n: float | int) -> float:
         """The probability that a decision is reached after n more rounds, logged by `logging`."""
-        return self._future.chance_at(as_scalar("n", n, at_least=0.0))
+        return self.traffic[0].chance_at(n)
+
+    @property
+    def reason(self) -> str:
+        """The reason why no number of rounds, logged by `logging`, would settle the question; else empty."""
+        return self.traffic[0].reason
+
+    def curve(self) -> Records:
+        """The probability of a decision against the number of rounds, for every way of logging."""
+        finite = [way.rounds for way in self.traffic if 0 < way.rounds < np.inf]
+        low, high = min(finite, default=1e3) / 10, max(finite, default=1e5) * 4
+        rounds = np.unique(np.round(np.geomspace(max(low, 1.0), max(high, 10.0), CURVE_POINTS)))
+        return Records(
+            {"traffic": way.name, "rounds": n, "chance": way.chance_at(n)}
+            for way in self.traffic
+            for n in rounds.tolist()
+        )
 
     def records(self) -> list[dict[str, Any]]:
         """One row per way of logging."""
-        return [
-            {"traffic": way.name, "rounds": way.rounds, "in the end": way.chance_in_the_end, "cost per round": way.cost}
-            for way in self.traffic
-        ]
+        return [way.record() for way in self.traffic]
+
+    def record(self) -> dict[str, Any]:
+        """The plan as plain values, for JSON."""
+        figures = {name: getattr(self, name) for name in ("gain", "probability", "sure", "chance", "share")}
+        return {"sentence": self.sentence, **figures, "traffic": self.records(), "items": list(self.items)}
+
+    @property
+    def sentence(self) -> str:
+        """The plan in one or two sentences: what to do next."""
+        now, _, best = self.traffic
+        if self.rounds == 0:
+            return "The question is settled for the model: no more rounds are needed."
+        aim = f"decide with a probability of {_percent(self.chance)}"
+        if not any(np.isfinite(way.rounds) for way in self.traffic):
+            return f"No number of rounds would settle this. {now.reason}"
+        fastest = min(self.traffic, key=lambda way: way.rounds)
+        sentence = f"To {aim}, log about {_rounded(fastest.rounds)} more rounds"
+        if fastest is now:
+            return f"{sentence} as now."
+        ways = {best.name: f"with {_percent(self.share)} of them chosen to tell the policies apart"}
+        sentence += f" {ways.get(fastest.name, f'with {fastest.name}')}."
+        if np.isfinite(now.rounds):
+            return f"{sentence} Logged as now, it would take about {_rounded(now.rounds)}."
+        return f"{sentence} Logged as now, no number would do. {now.reason}"
 
     def __str__(self) -> str:
         if self.rounds == 0:
-            return "The question is settled: no more rounds are needed."
-        lines = [f"To decide with a probability of {self.chance:.0%}:"]
-        for way in self.traffic:
-            enough = f"{way.rounds:,.0f} rounds" if np.isfinite(way.rounds) else _never(way)
-            cost = f", at a cost of {way.cost:.3g} per round" if way.cost > 0 else ""
-            lines.append(f"  {way.name}: {enough}{cost}")
-        return "\n".join(lines)
+            return self.sentence
+        return "\n".join(
+            [f"To decide with a probability of {_percent(self.chance)}:", *(f"  {way}" for way in self.traffic)]
+        )
 
     def __repr__(self) -> str:
         return f"Plan({self.rounds:,.0f} rounds)" if np.isfinite(self.rounds) else "Plan(no number of rounds suffices)"
-
-
-def _never(way: Traffic) -> str:
-    return f"no number of rounds suffices; the chance of a decision never exceeds {way.chance_in_the_end:.0%}"
 
 
 def plan(
@@ -193,6 +176,8 @@ def plan(
     share: float = EXPLORED,
     max_cost: float | None = None,
     eligible: Any = None,
+    weights: Any = None,
+    groups: Any = None,
     rng: np.random.Generator | None = None,
 ) -> Plan:
     """Plan the rounds that would settle whether a policy beats a baseline: how many, and logged how.
@@ -203,7 +188,8 @@ def plan(
     curvature that today's posterior expects of them.
 
     The best traffic moves a share of the rounds to the pairs of context and action whose reward says most about the
-    gain: those with the largest covariance between the reward of the pair and the gain.
+    gain: those with the largest covariance between the reward of the pair and the gain. The candidate and the baseline
+    take part in it where they help.
 
     Args:
         posterior: Today's model.
@@ -216,6 +202,8 @@ def plan(
         share: The share of the traffic that may be moved, to the candidate or to the best traffic.
         max_cost: The expected reward that may be given up per round; None for no limit.
         eligible: The actions that may be chosen in each row; None for all.
+        weights: (n,) how often each context counts; None for once.
+        groups: (n,) users or sessions, when contexts come in clusters.
         rng: Draws future choices where there are too many pairs to enumerate.
 
     Raises:
@@ -234,132 +222,79 @@ def plan(
     logging = baseline if logging is None else as_instance("logging", logging, Policy, "a policy")
     rng = np.random.default_rng(0) if rng is None else as_generator(rng)
     both = {"policy": policy, "baseline": baseline}
-    profiles = collect_profiles(posterior, both, POLICY_AND_BASELINE, contexts, eligible, None, None, None)
+    profiles = collect_profiles(posterior, both, POLICY_AND_BASELINE, contexts, eligible, weights, groups, None)
     estimate = posterior.estimate(profiles)
     x = as_contexts(contexts, posterior.features, columns=posterior.dim)
 
-    def future(*parts: tuple[float, Policy]) -> _Future:
-        information = [_information(posterior, item, x, eligible, rng).scaled(part) for part, item in parts if part > 0]
-        noise = posterior.likelihood.noise_std if posterior.likelihood.treatment == "exact" else 1.0
-        total = sum(information, Statistics.empty(posterior.n_actions, posterior.dim))
-        context_variance = (estimate.context_std or 0.0) ** 2
-        return _Future(posterior, profiles, estimate.value, context_variance, profiles.rows.weight, total, noise, sure)
+    def information(item: Policy) -> Statistics:
+        return future_information(
+            posterior, with_own_features(item, contexts, posterior.features), x, weights, eligible, rng
+        )
 
     def cost(item: Policy) -> float:
-        return max(0.0, -posterior.difference(item, logging, contexts, eligible=eligible).value)
+        return max(0.0, -posterior.difference(item, logging, contexts, eligible=eligible, weights=weights).value)
 
-    now = future((1.0, logging))
-    best, best_future, best_cost, best_share = _best_traffic(future, now, logging, profiles, cost, share, limit)
-    candidate_future, candidate_cost, candidate_share = _shared(future, logging, policy, cost, share, limit)
-    ways = [
-        ("as now", now, 0.0),
-        (f"{candidate_share:.0%} to the candidate", candidate_future, candidate_cost),
-        (f"best traffic, {best_share:.0%}", best_future, best_cost),
-    ]
-    traffic = tuple(
-        Traffic(name, way.rounds_for(chance), way.chance_at(MOST_ROUNDS), spent) for name, way, spent in ways
+    now = FutureGain(
+        posterior, profiles, estimate.value, (estimate.context_std or 0.0) ** 2, profiles.rows.weight,
+        information(logging), sure,
+    )  # fmt: skip
+    return _compare_traffic(
+        now, estimate, policy, baseline, information, cost, share, limit, chance, contexts, eligible
     )
+
+
+def _compare_traffic(
+    now: FutureGain, estimate: Estimate, policy: Policy, baseline: Policy, information: Any, cost: Any, share: float,
+    limit: float, chance: float, contexts: Any, eligible: Any,
+) -> Plan:  # fmt: skip
+    """The plan with all ways of logging, from checked arguments."""
+    others = [item for item in (policy, baseline) if not item.repeats_log]
+    best, best_future = most_informative_traffic(now, others, share, chance, information)
+    ways = [_way("as now", now, 0.0, chance)]
+    own = share
+    for item, name, known in ((policy, "{} to the candidate", None), (best, "best traffic, {}", best_future)):
+        per_round = cost(item)
+        own = share if share * per_round <= limit else limit / per_round
+        future = known
+        if future is None or own < share:
+            future = now.logged_by((1.0 - own, now.per_round), (own, information(item)))
+        ways.append(_way(name.format(_percent(own)), future, own * per_round, chance))
     return Plan(
-        rounds=traffic[0].rounds,
+        rounds=ways[0].rounds,
         gain=estimate.value,
         probability=estimate.probability_positive,
-        traffic=traffic,
+        traffic=tuple(ways),
         policy=best,
-        items=tuple(_items(best, contexts, eligible, posterior)),
-        share=best_share,
-        sure=sure,
+        items=tuple(_items(best, contexts, eligible, now.posterior)),
+        share=own,
+        sure=now.sure,
         chance=chance,
-        _future=now,
     )
 
 
-def _shared(
-    future: Any, logging: Policy, item: Policy, cost: Any, share: float, limit: float
-) -> tuple[_Future, float, float]:
-    """The future if a share of the traffic follows another policy, as far as its cost allows; its cost and share."""
-    per_round = cost(item)
-    share = share if share * per_round <= limit else limit / per_round
-    return future((1.0 - share, logging), (share, item)), share * per_round, share
+def _way(name: str, future: FutureGain, cost: float, chance: float) -> Traffic:
+    rounds = future.rounds_for(chance)
+    reason = "" if np.isfinite(rounds) else _reason(future)
+    return Traffic(name, rounds, future.chance_at(MOST_ROUNDS), cost, reason, future)
 
 
-def _best_traffic(
-    future: Any, now: _Future, logging: Policy, profiles: PolicyProfiles, cost: Any, share: float, limit: float
-) -> tuple[Policy, _Future, float, float]:
-    """The policy for the explored share that lowers the variance of the gain most, its future, cost and share.
-
-    A reward at (x, a) lowers the variance by (φᵀ c_a)² / (σ² + φᵀ S_a φ), where c_a is the covariance of θ_a and the
-    gain. So the traffic follows the scores ± φᵀ c_a: plus learns about the candidate's actions, minus about the
-    baseline's. Which sign, and how sharply, is tried.
-    """
-    posterior, mass = now.posterior, profiles.masses_of((1.0, 0.0))[0]
-    vectors = np.zeros((posterior.n_actions, posterior.dim))
-    vectors[mass.actions] = mass.vectors
-    covariances = posterior.weights.covariances_with(vectors, np.arange(posterior.n_actions))
-    size = np.linalg.norm(covariances, axis=1).max()
-    # The rounds at which ways are compared: where logging as now has halved the variance, or would have, were it able.
-    horizon = _horizon(now)
-    tried = list[tuple[float, Policy, _Future, float, float]]()
-    for sign, sharpness in ((s, k) for s in (1.0, -1.0) for k in SHARPNESS):
-        item = LinearSoftmax(
-            sign * sharpness * covariances / max(size, np.finfo(float).tiny),
-            learned_from=posterior.learned_from,
-            features=posterior.features,
-            catalog=posterior.catalog,
-        )
-        way, spent, own_share = _shared(future, logging, item, cost, share, limit)
-        tried.append((way.variance_at(horizon), item, way, spent, own_share))
-    return min(tried, key=lambda row: row[0])[1:]
-
-
-def _horizon(now: _Future) -> float:
-    start, n = now.variance_at(0.0), 100.0
-    while now.variance_at(n) > 0.5 * start and n < 1e6:
-        n *= 4.0
-    return n
-
-
-def _information(
-    posterior: RewardPosterior, policy: Policy, x: Float[Array, "n d"], eligible: Any, rng: np.random.Generator
-) -> Statistics:
-    """The statistics that one round of a policy adds on average, with rewards as expected: they move no mean."""
-    rows, actions, shares = _pairs(policy, x, eligible, rng)
-    features, weights = x[rows], shares / len(x)
-    likelihood = posterior.likelihood
-    means = np.einsum("nd,nd->n", features, posterior.weights.action_mean()[actions])
-    if likelihood.treatment != "exact":
-        variances = row_norms(features, actions, posterior.weights.action_cov) ** 2
-        site = likelihood.site(likelihood.mean_reward(means, variances), means, variances)
-        weights = weights * np.maximum(site.weight, 0.0)
-    return Statistics.of_rounds(features, actions, means, posterior.n_actions, weights)
-
-
-def _pairs(
-    policy: Policy, x: Float[Array, "n d"], eligible: Any, rng: np.random.Generator
-) -> tuple[Int[Array, " p"], Int[Array, " p"], Float[Array, " p"]]:
-    """The (context, action) pairs of a policy with their probabilities; draws of them where there are too many."""
-    rows, actions, shares = list[Array](), list[Array](), list[Array]()
-    for part, _, choices in policy.blocks(x, eligible):
-        spreads_out = choices.everywhere is not None or choices.dense is not None
-        if sum(map(len, rows)) > MANY_PAIRS or (spreads_out and len(x) * choices.n_actions > MANY_PAIRS):
-            return np.arange(len(x)), policy.sample(x, rng, eligible=eligible), np.ones(len(x))
-        for row, action, probability in _named_pairs(choices):
-            rows.append(part.start + row)
-            actions.append(action)
-            shares.append(probability)
-    return np.concatenate(rows), np.concatenate(actions), np.concatenate(shares)
-
-
-def _named_pairs(choices: Choices) -> Iterator[tuple[Array, Array, Array]]:
-    """The parts of some choices as pairs."""
-    if choices.named is not None:
-        yield pair_rows(choices.named), choices.named.indices, np.asarray(choices.named.data)
-    if choices.everywhere is not None:
-        used = np.flatnonzero(choices.everywhere)
-        row = np.repeat(np.arange(choices.n_rows), len(used))
-        yield row, np.tile(used, choices.n_rows), np.tile(choices.everywhere[used], choices.n_rows)
-    if choices.dense is not None:
-        pairs = sparse.csr_array(choices.dense)
-        yield pair_rows(pairs), pairs.indices, np.asarray(pairs.data)
+def _reason(future: FutureGain) -> str:
+    """The reason why no number of rounds of some traffic settles the question."""
+    mass, known = future.profiles.masses_of((1.0, 0.0))[0], future.per_round
+    differs = mass.vectors.any(axis=1)
+    if not differs.any():
+        return "Both policies make the same choices in these contexts, so there is nothing to decide."
+    shown = np.isin(mass.actions, np.concatenate([known.sums.actions, known.rows.actions]))
+    hidden, size = differs & ~shown, np.abs(mass.probability)
+    left = future.variance_at(MOST_ROUNDS) / max(future.variance_at(0.0), np.finfo(float).tiny)
+    remains = f"so {_percent(left)} of the variance of the gain would remain"
+    if not hidden.any():
+        return f"Such rounds never vary in some of the features that the gain depends on, {remains}."
+    part = size[hidden].sum() / max(size[differs].sum(), np.finfo(float).tiny)
+    return (
+        f"Such rounds never show {hidden.sum():,} of the {differs.sum():,} actions in which the policies differ, "
+        f"which make up {_percent(part)} of the difference, {remains}."
+    )
 
 
 def _items(policy: Policy, contexts: Any, eligible: Any, posterior: RewardPosterior) -> Iterator[dict[str, Any]]:
@@ -369,3 +304,32 @@ def _items(policy: Policy, contexts: Any, eligible: Any, posterior: RewardPoster
         action = int(mass.actions[place])
         known = {} if posterior.catalog is None else {"id": posterior.catalog.ids[action]}
         yield {"action": action, **known, "share": float(mass.probability[place])}
+
+
+def plan_open_question(posterior: RewardPosterior, policy: Policy, logs: LoggedData, sure: float) -> Plan | None:
+    """The plan for a question that a decision left open, given the rounds that it was evaluated on; None if impossible.
+
+    The model learns from these rounds too, if that is a single solve, so that the plan starts from all that is known.
+    """
+    if not any_shared(posterior.learned_from, (logs.fingerprint,)) and posterior.likelihood.treatment == "exact":
+        posterior = posterior.update(logs)
+    if len(logs) > MOST_CONTEXTS:
+        rows = np.linspace(0, len(logs) - 1, MOST_CONTEXTS).astype(int)
+        policy, logs = policy.take(rows), logs.take(rows)
+    try:
+        return plan(
+            posterior, policy, Logged(logs), logs.contexts, sure=max(sure, 0.5 + 1e-9), weights=logs.weights,
+            groups=logs.groups,
+        )  # fmt: skip
+    except InputError:
+        return None
+
+
+def _percent(part: float) -> str:
+    """A share or a wished probability in per cent, with no more digits than it was given with."""
+    return f"{100 * part:.3g} %"
+
+
+def _rounded(rounds: float) -> str:
+    """A number of rounds with two digits: no plan is more exact than that."""
+    return f"{float(f'{rounds:.2g}'):,.0f}"

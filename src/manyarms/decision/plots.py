@@ -14,8 +14,9 @@ from typing import Any
 
 import altair as alt
 
-from manyarms._base.checks import as_instance
+from manyarms._base.checks import as_instance, check_choice
 from manyarms.core.result_tables import percent
+from manyarms.decision.backtest_plots import backtest, coverage
 from manyarms.decision.chart_parts import (
     ROW,
     chart_of,
@@ -24,23 +25,37 @@ from manyarms.decision.chart_parts import (
     interval_row,
     layered,
     reference_line,
+    short_label,
     theme,
     tooltips,
 )
 from manyarms.decision.evidence_plots import calibration, shrinkage, support, traffic_changes
+from manyarms.decision.goal_plots import trade_off
+from manyarms.decision.plan_plots import plan_chances
+from manyarms.decision.weight_plots import clip_curve, weight_balance
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import CURRENT, Evaluation
 
+SHOWN_SEGMENTS = 30
+"""Segments in a chart: those with the most rounds."""
+
 __all__ = [
     "agreement",
+    "backtest",
     "calibration",
+    "clip_curve",
+    "coverage",
     "gains",
+    "plan_chances",
     "probability_better",
+    "segments",
     "shrinkage",
     "support",
     "theme",
+    "trade_off",
     "traffic_changes",
     "values",
+    "weight_balance",
 ]
 
 
@@ -145,6 +160,27 @@ def agreement(evaluation: Evaluation) -> alt.LayerChart:
     height = round(ROW * len(names) * max(1.0, 0.5 * len(estimators)))
     words = "; ".join(f"{row['name']} by {row['estimator']} {row['shown']}" for row in rows)
     return layered([bars, points], height, f"Value per round by estimator with 95 % intervals: {words}.")
+
+
+def segments(evaluation: Evaluation, policy: str | None = None) -> alt.LayerChart:
+    """A plot of the gain of a policy in each segment with 50 % and 95 % intervals, the largest segments first.
+
+    Args:
+        evaluation: The result of `evaluate(..., segments=labels)`.
+        policy: The name of the policy; None for the first.
+    """
+    evaluation = as_instance("evaluation", evaluation, Evaluation, "what ma.evaluate() returned")
+    by_segment = evaluation.segments
+    if by_segment is None:
+        raise InputError("There are no segments to draw.", "Evaluate the policies with segments=.")
+    policy = next(iter(by_segment.summaries)) if policy is None else policy
+    check_choice("policy", policy, tuple(by_segment.summaries))
+    shown = by_segment.of_policy(policy)[:SHOWN_SEGMENTS]
+    names = distinct_labels(row.segment for row in shown)
+    rows = [{**interval_row(names[row.segment], row.gain), "rounds": row.n_rounds} for row in shown]
+    tips = {"shown:N": "gain [95 %]", "probability:N": "probability of a gain", "rounds:Q": "rounds"}
+    line = reference_line(0.0, "no gain")
+    return interval_chart(rows, f"gain per round of {short_label(policy)}", tips, line, noun="segment")
 
 
 def _labels(evaluation: Evaluation) -> dict[str, str]:

@@ -6,17 +6,22 @@ round then evaluates, and none evaluates a policy that was learned from it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Int
 
-from manyarms._base.checks import as_instance
+from manyarms._base.checks import Array, as_instance
 from manyarms.core import LoggedData, Policy
+from manyarms.core.policy import on_rounds
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import SwappedHalf
+from manyarms.jobs.open_policies import THOMPSON_DRAWS, PolicySource, as_policies, is_given, is_policy_file
+from manyarms.jobs.parse_names import check_policy_name, policy_named
 from manyarms.likelihoods import Likelihood
-from manyarms.policies import Greedy, Pessimistic, Softmax
+from manyarms.policies import Softmax
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.prior_learning.learn_prior import learn_prior
 from manyarms.prior_learning.learned_prior import LearnedPrior
@@ -24,6 +29,10 @@ from manyarms.priors import from_categories
 
 MIN_ROUNDS = 20
 """With fewer rounds, neither half says anything."""
+SOFTMAX = "softmax"
+"""Without a number, its temperature is the spread of the expected rewards of logged actions."""
+PROPOSED = ("greedy", "pessimistic", SOFTMAX)
+"""The policies that are proposed where none are named."""
 SHARE = 0.5
 """The share of the rounds that learns."""
 MIN_SIDE = 10
@@ -55,7 +64,13 @@ class Proposal:
 
 
 def propose(
-    logs: LoggedData, categories: Any = None, likelihood: Likelihood | None = None, *, swap: bool = True
+    logs: LoggedData,
+    categories: Any = None,
+    likelihood: Likelihood | None = None,
+    *,
+    swap: bool = True,
+    policies: Mapping[str, PolicySource] | None = None,
+    contexts: Any = None,
 ) -> Proposal:
     """Split a log, learn a prior and a model from one half, and propose policies.
 
@@ -75,6 +90,10 @@ def propose(
         categories: (K,) the category labels of the actions; None for the metadata of the catalog, if there are any.
         likelihood: The likelihood of the rewards; None for Gaussian noise of learned size.
         swap: False to let only the first half learn, and only the second evaluate.
+        policies: The policies to evaluate by name; None for greedy, pessimistic and softmax. Each half makes those that
+            are named by their rule, as in `policy_named`. All others were given: they learned from neither half, so
+            both halves evaluate them. If all were given, halves by time are swapped too.
+        contexts: The rows of `logs` as a table, for policies that read other columns than `logs` has kept.
     """
     logs = as_instance("logs", logs, LoggedData, "a LoggedData; collect() a stream first")
     if len(logs) < MIN_ROUNDS:
@@ -83,28 +102,62 @@ def propose(
             f"Pass at least {MIN_ROUNDS}.",
             argument="logs",
         )
+    rules, given = _rules_and_given(logs, policies, contexts)
     learning, held_out, by, note = _split(logs)
     prior = "auto" if categories is None else from_categories(categories, dim=logs.dim, shared_std=1.0)
     learned = learn_prior(learning, prior, likelihood)
     posterior = learned.posterior
-    policies = _policies(posterior, learning)
-    if not swap or by == "time" or min(len(learning), len(held_out)) < MIN_SIDE:
-        return Proposal(policies, posterior, held_out, learned, note, policies)
+    evaluated = {name: _made(rule, posterior, learning) for name, rule in rules.items()}
+    evaluated |= {name: policy.take(_places(held_out, logs)) for name, (policy, _) in given.items()}
+    originals = {name: policy for name, (_, policy) in given.items()}
+    if not swap or (by == "time" and rules) or min(len(learning), len(held_out)) < MIN_SIDE:
+        chosen = _in_order(policies, {**evaluated, **originals})
+        return Proposal(_in_order(policies, evaluated), posterior, held_out, learned, note, chosen)
     # The second half must not use anything that the first half has taught: it chooses and learns its own prior.
     other = learn_prior(held_out, prior, likelihood).posterior
-    swapped = SwappedHalf(_policies(other, held_out), learning, other)
-    final = fit(logs, posterior.prior, posterior.likelihood)
-    note = f"{note}; {_swap_note(learning, held_out)}"
-    return Proposal(policies, posterior, held_out, learned, note, _policies(final, logs), swapped)
+    turned = {name: _made(rule, other, held_out) for name, rule in rules.items()}
+    turned |= {name: policy.take(_places(learning, logs)) for name, (policy, _) in given.items()}
+    swapped = SwappedHalf(turned, learning, other)
+    final = fit(logs, posterior.prior, posterior.likelihood) if rules else posterior
+    chosen = {**{name: _made(rule, final, logs) for name, rule in rules.items()}, **originals}
+    note = f"{note}; {_swap_note(learning, held_out, bool(rules), bool(given))}"
+    evaluated, chosen = _in_order(policies, evaluated), _in_order(policies, chosen)
+    return Proposal(evaluated, posterior, held_out, learned, note, chosen, swapped)
 
 
-def _policies(posterior: RewardPosterior, logs: LoggedData) -> dict[str, Policy]:
-    """The policies of a model that was learned from these rounds, by name."""
-    return {
-        "greedy": Greedy(posterior),
-        "pessimistic": Pessimistic(posterior),
-        "softmax": Softmax(posterior, _temperature(posterior, logs)),
+def _rules_and_given(
+    logs: LoggedData, policies: Mapping[str, PolicySource] | None, contexts: Any
+) -> tuple[dict[str, str], dict[str, tuple[Policy, Policy]]]:
+    """The rules by which each half makes policies, and those that were given: bound to all rounds, and as they are."""
+    if policies is None:
+        return {name: name for name in PROPOSED}, {}
+    named = as_instance("policies", policies, Mapping, "a mapping from names to policies")
+    rules = {
+        name: source
+        for name, source in named.items()
+        if isinstance(source, str) and not is_given(source) and not is_policy_file(source)
     }
+    for rule in rules.values():
+        check_policy_name(rule, (SOFTMAX,))
+    given = as_policies({name: source for name, source in named.items() if name not in rules}, logs)
+    return rules, {name: (on_rounds(policy, logs, contexts, name), policy) for name, policy in given.items()}
+
+
+def _in_order(policies: Mapping[str, Any] | None, made: dict[str, Policy]) -> dict[str, Policy]:
+    return made if policies is None else {name: made[name] for name in policies}
+
+
+def _places(part: LoggedData, logs: LoggedData) -> Int[Array, " n"]:
+    """The places of the rounds of a part among those of the log that it was taken from."""
+    order = np.argsort(logs.rows, kind="stable")
+    return order[np.searchsorted(logs.rows[order], part.rows)]
+
+
+def _made(rule: str, posterior: RewardPosterior, logs: LoggedData) -> Policy:
+    """The policy that a rule makes of a model that was learned from these rounds."""
+    if rule.strip() == SOFTMAX:
+        return Softmax(posterior, _temperature(posterior, logs))
+    return policy_named(rule, posterior, n_draws=THOMPSON_DRAWS)
 
 
 def _split(logs: LoggedData) -> tuple[LoggedData, LoggedData, Literal["time", "group", "row"], str]:
@@ -118,14 +171,19 @@ def _split(logs: LoggedData) -> tuple[LoggedData, LoggedData, Literal["time", "g
     return *logs.split(SHARE, by, rng=np.random.default_rng(0)), by, note
 
 
-def _swap_note(learning: LoggedData, held_out: LoggedData) -> str:
+def _swap_note(learning: LoggedData, held_out: LoggedData, has_rules: bool, has_given: bool) -> str:
     """A sentence on what the swapped halves are used for."""
     n, later = len(learning) + len(held_out), len(held_out)
-    return (
+    given = f"policies that were given learned from neither half, so their gains are over all {n:,} rounds"
+    if not has_rules:
+        figures = f"all other figures are by the model of the first half, on the {later:,} rounds of the second"
+        return f"then the halves swap, and {given}; {figures}"
+    note = (
         f"then the halves swap, so the gains are those of policies learned from one half and evaluated on the other, "
         f"over all {n:,} rounds; all other figures are of the policies of the first half, on the {later:,} rounds of "
         "the second; the policies to use were made in the same way from all rounds, with the prior of the first half"
     )
+    return f"{note}; {given}" if has_given else note
 
 
 def _split_by_time(logs: LoggedData) -> tuple[LoggedData, LoggedData] | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from manyarms.core.estimate import Estimate
 from manyarms.core.result_tables import number, percent, signed_number, signed_percent
 from manyarms.decision.diagnostic_lights import THRESHOLDS
+from manyarms.decision.guardrail import GuardrailResult, goals_sentence
 from manyarms.jobs import Evaluation
 from manyarms.jobs.evaluate import PolicyResult
 
@@ -26,6 +27,8 @@ SWAPPED = (
     "The policy to use was made in the same way from all rounds."
 )
 """The policy that a gain over swapped halves belongs to, and the one to use."""
+GIVEN = "The gain uses all rounds: the policy learned nothing from them, and each half checks the model of the other."
+"""The rounds behind the gain of a policy that was given, where halves are swapped."""
 Verdict = Literal["ship", "keep", "undecided", "estimated", "nothing"]
 
 
@@ -37,10 +40,17 @@ class Recommendation:
     policy: str
     sentence: str
     reason: str
+    next_step: str = field(default="", kw_only=True)
+    cautions: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 def recommend(
-    evaluation: Evaluation, *, sure: float = SURE, doubts: Sequence[str] = (), cautions: Sequence[str] = ()
+    evaluation: Evaluation,
+    *,
+    sure: float = SURE,
+    doubts: Sequence[str] = (),
+    cautions: Sequence[str] = (),
+    guardrails: Sequence[GuardrailResult] = (),
 ) -> Recommendation:
     """The recommendation that follows from an evaluation.
 
@@ -51,16 +61,24 @@ def recommend(
     several policies qualify, the one with the largest gain is shipped. The current policy is kept when every candidate
     is worse with a probability of at least `sure`.
 
+    A policy that may break a guardrail is not shipped. If every policy that would be shipped surely breaks one, the
+    current policy is kept. The sentence names the goal that blocks.
+
     Where halves of a log were swapped, the reason says whose gain it is.
     """
-    recommendation = _recommend(evaluation, sure, doubts, cautions)
+    recommendation = _recommend(evaluation, sure, doubts, cautions, guardrails)
     if evaluation.pooled_rounds is None:
         return recommendation
-    return replace(recommendation, reason=f"{recommendation.reason} {SWAPPED}")
+    given = any(row.given for row in evaluation.policies if row.name == recommendation.policy)
+    return replace(recommendation, reason=f"{recommendation.reason} {GIVEN if given else SWAPPED}")
 
 
 def _recommend(  # noqa: PLR0911  one line for each verdict
-    evaluation: Evaluation, sure: float, doubts: Sequence[str], cautions: Sequence[str]
+    evaluation: Evaluation,
+    sure: float,
+    doubts: Sequence[str],
+    cautions: Sequence[str],
+    guardrails: Sequence[GuardrailResult],
 ) -> Recommendation:
     results = [row for row in evaluation.policies if row.gain is not None]
     if not results:
@@ -69,7 +87,8 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
     best = results[0]
     if all(_gain(row).value == 0.0 == _gain(row).std for row in results):
         sentence = f"Nothing to decide: {best.name} makes the same choices as the current policy."
-        return Recommendation("keep", best.name, sentence, "Add a candidate that differs from it.")
+        remedy = "Add a candidate that differs from it."
+        return Recommendation("keep", best.name, sentence, remedy, next_step=remedy)
     promising = [row for row in results if _gain(row).probability_positive >= sure]
     # The logs show the value of the current policy without any model.
     model, mean, error = evaluation.baseline.value, evaluation.mean_reward, evaluation.mean_reward_error
@@ -78,9 +97,17 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         doubts = [doubt, *doubts]
     held_out = [row for row in promising if not row.trained]
     sound = [row for row in held_out if row.checked is not None or not (doubts or contradicting(row, evaluation))]
+    blocked = {result.policy for result in guardrails if not result.holds}
+    allowed = [row for row in sound if row.name not in blocked]
+    if allowed:
+        best = allowed[0]
+        against = [f"{name} contradicts it" for name in contradicting(best, evaluation)]
+        larger = _passed_over(sound[: sound.index(best)], guardrails)
+        recommendation = _ship(best, evaluation, [*doubts, *against, *larger, *cautions])
+        kept = goals_sentence([result for result in guardrails if result.policy == best.name])
+        return replace(recommendation, reason=f"{recommendation.reason} {kept}".rstrip())
     if sound:
-        against = [f"{name} contradicts it" for name in contradicting(sound[0], evaluation)]
-        return _ship(sound[0], evaluation, [*doubts, *against, *cautions])
+        return _blocked(sound, guardrails)
     if held_out:
         return _contradicted(held_out[0], evaluation, doubts)
     if promising:
@@ -88,11 +115,12 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
     if all(_gain(row).probability_positive <= 1.0 - sure for row in results):
         sentence = f"Keep the current policy: the best candidate, {best.name}, would bring {_change(best)}."
         reason = f"No candidate has more than a {percent(1.0 - sure)} probability of being better."
-        return Recommendation("keep", best.name, sentence, reason)
+        advice = "Keep it, and look for other candidates."
+        return Recommendation("keep", best.name, sentence, reason, next_step=advice)
     sentence = f"Not decided: {best.name} looks best with {_change(best)}."
     remedy = f"Log more rounds, or test {best.name} on a share of the traffic."
     reason = f"Shipping requires a probability of at least {percent(sure)}. {remedy}"
-    return Recommendation("undecided", best.name, sentence, reason)
+    return Recommendation("undecided", best.name, sentence, reason, next_step=remedy)
 
 
 def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -> Recommendation:
@@ -107,16 +135,40 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
         "it was evaluated on a single context": evaluation.n_rounds == 1,
     }
     reason = f"It was compared with the current policy on {evaluation.gain_rounds:,} logged rounds."
-    if any(caveats.values()):
-        listed = "; ".join(text for text, applies in caveats.items() if applies)
-        reason = f"Caution: {listed}. Test it on a share of the traffic first."
-    return Recommendation("ship", best.name, f"Ship {best.name}: {_change(best)}.", reason)
+    listed, remedy = tuple(text for text, applies in caveats.items() if applies), f"Ship {best.name}."
+    if listed:
+        remedy = "Test it on a share of the traffic first."
+        reason = f"Caution: {'; '.join(listed)}. {remedy}"
+    sentence = f"Ship {best.name}: {_change(best)}."
+    return Recommendation("ship", best.name, sentence, reason, next_step=remedy, cautions=listed)
+
+
+def _passed_over(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> list[str]:
+    """The policies with larger gains that a guardrail blocks, for the caveats of the one that is shipped."""
+    goals = {row.name: [r.name for r in guardrails if r.policy == row.name and not r.holds] for row in rows}
+    return [f"{name} gains more, but {' and '.join(names)} blocks it" for name, names in goals.items()]
+
+
+def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> Recommendation:
+    """The recommendation where every policy that would be shipped may break a guardrail."""
+    best = rows[0]
+    blocking = [result for result in guardrails if result.policy == best.name and not result.holds]
+    names = " and ".join(result.name for result in blocking)
+    claim = f"{best.name} brings {_change(best)}, but {names} {'blocks' if len(blocking) == 1 else 'block'} it"
+    evidence = ". ".join(f"{result.sentence[0].upper()}{result.sentence[1:]}" for result in blocking)
+    broken = {result.policy for result in guardrails if result.is_broken}
+    if all(row.name in broken for row in rows):
+        reason = f"{evidence}. Limit what harms it, with caps or costs (CappedPolicy), or weigh the goals (trade_off)."
+        return Recommendation("keep", best.name, f"Keep the current policy: {claim}.", reason)
+    reason = f"{evidence}. Log more rounds, or limit what may harm it, with caps or costs (CappedPolicy)."
+    return Recommendation("undecided", best.name, f"Not decided: {claim}.", reason)
 
 
 def _trained(best: PolicyResult) -> Recommendation:
     reason = "Learn it on one part of the log and evaluate it on the other, which `logs.split` keeps apart."
     claim = f"{best.name} was learned from the rounds that it is evaluated on, which makes any policy look better"
-    return Recommendation("undecided", best.name, f"Not decided: {claim} ({_change(best)}).", reason)
+    sentence = f"Not decided: {claim} ({_change(best)})."
+    return Recommendation("undecided", best.name, sentence, reason, next_step=reason)
 
 
 def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[str]) -> Recommendation:
@@ -125,7 +177,8 @@ def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[s
     objections = [*doubts, *([f"{' and '.join(names)} {verb} it"] if names else [])]
     gain = f"according to the model, {best.name} brings {_change(best)}"
     reason = "Find out why before you trust the model, or test the policy on a share of the traffic."
-    return Recommendation("undecided", best.name, f"Not decided: {gain}, but {', and '.join(objections)}.", reason)
+    sentence = f"Not decided: {gain}, but {', and '.join(objections)}."
+    return Recommendation("undecided", best.name, sentence, reason, next_step=reason, cautions=tuple(objections))
 
 
 def contradicting(row: PolicyResult, evaluation: Evaluation) -> list[str]:
@@ -163,8 +216,8 @@ def _recommend_without_model(evaluation: Evaluation) -> Recommendation:
     sound = [entry for entry in estimates if entry[2].diagnostics.get("effective_sample_size", limit) >= limit]
     if not sound:
         sentence = f"Not decided: no estimator reaches an effective sample size of {limit:.0f} rounds."
-        reason = "The policies rarely choose what was logged. Fit a model: it needs no importance weights."
-        return Recommendation("undecided", "", sentence, reason)
+        reason, remedy = "The policies rarely choose what was logged.", "Fit a model: it needs no importance weights."
+        return Recommendation("undecided", "", sentence, f"{reason} {remedy}", next_step=remedy)
     row, name, estimate = max(sound, key=lambda entry: entry[2].value)
     low, high = estimate.interval()
     return Recommendation(
@@ -174,6 +227,7 @@ def _recommend_without_model(evaluation: Evaluation) -> Recommendation:
         f"{number(high)}); the current policy earned {number(evaluation.mean_reward)}.",
         "Without a model there is no probability that one policy beats another, and nothing is known about actions "
         "that were never logged. Fit a model to get both.",
+        next_step="Fit a model.",
     )
 
 

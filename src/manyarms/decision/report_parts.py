@@ -13,7 +13,6 @@ from typing import Any
 
 from manyarms.core.estimate import Estimate
 from manyarms.core.result_tables import number
-from manyarms.decision.decide import Decision
 from manyarms.errors import InputError
 
 Charts = Mapping[str, Any]
@@ -24,7 +23,7 @@ LONG_TABLE = 25
 
 @dataclass(frozen=True)
 class Section:
-    """One section of the report page.
+    """One section of the page of a decision, or of another result such as a backtest.
 
     Attributes:
         anchor: Its place on the page, for links.
@@ -36,10 +35,10 @@ class Section:
 
     anchor: str
     heading: str
-    html: Callable[[Decision, Charts], str]
-    charts: Mapping[str, Callable[[Decision], Any]] = field(default_factory=dict[str, Callable[[Decision], Any]])
+    html: Callable[[Any, Charts], str]
+    charts: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict[str, Callable[[Any], Any]])
 
-    def draw(self, decision: Decision) -> dict[str, dict[str, Any]]:
+    def draw(self, decision: Any) -> dict[str, dict[str, Any]]:
         """The charts that the decision has the data for."""
         charts = dict[str, dict[str, Any]]()
         for name, draw in self.charts.items():
@@ -60,9 +59,10 @@ class TableCell:
     css: str = ""
     key: str | None = None
 
-    def html(self) -> str:
-        """The cell as HTML."""
+    def html(self, column: str) -> str:
+        """The cell as HTML; on a phone, where rows are stacked, it shows the name of its column."""
         attributes = f' class="{self.css}"' if self.css else ""
+        attributes += f' data-label="{escape(column, quote=True)}"'
         attributes += "" if self.key is None else f' data-value="{self.key}"'
         return f"<td{attributes}>{escape(self.text)}</td>"
 
@@ -95,22 +95,30 @@ def table(caption: str, rows: Sequence[Any], columns: Mapping[str, Callable[[Any
         f'<th scope="col" class="{kind}"><button type="button">{escape(name)}</button></th>'
         for name, kind in zip(columns, kinds, strict=True)
     )
-    body = "".join(f"<tr>{''.join(cell.html() for cell in row)}</tr>" for row in cells)
+    body = "".join(
+        f"<tr>{''.join(cell.html(name) for name, cell in zip(columns, row, strict=True))}</tr>" for row in cells
+    )
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption, quote=True)}">'
         f'<table class="sorts"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
     )
 
 
-def figure(name: str, charts: Charts, caption: str) -> str:
-    """The place of a chart, with its description for screen readers."""
+def figure(name: str, charts: Charts, caption: str, finding: str = "") -> str:
+    """The place of a chart, with its description for screen readers, what it shows here, and how to read it."""
     if name not in charts:
         return ""
+    shown = f"<strong>{escape(finding)}</strong> " if finding else ""
     description = escape(str(charts[name].get("description", "")), quote=True)
     return (
         f'<figure><div class="chart" id="chart-{name}" role="img" aria-label="{description}"></div>'
-        f"<figcaption>{escape(caption)}</figcaption></figure>"
+        f"<figcaption>{shown}{escape(caption)}</figcaption></figure>"
     )
+
+
+def fold(summary: str, html: str) -> str:
+    """Details that a reader opens if they want to see them."""
+    return f"<details><summary>{escape(summary)}</summary>{html}</details>" if html else ""
 
 
 def folded(n_rows: int, html: str, noun: str) -> str:

@@ -6,10 +6,16 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from manyarms.core.result_tables import number, percent, share, signed_number
 from manyarms.decision import plots
+from manyarms.decision import report_sentences as sentences
+from manyarms.decision.backtest_page import backtest_section
 from manyarms.decision.decide import Decision
 from manyarms.decision.diagnostic_lights import Diagnostic
+from manyarms.decision.goal_sections import goals_section
+from manyarms.decision.plan import Traffic
 from manyarms.decision.report_parts import (
     Charts,
     Section,
@@ -17,11 +23,13 @@ from manyarms.decision.report_parts import (
     count_cell,
     estimate_cell,
     figure,
+    fold,
     folded,
     notes,
     number_cell,
     table,
 )
+from manyarms.decision.segment_section import SEGMENT_SECTION
 from manyarms.jobs.evaluate import CURRENT
 from manyarms.posterior.misfit import PriorCheck
 
@@ -57,17 +65,26 @@ def _policies(decision: Decision, charts: Charts) -> str:
         "Never logged": lambda row: number_cell(row.value.diagnostics.get("unsupported_mass"), share),
         "Prior share": lambda row: number_cell(row.value.diagnostics.get("prior_share"), share),
     }
-    return (
-        figure("gains", charts, f"{lines} To the right of zero, a policy is better than the current one.")
-        + figure("values", charts, f"Value per round according to the model. {marks}")
-        + table("Policies", [row for row in evaluation.rows if row.value is not None], columns)
-        + _about_gains(decision)
+    rows = [row for row in evaluation.rows if row.value is not None]
+    few = {name: make for name, make in columns.items() if name.startswith(("Policy", "Gain", "Probability"))}
+    right = f"{lines} To the right of zero, a policy is better than the current one."
+    details = (
+        table("Values", rows, columns)
         + "<p>Values come from the model. Gains are corrected with the rewards of these rounds, so a gain is not "
         "exactly the difference of two values.</p>"
         "<p><strong>Never logged</strong>: the share of the policy's choices on actions without a round in the log "
         "that the model was fitted on.</p>"
         "<p><strong>Prior share</strong>: the share of the prior variance that remains after the logs. Near 100 %, the "
         "value rests on the prior and not on the data.</p>"
+    )
+    return (
+        figure("gains", charts, right, sentences.gains_sentence(decision))
+        + table("Policies", rows, few)
+        + _about_gains(decision)
+        + figure(
+            "values", charts, f"Value per round according to the model. {marks}", sentences.values_sentence(decision)
+        )
+        + fold("Values, relative gains and what they rest on", details)
     )
 
 
@@ -76,6 +93,12 @@ def _about_gains(decision: Decision) -> str:
     evaluation = decision.evaluation
     if evaluation.pooled_rounds is None:
         return ""
+    if all(row.given for row in evaluation.policies):
+        return (
+            f"<p><strong>Gains use all {evaluation.pooled_rounds:,} rounds</strong>: no policy was learned from this "
+            "log, and each half checks the model of the other. Values and everything else on this page are by the "
+            f"model of the first half, on the {evaluation.n_rounds:,} rounds of the second half.</p>"
+        )
     return (
         f"<p><strong>Gains use all {evaluation.pooled_rounds:,} rounds</strong>: each half of the log evaluates the "
         "policy that the other half has learned, and the gain is the mean of both. The policy to use was made in the "
@@ -84,9 +107,9 @@ def _about_gains(decision: Decision) -> str:
     )
 
 
-def _pairs(_: Decision, charts: Charts) -> str:
+def _pairs(decision: Decision, charts: Charts) -> str:
     caption = "Each cell is the probability that the policy in the row is better than the policy in the column."
-    return figure("probability_better", charts, caption)
+    return figure("probability_better", charts, caption, sentences.pairs_sentence(decision))
 
 
 def _estimators(decision: Decision, charts: Charts) -> str:
@@ -101,14 +124,18 @@ def _estimators(decision: Decision, charts: Charts) -> str:
         "Value per round [95 % interval]": lambda entry: estimate_cell(entry[2]),
         "Effective sample size": lambda entry: number_cell(entry[2].diagnostics.get("effective_sample_size")),
     }
+    caption = "Value per round with 95 % intervals, by the model and by each estimator."
+    explained = (
+        "<p><strong>Effective sample size</strong>: the number of equally weighted rounds that would say as much as "
+        "the weighted ones. When it is small, the estimate is unreliable.</p>"
+    )
     return (
         "<p>These estimators use logged rewards and propensities. snIPS uses no model; DR corrects the model with "
         "logged rewards. If the diagnostics of an estimator show no problem, but its interval excludes the model's "
         "value, find out why before you trust either.</p>"
-        + figure("agreement", charts, "Value per round with 95 % intervals, by the model and by each estimator.")
-        + table("Estimates", estimates, columns)
-        + "<p><strong>Effective sample size</strong>: the number of equally weighted rounds that would say as much as "
-        "the weighted ones. When it is small, the estimate is unreliable.</p>" + notes(failures)
+        + figure("agreement", charts, caption, sentences.agreement_sentence(decision))
+        + fold("All estimates", table("Estimates", estimates, columns) + explained)
+        + notes(failures)
     )
 
 
@@ -117,24 +144,43 @@ def _trust(decision: Decision, charts: Charts) -> str:
         "Status": lambda entry: TableCell(STATUS[entry.colour], css=f"light {entry.colour}"),
         "Policy": lambda entry: TableCell(entry.policy),
         "Estimator": lambda entry: TableCell(entry.estimator),
-        "Diagnostic": lambda entry: TableCell(DIAGNOSTICS.get(entry.figure) or entry.figure.replace("_", " ")),
+        "Diagnostic": lambda entry: TableCell(_diagnostic_name(entry)),
         "Value": _diagnostic_cell,
         "Meaning": lambda entry: TableCell(entry.meaning, css="prose"),
     }
-    flagged = [entry for colour in ("red", "amber") for entry in decision.diagnostics if entry.colour == colour]
-    passed = [entry for entry in decision.diagnostics if entry.colour == "green"]
+    grouped = _grouped_diagnostics(decision)
     parts = [table("Checks behind the answer", decision.checks, _CHECK_COLUMNS)] if decision.checks else []
-    parts += [table("Diagnostics with problems", flagged, columns)] if flagged else []
-    if passed:
-        fine = table("Diagnostics without problems", passed, columns)
-        parts.append(f"<details><summary>{len(passed):,} diagnostics are OK</summary>{fine}</details>")
+    if grouped:
+        parts.append(table("Diagnostics with problems", grouped, _GROUPED_COLUMNS))
+    if decision.diagnostics:
+        all_of_them = table("All diagnostics", decision.diagnostics, columns)
+        parts.append(fold(f"All {len(decision.diagnostics):,} diagnostics", all_of_them))
     if decision.prior_check is not None:
         parts.append(_prior_check(decision.prior_check))
     parts.append(_category_checks(decision))
     if decision.warnings:
-        warnings = notes(decision.warnings)
-        parts.append("<h3>Warnings</h3>" + folded(len(decision.warnings), warnings, "warnings"))
+        count = len(decision.warnings)
+        parts.append(fold(f"{count:,} warning{'s' if count > 1 else ''} in full", notes(decision.warnings)))
     return "".join(parts)
+
+
+def _grouped_diagnostics(decision: Decision) -> list[tuple[Diagnostic, str]]:
+    """The diagnostics with problems: the worst of each kind, and where it occurs, with its values."""
+    groups = dict[str, list[Diagnostic]]()
+    for entry in decision.diagnostics:
+        if entry.colour != "green":
+            groups.setdefault(entry.figure, []).append(entry)
+    rows = list[tuple[Diagnostic, str]]()
+    for entries in groups.values():
+        worst = next((entry for entry in entries if entry.colour == "red"), entries[0])
+        values = dict[str, list[str]]()
+        for entry in entries:
+            text = _diagnostic_cell(entry).text
+            estimators = values.setdefault(f"{entry.policy}: {text}", [])
+            estimators.append(entry.estimator)
+        places = "; ".join(f"{value} ({', '.join(names)})" for value, names in values.items())
+        rows.append((worst, places))
+    return sorted(rows, key=lambda row: row[0].colour, reverse=True)
 
 
 def _prior_check(check: PriorCheck) -> str:
@@ -145,6 +191,10 @@ def _prior_check(check: PriorCheck) -> str:
         + (notes(check.warnings) or f"<p>{passed}</p>")
         + f'<details><summary>Figures behind this check</summary><p class="lines">{escape(str(check))}</p></details>'
     )
+
+
+def _diagnostic_name(entry: Diagnostic) -> str:
+    return DIAGNOSTICS.get(entry.figure) or entry.figure.replace("_", " ")
 
 
 def _diagnostic_cell(entry: Diagnostic) -> TableCell:
@@ -178,7 +228,7 @@ def _traffic(decision: Decision, charts: Charts) -> str:
     html = ""
     if changes is not None:
         columns = {
-            "Action": lambda row: TableCell(row.action),
+            "Action": lambda row: TableCell(row.label),
             "Category": lambda row: TableCell(row.category),
             "Logged rounds": lambda row: count_cell(row.n_rounds),
             "Share in the log": lambda row: number_cell(row.logged, share),
@@ -188,8 +238,10 @@ def _traffic(decision: Decision, charts: Charts) -> str:
         }
         moved = f"{changes.policy} differs from the {CURRENT} in at least {share(changes.moved)} of rounds."
         html += f"<p>{escape(moved)}</p>"
-        html += figure("traffic_changes", charts, "The actions whose share of choices would grow or shrink the most.")
-        html += table("Actions whose traffic changes most", changes.rows, columns)
+        caption = "The actions whose share of choices would grow or shrink the most."
+        html += figure("traffic_changes", charts, caption, sentences.traffic_sentence(decision))
+        details = table("Actions whose traffic changes most", changes.rows, columns)
+        html += fold(f"Figures of these {len(changes.rows)} actions", details)
     if support is None:
         return html
     order = "Categories are ordered by their largest share of rounds, in the log or under any policy."
@@ -202,10 +254,11 @@ def _traffic(decision: Decision, charts: Charts) -> str:
         f"Share under {decision.policy}": lambda row: number_cell(row.chosen.get(decision.policy), share),
         "Share on actions never logged": lambda row: number_cell(row.unsupported.get(decision.policy), share),
     }
+    caption = f"Share of each category in the log and under the policy. {order}{rest}"
     return (
         f"{html}<h3>By category</h3>"
-        + figure("support", charts, f"Share of each category in the log and under the policy. {order}{rest}")
-        + folded(len(support.rows), table("Traffic by category", support.rows, columns), "categories")
+        + figure("support", charts, caption, sentences.support_sentence(decision))
+        + fold("Figures by category", table("Traffic by category", support.rows, columns))
     )
 
 
@@ -218,7 +271,7 @@ def _actions(decision: Decision, charts: Charts) -> str:
     return (
         "<p>The mean reward of an action with few rounds is mostly noise, so the model relies on its category. "
         "The more rounds an action has, the more the model relies on the action's own rewards.</p>"
-        + figure("shrinkage", charts, caption)
+        + figure("shrinkage", charts, caption, sentences.shrinkage_sentence(decision))
     )
 
 
@@ -242,7 +295,63 @@ def _calibration(decision: Decision, charts: Charts) -> str:
         "diagonal."
     )
     values = table("Estimated and true values", rows, columns) if truth else ""
-    return values + figure("calibration", charts, caption)
+    return values + figure("calibration", charts, caption, sentences.calibration_sentence(decision))
+
+
+def _settle(decision: Decision, charts: Charts) -> str:
+    plan = decision.plan
+    if plan is None:
+        return ""
+    columns = {
+        "Traffic": lambda way: TableCell(way.name),
+        "More rounds": _rounds_cell,
+        "Cost per round": lambda way: number_cell(way.cost),
+    }
+    items = {
+        "Item": lambda item: TableCell(str(item.get("id", item["action"]))),
+        "Share of the explored rounds": lambda item: number_cell(item["share"], share),
+    }
+    html = f"<p>{escape(decision.next_step)}</p>"
+    if plan.rounds == 0:
+        return html
+    caption = (
+        f"The probability of a decision after more rounds. The dashed line marks {100 * plan.chance:.3g} %, and points "
+        "mark the planned rounds."
+    )
+    shown = [item for item in plan.items if item["share"] >= 0.001]
+    return (
+        html
+        + figure("plan_chances", charts, caption)
+        + table("Ways of logging the next rounds", plan.traffic, columns)
+        + f"<details><summary>{len(shown)} items to show</summary>"
+        + table("Items that the best traffic shows", shown, items)
+        + "</details>"
+        + "<p>The decision meant here is the model's own. The rewards may take more rounds to confirm it.</p>"
+    )
+
+
+def _rounds_cell(way: Traffic) -> TableCell:
+    """The planned rounds with two digits: no plan is more exact than that."""
+    if not np.isfinite(way.rounds):
+        return TableCell("none suffice", "number", "")
+    return count_cell(float(f"{way.rounds:.2g}"))
+
+
+def _hidden(decision: Decision, _: Charts) -> str:
+    cause = decision.hidden_cause
+    if cause is None:
+        return ""
+    columns = {
+        "Context column": lambda column: TableCell(column.column),
+        "Bias if it had been hidden": lambda column: number_cell(column.strength),
+        "Gain without it": lambda column: number_cell(column.gain_without, signed_number),
+        "Times as strong to overturn": lambda column: number_cell(column.times if column.strength > 0 else None),
+    }
+    measures = table("Context columns as a measure", cause.columns, columns) if cause.columns else ""
+    return (
+        f"<p>{escape(cause.sentence)}</p>{measures}<p>This is about the model's own gain, in the worst case: a hidden "
+        "cause that moves every reward in the direction that hurts most.</p>"
+    )
 
 
 def _cannot_see(decision: Decision, _: Charts) -> str:
@@ -252,6 +361,12 @@ def _cannot_see(decision: Decision, _: Charts) -> str:
     )
 
 
+_GROUPED_COLUMNS: dict[str, Callable[[Any], TableCell]] = {
+    "Status": lambda row: TableCell(STATUS[row[0].colour], css=f"light {row[0].colour}"),
+    "Diagnostic": lambda row: TableCell(_diagnostic_name(row[0])),
+    "Where": lambda row: TableCell(row[1], css="prose"),
+    "Meaning": lambda row: TableCell(row[0].meaning, css="prose"),
+}
 _CHECK_COLUMNS: dict[str, Callable[[Any], TableCell]] = {
     "Outcome": lambda check: TableCell(check.outcome, css=f"light {check.colour}"),
     "Check": lambda check: TableCell(check.question, css="prose"),
@@ -292,7 +407,10 @@ SECTIONS: tuple[Section, ...] = (
         _policies,
         {"values": _values_chart, "gains": lambda decision: plots.gains(decision.evaluation)},
     ),
+    Section("settle", "What would settle it", _settle, {"plan_chances": _if_known(plots.plan_chances, "plan")}),
+    SEGMENT_SECTION,
     Section("pairs", "Probability that one policy beats another", _pairs, {"probability_better": _pairs_chart}),
+    Section("goals", "Other goals, and the best of all policies", goals_section),
     Section("estimators", "Do the estimators agree with the model?", _estimators, {"agreement": _agreement_chart}),
     Section("trust", "Can the estimates be trusted?", _trust),
     Section(
@@ -313,6 +431,13 @@ SECTIONS: tuple[Section, ...] = (
         _calibration,
         {"calibration": _if_known(plots.calibration, "calibration")},
     ),
+    Section(
+        "backtest",
+        "Was the last forecast right?",
+        backtest_section,
+        {"backtest": _if_known(plots.backtest, "backtest")},
+    ),
+    Section("hidden", "How strong would a hidden cause have to be?", _hidden),
     Section("blind", "What no log can show", _cannot_see),
     Section("omitted", "Not in this report", lambda decision, _: notes(decision.omitted)),
 )

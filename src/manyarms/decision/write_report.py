@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import sha256
 from html import escape
 from importlib.resources import files
@@ -20,28 +21,44 @@ from manyarms._base.shared_options import REPORT_FORMATS as FORMATS
 from manyarms._version import __version__
 from manyarms.core.result_tables import number, percent
 from manyarms.decision import plots
+from manyarms.decision import report_sentences as sentences
+from manyarms.decision.backtest_page import BACKTEST_SECTIONS, backtest_cards
 from manyarms.decision.decide import Decision
+from manyarms.decision.report_parts import notes
 from manyarms.decision.report_sections import SECTIONS, draw_charts
 from manyarms.errors import InputError
+from manyarms.jobs.backtest_result import Backtest
+
+PRINTED = ("policies", "segments", "goals", "trust", "blind")
+"""Sections on paper: what a reader needs to check the answer, on two pages."""
 
 
 def write_report(
-    decision: Decision, path: Any, *, format: str | None = None, title: str = "Policy report"
+    decision: Decision | Backtest,
+    path: Any,
+    *,
+    format: str | None = None,
+    title: str = "Policy report",
+    unit: str | None = None,
 ) -> list[Path]:
-    """Write a decision to files, for people or for machines.
+    """Write a decision or a backtest to files, for people or for machines.
 
     Args:
-        decision: The result of `ma.decide`.
+        decision: The result of `ma.decide`, or of `ma.backtest`.
         path: A file for HTML and JSON; a folder for SVG and PNG, which gets one image per chart.
         format: "html", one page with interactive charts that opens without a network; "json", all figures; "svg" or
             "png", the charts. None to use the ending of `path`.
         title: The title of the page.
+        unit: The unit of the reward, such as "euros"; None for the unit of the decision.
 
     Returns:
         The files written. Each is written completely or not at all.
     """
-    decision = as_instance("decision", decision, Decision, "what ma.decide() returned")
+    if not isinstance(decision, Backtest):
+        as_instance("decision", decision, Decision, "what ma.decide() or ma.backtest() returned")
     path, title = as_path("path", path), as_text("title", title)
+    if unit is not None:
+        decision = replace(decision, unit=as_instance("unit", unit, str, "a text"))
     kind = format or path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         problem = f"must be one of {', '.join(FORMATS)}; got {kind!r}."
@@ -56,20 +73,25 @@ def write_report(
         contents = {path: text.encode(errors="replace")}
     else:
         path.mkdir(parents=True, exist_ok=True)
-        contents = {path / f"{name}.{kind}": _image(spec, kind) for name, spec in draw_charts(decision).items()}
+        contents = {path / f"{name}.{kind}": _image(spec, kind) for name, spec in _charts(decision).items()}
     replace_files(contents)
     return list(contents)
 
 
-def html_page(decision: Decision, title: str) -> str:
+def write_chart(chart: Any, path: Path) -> None:
+    """Write one chart of `ma.plots` as an SVG or PNG file, as the ending says, whole or not at all."""
+    replace_files({path: _image(chart.to_dict(validate=False), path.suffix.removeprefix(".").lower())})
+
+
+def html_page(decision: Decision | Backtest, title: str) -> str:
     """The report as HTML. Text from catalogs and logs is escaped, and the page may not load anything.
 
     No text in a script can end its element, and no line ends between a number and its percent sign.
     """
     bundle: Any = vl_convert.javascript_bundle
-    charts = draw_charts(decision)
+    charts, listed = _charts(decision), BACKTEST_SECTIONS if isinstance(decision, Backtest) else SECTIONS
     sections = [
-        (section.anchor, section.heading, html) for section in SECTIONS if (html := section.html(decision, charts))
+        (section.anchor, section.heading, html) for section in listed if (html := section.html(decision, charts))
     ]
     page_files = files("manyarms.decision") / "page_files"
     page, css, script = (
@@ -84,14 +106,13 @@ def html_page(decision: Decision, title: str) -> str:
         version=__version__,
         title=escape(title),
         css=css,
-        # A policy to ship is not shown in green above a check that failed.
-        verdict=f"{decision.verdict} {_light(decision)}",
+        verdict=_verdict_style(decision),
         sentence=escape(decision.sentence).replace(" %", "&nbsp;%"),
-        reason=escape(decision.reason),
-        cards=_cards(decision),
+        answer=f"<p>{escape(decision.reason)}</p>" if isinstance(decision, Backtest) else _answer(decision),
+        cards=_figures(backtest_cards(decision)) if isinstance(decision, Backtest) else _cards(decision),
         links="".join(f'<a href="#{name}">{escape(heading)}</a>' for name, heading, _ in sections),
         sections="".join(
-            f'<section id="{name}" aria-labelledby="{name}-head">'
+            f'<section id="{name}" aria-labelledby="{name}-head"{_printed(name)}>'
             f'<h2 id="{name}-head">{escape(heading)}</h2>{html}</section>'
             for name, heading, html in sections
         ),
@@ -103,6 +124,30 @@ def html_page(decision: Decision, title: str) -> str:
         styles=_hashes(css),
         scripts=_hashes(vega, script),
     )
+
+
+def _charts(decision: Decision | Backtest) -> dict[str, dict[str, Any]]:
+    """The charts of a decision or of a backtest, by name."""
+    if isinstance(decision, Decision):
+        return draw_charts(decision)
+    return {name: chart for section in BACKTEST_SECTIONS for name, chart in section.draw(decision).items()}
+
+
+def _verdict_style(decision: Decision | Backtest) -> str:
+    """The classes of the box with the verdict, which give its colour."""
+    if isinstance(decision, Backtest):
+        return "undecided amber" if decision.alarms else "ship green"
+    # A policy to ship is not shown in green above a check that failed.
+    return f"{decision.verdict} {_light(decision)}"
+
+
+def _figures(figures: Mapping[str, str]) -> str:
+    return "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in figures.items())
+
+
+def _printed(name: str) -> str:
+    """The class of a section that is printed; the others are for the screen."""
+    return ' class="printed"' if name in PRINTED else ""
 
 
 def _hashes(*texts: str) -> str:
@@ -127,19 +172,36 @@ def _json(value: Any) -> str:
 def _cards(decision: Decision) -> str:
     """The main figures, above the sections."""
     evaluation = decision.evaluation
-    figures = {"Rounds evaluated": f"{evaluation.n_rounds:,}", "Mean logged reward": number(evaluation.mean_reward)}
+    mean = sentences.in_unit(number(evaluation.mean_reward), decision.unit)
+    figures = {"Rounds evaluated": f"{evaluation.n_rounds:,}", "Mean logged reward": mean}
     if evaluation.pooled_rounds is not None:
         figures = {"Rounds behind the gains": f"{evaluation.pooled_rounds:,}", **figures}
     best = next((row for row in evaluation.policies if row.name == decision.policy), None)
     if best is not None and best.value is not None:
-        figures[f"Value of {best.name}"] = number(best.value.value)
+        figures[f"Value of {best.name}"] = sentences.in_unit(number(best.value.value), decision.unit)
     if decision.probability is not None:
         figures["Probability of a gain"] = percent(decision.probability)
-    cells = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>" for name, text in figures.items())
+    cells = _figures(figures)
     count, _, others = decision.checks_summary.partition(" checks passed")
     link = f'<a class="light {_light(decision)}" href="#trust">{count}</a>'
     heading = f"Checks passed ({others.removeprefix(', ')})" if others else "Checks passed"
     return f"{cells}<div><dt>{heading}</dt><dd>{link}</dd></div>"
+
+
+def _answer(decision: Decision) -> str:
+    """The first screen below the verdict: the gain in its unit, what blocks it, what to do next, and why."""
+    against = sentences.blockers(decision)
+    caution = "What to be careful about" if decision.verdict == "ship" else "What blocks it"
+    parts = {
+        "Gain": escape(sentences.gain_sentence(decision)),
+        caution: notes(against),
+        "What to do next": escape(decision.next_step),
+    }
+    rows = "".join(f"<dt>{name}</dt><dd>{html}</dd>" for name, html in parts.items() if html)
+    reason = escape(decision.reason)
+    return f'<dl class="answer">{rows}</dl><details><summary>Why</summary><p>{reason}</p></details>'.replace(
+        " %", "&nbsp;%"
+    )
 
 
 def _light(decision: Decision) -> str:

@@ -2,7 +2,8 @@
 
 The model says V(π) = M. Where the model is wrong, V(π) = M + b. Two sources tell how large b is:
 
-- The log: the weighted mean of the residuals r - r̂ estimates b, with an error that the weights determine.
+- The log: the weighted mean of the residuals r - r̂ estimates b, with an error that the weights determine. Before, a
+  trend of the residuals is added to the model (see `surprise_trend`): it tells what the logging policy knew.
 - The model's own record: how far it is off on test policies that the log can check (see `model_error`).
 
 Both are joined by Bayes' rule on a grid of values. With good overlap the log decides, and the answer is that of doubly
@@ -27,6 +28,7 @@ from manyarms.estimators.logging_policy import propensities_of
 from manyarms.estimators.model_error import USUAL, ModelError
 from manyarms.estimators.policy_residuals import PolicyResiduals
 from manyarms.estimators.reward_model import CrossFit, CrossUpdate, FittedModel, RewardModel
+from manyarms.estimators.surprise_trend import SurpriseTrend
 from manyarms.estimators.value_on_grid import ResidualEvidence, value_on_grid
 from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
 from manyarms.linalg.threads import one_blas_thread
@@ -39,6 +41,7 @@ class _Prepared:
     """Parts that all policies on one log share: the model's predictions of logged rewards, and how far they are off."""
 
     rounds: PolicyResiduals
+    trend: SurpriseTrend
     model: RewardModel
     propensities: Float[Array, " n"]
     estimated: dict[str, float]
@@ -123,7 +126,7 @@ class Checked(Estimator):
         scale: How far the model is off, as a share of the value; 0 trusts it but for the residuals. None to learn it
             from the log.
         n_folds: The model also learns from the logs of the estimate, except for the fold that it predicts. 0 leaves the
-            posterior as it is, which saves this many fits. By default 5 where a fit is a single solve, else 0.
+            posterior as it is, which saves this many fits.
         seen: True if the posterior has seen the rounds of the estimate. By default their fingerprints tell.
         name: The name that tables and reports use.
         thresholds: Limits of the diagnostics beyond which the estimate warns.
@@ -147,15 +150,14 @@ class Checked(Estimator):
         posterior: Posterior,
         *,
         scale: float | None = None,
-        n_folds: int | None = None,
+        n_folds: int = 5,
         seen: bool | None = None,
         name: str = "checked",
         thresholds: Thresholds | None = None,
     ):
         self.posterior = as_instance("posterior", posterior, Posterior, "what ma.fit returned")
         self.scale = None if scale is None else as_scalar("scale", scale, at_least=0.0, below=1e100)
-        is_exact = isinstance(posterior, RewardPosterior) and posterior.likelihood.treatment == "exact"
-        self.n_folds = (5 if is_exact else 0) if n_folds is None else as_count("n_folds", n_folds, minimum=0)
+        self.n_folds = as_count("n_folds", n_folds, minimum=0)
         self.seen = None if seen is None else as_flag("seen", seen)
         # All policies of one evaluation share the model and the propensities of its logs.
         self._prepared: _Prepared | None = None
@@ -165,7 +167,7 @@ class Checked(Estimator):
 
     def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
         """The value of a policy. Its diagnostics show the parts: model, correction, discrepancy, residual error."""
-        check_target(policy, logs)
+        policy = check_target(policy, logs)
         prepared = self._prepare(logs, policy, eligible)
         model = self.posterior.value(policy, logs.contexts, eligible=eligible, weights=logs.weights)
         return self._checked(self._compare(policy, None, model, prepared, eligible), prepared.error)
@@ -182,6 +184,12 @@ class Checked(Estimator):
         comparison, prepared = self._against(policy, baseline, logs, eligible)
         return self._checked(comparison, prepared.error)
 
+    def residuals(self, policy: Policy, logs: LoggedData) -> tuple[PolicyResiduals, PolicyResiduals, ModelError]:
+        """The residuals of a policy on logged rounds, those of the current policy, and the model's error."""
+        check_target(policy, logs)
+        prepared = self._prepare(logs, policy, None)
+        return self._residuals(policy, prepared, None), prepared.rounds, prepared.error
+
     def _against(
         self, policy: Policy, baseline: Policy, logs: LoggedData, eligible: Any = None, *, informed: bool = False
     ) -> tuple[_Comparison, _Prepared]:
@@ -190,8 +198,7 @@ class Checked(Estimator):
         With `informed`, the posterior standard deviation is that of the model given these rounds too, if it learns from
         them.
         """
-        for side in (policy, baseline):
-            check_target(side, logs)
+        policy, baseline = (check_target(side, logs) for side in (policy, baseline))
         prepared = self._prepare(logs, policy, eligible)
         posterior = prepared.informed if informed else self.posterior
         model = posterior.difference(policy, baseline, logs.contexts, eligible=eligible, weights=logs.weights)
@@ -204,7 +211,10 @@ class Checked(Estimator):
             propensities, estimated = propensities_of(logs)
             at_logged, _ = model.predict(policy, logs, eligible)
             rounds = PolicyResiduals(logs, np.ones(len(logs)), at_logged, at_logged)
-            self._prepared = _Prepared(rounds, model, propensities, estimated, self.scale, posterior=self.posterior)
+            trend = _trend(rounds, propensities)
+            self._prepared = _Prepared(
+                trend.corrected(rounds), trend, model, propensities, estimated, self.scale, posterior=self.posterior
+            )
         return self._prepared
 
     def _model(self, logs: LoggedData) -> RewardModel:
@@ -226,7 +236,7 @@ class Checked(Estimator):
             return prepared.rounds
         at_logged, expected = prepared.model.predict(policy, logs, eligible)
         weights = policy.probability_of(logs.contexts, logs.actions, eligible=eligible) / prepared.propensities
-        return PolicyResiduals(logs, weights, at_logged, expected)
+        return prepared.trend.corrected(PolicyResiduals(logs, weights, at_logged, expected))
 
     def _compare(
         self, policy: Policy, baseline: Policy | None, model: Estimate, prepared: _Prepared, eligible: Any
@@ -325,6 +335,14 @@ def _join_logs(parts: Sequence[LoggedData]) -> LoggedData:
 
 
 # Threads of BLAS would add up sums over rounds in another order, and change last digits.
+@one_blas_thread()
+def _trend(rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> SurpriseTrend:
+    """The trend of the residuals with surprise, if test policies speak for it; else none."""
+    trend = SurpriseTrend.learn(rounds, propensities)
+    plain, corrected = (ModelError.learn(side, propensities) for side in (rounds, trend.corrected(rounds)))
+    return trend if corrected.log_evidence > plain.log_evidence else replace(trend, slope=0.0)
+
+
 @one_blas_thread()
 def _model_error(scale: float | None, rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> ModelError:
     """The model's error of a given scale, or as these rounds teach it."""

@@ -14,9 +14,10 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_instance, as_text, check_overflow, row_weights
 from manyarms.core import Estimate, Fingerprint, LoggedData, any_shared
-from manyarms.core.policy import Policy, with_own_features
+from manyarms.core.policy import Policy, on_rounds
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.intervals import Interval, Normal, as_units
+from manyarms.estimators.pareto_tail import pareto_k
 from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
 from manyarms.linalg.indexing import binary_exponent
 
@@ -75,7 +76,8 @@ class EstimatorOptions(TypedDict, total=False):
     """Options of every sampling estimator.
 
     Attributes:
-        interval: The kind of interval: `Normal()`, `Bootstrap(rng=...)` or `EmpiricalBernstein()`.
+        interval: The kind of interval: `Normal()`, `Bootstrap(rng=...)`, `EmpiricalBernstein()` or, for repeated
+            looks, `ConfidenceSequence(low, high)`.
         thresholds: Limits of the diagnostics beyond which the estimate warns.
         name: The name that tables and reports use.
     """
@@ -114,6 +116,7 @@ class SamplingEstimator(Estimator):
         return ()
 
     def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
+        policy = check_target(policy, logs)
         rounds = self._checked_rounds(policy, logs, eligible)
         numerator = rounds.numerator
         if rounds.centre is not None:
@@ -135,13 +138,12 @@ class SamplingEstimator(Estimator):
 
     def contributions(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Float[Array, " n"]:
         """The contribution of each round, with the arguments of `estimate`. Their mean is the estimate."""
-        rounds = self._checked_rounds(policy, logs, eligible)
+        rounds = self._checked_rounds(check_target(policy, logs), logs, eligible)
         if rounds.denominator is None:
             return rounds.direct + rounds.numerator
         return rounds.direct + rounds.numerator / np.average(rounds.denominator, weights=logs.weights)
 
     def _checked_rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
-        check_target(policy, logs)
         rounds = self.rounds(policy, logs, eligible)
         used = rounds.weights if rounds.used is None else rounds.used
         needed = not self.has_model or rounds.denominator is not None
@@ -171,6 +173,9 @@ class SamplingEstimator(Estimator):
             if square > 0:
                 diagnostics["effective_sample_size"] = total**2 / square
                 diagnostics["max_weight_share"] = float(used[counts > 0].max()) / total
+            tail = pareto_k(used[counts > 0])
+            if tail is not None:
+                diagnostics["pareto_k"] = tail
         if rounds.propensities is not None:
             smallest = float(rounds.propensities.min(initial=1.0))
             # A few values may well be round (a uniform policy has one); many that all are have been cut.
@@ -183,8 +188,8 @@ class SamplingEstimator(Estimator):
         return diagnostics | {"evaluated_on_training_rounds": float(reused)} | rounds.diagnostics
 
 
-def check_target(policy: Policy, logs: LoggedData) -> None:
-    """Check the arguments of an estimator: a policy that it can evaluate on these logs."""
+def check_target(policy: Policy, logs: LoggedData) -> Policy:
+    """Check the arguments of an estimator: a policy that it can evaluate on these logs, bound to their rows."""
     policy = as_instance("policy", policy, Policy, "a policy")
     logs = as_instance("logs", logs, LoggedData, "a LoggedData")
     if policy.n_actions != logs.n_actions:
@@ -194,7 +199,7 @@ def check_target(policy: Policy, logs: LoggedData) -> None:
             argument="policy",
             flag_remedy="Both need the same catalog.",
         )
-    with_own_features(policy, logs.contexts, logs.features)
+    policy = on_rounds(policy, logs)
     if len(logs) < 2 or row_weights(logs.weights, len(logs)).sum() < 2:
         raise InputError(
             "an estimate needs at least 2 rounds, and weights count rounds: weight 2 is the row twice.",
@@ -202,3 +207,4 @@ def check_target(policy: Policy, logs: LoggedData) -> None:
         )
     if logs.groups is not None and len(np.unique(logs.groups)) < 2:
         raise InputError("all rounds are in one group, so differences between groups are unknown.", "Leave groups out.")
+    return policy

@@ -302,11 +302,10 @@ class BalancedIPS(_StratifiedEstimator):
     def rounds(self, policy: Policy, logs: LoggedData, eligible: Any) -> Rounds:
         residual, direct = self.residual(policy, logs, eligible)
         counts = row_weights(logs.weights, len(logs))
-        for logging in self.logging_policies:
-            check_target(logging, logs)
+        logging_policies = [check_target(logging, logs) for logging in self.logging_policies]
         shares = np.bincount(self.strata, weights=counts, minlength=len(self.logging_policies)) / counts.sum()
         mixture = np.zeros(len(logs))
-        for share, logging in zip(shares, self.logging_policies, strict=True):
+        for share, logging in zip(shares, logging_policies, strict=True):
             mixture += share * logging.probability_of(logs.contexts, logs.actions)
         mixture = np.where(counts > 0, mixture, 1.0)
         if mixture.min() <= 0:

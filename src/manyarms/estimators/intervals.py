@@ -21,8 +21,8 @@ from manyarms.linalg.indexing import binary_exponent, chunks, sum_by
 
 
 @dataclass(frozen=True)
-class _Units:
-    """Sums over independent units: rounds, or groups of them.
+class Units:
+    """Units of an interval: sums over independent rounds, or over groups of them.
 
     Attributes:
         direct: (u,) Sums of the direct terms of each unit's rounds.
@@ -90,13 +90,13 @@ def as_units(
     denominator: Float[Array, " n"] | None,
     weights: Float[Array, " n"] | None,
     groups: Int[Array, " n"] | None,
-) -> _Units:
+) -> Units:
     """Sums of rounds per unit, the independent parts behind an interval. A round of weight 2 is that round twice."""
     size = np.ones(len(direct)) if weights is None else np.asarray(weights)
     columns = [direct * size, numerator * size, (size if denominator is None else denominator * size), size]
     if groups is not None:
         columns = list(sum_by(np.unique(groups, return_inverse=True)[1], np.column_stack(columns))[1].T)
-    return _Units(*columns, grouped=groups is not None)
+    return Units(*columns, grouped=groups is not None)
 
 
 class Interval(ABC):
@@ -105,7 +105,7 @@ class Interval(ABC):
     method: Method
 
     @abstractmethod
-    def shape(self, units: _Units) -> Shape | None:
+    def shape(self, units: Units) -> Shape | None:
         """The distribution of the estimate; None for the normal one with the units' standard error."""
 
 
@@ -118,7 +118,7 @@ class Normal(Interval):
     def __post_init__(self) -> None:
         check_choice("method", self.method, ("normal",))
 
-    def shape(self, units: _Units) -> Shape | None:
+    def shape(self, units: Units) -> Shape | None:
         return None
 
 
@@ -136,7 +136,7 @@ class Bootstrap(Interval):
         self.n_draws = as_count("n_draws", n_draws)
         self._seed = as_generator(rng).integers(0, 1 << 63)
 
-    def shape(self, units: _Units) -> Shape:
+    def shape(self, units: Units) -> Shape:
         rng, n = np.random.default_rng(int(self._seed)), len(units.size)
         draws = np.empty(self.n_draws)
         for part in chunks(self.n_draws, max(1, (1 << 20) // max(n, 1))):
@@ -158,7 +158,7 @@ class EmpiricalBernstein(Interval):
     def __init__(self, width: float | None = None):
         self.width = None if width is None else as_scalar("width", width, above=0.0)
 
-    def shape(self, units: _Units) -> Shape:
+    def shape(self, units: Units) -> Shape:
         # A group of twice the mean size can move the estimate twice as far.
         scale = float(units.size.max() / units.size.mean()) if units.grouped else 1.0
         width = float(np.ptp(units.influence)) if self.width is None else self.width * scale

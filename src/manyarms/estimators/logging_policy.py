@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -106,9 +107,24 @@ def _label_model(
     return model, kept
 
 
+_ESTIMATED: WeakKeyDictionary[LoggedData, tuple[EstimatedLogging, Float[Array, " n"]]] = WeakKeyDictionary()
+"""The logging policy of each log that had to be estimated, and its propensities: all estimates on a log share them."""
+
+
+def _estimated(logs: LoggedData) -> tuple[EstimatedLogging, Float[Array, " n"]]:
+    """The estimated logging policy of a log, and its probabilities of the logged actions."""
+    known = _ESTIMATED.get(logs)
+    if known is None:
+        policy = EstimatedLogging(logs)
+        known = _ESTIMATED[logs] = policy, policy.probability_of(logs.contexts, logs.actions)
+    return known
+
+
 def logging_policy_of(logs: LoggedData, categories: Any = None) -> tuple[Policy, dict[str, float]]:
     """The logging policy of a log, and the diagnostic that says whether it had to be estimated."""
-    policy = EstimatedLogging(logs, categories) if logs.logging_policy is None else logs.logging_policy
+    policy = logs.logging_policy
+    if policy is None:
+        policy = _estimated(logs)[0] if categories is None else EstimatedLogging(logs, categories)
     return policy, {"estimated_propensities": float(isinstance(policy, EstimatedLogging))}
 
 
@@ -121,7 +137,8 @@ def propensities_of(logs: LoggedData) -> tuple[Float[Array, " n"], dict[str, flo
     if logs.propensities is not None:
         return logs.propensities, {"estimated_propensities": 0.0}
     policy, estimated = logging_policy_of(logs)
-    propensities = policy.probability_of(logs.contexts, logs.actions)
+    known = logs.logging_policy is not None
+    propensities = policy.probability_of(logs.contexts, logs.actions) if known else _estimated(logs)[1]
     # A round of weight zero does not count.
     propensities = np.where(row_weights(logs.weights, len(logs)) > 0, propensities, 1.0)
     if propensities.min(initial=1.0) <= 0:

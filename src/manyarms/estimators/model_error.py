@@ -51,10 +51,12 @@ class ModelError:
     Attributes:
         scales: (k,) The scales that are possible.
         shares: (k,) Their probabilities, which sum to one.
+        log_evidence: The log density of what the test policies found, but for a constant.
     """
 
     scales: Float[Array, " k"]
     shares: Float[Array, " k"]
+    log_evidence: float = 0.0
 
     @classmethod
     def fixed(cls, scale: float) -> ModelError:
@@ -81,10 +83,11 @@ class ModelError:
         for value, error, variance in _test_policies(rounds, propensities):
             size = np.hypot(value, knee)
             total = variance / size**2 + scales**2 + _TINY
-            log_density -= 0.5 * ((error / size) ** 2 / total + np.log(total))
+            log_density -= 0.5 * ((error / size) ** 2 / total + np.log(total)) + np.log(size)
         density = np.exp(log_density - log_density.max())
         likely = density > _NEGLIGIBLE * density.sum()
-        return cls(MARGIN * scales[likely], density[likely] / density[likely].sum())
+        log_evidence = float(log_density.max() + np.log(density.sum()))
+        return cls(MARGIN * scales[likely], density[likely] / density[likely].sum(), log_evidence)
 
     @property
     def scale(self) -> float:
@@ -121,7 +124,7 @@ def _test_policies(rounds: PolicyResiduals, propensities: Float[Array, " n"]) ->
         test = PolicyResiduals(rounds.logs, weights, predicted, predicted)
         inverse_size = float((test.counts * test.shares**2).sum())
         value, error, size = float((test.counts * test.shares) @ predicted), test.correction, 1.0 / inverse_size
-        spread = (SPREAD_ROUNDS * test.spread_everywhere + size * test.spread_here) / (SPREAD_ROUNDS + size)
+        spread = (SPREAD_ROUNDS * test.spread_everywhere + size * test.spread_by(test.shares)) / (SPREAD_ROUNDS + size)
         if test.is_binary:
             # A few rounds without a click do not show that there are none.
             rate = float(np.clip(max(value + error, value, 0.1 * test.mean_reward), RATE_MARGIN, 0.5))

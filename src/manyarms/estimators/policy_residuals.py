@@ -45,6 +45,11 @@ class PolicyResiduals:
         columns = ([getattr(part, name) for part in parts] for name in ("weights", "at_logged", "expected"))
         return cls(logs, *map(np.concatenate, columns))
 
+    def take(self, rows: Int[Array, " m"]) -> PolicyResiduals:
+        """The policy on some of the rounds."""
+        columns = (column[rows] for column in (self.weights, self.at_logged, self.expected))
+        return PolicyResiduals(self.logs.take(rows), *columns)
+
     @cached_property
     def counts(self) -> Float[Array, " n"]:
         """The number of times that each round counts."""
@@ -123,10 +128,10 @@ class PolicyResiduals:
         rate = (float(self.counts @ self.logs.rewards) + 1.0) / (float(self.counts.sum()) + 2.0)
         return max(spread, min(rate * (1.0 - rate), 1.0 / (float(self.counts.sum()) + 2.0)))
 
-    @property
-    def spread_here(self) -> float:
-        """The variance of the residuals of rounds like the policy's."""
-        return float((self.counts * self.shares) @ (self.residuals - self.correction) ** 2)
+    def spread_by(self, parts: Float[Array, " n"]) -> float:
+        """The mean square of the residuals around the policy's, where each round has some part in it."""
+        total = float(self.counts @ parts)
+        return 0.0 if total == 0 else float((self.counts * parts) @ (self.residuals - self.correction) ** 2) / total
 
 
 def error_size(policy: PolicyResiduals, baseline: float) -> float:

@@ -50,7 +50,7 @@ class DM(Estimator):
 
     def estimate(self, policy: Policy, logs: LoggedData, *, eligible: Any = None) -> Estimate:
         """The posterior of the policy's value on the logged contexts."""
-        check_target(policy, logs)
+        policy = check_target(policy, logs)
         estimate = self.posterior.value(
             policy, logs.contexts, eligible=eligible, weights=logs.weights, groups=logs.groups
         )

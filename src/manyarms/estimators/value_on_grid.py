@@ -80,7 +80,7 @@ class ResidualEvidence:
         gap = policy.shares if baseline is None else policy.shares - baseline.shares
         grouped, distance = clustering(policy, gap), _distance(policy, baseline)
         effective = policy.effective_size / grouped
-        everywhere, here = policy.spread_everywhere, policy.spread_here
+        everywhere, here = policy.spread_everywhere, policy.spread_by(gap**2)
         trusted = 1.0 if baseline is None else _share_of_error(baseline, everywhere / n * grouped, error, posterior_std)
         # The noise of the logged rewards in the baseline's value, unless the observed value of the policy shares it.
         noise = 0.0 if baseline is None else everywhere / n * max(0.0, min(1.0, 2 * distance) - effective / n)
@@ -92,7 +92,7 @@ class ResidualEvidence:
             distance=distance,
             observed=None if effective == 0 else policy.model + policy.correction,
             inverse_size=float((counts * gap**2).sum()) * policy.missed * grouped,
-            spread=(SPREAD_ROUNDS * everywhere + effective * here) / (SPREAD_ROUNDS + effective),
+            spread=here if policy.is_binary else _shrunk(everywhere, here, effective),
             effective_size=effective,
             context_error=standard_error(direct, policy.logs, policy.logs.groups) ** 2 + trusted * noise,
             # Values are relative to the observed baseline, and so are their bounds.
@@ -129,14 +129,24 @@ class ResidualEvidence:
 
     def variance(self, values: Float[Array, " g"]) -> Float[Array, " g"]:
         """The variance of the observed value, were these the true values."""
-        spread = np.full(len(values), self.spread)
-        if self.is_binary:
-            rate = np.clip(values, RATE_MARGIN, 1.0 - RATE_MARGIN)
-            # Of 0 and 1, the model explains a part; how large a part is only known from many rounds.
-            implied = rate * (1.0 - rate)
-            n, few = self.effective_size, SPREAD_ROUNDS
-            spread = (few * implied + n * np.minimum(self.spread, implied)) / (few + n)
-        return self.inverse_size * spread + _TINY
+        if not self.is_binary:
+            return np.full(len(values), self.inverse_size * self.spread + _TINY)
+        # A rate implies the variance of 0 and 1. The model leaves some share of it, which only many rounds can tell.
+        n = self.effective_size
+        rate = self.model if self.observed is None else _shrunk(self.model, self.observed, n)
+        left = _shrunk(1.0, self.spread / float(_implied(np.array([rate]))[0]), n)
+        return self.inverse_size * left * _implied(values) + _TINY
+
+
+def _shrunk(usual: float, observed: float, n: float) -> float:
+    """The mean of a figure over n observed rounds and a few usual ones."""
+    return (SPREAD_ROUNDS * usual + n * observed) / (SPREAD_ROUNDS + n)
+
+
+def _implied(rates: Float[Array, " g"]) -> Float[Array, " g"]:
+    """The variance of rewards of 0 and 1 with these means."""
+    rates = np.clip(rates, RATE_MARGIN, 1.0 - RATE_MARGIN)
+    return rates * (1.0 - rates)
 
 
 def _distance(policy: PolicyResiduals, baseline: PolicyResiduals | None) -> float:

@@ -13,7 +13,7 @@ from manyarms._base.checks import Array, as_instance, as_scalar, row_weights
 from manyarms.core import LoggedData, Records, as_column, encode
 from manyarms.core.catalog import metadata
 from manyarms.core.labels import with_missing
-from manyarms.core.policy import Policy
+from manyarms.core.policy import Policy, on_rounds
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Thresholds:
         mean_weight_error: Largest distance of the mean weight from 1, its expectation when propensities are right.
         max_unsupported_mass: Largest share of the policy's choices on actions never logged.
         max_prior_share: Largest share of the prior variance that the data left in a value.
+        max_pareto_k: Largest shape of the tail of the weights: above it, error bars are too narrow.
     """
 
     min_effective_sample_size: float = 100.0
@@ -33,6 +34,7 @@ class Thresholds:
     mean_weight_error: float = 0.2
     max_unsupported_mass: float = 0.1
     max_prior_share: float = 0.5
+    max_pareto_k: float = 0.7
 
     def __post_init__(self) -> None:
         for name, limit in vars(self).items():
@@ -55,7 +57,7 @@ def support_by_category(policy: Policy, logs: LoggedData, categories: Any, *, el
     as_instance("logs", logs, LoggedData, "a LoggedData")
     column = as_column("categories", metadata(categories, "categories", as_column), length=logs.n_actions)
     labels, names, _ = with_missing(encode("categories", column))
-    mass = policy.feature_mass(logs.contexts, eligible=eligible, weights=logs.weights)
+    mass = on_rounds(policy, logs).feature_mass(logs.contexts, eligible=eligible, weights=logs.weights)
     unseen = ~np.isin(mass.actions, logs.actions)
     n = len(names)
     chosen = np.bincount(labels[mass.actions], weights=mass.probability, minlength=n)
@@ -74,6 +76,10 @@ def diagnostic_warnings(diagnostics: Mapping[str, float], limits: Thresholds) ->
         warnings.append(
             f"the effective sample size is only {size:.1f} rounds; prefer a method without weights, or clip the weights"
         )
+    tail = diagnostics.get("pareto_k", 0.0)
+    # With few effective rounds, the warning above says enough.
+    if tail > limits.max_pareto_k and size >= limits.min_effective_sample_size:
+        warnings.append(f"the tail of the weights is heavy (Pareto k = {tail:.2f}), so the error bar is too narrow")
     share = diagnostics.get("max_weight_share", 0.0)
     if share > limits.max_weight_share:
         warnings.append(f"a single round carries {share:.0%} of the total weight")

@@ -1,6 +1,10 @@
 """Jobs for every night: fit, update and evaluate from files, learn a policy, score contexts."""
 
 from manyarms.core.feature_map import StackedMap
+from manyarms.jobs.backtest import backtest
+from manyarms.jobs.backtest_files import backtest_files
+from manyarms.jobs.backtest_result import Backtest
+from manyarms.jobs.doctor import CheckUp, LogFinding, doctor
 from manyarms.jobs.evaluate import Evaluation, PolicyResult, evaluate
 from manyarms.jobs.evaluate_files import EvaluationResult, evaluate_files
 from manyarms.jobs.fit_files import FitResult, UpdateResult, fit_files, update_files
@@ -10,14 +14,20 @@ from manyarms.jobs.sample_rounds import RoundSample, sample_rounds
 from manyarms.jobs.score import ScoreResult, score
 
 __all__ = [
+    "Backtest",
+    "CheckUp",
     "Evaluation",
     "EvaluationResult",
     "FitResult",
+    "LogFinding",
     "PolicyResult",
     "RoundSample",
     "ScoreResult",
     "StackedMap",
     "UpdateResult",
+    "backtest",
+    "backtest_files",
+    "doctor",
     "estimator_named",
     "evaluate",
     "evaluate_files",

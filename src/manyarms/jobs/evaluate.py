@@ -12,13 +12,17 @@ import numpy as np
 
 from manyarms._base.checks import as_flag, as_instance, check_choice, row_weights
 from manyarms._base.progress import Progress, reporter
-from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, any_shared, html_table, with_own_features
+from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, any_shared, html_table
 from manyarms.core.choices import ChoiceShares
+from manyarms.core.policy import on_rounds
 from manyarms.core.shapes import NormalMixture
 from manyarms.errors import InputError, ShapeError, UndefinedLiftError
 from manyarms.estimators.checked_value import Checked, pooled_difference
 from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.weight_diagnostics import effective_size
+from manyarms.jobs.best_policy import Choice, best_choices
+from manyarms.jobs.open_policies import PolicySource, as_policies
+from manyarms.jobs.segments import SegmentLabels, Segments, evaluate_segments, segment_labels
 from manyarms.policies import Logged
 from manyarms.posterior.policy_profile import POLICY_ALONE, POLICY_AND_BASELINE, PolicyProfiles
 from manyarms.posterior.posterior import Posterior
@@ -48,6 +52,7 @@ class PolicyResult:
         checked: The difference by `Checked`: the posterior's, corrected by the rewards of these rounds as far as they
             can tell, with an interval that also counts how far models are usually off. None without a posterior.
         trained: True if the policy was learned from the rounds that it is evaluated on.
+        given: True if the policy learned nothing here, so that all parts of a log evaluate one and the same policy.
         choices: The share of contexts in which it chooses each action.
         estimates: Its value by each estimator, by name.
         left_out: Estimators that could not evaluate it, with the reason.
@@ -61,6 +66,7 @@ class PolicyResult:
     choices: ChoiceShares | None = None
     checked: Estimate | None = None
     trained: bool = False
+    given: bool = False
     estimates: Mapping[str, Estimate] = field(default_factory=dict[str, Estimate])
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
     warnings: tuple[str, ...] = ()
@@ -116,6 +122,7 @@ class Evaluation(Tabular):
         pairs: The value of the first minus that of the second, by the names of two candidates, on request.
         pooled_rounds: The number of rounds behind the gains where each half of a log evaluated what the other half had
             learned; None where the gains are of the same `n_rounds` rounds as all other figures.
+        segments: The gains by segment; None where no segments were given, or no gain could be checked.
     """
 
     n_rounds: int
@@ -125,6 +132,7 @@ class Evaluation(Tabular):
     pairs: Mapping[tuple[str, str], Estimate] = field(default_factory=dict[tuple[str, str], Estimate])
     mean_reward_error: float = 0.0
     pooled_rounds: int | None = None
+    segments: Segments | None = None
 
     @property
     def gain_rounds(self) -> int:
@@ -148,6 +156,21 @@ class Evaluation(Tabular):
             if difference is not None:
                 return difference.probability_positive if sign > 0 else 1.0 - difference.probability_positive
         return None
+
+    @cached_property
+    def choices(self) -> Mapping[str, Choice]:
+        """Every policy as a choice among all; empty without a posterior, or where pairs were not compared."""
+        return best_choices(self)
+
+    @property
+    def probability_best(self) -> dict[str, float]:
+        """The probability of each policy to be the best of all, the current one included, by name."""
+        return {name: choice.probability_best for name, choice in self.choices.items()}
+
+    @property
+    def expected_loss(self) -> dict[str, float]:
+        """The reward per round that is given up on average by choosing each policy and not the best, by name."""
+        return {name: choice.expected_loss for name, choice in self.choices.items()}
 
     def records(self, level: float = 0.95) -> list[dict[str, Any]]:
         """A plain record for each policy and estimator, the posterior first.
@@ -192,7 +215,7 @@ class Evaluation(Tabular):
 
 
 def evaluate(
-    policies: Mapping[str, Policy],
+    policies: Mapping[str, PolicySource],
     logs: LoggedData,
     posterior: Posterior | None = None,
     *,
@@ -200,6 +223,7 @@ def evaluate(
     contexts: Any = None,
     fingerprints: tuple[Fingerprint, ...] = (),
     pairs: bool = False,
+    segments: Any = None,
     swapped: SwappedHalf | None = None,
     progress: Progress = False,
 ) -> Evaluation:
@@ -208,19 +232,22 @@ def evaluate(
     The values and differences are those of `posterior.value` and `posterior.difference`; each policy is asked once.
 
     Args:
-        policies: The candidates by name.
+        policies: The candidates by name: policies; names such as "greedy", made from the posterior; "column:picks" for
+            a column that the logs have kept; or functions from a table to picks (`CallablePolicy`).
         logs: Rounds to evaluate on, ideally held out from the fit of the posterior and of the policies.
         posterior: The model, any `Posterior`; None to use estimators alone.
         estimators: Estimators, which use the rewards of these rounds.
         contexts: The rows of `logs` as a table, for policies with a feature map other than that of `logs`.
         fingerprints: Other fingerprints of these rounds, such as those of the files they came from.
         pairs: True to compare all candidates with one another, too.
+        segments: (n,) labels of parts of the traffic, such as countries, to show gains by; the name of a categorical
+            context column; or None for the segments that the logs have, if any. Needs a posterior.
         swapped: The other half of the log with policies that were learned from these rounds, to pool the checked gains
             over both halves, as `decide(None, logs)` does. All other figures are of `logs` alone.
         progress: True shows how many policies are done; a function is called as progress(done, total).
     """
     _check_inputs(policies, logs, posterior, estimators, contexts, pairs)
-    raw = logs.contexts if contexts is None else contexts
+    policies = as_policies(policies, logs, posterior)
     known = (logs.fingerprint, *fingerprints)
     if BASELINE in policies:
         raise InputError(f"{BASELINE!r} is the name of the current policy.", "Give the candidate another name.")
@@ -229,12 +256,13 @@ def evaluate(
         # Other actions than the logs have, even if there are as many.
         if mine is not None and theirs is not None and not (len(mine) == len(theirs) and mine.begins_with(theirs)):
             raise InputError(f"{name} was learned with another catalog than that of the logs, so its actions differ.")
-    own = {name: with_own_features(policy, raw, logs.features, name) for name, policy in policies.items()}
+    own = {name: on_rounds(policy, logs, contexts, name) for name, policy in policies.items()}
     candidates: dict[str, Policy] = {BASELINE: Logged(logs), **own}
     rows = list[PolicyResult]()
     profiles = dict[str, Any]()
     seen = posterior is not None and any_shared(posterior.learned_from, known)
     checked = None if posterior is None or len(logs) < 2 else Checked(posterior, seen=seen)
+    labels = segment_labels(segments, logs)
     with reporter(progress, len(candidates), "policies") as report:
         for name, policy in candidates.items():
             result, profile = _evaluate_by_posterior(name, policy, logs, posterior, profiles.get(BASELINE))
@@ -252,7 +280,27 @@ def evaluate(
     # Where no gain could be checked, the model's own gains are of these rounds alone.
     is_pooled = any(row.checked is not None for row in rows)
     pooled = len(logs) + len(swapped.logs) if swapped is not None and is_pooled else None
-    return Evaluation(len(logs), mean, rows[0], tuple(rows[1:]), _pairs(profiles, logs, posterior), error, pooled)
+    by_segment = _by_segment({row.name: (own[row.name], row) for row in rows[1:]}, logs, posterior, checked, labels)
+    compared = _pairs(profiles, logs, posterior)
+    return Evaluation(len(logs), mean, rows[0], tuple(rows[1:]), compared, error, pooled, by_segment)
+
+
+def _by_segment(
+    results: Mapping[str, tuple[Policy, PolicyResult]],
+    logs: LoggedData,
+    posterior: Posterior | None,
+    checked: Checked | None,
+    labels: Any,
+) -> Segments | None:
+    """The gains by segment of all policies whose gain could be checked."""
+    gains = {name: (policy, row.checked) for name, (policy, row) in results.items() if row.checked is not None}
+    if labels is None or posterior is None or checked is None or not gains:
+        return None
+    if logs.weights is not None and not logs.weights.all():
+        rows = np.flatnonzero(logs.weights)
+        logs, labels = logs.take(rows), labels[rows]
+        gains = {name: (policy.take(rows), gain) for name, (policy, gain) in gains.items()}
+    return evaluate_segments(gains, logs, posterior, checked, SegmentLabels(labels))
 
 
 def _pairs(profiles: Mapping[str, Any], logs: LoggedData, posterior: Any) -> dict[tuple[str, str], Estimate]:
@@ -329,7 +377,7 @@ def _check(
     except InputError as cause:
         return replace(result, left_out={**result.left_out, checked.name: str(cause)})
     lift = None if result.lift is None or scale == 0.0 else _scaled(gain, 1.0 / scale)
-    return replace(result, checked=gain, lift=lift)
+    return replace(result, checked=gain, lift=lift, given=not policy.learned_from)
 
 
 def _mean_reward(*parts: LoggedData) -> float:

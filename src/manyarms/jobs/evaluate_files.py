@@ -5,9 +5,8 @@ The options are the flags of the command, with the same defaults.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Unpack, cast
 
 import numpy as np
@@ -18,11 +17,22 @@ from manyarms._base.progress import Progress
 from manyarms._base.rng import split
 from manyarms._base.shared_options import EvaluateOptions, LogOptions, only, takes, with_defaults
 from manyarms.core import Catalog, Estimate, Fingerprint, Policy, any_shared
+from manyarms.core.action_numbering import as_numbering
 from manyarms.core.feature_map import StackedMap
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs.evaluate import CURRENT, Evaluation, PolicyResult, evaluate
 from manyarms.jobs.fit_files import OnRows, row_warnings
+from manyarms.jobs.open_policies import (
+    THOMPSON_DRAWS,
+    LogColumnsForPolicies,
+    PolicySource,
+    is_given,
+    is_policy_file,
+    named_sources,
+    open_given_policy,
+    open_policy_file,
+)
 from manyarms.jobs.parse_names import estimator_named, policy_named
 from manyarms.jobs.sample_rounds import RoundSample, sample_rounds
 from manyarms.logs.file_source import FileSource
@@ -30,11 +40,7 @@ from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import leakage_warnings, read_logs
 from manyarms.logs.row_reader import DroppedRows
-from manyarms.model_file.load import load
 from manyarms.posterior.posterior import Posterior, as_posterior
-
-THOMPSON_DRAWS = 100
-"""Draws of thompson without a number: on 100,000 rounds, each draw costs as much as a greedy policy."""
 
 SAME_ROWS = (
     "the model was fitted on these logs, or on some of them, so policies made from it look better here than they are. "
@@ -48,6 +54,7 @@ class _EvaluationInputs:
 
     policies: dict[str, Policy]
     sample: RoundSample
+    stream: LogStream
     posterior: Posterior | None
     estimators: tuple[Estimator, ...]
     fingerprints: tuple[Fingerprint, ...]
@@ -80,6 +87,7 @@ class EvaluationResult:
             **self.dropped.record(),
             "mean_reward": self.evaluation.mean_reward,
             "policies": [_record(row) for row in self.evaluation.rows],
+            **({} if self.evaluation.segments is None else {"segments": self.evaluation.segments.records()}),
             "warnings": list(self.warnings),
         }
 
@@ -108,9 +116,10 @@ def evaluate_files(
         seed: Seed for everything random.
         progress: True shows how many policies are done; a function is called as progress(done, policies in all).
         on_rows: Called as on_rows(rows read, rows in all or None) while files are read.
-        options: The options of `read_logs`; `policies` by name, as in `policy_named`, or by file; `estimators` by name,
-            as in `estimator_named`; and `sample`, the most rounds to evaluate on. Also `context`, `catalog` and `id` as
-            in `fit_files`, where neither a model nor a policy file has them.
+        options: The options of `read_logs`; `policies` by name, file, column or table, as in `open_policies`, or a
+            mapping from names to these, to policies and to functions; `estimators` by name, as in `estimator_named`;
+            and `sample`, the most rounds to evaluate on. Also `context`, `catalog` and `id` as in `fit_files`, where
+            neither a model nor a policy file has them.
     """
     inputs = read_evaluation_inputs(logs, action, reward, propensity, model, seed, on_rows, **options)
     evaluation = evaluate(
@@ -135,20 +144,13 @@ def read_evaluation_inputs(
 ) -> _EvaluationInputs:
     """Read what `evaluate` and `decide` need from files; the arguments are those of `evaluate_files`."""
     given = with_defaults("evaluate_files", options, EvaluateOptions)
-    policies, estimators = given.policies, given.estimators
-    for argument, names in (("policies", policies), ("estimators", estimators)):
-        for name in as_instance(argument, names, Sequence, "a list of names"):
-            as_text(argument, name)
+    sources, estimators = named_sources(given.policies), given.estimators
+    for name in as_instance("estimators", estimators, Sequence, "a list of names"):
+        as_text("estimators", name)
     posterior = None if model is None else as_posterior(model)
-    if estimators and propensity is None and set(estimators) != {"replay"}:
-        raise InputError(
-            "need the logging policy's probabilities.",
-            'Name their column, as in propensity="p".',
-            argument="estimators",
-            flag_remedy="Name their column with --propensity.",
-        )
     sample_rng, policy_rng = split(np.random.default_rng(as_count("seed", seed, minimum=0)), "sample", "policies")
-    files = {name: _open_policy(Path(name)) for name in policies if _is_file(name)}
+    files = {name: open_policy_file(str(source)) for name, source in sources.items() if is_policy_file(source)}
+    files |= {name: source for name, source in sources.items() if isinstance(source, Policy)}
     owners = [owner for owner in (posterior, *files.values()) if owner is not None]
     columns, features, warnings = _features(owners, given.context)
     actions = _catalog(owners, given, action)
@@ -156,13 +158,14 @@ def read_evaluation_inputs(
         FileSource(logs, on_rows), columns, action, reward, propensity, actions, features=features,
         n_actions=owners[0].n_actions if owners and actions is None else None, **only(options, LogOptions),
     )  # fmt: skip
-    stream = cast(LogStream, read)
+    stream, made = open_on_stream({**sources, **files}, cast(LogStream, read), given.position_weights)
     sample = sample_rounds(stream, given.sample, rng=sample_rng)
     named: dict[str, Any] = {"n_actions": stream.n_actions, "n_draws": THOMPSON_DRAWS, "rng": policy_rng}
-    chosen = {name: files.get(name) or policy_named(name, posterior, **named) for name in policies}
+    chosen = {name: made.get(name) or policy_named(str(text), posterior, **named) for name, text in sources.items()}
     return _EvaluationInputs(
         {name: sample.bound(policy) for name, policy in chosen.items()},
         sample,
+        stream,
         posterior,
         tuple(estimator_named(name, posterior) for name in estimators),
         stream.source.fingerprints,
@@ -171,28 +174,40 @@ def read_evaluation_inputs(
     )
 
 
-def _is_file(name: str) -> bool:
-    """True where a policy is given by its file: the names of policies have no slash and no ending of letters."""
-    return "/" in name or Path(name).suffix[1:].isalpha() or Path(name).is_file()
-
-
-def _open_policy(path: Path) -> Policy:
-    policy = load(path)
-    if not isinstance(policy, Policy):
-        raise InputError(
-            f"{path} holds a model, and a policy is needed.",
-            "Make a policy of it with learn_policy().",
-            flag_remedy="Make a policy of it with `manyarms learn`.",
-        )
-    return policy
+def open_on_stream(
+    sources: Mapping[str, PolicySource], stream: LogStream, position_weights: Sequence[Any]
+) -> tuple[LogStream, dict[str, Policy]]:
+    """Open all policies that are not made from a model, and read the rounds with the columns that these need."""
+    columns, action = stream.source.columns, stream.reader.roles.action
+    known = LogColumnsForPolicies(as_numbering(stream), columns, action, position_weights)
+    opened = dict[str, Policy]()
+    for name, source in sources.items():
+        if isinstance(source, Policy):
+            opened[name] = source
+        elif is_given(source):
+            opened[name] = open_given_policy(source, known)
+        elif is_policy_file(source):
+            opened[name] = open_policy_file(str(source))
+    maps = [policy.features for policy in opened.values() if policy.features is not None]
+    maps = [features for features in maps if features != stream.features]
+    for features in maps:
+        if features.reads_frames and not features.columns:
+            raise InputError(
+                "a function gets only the columns of a file that it names.",
+                "Pass ma.CallablePolicy(function, actions, columns=[...]).",
+            )
+    return (stream.also_through(maps) if maps else stream), opened
 
 
 def _features(owners: list[Any], context: str | Sequence[str]) -> tuple[tuple[str, ...], Any, list[str]]:
     """The context columns and the feature map of the model and of all policy files, and warnings."""
     named = (context,) if isinstance(context, str) else tuple(context)
+    known = [owner.features for owner in owners]
+    # A policy that was made elsewhere needs columns, but does not say what the contexts of a model are.
+    owners = [owner for owner, own in zip(owners, known, strict=True) if own is None or own.is_context]
     maps = [owner.features for owner in owners if owner.features is not None]
     if not maps:
-        if owners:
+        if any(isinstance(owner, Posterior) or owner.dim is not None for owner in owners):
             raise InputError(
                 "neither the model nor a policy has a feature map, so columns cannot be read.",
                 "Read the logs into memory and call evaluate().",

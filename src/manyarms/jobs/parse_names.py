@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,18 @@ def policy_named(
         "epsilon-greedy": lambda: EpsilonGreedy(Greedy(posterior), _required(text, number)),
     }
     return makers[name]()
+
+
+def check_policy_name(text: str, without_number: Sequence[str] = ()) -> None:
+    """Refuse a text that `policy_named` would refuse, before there is a posterior.
+
+    Args:
+        text: The name of a policy.
+        without_number: Policies that need no number here.
+    """
+    name, number = _parse(text, POLICIES, "policy")
+    if number is None and POLICIES[name] in ("temperature", "epsilon") and name not in without_number:
+        _required(text, number)
 
 
 def estimator_named(text: str, posterior: Posterior | None = None) -> Estimator:
@@ -135,7 +148,10 @@ def likelihood_named(kind: Any, noise_std: float = 1.0) -> Likelihood:
 def _parse(text: str, known: dict[str, str], role: str) -> tuple[str, float | None]:
     name, colon, rest = as_text(f"the name of the {role}", text).strip().partition(":")
     if name not in known:
-        raise InputError(f"there is no {role} {name!r}; there are {', '.join(known)}.")
+        near = get_close_matches(name, known, 1)
+        problem = f"there is no {role} {name!r}; there are {', '.join(known)}."
+        own = "For your own, pass column:NAME, table:FILE or shares:FILE." if role == "policy" else ""
+        raise InputError(problem, f"Did you mean {near[0]}?" if near else own)
     if not colon:
         return name, None
     if not known[name]:

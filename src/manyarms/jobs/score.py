@@ -15,13 +15,13 @@ import numpy as np
 from jaxtyping import Int
 from scipy import sparse
 
-from manyarms._base.arrow import compute, pa, pq
+from manyarms._base.arrow import compute, csv, pa, pq
 from manyarms._base.checks import Array, as_count, as_instance, check_choice
 from manyarms._base.files import as_path, replacing, write_failure
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.row_numbers import numbered_row, rows_from
 from manyarms._base.shared_options import Missing
-from manyarms.core import FeatureMap, Policy, Tabular, as_arrow, codes_of, html_facts
+from manyarms.core import FeatureMap, Policy, Tabular, as_arrow, as_contexts, codes_of, html_facts
 from manyarms.engines import Engine, Local, as_engine
 from manyarms.errors import ActionError, DataFileError, DataTypeError, EligibilityError, InputError
 from manyarms.logs.file_source import refuse_overwriting
@@ -74,7 +74,7 @@ class ScoreResult(Tabular):
 
     def to_arrow(self, **options: Any) -> pa.Table:
         """All that was written, read back into memory."""
-        return pq.read_table(self.path)
+        return csv.read_csv(self.path) if self.path.suffix.lower() == ".csv" else pq.read_table(self.path)
 
 
 def score(
@@ -89,7 +89,7 @@ def score(
     progress: Progress = False,
     engine: Engine | str | None = None,
 ) -> ScoreResult:
-    """Write the k best actions of every context to a Parquet file, in memory that does not grow with the rows.
+    """Write the k best actions of every context to a Parquet or CSV file, whatever the number of rows.
 
     The file has a row for each context and rank: the columns kept, `row` (the number of the context, from 0), `rank`
     (from 1), `action` (its id where there is a catalog, else its number), `expected_reward`, and `reward_std`, its
@@ -104,8 +104,8 @@ def score(
         model: A posterior, for the actions with the highest expected reward; a policy, for its own ranking; or the file
             of either.
         contexts: A table or files with the columns of the model's feature map; see `read_logs`.
-        out: The Parquet file to write; an existing file is replaced. Or the folder of parts, which all processes of the
-            engine must be able to write to.
+        out: The file to write, in CSV if it ends in .csv, else in Parquet; an existing file is replaced. Or the folder
+            of parts, which all processes of the engine must be able to write to.
         top_k: The number of actions for each context.
         keep: Columns to copy to the output, such as the id of a user.
         eligible: A column with a list of the actions that may be chosen in each row; None for all actions everywhere.
@@ -120,8 +120,9 @@ def score(
     features, path, source, where = _map_of(policy), as_path("out", out), as_source(contexts), as_engine(engine)
     source.need([*features.columns, *keep, *([] if eligible is None else [eligible])])
     source = source.with_labels(features.categories, features.columns)
-    if path.suffix.lower() in (".csv", ".gz", ".arrow", ".feather"):
-        raise InputError(f"must end in .parquet, since scores are written as Parquet; got {path}.", argument="out")
+    if path.suffix.lower() in (".gz", ".arrow", ".feather"):
+        problem = f"must end in .parquet or .csv, since scores are written as Parquet or CSV; got {path}."
+        raise InputError(problem, argument="out")
     taken = [name for name in keep if name in (*COLUMNS, _NUMBER)]
     if taken:
         problem = f"names {taken[0]!r}, which is a column of the output itself."
@@ -195,7 +196,8 @@ def _write(path: Path, batches: Iterator[_Batch], report: Callable[[int], None] 
                 if table is not None:
                     if writer is None:
                         file = open_files.enter_context(replacing(path))
-                        writer = open_files.enter_context(pq.ParquetWriter(file, table.schema))
+                        kind: Any = csv.CSVWriter if path.suffix.lower() == ".csv" else pq.ParquetWriter
+                        writer = open_files.enter_context(kind(file, table.schema))
                     writer.write_table(table)
                     n_rows += table.num_rows
                 n_read, n_dropped = n_read + rows, n_dropped + dropped
@@ -236,7 +238,7 @@ class _Scoring:
             first += batch.num_rows
 
     def _scored(self, table: pa.Table, rows: Int[Array, " n"]) -> pa.Table:
-        x = self.features(table)
+        x = as_contexts(table, self.features)
         allowed = None if self.eligible is None else self._sets(table[self.eligible], rows)
         best = self.policy.top_k(x, self.top_k, eligible=allowed)
         which, rank = np.nonzero(best >= 0)

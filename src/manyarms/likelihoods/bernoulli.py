@@ -171,7 +171,7 @@ def _wide_moments(mean: PerRound, spread: PerRound) -> tuple[Numbers, ...]:
     # The smaller of E g and 1 - E g is computed, so that neither loses its digits.
     low = -np.abs(mean)
     expected, slope = ndtr(low / spread), np.zeros_like(mean)
-    for k, c in zip(_ORDERS, _COEFFICIENTS, strict=True):
+    for k, c in zip(_ORDERS, EXPONENTIAL_COEFFICIENTS, strict=True):
         under, over = _below(low, spread, k), _below(-low, spread, k)
         expected += c * (under - over)
         slope += k * c * (under + over)
@@ -182,7 +182,7 @@ def _wide_log(mean: PerRound, spread: PerRound) -> tuple[Numbers, ...]:
     # log g(η) = min(η, 0) - log(1 + e^-|η|), and log(1 + u) = Σ_k c_k u^k / k is the integral of the sum above.
     z = mean / spread
     out = mean * ndtr(-z) - spread * np.exp(-0.5 * np.clip(z, -_FAR, _FAR) ** 2) / np.sqrt(2 * np.pi)
-    for k, c in zip(_ORDERS, _COEFFICIENTS, strict=True):
+    for k, c in zip(_ORDERS, EXPONENTIAL_COEFFICIENTS, strict=True):
         out -= c / k * (_below(mean, spread, k) + _below(-mean, spread, k))
     return (np.minimum(out, 0.0),)
 
@@ -210,6 +210,6 @@ def _below(mean: PerRound, spread: PerRound, order: float) -> PerRound:
 _ORDERS = np.arange(1.0, 9.0)
 # Both ends of [0, 1] are among the points, so that the two sides of g meet at one half.
 _POINTS = 0.5 + 0.5 * np.cos(np.pi * np.arange(8) / 7)
-_COEFFICIENTS = np.linalg.solve(np.vander(_POINTS, increasing=True), 1.0 / (1.0 + _POINTS))
+EXPONENTIAL_COEFFICIENTS = np.linalg.solve(np.vander(_POINTS, increasing=True), 1.0 / (1.0 + _POINTS))
 _FAR = 30.0
 """Standard deviations up to which e^(-z²/2) and its inverse stay within floating point."""

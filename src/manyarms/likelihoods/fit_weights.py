@@ -11,8 +11,10 @@ from manyarms._base.progress import Progress
 from manyarms.core import DenseMixing, HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.engines import LOCAL, Engine
 from manyarms.errors import InputError
+from manyarms.gpu.device import CPU
 from manyarms.inference import condition
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
+from manyarms.likelihoods.device_sites import check_loop
 from manyarms.likelihoods.likelihood import Likelihood, Site
 from manyarms.likelihoods.variational import MAX_ITERATIONS, Approximation, approximate
 
@@ -48,16 +50,20 @@ def fit_weights(
     max_iterations: int = MAX_ITERATIONS,
     tolerance: float = 1e-6,
     progress: Progress = False,
+    device: str = CPU,
 ) -> FittedWeights:
     """Fit the weights to rounds: the variational loop, or one solve under an exact likelihood.
 
-    The prior may be an earlier posterior.
+    The prior may be an earlier posterior. The loop for clicks can run on a GPU.
     """
+    if device != CPU:
+        check_loop(prior, logs, likelihood)
     if likelihood.treatment == "exact":
         return fit_statistics(
             prior, engine.total(logs, CollectStatistics(likelihood, prior.n_actions, logs.dim)), likelihood
         )
     options: dict[str, Any] = {"max_iterations": max_iterations, "tolerance": tolerance, "progress": progress}
+    options["device"] = device
     if isinstance(logs, LoggedData):
         likelihood.check(logs.rewards, logs.weights)
         logs = logs.counted()

@@ -58,7 +58,7 @@ class SiteState:
 
 def between(old: Any, new: Any, share: Any) -> Any:
     """Sites, or sums of sites, a share of the way from old to new ones."""
-    if isinstance(old, Statistics):
+    if not isinstance(old, Site):
         return old.scaled(1 - share) + new.scaled(share)
     return Site(*((1 - share) * a + share * b for a, b in zip(old, new, strict=True)))
 

@@ -18,8 +18,10 @@ from typing import Any
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.engines import LOCAL, Engine
+from manyarms.gpu.device import CPU
+from manyarms.likelihoods.device_sites import DeviceSiteSolver
 from manyarms.likelihoods.likelihood import Likelihood, Site
-from manyarms.likelihoods.sites import MemorySiteSolver, SiteState, StreamSiteSolver, between
+from manyarms.likelihoods.sites import MemorySiteSolver, StreamSiteSolver, between
 
 MAX_ITERATIONS = 100
 SMALLEST_STEP = 1.0 / 1024
@@ -55,6 +57,7 @@ def approximate(
     max_iterations: int = MAX_ITERATIONS,
     tolerance: float = 1e-6,
     progress: Progress = False,
+    device: str = CPU,
 ) -> Approximation:
     """Run the variational loop: the Gaussian that stands in for the posterior.
 
@@ -65,9 +68,13 @@ def approximate(
     predictions of some weights, by default the prior. It ends when a full step gains less than `tolerance` nats.
     """
     in_memory = isinstance(logs, LoggedData)
-    solver: Any = (
-        MemorySiteSolver(prior, logs, likelihood) if in_memory else StreamSiteSolver(prior, logs, likelihood, engine)
-    )
+    solver: Any
+    if device != CPU:
+        solver = DeviceSiteSolver(prior, logs, likelihood, device)
+    elif in_memory:
+        solver = MemorySiteSolver(prior, logs, likelihood)
+    else:
+        solver = StreamSiteSolver(prior, logs, likelihood, engine)
     is_sites = isinstance(start, Site | Statistics)
     sites = start if is_sites else solver.sites_from(prior if start is None else start)
     state = solver.state(sites)
@@ -85,13 +92,13 @@ def approximate(
             trace.append(max(state.objective, trace[-1]))
             converged = step == 1.0 and gain < tolerance
             report(len(trace) - 1, max_iterations)
-    last, slope = state.sites if in_memory else None, state.dispersion_slope()
+    last, slope = state.sites if isinstance(state.sites, Site) else None, state.dispersion_slope()
     return Approximation(
         state.weights, state.statistics, last, slope, state.log_evidence, tuple(trace), converged, stuck
     )
 
 
-def _take_step(solver: Any, state: SiteState) -> tuple[SiteState, float]:
+def _take_step(solver: Any, state: Any) -> tuple[Any, float]:
     """The state after a step, halved until the objective does not fall, and the length of the step."""
     target, step, least = state.target(), 1.0, state.objective - state.rounding
     trial = solver.state(target)

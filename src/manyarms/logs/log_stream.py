@@ -14,7 +14,8 @@ import numpy as np
 from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count
 from manyarms._base.row_numbers import rows_from
-from manyarms.core import Fingerprint, LoggedData
+from manyarms.core import FeatureMap, Fingerprint, LoggedData
+from manyarms.core.feature_map import StackedMap
 from manyarms.core.logged_data import COLUMNS
 from manyarms.errors import InputError
 from manyarms.logs.age_rule import AgeRule
@@ -63,7 +64,7 @@ class LogStream:
     def batches(self, size: int = BATCH) -> Iterator[LoggedData]:
         """The rounds in order, at most `size` at a time. Errors raised on the way count rows from the first of all."""
         first, dropped = self.source.first_row, DroppedRows()
-        for batch in self.source.batches(self.reader.roles.columns, as_count("size", size)):
+        for batch in self.source.batches(self.reader.columns, as_count("size", size)):
             with rows_from(first, self.source.place_of):
                 rounds, left_out = self.reader.rounds(batch)
                 dropped += left_out
@@ -88,6 +89,16 @@ class LogStream:
         age = reader.age or AgeRule(datetime.now().astimezone(), by_clock=True)
         return LogStream(source, replace(reader, age=replace(age, after=after)))
 
+    def also_through(self, maps: Sequence[FeatureMap]) -> LogStream:
+        """These rounds, read through further feature maps at once, such as those of a `ColumnPolicy`."""
+        own = self.features.maps if isinstance(self.features, StackedMap) else [self.features]
+        features = StackedMap([*own, *maps])
+        self.source.need(features.columns)
+        roles = replace(self.reader.roles, context=features.columns)
+        labels = [name for name in (roles.action, roles.group, *features.categories) if name is not None]
+        source = self.source.with_labels(labels, roles.context)
+        return LogStream(source, replace(self.reader, roles=roles, features=features, written=source.written))
+
     def ageless(self) -> LogStream:
         """These rounds, all at full weight whatever their age."""
         age = self.reader.age
@@ -98,6 +109,20 @@ class LogStream:
     def note_dropped(self, dropped: DroppedRows) -> None:
         """Keep the count of rows that a full pass, here or in other processes, has left out."""
         self._dropped = dropped
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Further columns of the rows that become rounds, in the order of the rounds: one row per round.
+
+        Args:
+            names: Columns of the source, of any type; values may be missing.
+        """
+        self.source.need(names)
+        wanted, parts, first = (*self.reader.roles.columns, *names), list[pa.Table](), self.source.first_row
+        for batch in self.source.batches(wanted, BATCH):
+            with rows_from(first, self.source.place_of):
+                parts.append(self.reader.further_columns(batch, names))
+            first += batch.num_rows
+        return pa.concat_tables(parts) if parts else pa.table({name: pa.array([]) for name in names})
 
     def collect(self) -> LoggedData:
         """All rounds in memory at once."""
@@ -115,4 +140,6 @@ def joined(parts: list[LoggedData], stream: LogStream) -> LoggedData:
         name: None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
         for name in COLUMNS
     }
-    return LoggedData(**columns, n_actions=stream.n_actions, features=stream.features, catalog=stream.catalog)
+    logs = LoggedData(**columns, n_actions=stream.n_actions, features=stream.features, catalog=stream.catalog)
+    tables = [part.table for part in parts]
+    return logs.keeping(pa.concat_tables(tables), stream.source.library) if stream.reader.kept else logs

@@ -26,7 +26,8 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
         other: Add an action "(other)" of which nothing is known, for `read_logs(..., unknown="other")`.
         options: The columns that say what actions have in common: `category`, one label per action; `tags`, several
             labels, as lists or as texts joined by the `separator`; `taxonomy`, one column per level from the top down,
-            or one column with the whole path; `embedding`, one column of lists of numbers, or several of numbers.
+            or one column with the whole path; `embedding`, one column of lists of numbers, or several of numbers. And
+            `name`, the column of names that a report shows instead of ids.
 
     Raises:
         InputError: Naming the column, the first bad row and a way out.
@@ -35,7 +36,7 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
     if not as_instance("separator", given.separator, str, "a text"):
         raise InputError("must not be empty.", "Pass the text between two labels, such as |.", argument="separator")
     levels, numbers = (as_names(name, vars(given)[name]) for name in ("taxonomy", "embedding"))
-    names = [id, *(name for name in (given.category, given.tags) if name is not None), *levels, *numbers]
+    names = [id, *(name for name in (given.category, given.name, given.tags) if name is not None), *levels, *numbers]
     for name in names:
         as_text("the name of a column", name)
     source = as_source(catalog)
@@ -51,6 +52,7 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
     ids = labels(id)
     columns: dict[str, list[Any] | None] = {
         "categories": None if given.category is None else labels(given.category),
+        "names": None if given.name is None else table[given.name].to_pylist(),
         "tags": None if given.tags is None else _labels(given.tags, table[given.tags], given.separator),
         "paths": None,
         "embeddings": _embeddings(table, numbers) if numbers else None,

@@ -36,6 +36,7 @@ def read_logs(
     features: FeatureMap | None = None,
     n_actions: int | None = None,
     after: datetime | None = None,
+    keep: str | Iterable[str] = (),
     **options: Unpack[LogOptions],
 ) -> LoggedData | LogStream:
     """Rounds from a table (`LoggedData`), or from files and batches, which are read as they are needed (`LogStream`).
@@ -56,9 +57,12 @@ def read_logs(
         features: A feature map learned before, to be used again; None to learn one here.
         n_actions: K, when ids are action numbers; by default one more than the largest.
         after: Rounds at this time or before are left out, for instance because a model has them already.
+        keep: Further columns of files to keep beside the rounds, such as those that your own policies read (see
+            `ColumnPolicy`). All columns of a table are kept.
         options: How rows become rounds; see `LogOptions`. The columns `weight` (how often a row counts), `group` (the
             user or session) and `time` (timestamps, dates, texts such as 2024-05-01 09:30, or numbers that increase
-            with time), which is kept as `LoggedData.times`; the context columns of whole numbers that are
+            with time), which is kept as `LoggedData.times`; `segment` (a label of a part of the traffic, such as a
+            country, which no model sees), kept as `LoggedData.segments`; the context columns of whole numbers that are
             `categorical`, and the `max_levels` of a category (100) with a feature of their own. `expand`: further
             features of the numbers, "splines", "products", "fourier" or "nystroem", fitted to the first 10,000 rows.
             `missing`: "refuse" a row that lacks a value, or "drop" it. `unknown`: "refuse" an action that is not in the
@@ -77,13 +81,19 @@ def read_logs(
     named |= {
         "group": given.group,
         "time": given.time,
+        "segment": given.segment,
         **{f"context {place}": name for place, name in enumerate(context)},
     }
     for argument, name in named.items():
         if name is not None or argument in ("action", "reward"):
             as_text(argument, name)
-    roles = ColumnRoles(tuple(context), action, reward, propensity, given.weight, given.group, given.time)
-    source.need(roles.columns)
+    kept = as_names("keep", keep)
+    if isinstance(source, TableSource):
+        kept = [name for name in source.columns if source.columns.count(name) == 1]
+    roles = ColumnRoles(
+        tuple(context), action, reward, propensity, given.weight, given.group, given.time, given.segment
+    )
+    source.need([*roles.columns, *as_names("keep", keep)])
     for text in leakage_warnings(roles.context, reward):
         warnings.warn(text, stacklevel=2)
     for name, value, allowed in (("missing", given.missing, Missing), ("unknown", given.unknown, Unknown)):
@@ -92,7 +102,7 @@ def read_logs(
             raise InputError(f"must be {choice}; got {value!r}.", argument=name)
     age = _age_rule(given, after)
     categories = features.categories if isinstance(features, FeatureMap) else categorical
-    single = [name for name in (action, given.group) if name is not None]
+    single = [name for name in (action, given.group, given.segment) if name is not None]
     source = source.with_labels([*single, *(name for name in categories if name in roles.context)], roles.context)
     if features is None:
         rows = _complete_rows(source, roles, given.missing)
@@ -115,7 +125,9 @@ def read_logs(
             argument='unknown="other"',
             flag_remedy="Fit with --catalog and --unknown other, which adds it.",
         )
-    reader = RowReader(roles, features, n_actions, catalog, given.missing, given.unknown, age, source.written)
+    reader = RowReader(
+        roles, features, n_actions, catalog, given.missing, given.unknown, age, source.written, tuple(kept)
+    )
     stream = LogStream(source, reader)
     return stream.collect() if isinstance(source, TableSource) else stream
 
@@ -134,7 +146,7 @@ def _complete_rows(source: Source, roles: ColumnRoles, missing: Missing) -> Iter
     first = 0
     for batch in source.batches(roles.columns, BATCH):
         with rows_from(first, source.place_of):
-            yield complete(batch, roles.columns, missing)[0]
+            yield complete(batch, roles.needed, missing, roles.columns)[0]
         first += batch.num_rows
 
 

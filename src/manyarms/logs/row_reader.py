@@ -12,18 +12,19 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
 from manyarms._base.arrow import pa
-from manyarms._base.checks import Array, as_actions, as_weights
-from manyarms._base.row_numbers import keep_rows, row_name
+from manyarms._base.checks import Array, as_weights
+from manyarms._base.row_numbers import keep_rows, row_name, row_numbers
 from manyarms._base.shared_options import Missing, Unknown
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, as_propensities
-from manyarms.core.arrow_columns import Level, codes_of, column_of, numbers_of, whole_numbers_of
+from manyarms.core.action_numbering import ActionNumbering
+from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.core.labels import integer_of
-from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError
+from manyarms.errors import DataTypeError, InputError, NonFiniteError
 from manyarms.logs.age_rule import AgeRule, local_time, seconds_between
 from manyarms.model_file.save import Saved
 
-MOST_COMPARED = 1_000
-"""Unknown ids of a batch that are compared with the catalog's in other spellings."""
+ROW = "row"
+"""The column of row numbers in tables that `score` writes, and among the columns that logs keep."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,16 @@ class ColumnRoles:
     weight: str | None = None
     group: str | None = None
     time: str | None = None
+    segment: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of all columns, each once."""
+        return tuple(dict.fromkeys([*self.needed, *([] if self.segment is None else [self.segment])]))
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The names of the columns in which no value may be missing: a round without a segment is still a round."""
         single = (self.action, self.reward, self.propensity, self.weight, self.group, self.time)
         return tuple(dict.fromkeys([*self.context, *(name for name in single if name is not None)]))
 
@@ -97,10 +104,27 @@ class RowReader:
     unknown: Unknown = "refuse"
     age: AgeRule | None = None
     written: frozenset[str] = frozenset()
+    kept: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of all columns that are read, each once."""
+        return tuple(dict.fromkeys([*self.roles.columns, *self.kept]))
 
     def rounds(self, batch: pa.RecordBatch) -> tuple[LoggedData, DroppedRows]:
         """The rounds of a batch, and the rows that were left out."""
-        table, missing = complete(batch, self.roles.columns, self.missing)
+        table, actions, decay, times, dropped = self._kept(batch)
+        return self._logged(table, actions, decay, times), dropped
+
+    def further_columns(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
+        """Further columns of the rows of a batch that become rounds; values may be missing there."""
+        return self._kept(batch, names)[0].select(list(names))
+
+    def _kept(
+        self, batch: pa.RecordBatch, further: Sequence[str] = ()
+    ) -> tuple[pa.Table, Int[Array, " n"], Float[Array, " n"] | None, pa.ChunkedArray | None, DroppedRows]:
+        """The rows that become rounds, with their actions, weights by age and times, and the number of all others."""
+        table, missing = complete(batch, self.roles.needed, self.missing, (*self.columns, *further))
         times = None if self.roles.time is None else _time_column(self.roles.time, column_of(table, self.roles.time))
         decay, mature, fresh, ahead = self._aged(times, table.num_rows)
         actions, known, spelled = self._actions(table)
@@ -117,7 +141,7 @@ class RowReader:
             table, actions, decay = table.filter(kept), actions[kept], None if decay is None else decay[kept]
             times = None if times is None else times.filter(pa.array(kept))
             keep_rows(kept)
-        return self._logged(table, actions, decay, times), dropped
+        return table, actions, decay, times, dropped
 
     def _logged(
         self,
@@ -140,37 +164,32 @@ class RowReader:
             weights=None if weights is None else as_weights(weights, len(actions)),
             groups=None if self.roles.group is None else self._groups(column_of(table, self.roles.group)),
             times=None if times is None else _times(str(self.roles.time), times),
+            segments=None if self.roles.segment is None else _labels(table.column(self.roles.segment)),
         )
-        return LoggedData.checked(columns, self.n_actions, self.features, self.catalog)
+        return LoggedData.checked(columns, self.n_actions, self.features, self.catalog, self._kept_columns(table))
+
+    def _kept_columns(self, table: pa.Table) -> pa.Table | None:
+        """The rows as they are, with their numbers in the whole log unless a column has that name."""
+        if not self.kept:
+            return None
+        named = table.select(list(self.columns))
+        numbers = pa.array(row_numbers(table.num_rows))
+        return named if ROW in self.columns else named.append_column(ROW, numbers)
 
     def _actions(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"], str]:
         """Action numbers, a mask of the rows that have one, and an unknown id that the catalog spells otherwise."""
-        name, spelled = self.roles.action, ""
-        column = column_of(table, name)
-        if self.catalog is None:
-            written = _written_numbers(name, column) if name in self.written else whole_numbers_of(name, column)
-            actions = as_actions(name, written)
-            known = actions < self.n_actions
-        else:
-            codes, ids = codes_of(column)
-            numbers = self.catalog.find(ids)
-            actions = numbers[codes] if len(ids) else np.empty(0, dtype=np.int64)
-            known = actions >= 0
-            spelled = _spelled(self.catalog, [ids[place] for place in np.flatnonzero(numbers < 0)])
-        if self.unknown == "refuse" and not known.all():
-            row = int(np.argmin(known))
-            problem = (
-                f"{row_name(row)} has {column[row].as_py()!r} in column {name}, which is not in the catalog of "
-                f"{self.n_actions:,} actions."
-            )
-            if spelled:
-                raise ActionError(f"{problem} Ids are compared as they are written: {spelled}.", "Spell them alike.")
-            raise ActionError(
-                problem,
+        name = self.roles.action
+        column, numbering = column_of(table, name), ActionNumbering(self.n_actions, self.catalog)
+        numbered = numbering.of_column(name, column)
+        if self.unknown == "refuse" and not numbered.known.all():
+            raise numbering.unknown(
+                name,
+                column,
+                numbered,
                 'Put it there, or pass unknown="drop" or unknown="other".',
-                flag_remedy="Put it there, or pass --unknown drop or --unknown other.",
+                "Put it there, or pass --unknown drop or --unknown other.",
             )
-        return actions, known, spelled
+        return numbered.actions, numbered.known, numbered.spelled
 
     def _groups(self, column: pa.ChunkedArray) -> Int[Array, " n"]:
         """Ids of users or sessions as integers: texts by a digest, so that batches and machines agree without a list.
@@ -205,14 +224,19 @@ class RowReader:
         return decay, mature, fresh, age < 0
 
 
-def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) -> tuple[pa.Table, int]:
-    """The rows that lack no value, and the number of those that do; NaN counts as missing."""
-    table = pa.Table.from_batches([batch]).select(list(columns))
+def complete(
+    batch: pa.RecordBatch, columns: Sequence[str], missing: Missing, further: Sequence[str] = ()
+) -> tuple[pa.Table, int]:
+    """The rows that lack no value, and the number of those that do; NaN counts as missing.
+
+    Columns in `further` are kept too, whether a value is missing there or not.
+    """
+    table = pa.Table.from_batches([batch]).select(list(dict.fromkeys((*columns, *further))))
     for place, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type) and any(chunk.dictionary.null_count for chunk in column.chunks):
             # A value may be missing in the dictionary as well as in the rows.
             table = table.set_column(place, table.column_names[place], column.cast(column.type.value_type))
-    if missing == "refuse" and not any(column.null_count for column in table.columns):
+    if missing == "refuse" and not any(table.column(name).null_count for name in columns):
         # Numbers are looked at one by one where they are used, and a NaN is refused there.
         return table, 0
     fine = np.ones(table.num_rows, dtype=bool)
@@ -232,33 +256,19 @@ def complete(batch: pa.RecordBatch, columns: Sequence[str], missing: Missing) ->
     return table.filter(fine), int((~fine).sum())
 
 
+def _labels(column: pa.ChunkedArray) -> Array:
+    """The labels of a column as objects, None where one is missing; equal labels are one object."""
+    present = column.is_valid().to_numpy()
+    codes, levels = codes_of(column.drop_null())
+    labels = np.full(len(column), None, dtype=object)
+    labels[present] = np.array([*levels, None], dtype=object)[codes]
+    return labels
+
+
 def _present(column: pa.ChunkedArray) -> Bool[Array, " n"]:
     if pa.types.is_floating(column.type):
         return ~np.isnan(column.to_numpy())
     return np.ones(len(column), dtype=bool) if column.null_count == 0 else column.is_valid().to_numpy()
-
-
-def _written_numbers(name: str, column: pa.ChunkedArray) -> Int[Array, " n"]:
-    """Action numbers that a CSV file has as texts; 2.0, which tables with gaps write for 2, is one too."""
-    codes, distinct = codes_of(column)
-    numbers = [integer_of(str(text).removesuffix(".0")) for text in distinct]
-    if None in numbers:
-        place = numbers.index(None)
-        row = row_name(int(np.argmax(codes == place)))
-        raise ActionError(
-            f"{row} has {distinct[place]!r} in column {name}, but without a catalog ids are numbers 0, 1, 2, ...",
-            "Write numbers without leading zeros or exponents, or pass a catalog.",
-        )
-    return np.array(numbers, dtype=np.int64)[codes] if numbers else np.empty(0, dtype=np.int64)
-
-
-def _spelled(catalog: Catalog, unknown: Sequence[Level]) -> str:
-    """The first unknown id that the catalog has in another spelling, in words; not all of many are looked up."""
-    for id in unknown[:MOST_COMPARED]:
-        near = catalog.spelled_otherwise(id)
-        if near is not None:
-            return f"the log has {str(id)!r}, the catalog has {str(near)!r}"
-    return ""
 
 
 def _ages(name: str, column: pa.ChunkedArray, age: AgeRule) -> Float[Array, " n"]:

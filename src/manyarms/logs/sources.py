@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -22,6 +23,7 @@ class Source(ABC):
         columns: The names of its columns.
         first_row: The number of its first row, when it is a piece of something longer.
         files: The files that hold the rows, in order; none where the rows are in memory.
+        library: The library that a table in memory came from, as in "pandas"; empty for others.
         written: The columns of labels that come as the texts that a CSV file has for them, integers too.
     """
 
@@ -29,6 +31,7 @@ class Source(ABC):
     first_row: int = 0
     files: Sequence[Path] = ()
     written: frozenset[str] = frozenset()
+    library: str = ""
 
     @abstractmethod
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
@@ -80,14 +83,16 @@ class Source(ABC):
             raise InputError(f"there are several columns {twice[0]!r}.", "Rename or drop all but one.")
         missing = [name for name in names if name not in self.columns]
         if missing:
-            raise InputError(f"there is no column {missing[0]!r}; the columns are {', '.join(self.columns)}.")
+            near = get_close_matches(missing[0], self.columns, 1)
+            problem = f"there is no column {missing[0]!r}; the columns are {', '.join(self.columns)}."
+            raise InputError(problem, f"Did you mean {near[0]}?" if near else "")
 
 
 class TableSource(Source):
     """An Arrow table in memory."""
 
-    def __init__(self, table: pa.Table):
-        self.table, self.columns = table, table.column_names
+    def __init__(self, table: pa.Table, library: str = ""):
+        self.table, self.columns, self.library = table, table.column_names, library
 
     @property
     def identity(self) -> str:
@@ -162,7 +167,7 @@ def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of
         return BatchSource(cast(Callable[[], Iterable[Any]], value))
     table = table_of(value)
     if table is not None:
-        return TableSource(table)
+        return TableSource(table, type(value).__module__.partition(".")[0])
     if isinstance(value, Iterable) and not isinstance(value, Mapping):
         return BatchSource(value)
     raise DataTypeError(

@@ -19,7 +19,14 @@ MODELS = {
     "epsilon-greedy": "policies.greedy:EpsilonGreedy",
     "uniform": "policies.uniform:Uniform",
     "table": "policies.table:TablePolicy",
+    "capped": "policies.capped:CappedPolicy",
+    "blended greedy": "policies.blended:BlendedGreedy",
+    "segments": "policies.segment_policy:SegmentPolicy",
+    "column": "policies.column_policy:ColumnPolicy",
+    "lookup": "policies.lookup_policy:LookupPolicy",
     "linear softmax": "policies.softmax:LinearSoftmax",
+    "mixture": "policies.mixture:Mixture",
+    "most informative": "policies.most_informative:MostInformative",
 }
 """The kinds that have a file of their own: posteriors and policies."""
 

@@ -1,5 +1,7 @@
 """Rules for choosing an action, one family per file."""
 
+from manyarms.policies.blended import BlendedGreedy
+from manyarms.policies.capped import CappedPolicy
 from manyarms.policies.greedy import EpsilonGreedy, Greedy
 from manyarms.policies.logged import Logged
 from manyarms.policies.pessimistic import Pessimistic
@@ -8,4 +10,15 @@ from manyarms.policies.table import TablePolicy
 from manyarms.policies.thompson import Thompson
 from manyarms.policies.uniform import Uniform
 
-__all__ = ["EpsilonGreedy", "Greedy", "Logged", "Pessimistic", "Softmax", "TablePolicy", "Thompson", "Uniform"]
+__all__ = [
+    "BlendedGreedy",
+    "CappedPolicy",
+    "EpsilonGreedy",
+    "Greedy",
+    "Logged",
+    "Pessimistic",
+    "Softmax",
+    "TablePolicy",
+    "Thompson",
+    "Uniform",
+]

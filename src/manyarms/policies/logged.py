@@ -37,7 +37,7 @@ class Logged(Policy):
     def _check_contexts(self, contexts: Any) -> Float[Array, "n d"]:
         if self.tied_to is not None:
             return super()._check_contexts(contexts)
-        x = as_contexts(contexts, self.features)
+        x = as_contexts(self._as_rows(contexts), self.features)
         if len(x) != self.n_rows:
             raise ShapeError(
                 f"Logged repeats the actions of the {self.n_rows} rows of its log, and there are {len(x)} contexts.",

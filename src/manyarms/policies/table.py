@@ -8,11 +8,14 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_floats, as_rows, check_rows
-from manyarms.core import Choices, Policy, RowError
-from manyarms.errors import DataTypeError, PropensityError, ShapeError
+from manyarms._base.checks import Array, as_floats, as_rows, as_text, check_rows
+from manyarms.core import Choices, Policy
+from manyarms.core.action_numbering import as_numbering
+from manyarms.core.arrow_columns import column_of, numbers_of
+from manyarms.errors import DataTypeError, InputError, PropensityError, ShapeError
 from manyarms.linalg.indexing import shape_of
 from manyarms.model_file.save import floats, once
+from manyarms.policies.given_policy import read_table, single_picks
 
 SUM_ERROR = 1e-6
 """How far the sum of probabilities may be from one."""
@@ -66,6 +69,34 @@ class TablePolicy(Policy):
         if isinstance(table, np.ndarray) and table.ndim == 2:
             self.rows_per_block = max(1, (1 << 21) // self.n_actions)
 
+    @classmethod
+    def from_shares(cls, table: Any, actions: Any, *, action: str = "action", share: str = "share") -> TablePolicy:
+        """The policy that gives each action a fixed share of all rounds, as a table of items and shares says.
+
+        Args:
+            table: A table of pandas, Polars or Arrow, or a file: one row per action. Those not listed have share 0.
+            actions: The numbering of the actions: the logs, a `Catalog`, a posterior, or the number of actions.
+            action: The column of ids.
+            share: The column of shares, which sum to 1.
+        """
+        numbering = as_numbering(actions)
+        content = read_table(table, [as_text("action", action), as_text("share", share)], [action])
+        numbers = single_picks(action, column_of(content, action), numbering)
+        shares = numbers_of(share, column_of(content, share))
+        order = np.argsort(numbers, kind="stable")
+        twice = np.flatnonzero(np.diff(numbers[order]) == 0)
+        if len(twice):
+            first, second = (int(order[twice[0] + step]) for step in (0, 1))
+            raise InputError(
+                f"row {second} of the table names the same {action} as row {first}.", "Add their shares up."
+            )
+        check_rows(f"column {share}", shares, lambda p: p >= 0, PropensityError, "must not be negative", "Clip it.")
+        total = float(shares.sum())
+        if abs(total - 1.0) > SUM_ERROR:
+            problem = f"sum to {total:.6g}, not to 1."
+            raise PropensityError(problem, "Divide each by their sum.", argument=f"the shares in column {share}")
+        return cls(np.bincount(numbers, weights=shares, minlength=numbering.n_actions))
+
     def saved(self) -> dict[str, Any]:
         if self.n_rows is not None:
             raise DataTypeError(
@@ -96,17 +127,6 @@ class TablePolicy(Policy):
         return part
 
     def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
-        n, table = len(contexts), self._table
-        if table.ndim == 1:
-            return Choices.of_shared(np.asarray(table), n, eligible)
-        if eligible is not None:
-            kept = sparse.csr_array(eligible.multiply(table))
-            kept.eliminate_zeros()
-            totals = np.asarray(kept.sum(axis=1)).reshape(-1)
-            if n and totals.min() <= 0:
-                raise RowError(int(np.argmin(totals)), "gives probability zero to every eligible action")
-            kept.data /= np.repeat(totals, np.diff(kept.indptr))
-            return Choices(n, self.n_actions, named=kept)
-        if isinstance(table, np.ndarray):
-            return Choices(n, self.n_actions, dense=table)
-        return Choices(n, self.n_actions, named=table)
+        if self._table.ndim == 1:
+            return Choices.of_shared(np.asarray(self._table), len(contexts), eligible)
+        return Choices.of_table(self._table, eligible)

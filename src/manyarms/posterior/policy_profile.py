@@ -277,7 +277,15 @@ def _check_stream(
     check_maps(posterior.features, posterior.catalog, stream)
     for name, policy in policies.items():
         as_instance(name, policy, Policy, "a policy")
-        if policy.features is not None and policy.features != stream.features:
+        own = policy.features
+        missing = [] if own is None else [column for column in own.columns if column not in stream.reader.columns]
+        if own is not None and not own.is_context and (missing or not stream.reader.kept):
+            raise InputError(
+                f"reads {', '.join(missing) or 'the rows'}, which this stream does not keep.",
+                f"Read it with ma.read_logs(..., keep={missing or [stream.reader.roles.action]}).",
+                argument=name,
+            )
+        if own is not None and own.is_context and own != stream.features:
             raise InputError(
                 "was learned with another feature map than the one this stream is read through.",
                 "Pass the table with the columns themselves, or a sample of it, which each reads through its own map.",

@@ -15,7 +15,7 @@ from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.core.logged_data import as_logs
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, NumericalError
-from manyarms.inference.condition import check_sizes
+from manyarms.inference.condition import check_sizes, small_products
 from manyarms.likelihoods import Bernoulli, Hurdle, Likelihood, Poisson
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.logs.log_stream import LogStream
@@ -349,7 +349,9 @@ def _climb_lbfgs(
         centre, worst = eta, -value
         options |= {"maxiter": max_iterations - iterations, "ftol": 0.1 * evidence.negligible / max(1.0, abs(value))}
         box = list(zip(np.maximum(low, eta - reach), np.minimum(high, eta + reach), strict=True))
-        result = minimize(negative, eta, jac=True, method="L-BFGS-B", bounds=box, callback=after, options=options)
+        # The small matrices of L-BFGS itself must not be split among threads either: their rounding would differ.
+        with small_products(hyper.build(eta)[0]):
+            result = minimize(negative, eta, jac=True, method="L-BFGS-B", bounds=box, callback=after, options=options)
         if -float(result.fun) < value:
             break
         before, value = value, -float(result.fun)

@@ -33,6 +33,16 @@
   button.addEventListener("click", () => use(root.dataset.theme === "dark" ? "light" : "dark"));
   dark.addEventListener("change", (event) => use(event.matches ? "dark" : "light"));
 
+  // Paper is white: charts with the colours of a dark page could not be read on it.
+  let before = null;
+  window.addEventListener("beforeprint", () => {
+    if (root.dataset.theme === "dark") before = use("light").then(() => "dark");
+  });
+  window.addEventListener("afterprint", () => {
+    if (before !== null) before.then(use);
+    before = null;
+  });
+
   // A cell may say by which number it is sorted; else by its text.
   const key = (row, column) => {
     const cell = row.cells[column], value = cell.dataset.value;

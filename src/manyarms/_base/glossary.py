@@ -1,0 +1,65 @@
+"""The glossary of the docs, term by term: what `manyarms explain` prints."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+from manyarms._base.checks import as_text
+from manyarms.errors import InputError
+
+PACKAGE = Path(__file__).parents[1]
+PLACES = (PACKAGE / "glossary.md", PACKAGE.parents[1] / "docs" / "glossary.md")
+"""In an installed package the page of the docs is a file of the package; in a copy of the repository it is in docs/."""
+
+
+def explain(term: str | None = None) -> str:
+    """The entry of the glossary on a term, such as "propensity" or "gains chart"; without one, the list of terms.
+
+    Args:
+        term: The term, in any case.
+
+    Raises:
+        InputError: If there is no such term; the message suggests the closest ones.
+    """
+    entries = glossary()
+    if term is None:
+        return "\n".join(sorted({text.split(". ", 1)[0].rstrip(".") for text in entries.values()}, key=str.casefold))
+    key = _key(as_text("term", term))
+    if key in entries:
+        return entries[key]
+    near = get_close_matches(key, entries, 3, cutoff=0.6) or [name for name in entries if key and key in name][:3]
+    remedy = f"Did you mean {', '.join(near)}?" if near else "Call explain() for the list of terms."
+    flag_remedy = remedy if near else "Run `manyarms explain` for the list of terms."
+    raise InputError(f"the glossary has no term {term!r}.", remedy, flag_remedy=flag_remedy)
+
+
+@cache
+def glossary() -> dict[str, str]:
+    """Every entry of the glossary as plain text, by each of the terms that it explains, in lower case."""
+    page = next((place for place in PLACES if place.is_file()), None)
+    if page is None:
+        raise InputError("the glossary is not installed.", "Read docs/glossary.md in the repository.")
+    entries = dict[str, str]()
+    paragraphs = re.split(r"\n\s*\n", page.read_text(encoding="utf-8"))
+    for paragraph in (" ".join(text.split()) for text in paragraphs):
+        if not paragraph.startswith("**"):
+            continue
+        terms = re.findall(r"\*\*(.+?)\.?\*\*", paragraph)
+        for term in terms:
+            for name in re.split(r", | \(|\)", term):
+                if name:
+                    entries.setdefault(_key(name), _plain(paragraph))
+    return entries
+
+
+def _key(term: str) -> str:
+    return term.strip().casefold().replace("-", " ").replace("_", " ")
+
+
+def _plain(markdown: str) -> str:
+    """Text without marks: bold, code, and links, of which the words stay."""
+    text = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", markdown)
+    return text.replace("**", "").replace("`", "")

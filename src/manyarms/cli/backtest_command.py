@@ -1,0 +1,70 @@
+"""The command `manyarms backtest`: forecasts of each day from the days before it, beside what happened."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from manyarms._base import shared_options as o
+from manyarms.cli import flags_and_spec as f
+from manyarms.cli import terminal
+from manyarms.cli.commands import EXIT_CODES, ReportFormat, checked_format
+
+# What the command calls is imported in it, so that `--help` loads no numerical library.
+# ruff: noqa: PLC0415
+
+
+@f.with_options(o.LogColumns, o.LogOptions, o.BacktestPeriods, o.CatalogFile, o.CatalogOptions, o.LikelihoodOptions)
+def backtest_command(
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", help="Model of earlier rounds. Without one, the first periods teach a model."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Page to write (HTML or JSON), or a folder for the charts as SVG or PNG files."),
+    ] = None,
+    level: Annotated[float, typer.Option("--level", min=0.0, max=1.0, help="Probability of the intervals.")] = 0.95,
+    false_alarm: Annotated[
+        float,
+        typer.Option(
+            "--false-alarm", min=0.0, max=1.0, help="Probability with which right forecasts may raise an alarm."
+        ),
+    ] = 0.05,
+    format: ReportFormat = None,
+    as_json: f.Json = False,
+    **options: Any,
+) -> None:
+    """Forecast each day from the days before it, and compare with what happened.
+
+    Forecasts the mean reward of the next day's rounds, of every category, and
+    of every policy named by --logged-by, with an interval that includes the
+    noise of single rewards. An alarm is raised when the forecasts stop to hold.
+    The exit code is 3 if there was an alarm, else 0. Needs --time.
+    """
+    from manyarms.cli.print_results import print_json
+    from manyarms.decision.write_report import write_report
+    from manyarms.jobs import backtest_files
+
+    inputs = [options["logs"], options.get("catalog"), model]
+    kind = None if out is None else checked_format(out, format, inputs)
+    options.setdefault("context", ())
+    with terminal.row_bar("Reading") as bar:
+        result = backtest_files(
+            **options, model=model, level=level, false_alarm=false_alarm,
+            notes={"command": f"manyarms {shlex.join(sys.argv[1:])}"},
+            progress=partial(bar.step, activity="Forecasting, period"), on_rows=bar,
+        )  # fmt: skip
+    written = [] if out is None else write_report(result, out, format=kind, title="Backtest")
+    if as_json:
+        print_json({**result.as_json(), "written": [str(path) for path in written]})
+    else:
+        terminal.say(str(result))
+        if out is not None:
+            terminal.say(f"Report: {out}" if len(written) == 1 else f"Charts: {len(written)} in {out}")
+    raise typer.Exit(EXIT_CODES["undecided"] if result.alarms else 0)

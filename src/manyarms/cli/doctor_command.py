@@ -1,0 +1,65 @@
+"""`manyarms doctor` and `manyarms explain`: a check-up before any fit, and the glossary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from manyarms.cli import flags_and_spec as f
+from manyarms.cli import terminal
+
+# What the commands call is imported in them, so that `--help` loads no numerical library.
+# ruff: noqa: PLC0415
+
+EXIT_CODES = {"note": 0, "warning": 3, "problem": 4}
+"""The exit code of `manyarms doctor` for the worst finding."""
+
+
+def doctor_command(
+    logs: Annotated[str, typer.Argument(help="Logs in Parquet, CSV or Arrow: a file, a folder or a glob.")],
+    catalog: Annotated[Path | None, typer.Argument(help="Catalog of all actions: Parquet, CSV or Arrow.")] = None,
+    action: Annotated[str | None, typer.Option("--action", help="Column of action ids, if guessed wrongly.")] = None,
+    reward: Annotated[str | None, typer.Option("--reward", help="Column of rewards, if guessed wrongly.")] = None,
+    propensity: Annotated[str | None, typer.Option("--propensity", help="Column of propensities.")] = None,
+    group: Annotated[str | None, typer.Option("--group", help="Column of users or sessions.")] = None,
+    time: Annotated[str | None, typer.Option("--time", help="Column of times.")] = None,
+    id: Annotated[str | None, typer.Option("--id", help="Column of action ids in the catalog.")] = None,
+    category: Annotated[str | None, typer.Option("--category", help="Column of categories in the catalog.")] = None,
+    as_json: f.Json = False,
+) -> None:
+    """Check logs and a catalog before any fit, and print the commands to run.
+
+    Guesses the role of each column, and looks for ids that do not match,
+    missing and constant columns, rewards among the contexts, impossible
+    propensities, ratings that users chose to give, repeated rows and gaps in
+    time. Each finding comes with its remedy. The exit code is 0 if there is
+    nothing to mend, 3 with warnings, and 4 with problems.
+    """
+    with terminal.one_line_errors():
+        from manyarms.cli.print_results import print_check_up, print_json
+        from manyarms.jobs import doctor
+
+        roles: dict[str, Any] = dict(
+            action=action, reward=reward, propensity=propensity, group=group, time=time, id=id, category=category
+        )
+        with terminal.spinner("Reading"):
+            result = doctor(logs, catalog, **roles)
+        if as_json:
+            print_json(result.record())
+        else:
+            print_check_up(result)
+        raise typer.Exit(EXIT_CODES[result.worst])
+
+
+def explain_command(
+    term: Annotated[
+        list[str] | None, typer.Argument(help="A term, such as propensity or gains chart; all terms without one.")
+    ] = None,
+) -> None:
+    """Explain a term of the glossary, or how to read a chart of the report."""
+    with terminal.one_line_errors():
+        from manyarms._base.glossary import explain
+
+        terminal.say(explain(" ".join(term) if term else None))

@@ -1,0 +1,97 @@
+"""`manyarms plan`: how many more rounds, logged how, would settle a question."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from manyarms._base import shared_options as o
+from manyarms._base.files import check_output
+from manyarms.cli import flags_and_spec as f
+from manyarms.cli import terminal
+from manyarms.errors import InputError
+
+if TYPE_CHECKING:
+    from manyarms.decision.plan import Plan
+
+# What the command calls is imported in it, so that `--help` loads no numerical library.
+# ruff: noqa: PLC0415
+
+SHOWN = 10
+"""Items to show that are printed; `--json` has more."""
+LEAST_SHOWN = 0.0005
+"""Items with a smaller share are not printed: it would read 0.0 %."""
+
+
+@f.with_options(o.PlanOptions, o.LogColumns, without=("context",))
+def plan_command(
+    model: f.Model,
+    sure: Annotated[
+        float,
+        typer.Option("--sure", min=0.5, max=1.0, help="Probability of a gain, or of a loss, that a decision needs."),
+    ] = 0.975,
+    policy: Annotated[
+        Path | None,
+        typer.Option("--policy", help="File for the policy of the best traffic, for the logging system."),
+    ] = None,
+    chart: Annotated[
+        Path | None,
+        typer.Option("--chart", help="File for the chart of decision probability against rounds (SVG or PNG)."),
+    ] = None,
+    seed: f.Seed = 0,
+    as_json: f.Json = False,
+    **options: Any,
+) -> None:
+    """Plan the rounds that settle whether a policy beats the current one.
+
+    Prints how many more rounds are needed: logged as now, with a share of the
+    traffic to the candidate, and with the same share to the best traffic, which
+    shows the items whose rewards tell the two policies apart. --policy saves
+    that policy. The logs show the contexts to come, and what the current policy
+    shows.
+    """
+    outputs = {name: path for name, path in (("policy", policy), ("chart", chart)) if path is not None}
+    for name, path in outputs.items():
+        check_output(path, name)
+    if chart is not None and chart.suffix.lower() not in (".svg", ".png"):
+        raise InputError(f"must end in .svg or .png; got {chart}.", argument="chart")
+    from manyarms.cli.print_results import print_json
+    from manyarms.decision.plan_files import plan_files
+    from manyarms.decision.write_report import write_chart
+    from manyarms.logs.file_source import refuse_overwriting
+
+    candidate = options.get("candidate", "")
+    inputs = [options["logs"], options.get("catalog"), model, *([candidate] if Path(candidate).is_file() else [])]
+    for name, path in outputs.items():
+        refuse_overwriting(path, *inputs, argument=name)
+    if len({os.path.realpath(path) for path in outputs.values()}) < len(outputs):
+        raise InputError("and --chart name the same file.", "Name two files.", argument="policy")
+    with terminal.row_bar("Reading") as bar:
+        result = plan_files(**options, model=model, sure=sure, seed=seed, on_rows=bar)
+    if policy is not None:
+        result.policy.save(policy)
+    if chart is not None and result.rounds == 0:
+        terminal.warn("no chart was written, as the question is settled")
+        del outputs["chart"]
+    elif chart is not None:
+        from manyarms.decision import plots
+
+        write_chart(plots.plan_chances(result), chart)
+    if as_json:
+        print_json({**result.record(), "written": [str(path) for path in outputs.values()]})
+    else:
+        _print(result, outputs)
+
+
+def _print(result: Plan, outputs: dict[str, Path]) -> None:
+    terminal.say(result)
+    if result.rounds > 0:
+        terminal.say("\nThe best traffic shows most often:")
+        for item in (item for item in result.items[:SHOWN] if item["share"] >= LEAST_SHOWN):
+            terminal.say(f"  {100 * item['share']:5.1f} %  {item.get('id', item['action'])}")
+        terminal.say(f"\n{result.sentence}")
+    for name, path in outputs.items():
+        terminal.say(f"{name.capitalize()}: {path}")

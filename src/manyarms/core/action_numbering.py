@@ -1,0 +1,125 @@
+"""The numbering of actions: from the ids in a column of a table to 0 ... K - 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from manyarms._base.arrow import pa
+from manyarms._base.checks import Array, as_actions, as_count
+from manyarms._base.row_numbers import row_name
+from manyarms.core.arrow_columns import Level, codes_of, whole_numbers_of
+from manyarms.core.catalog import Catalog
+from manyarms.core.labels import integer_of
+from manyarms.errors import ActionError, DataTypeError
+
+MOST_COMPARED = 1_000
+"""Unknown ids of a batch that are compared with the catalog's in other spellings."""
+
+
+@dataclass(frozen=True)
+class NumberedColumn:
+    """The action numbers of a column.
+
+    Attributes:
+        actions: (n,) the number of each row's action; not an action where it is not known.
+        known: (n,) true where the id is that of an action.
+        spelled: An unknown id that the catalog has in another spelling, in words; empty where there is none.
+    """
+
+    actions: Int[Array, " n"]
+    known: Bool[Array, " n"]
+    spelled: str
+
+
+@dataclass(frozen=True)
+class ActionNumbering:
+    """Actions by id: those of a catalog, or, without one, numbers 0 ... K - 1 that stand for themselves.
+
+    Attributes:
+        n_actions: K.
+        catalog: The ids; None where they are numbers.
+    """
+
+    n_actions: int
+    catalog: Catalog | None = None
+
+    def of_column(self, name: str, column: pa.ChunkedArray) -> NumberedColumn:
+        """The actions in a column of ids that has no gaps; `name` is its name in errors."""
+        if self.catalog is None:
+            is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+            numbers = _written_numbers(name, column) if is_text else whole_numbers_of(name, column)
+            actions = as_actions(name, numbers)
+            return NumberedColumn(actions, actions < self.n_actions, "")
+        codes, ids = codes_of(column)
+        numbers = self.catalog.find(ids)
+        actions = numbers[codes] if len(ids) else np.empty(0, dtype=np.int64)
+        spelled = _spelled(self.catalog, [ids[place] for place in np.flatnonzero(numbers < 0)])
+        return NumberedColumn(actions, actions >= 0, spelled)
+
+    def unknown(
+        self,
+        name: str,
+        column: pa.ChunkedArray,
+        numbered: NumberedColumn,
+        remedy: str,
+        flag_remedy: str = "",
+        rows: Int[Array, " n"] | None = None,
+    ) -> ActionError:
+        """The error about the first row of a column whose id is not that of an action.
+
+        `rows` gives the row of the table that each id is from, where a row has several.
+        """
+        place = int(np.argmin(numbered.known))
+        row = row_name(place if rows is None else rows[place])
+        problem = (
+            f"{row} has {column[place].as_py()!r} in column {name}, which is not in the catalog of "
+            f"{self.n_actions:,} actions."
+        )
+        if numbered.spelled:
+            spelling = f"Ids are compared as they are written: {numbered.spelled}."
+            return ActionError(f"{problem} {spelling}", "Spell them alike.")
+        return ActionError(problem, remedy, flag_remedy=flag_remedy)
+
+
+def as_numbering(value: Any) -> ActionNumbering:
+    """The numbering of a catalog, of logs, of a posterior, or of so many actions that are numbered already."""
+    if isinstance(value, ActionNumbering):
+        return value
+    if isinstance(value, Catalog):
+        return ActionNumbering(value.n_actions, value)
+    count, catalog = getattr(value, "n_actions", value), getattr(value, "catalog", None)
+    if isinstance(count, int | np.integer) and not isinstance(count, bool) and isinstance(catalog, Catalog | None):
+        return ActionNumbering(as_count("actions", count), catalog)
+    raise DataTypeError(
+        f"must be a Catalog, logs, a posterior or the number of actions; got {type(value).__name__}.",
+        "Pass the logs that the policy is evaluated on.",
+        argument="actions",
+    )
+
+
+def _written_numbers(name: str, column: pa.ChunkedArray) -> Int[Array, " n"]:
+    """Action numbers that a CSV file has as texts; 2.0, which tables with gaps write for 2, is one too."""
+    codes, distinct = codes_of(column)
+    numbers = [integer_of(str(text).removesuffix(".0")) for text in distinct]
+    if None in numbers:
+        place = numbers.index(None)
+        row = row_name(int(np.argmax(codes == place)))
+        raise ActionError(
+            f"{row} has {distinct[place]!r} in column {name}, but without a catalog ids are numbers 0, 1, 2, ...",
+            "Write numbers without leading zeros or exponents, or pass a catalog.",
+        )
+    return np.array(numbers, dtype=np.int64)[codes] if numbers else np.empty(0, dtype=np.int64)
+
+
+def _spelled(catalog: Catalog, unknown: Sequence[Level]) -> str:
+    """The first unknown id that the catalog has in another spelling, in words; not all of many are looked up."""
+    for id in unknown[:MOST_COMPARED]:
+        near = catalog.spelled_otherwise(id)
+        if near is not None:
+            return f"the log has {str(id)!r}, the catalog has {str(near)!r}"
+    return ""

@@ -1,0 +1,160 @@
+"""Sentences of the report: the first screen in plain words, and what each chart shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from manyarms.core.estimate import Estimate
+from manyarms.core.result_tables import number, percent, share, signed_number
+from manyarms.decision.decide import Decision
+from manyarms.jobs.evaluate import CURRENT, PolicyResult
+
+
+def in_unit(text: str, unit: str) -> str:
+    """A number as text, followed by its unit if there is one."""
+    return f"{text} {unit}" if unit else text
+
+
+def gain_sentence(decision: Decision) -> str:
+    """The gain that the verdict is about, with its interval, in the unit of the reward; empty without a model."""
+    gain = decision.gains.get(decision.policy)
+    if gain is None:
+        return ""
+    low, high = gain.interval()
+    return (
+        f"{in_unit(signed_number(gain.value), decision.unit)} per round over the {CURRENT} "
+        f"(95 % interval {signed_number(low)} to {signed_number(high)})"
+    )
+
+
+def blockers(decision: Decision) -> list[str]:
+    """The reasons against shipping: a probability that is too low, cautions, checks that failed."""
+    texts = list[str]()
+    probability = decision.probability
+    if decision.verdict == "undecided" and probability is not None and probability < decision.sure:
+        texts.append(
+            f"The probability of a gain is {percent(probability)}. Shipping requires at least {percent(decision.sure)}."
+        )
+    texts += [f"{text[:1].upper()}{text[1:]}." for text in decision.cautions]
+    known = {text.rstrip(".") for text in decision.cautions}
+    failed = [check for check in decision.checks if check.outcome == "failed"]
+    return texts + [
+        f"{check.question} No: {check.finding}" for check in failed if check.finding.rstrip(".") not in known
+    ]
+
+
+def gains_sentence(decision: Decision) -> str:
+    """The chart of gains in one sentence."""
+    rows = [row for row in decision.evaluation.policies if row.gain is not None]
+    above = [row.name for row in rows if _gain(row).interval()[0] > 0]
+    below = [row.name for row in rows if _gain(row).interval()[1] < 0]
+    open_ = [row.name for row in rows if row.name not in above and row.name not in below]
+    parts = [
+        f"{_names(names)} {'is' if len(names) == 1 else 'are'} {word}"
+        for names, word in ((above, "clearly better"), (open_, "not clearly different"), (below, "clearly worse"))
+        if names
+    ]
+    return f"Compared with the {CURRENT}, {', '.join(parts)}." if parts else ""
+
+
+def values_sentence(decision: Decision) -> str:
+    """The chart of values in one sentence."""
+    evaluation = decision.evaluation
+    rows = [(row.value.value, row.name) for row in evaluation.rows if row.value is not None]
+    if not rows:
+        return ""
+    value, name = max(rows)
+    shown, unit = CURRENT if name == evaluation.baseline.name else name, decision.unit
+    return (
+        f"According to the model, {shown} has the highest value, {in_unit(number(value), unit)} per round; the logged "
+        f"rounds earned {in_unit(number(evaluation.mean_reward), unit)}."
+    )
+
+
+def shrinkage_sentence(decision: Decision) -> str:
+    """The chart of shrinkage in one sentence: how far the least logged actions are drawn from their own means."""
+    rows = [] if decision.shrinkage is None else decision.shrinkage.rows
+    if len(rows) < 4:
+        return ""
+    moves = np.array([abs(row.posterior - row.own) for row in rows])
+    quarter = max(1, len(rows) // 4)
+    return (
+        f"The model moves the quarter of actions with the fewest rounds by {number(moves[:quarter].mean())} on average "
+        f"and the quarter with the most by {number(moves[-quarter:].mean())}."
+    )
+
+
+def pairs_sentence(decision: Decision) -> str:
+    """The chart of pairs in one sentence: the policy that is most likely to beat each other one."""
+    evaluation = decision.evaluation
+    names = [row.name for row in evaluation.rows]
+    worst = dict[str, float]()
+    for name in names:
+        beaten = [evaluation.probability_better(name, other) for other in names if other != name]
+        if beaten and all(value is not None for value in beaten):
+            worst[name] = min(value for value in beaten if value is not None)
+    if not worst:
+        return ""
+    best = max(worst, key=lambda name: worst[name])
+    shown = CURRENT if best == evaluation.baseline.name else best
+    least = percent(worst[best])
+    return f"{shown[:1].upper()}{shown[1:]} beats each of the others with a probability of at least {least}."
+
+
+def agreement_sentence(decision: Decision) -> str:
+    """The chart of estimators in one sentence: how many intervals contain the value by the model."""
+    pairs = [
+        (row.value.value, estimate.interval())
+        for row in decision.evaluation.policies
+        if row.value is not None
+        for estimate in row.estimates.values()
+    ]
+    inside = sum(low <= value <= high for value, (low, high) in pairs)
+    return f"{inside} of {len(pairs)} intervals contain the value by the model." if pairs else ""
+
+
+def traffic_sentence(decision: Decision) -> str:
+    """The chart of traffic in one sentence: the actions that gain and lose most."""
+    changes = decision.traffic_changes
+    if changes is None or not changes.rows:
+        return ""
+    first, last = changes.rows[0], changes.rows[-1]
+    texts = [
+        f"{row.label} {word} most, from {share(row.logged)} to {share(row.chosen)} of rounds"
+        for row, word in ((first, "gains"), (last, "loses"))
+        if (row.change > 0) == (word == "gains")
+    ]
+    return f"{'; '.join(texts)}."
+
+
+def support_sentence(decision: Decision) -> str:
+    """The chart of categories in one sentence: the share of choices without any logged round."""
+    evidence = decision.support
+    if evidence is None or decision.policy not in evidence.rows[0].chosen:
+        return ""
+    unseen = sum(row.unsupported[decision.policy] for row in evidence.rows)
+    grows = max(evidence.rows, key=lambda row: row.chosen[decision.policy] - row.logged)
+    return (
+        f"{grows.category} grows most, from {share(grows.logged)} to {share(grows.chosen[decision.policy])} of rounds. "
+        f"{share(unseen)} of all choices fall on actions that were never logged."
+    )
+
+
+def calibration_sentence(decision: Decision) -> str:
+    """The chart of calibration in one sentence: how many groups lie within two standard errors of the diagonal."""
+    groups = [] if decision.calibration is None else decision.calibration.bins
+    if not groups:
+        return ""
+    near = sum(abs(group.expected - group.observed) <= 2 * (group.error or 0.0) for group in groups)
+    return f"{near} of {len(groups)} groups lie within two standard errors of the diagonal."
+
+
+def _gain(row: PolicyResult) -> Estimate:
+    assert row.gain is not None
+    return row.gain
+
+
+def _names(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

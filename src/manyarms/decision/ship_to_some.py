@@ -1,0 +1,114 @@
+"""The gain of shipping to some: following a policy only in the segments in which it is better.
+
+Segments that are chosen by their gains look better than they are. So one half of the rounds chooses the segments, the
+other half evaluates that choice, and then the halves swap: no round evaluates a choice that it took part in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool
+
+from manyarms._base.checks import Array
+from manyarms.core import Estimate, LoggedData, Policy
+from manyarms.core.result_tables import signed_number
+from manyarms.decision.propose import MIN_SIDE
+from manyarms.estimators.checked_value import Checked
+from manyarms.estimators.segment_pooling import SegmentEvidence
+from manyarms.jobs.segments import SegmentGains, SegmentLabels, gains_by_posterior
+from manyarms.policies import Logged
+from manyarms.policies.segment_policy import SegmentPolicy
+from manyarms.posterior.posterior import Posterior
+
+
+@dataclass(frozen=True)
+class ShipToSome:
+    """A policy that is followed in some segments only.
+
+    Attributes:
+        policy: The name of the policy.
+        follow: The segments in which it is followed: those with a positive expected gain, given all rounds.
+        n_segments: The number of all segments.
+        gain: The checked gain over the current policy of following it there alone. Each half of the rounds evaluates
+            the choice of segments that the other half made.
+        everywhere: The checked gain of following it in all segments, on the same rounds.
+    """
+
+    policy: str
+    follow: tuple[Hashable, ...]
+    n_segments: int
+    gain: Estimate
+    everywhere: Estimate
+
+    @property
+    def sentence(self) -> str:
+        """The answer in plain words."""
+        low, high = self.gain.interval()
+        interval = f"{signed_number(low)} to {signed_number(high)}"
+        if len(self.follow) in (0, self.n_segments):
+            where = "in no segment" if not self.follow else "in every segment"
+            return f"{self.policy} has a positive expected gain {where}, so shipping it to some changes nothing."
+        return (
+            f"Followed only in the {len(self.follow)} of {self.n_segments} segments where it is expected to be better, "
+            f"{self.policy} gains {signed_number(self.gain.value)} per round over all traffic (95 % interval "
+            f"{interval}), compared with {signed_number(self.everywhere.value)} if it is followed everywhere."
+        )
+
+
+def ship_to_some(name: str, policy: Policy, logs: LoggedData, posterior: Posterior, *, seen: bool) -> ShipToSome | None:
+    """Choose the segments of a log in which a policy is better, and evaluate that choice on other rounds.
+
+    Args:
+        name: The name of the policy.
+        policy: The policy.
+        logs: Rounds with segments.
+        posterior: The model.
+        seen: True if the posterior has seen these rounds.
+
+    Returns:
+        None where there are too few rounds to split, or only one segment.
+    """
+    counted = np.flatnonzero(np.ones(len(logs)) if logs.weights is None else logs.weights)
+    if len(counted) < len(logs):
+        logs, policy = logs.take(counted), policy.take(counted)
+    labels = SegmentLabels(np.asarray(logs.segments))
+    halves = _halves(logs)
+    if len(labels) < 2 or min(map(len, halves)) < MIN_SIDE:
+        return None
+    # Predictions that learn from these rounds would carry rewards from one half to the other.
+    choosing = Checked(posterior, n_folds=0, seen=seen)
+    model = gains_by_posterior(policy, logs, posterior, labels)
+    everyone = _better(choosing, policy, logs, labels, model, np.arange(len(logs)))
+    chosen = np.empty(len(logs), dtype=bool)
+    for own, other in (halves, halves[::-1]):
+        chosen[own] = _better(choosing, policy, logs, labels, model, other)[labels.codes[own]]
+    checked, current = Checked(posterior, seen=seen), Logged(logs)
+    mixed = SegmentPolicy(policy, current, chosen, [True])
+    return ShipToSome(
+        policy=name,
+        follow=tuple(label for label, better in zip(labels.labels, everyone, strict=True) if better),
+        n_segments=len(labels),
+        gain=checked.difference(mixed, current, logs),
+        everywhere=checked.difference(policy, current, logs),
+    )
+
+
+def _halves(logs: LoggedData) -> tuple[Array, Array]:
+    """Random halves of the rounds; rounds of one group stay together. The split is the same every time."""
+    keys = np.arange(len(logs)) if logs.groups is None else np.unique(logs.groups, return_inverse=True)[1]
+    first = np.random.default_rng(0).permutation(int(keys.max(initial=-1)) + 1)[keys] % 2 == 0
+    return np.flatnonzero(first), np.flatnonzero(~first)
+
+
+def _better(
+    checked: Checked, policy: Policy, logs: LoggedData, labels: SegmentLabels, model: SegmentGains, rows: Array
+) -> Bool[Array, " S"]:
+    """True for segments with a positive expected gain, by the model and the rewards of some rounds."""
+    residuals, baseline, error = checked.residuals(policy, logs)
+    sides = residuals.take(rows), baseline.take(rows)
+    evidence = SegmentEvidence.collect(*sides, labels.codes[rows], model.means, model.covariance, error)
+    pooled = evidence.pooled()
+    return pooled.shares @ pooled.means > 0

@@ -1,0 +1,76 @@
+"""The trend of a model's residuals with surprise, -log π_0 of the logged action: what the logging policy knew.
+
+Whoever wrote the log chose actions for reasons. Some of these are not in the features, so a model that learned from the
+log expects the rewards of good reasons everywhere. Where the log did not choose an action, it then expects too much.
+The residuals of rounds in which the log made an unlikely choice show by how much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float
+
+from manyarms._base.checks import Array
+from manyarms.estimators.policy_residuals import SMALLEST, PolicyResiduals, standard_error
+
+
+@dataclass(frozen=True)
+class SurpriseTrend:
+    """A linear trend of residuals with surprise: E[r - r̂] = level + slope (s - s̄), where s = -log π_0(a | x).
+
+    Attributes:
+        slope: The slope, as far as it exceeds its own noise.
+        level: The mean residual of the log, to the same extent.
+        surprises: (n,) s_i of the logged rounds.
+        mean: Their mean s̄.
+    """
+
+    slope: float
+    level: float
+    surprises: Float[Array, " n"]
+    mean: float
+
+    @classmethod
+    def learn(cls, rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> SurpriseTrend:
+        """The trend in a log: the line of least squares, as far as its slope exceeds its standard error.
+
+        Args:
+            rounds: The rounds as they were logged, and the rewards that a held-out model expects.
+            propensities: (n,) π_0(a_i | x_i).
+        """
+        counts, surprises = rounds.counts, -np.log(propensities)
+        mean = float(np.average(surprises, weights=counts))
+        apart = surprises - mean
+        # Sums instead of products of vectors, which would depend on the threads of BLAS.
+        square = float(np.sum(counts * apart**2))
+        residuals = rounds.residuals - rounds.mean_residual
+        slope = float(np.sum(counts * apart * residuals)) / square if square > SMALLEST else 0.0
+        if slope == 0.0 or not np.isfinite(slope):
+            return cls(0.0, 0.0, surprises, mean)
+        rest = apart * (residuals - slope * apart)
+        error = standard_error(rest, rounds.logs, rounds.logs.groups) * float(counts.sum()) / square
+        trusted = max(0.0, 1.0 - (error / slope) ** 2)
+        return cls(trusted * slope, trusted * rounds.mean_residual, surprises, mean)
+
+    def corrected(self, policy: PolicyResiduals) -> PolicyResiduals:
+        """A policy with the rewards that model and trend expect together.
+
+        The mean surprise of a policy's choices is that of the logged rounds by its weights. Choices that the log has
+        missed count as one more round that carries the missing weight w: its surprise is log w.
+        """
+        if self.slope == 0.0:
+            return policy
+        counts, weights = policy.counts, policy.weights
+        n, total = float(counts.sum()), float(np.sum(counts * weights))
+        missing = max(n - total, 0.0)
+        surprise = float(np.sum(counts * weights * self.surprises))
+        if missing > 0.0:
+            # No farther than the log reaches.
+            surprise += missing * float(np.clip(np.log(missing), self.surprises.min(), self.surprises.max()))
+        return replace(
+            policy,
+            at_logged=policy.at_logged + self.level + self.slope * (self.surprises - self.mean),
+            expected=policy.expected + self.level + self.slope * (surprise / max(total, n) - self.mean),
+        )

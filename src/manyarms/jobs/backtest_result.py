@@ -1,0 +1,220 @@
+"""The result of a backtest: forecasts beside what happened, alarms, and the answer in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from manyarms.core import Tabular
+from manyarms.core.result_tables import number, percent
+from manyarms.posterior import RewardPosterior
+
+Series = Literal["all", "category", "logged by", "policy"]
+"""The rounds that a forecast is about: all of them, those of a category or of a logging policy, or a policy's value."""
+
+
+@dataclass(frozen=True)
+class PeriodForecast:
+    """One forecast of a backtest, and what happened.
+
+    Attributes:
+        period: The name of the period, such as its date.
+        series: What the forecast is about: "all" rounds, those of a "category", those that a policy logged ("logged
+            by"), or the value of a "policy".
+        group: The category or the policy; "all rounds" for all of them.
+        n_rounds: The number of rounds, by weight.
+        forecast: The mean reward that the model expected.
+        std: The standard deviation of the mean reward by the forecast.
+        low: The lower end of the interval.
+        high: The upper end of the interval.
+        observed: The mean reward that was observed; for the value of a policy, its estimate by snIPS.
+        z: The normal score of the error; N(0, 1) if the forecast is right.
+        evidence: The evidence of drift in this series so far, as odds; see `jobs.drift_alarm`.
+    """
+
+    period: str
+    series: Series
+    group: str
+    n_rounds: float
+    forecast: float
+    std: float
+    low: float
+    high: float
+    observed: float
+    z: float
+    evidence: float = 1.0
+
+    @property
+    def is_inside(self) -> bool:
+        """True if the observed mean reward lies in the interval."""
+        return self.low <= self.observed <= self.high
+
+
+@dataclass(frozen=True)
+class DriftAlarm:
+    """An alarm of a backtest: the forecasts of a series have stopped to hold.
+
+    Attributes:
+        series: What the forecasts are about.
+        group: The category or the policy.
+        period: The period in which the alarm was raised.
+        since: The period in which the drift most probably began.
+        evidence: The evidence at the time of the alarm, as odds.
+        z: The mean score of the errors since then: above zero where rewards are higher than forecast.
+    """
+
+    series: Series
+    group: str
+    period: str
+    since: str
+    evidence: float
+    z: float
+
+
+@dataclass(frozen=True, repr=False)
+class Backtest(Tabular):
+    """Forecasts of a log, period by period, beside what happened.
+
+    Attributes:
+        forecasts: All forecasts: by series, then in the order of time.
+        alarms: The alarms, those of all rounds first.
+        level: The probability of the intervals.
+        false_alarm: The probability that right forecasts raise any alarm, for each kind of series.
+        n_training: The number of periods that only taught the model; 0 if a model was given.
+        n_empty: The number of periods without rounds.
+        posterior: The model after the last period.
+        made_with: The sizes and options behind the figures.
+    """
+
+    forecasts: tuple[PeriodForecast, ...]
+    alarms: tuple[DriftAlarm, ...]
+    level: float
+    false_alarm: float
+    n_training: int
+    n_empty: int
+    posterior: RewardPosterior
+    made_with: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def series(self, series: Series = "all", group: str | None = None) -> tuple[PeriodForecast, ...]:
+        """The forecasts of a kind of series, or of one group of it, in the order of time."""
+        return tuple(row for row in self.forecasts if row.series == series and group in (None, row.group))
+
+    @property
+    def coverage(self) -> float:
+        """The share of periods whose mean reward, over all rounds, lies in its interval."""
+        return float(np.mean([row.is_inside for row in self.series()]))
+
+    def coverage_of(self, series: Series) -> float | None:
+        """The share of forecasts of a kind of series whose observed value lies in its interval; None without any."""
+        rows = self.series(series)
+        return float(np.mean([row.is_inside for row in rows])) if rows else None
+
+    @property
+    def discrepancy(self) -> float:
+        """The distance of mean rewards from their forecasts beyond what those expect, as a share of the mean reward.
+
+        The square root of the mean of (observed - forecast)² minus the variance of the forecast, at least 0.
+        """
+        rows = self.series()
+        mean = abs(float(np.mean([row.observed for row in rows])))
+        excess = max(0.0, float(np.mean([(row.observed - row.forecast) ** 2 - row.std**2 for row in rows])))
+        return float(np.sqrt(excess) / mean) if mean > 0 else np.inf if excess > 0 else 0.0
+
+    @property
+    def verdict(self) -> Literal["drift", "held"]:
+        """The verdict: "drift" if an alarm was raised, else "held"."""
+        return "drift" if self.alarms else "held"
+
+    @property
+    def sentence(self) -> str:
+        """The result in one sentence."""
+        rows = self.series()
+        inside = f"{sum(row.is_inside for row in rows):,} of {len(rows):,} forecasts of the mean reward"
+        covered = f"{inside} held within their {_level(self.level)} intervals"
+        if not self.alarms:
+            return f"No drift: {covered}."
+        first = self.alarms[0]
+        where = "" if first.series == "all" else f" of {first.group}"
+        direction = "higher" if first.z > 0 else "lower"
+        since = f"since about {first.since}{self._clearest_category()}; {covered}."
+        if abs(first.z) > CLEAR_SHIFT:
+            return f"Drift: rewards{where} are {direction} than forecast {since}"
+        return f"Drift: the forecasts{where} miss by more than they should {since}"
+
+    def _clearest_category(self) -> str:
+        """The category with most evidence of drift, where all rounds drift but most categories do not."""
+        own = [alarm for alarm in self.alarms if alarm.series == "category"]
+        groups = {row.group for row in self.series("category")}
+        if self.alarms[0].series != "all" or not own or 2 * len(own) > len(groups):
+            return ""
+        last = {row.group: row.evidence for row in self.series("category")}
+        return f", most clearly in {max(own, key=lambda alarm: last[alarm.group]).group}"
+
+    @property
+    def reason(self) -> str:
+        """The evidence behind the sentence and the next step."""
+        odds = f"Forecasts that are right raise an alarm with a probability of at most {percent(self.false_alarm)}"
+        if not self.alarms:
+            return f"{odds}, and there was none."
+        first, others = self.alarms[0], len(self.alarms) - 1
+        more = f" There are {others:,} more alarms." if others > 1 else " There is one more alarm." if others else ""
+        return (
+            f"The alarm came in {first.period}, at odds of {_odds(first.evidence)} against the forecasts. {odds}."
+            f"{more} Either the rewards have changed, or the model is wrong about their spread. A half-life lets the "
+            "model forget old rounds; look for what changed before you trust a decision that rests on them."
+        )
+
+    def records(self) -> list[dict[str, Any]]:
+        """One plain record per forecast."""
+        return [{**vars(row), "inside": row.is_inside} for row in self.forecasts]
+
+    def as_json(self) -> dict[str, Any]:
+        """The whole backtest as plain values."""
+        return {
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "reason": self.reason,
+            "level": self.level,
+            "coverage": {name: self.coverage_of(name) for name in ("all", "category", "logged by", "policy")},
+            "discrepancy": self.discrepancy if np.isfinite(self.discrepancy) else None,
+            "false_alarm": self.false_alarm,
+            "alarms": [vars(alarm) for alarm in self.alarms],
+            "training_periods": self.n_training,
+            "empty_periods": self.n_empty,
+            "forecasts": self.records(),
+            "made_with": dict(self.made_with),
+        }
+
+    def __repr__(self) -> str:
+        return f"Backtest({len(self.series()):,} periods: {self.sentence})"
+
+    def __str__(self) -> str:
+        lines = [f"{'period':<18}{'rounds':>10}{'forecast':>12}{_level(self.level) + ' interval':>24}{'observed':>12}"]
+        rows = self.series()
+        for row in rows[-SHOWN:]:
+            interval = f"{number(row.low)} to {number(row.high)}"
+            mark = "" if row.is_inside else "  outside"
+            lines.append(
+                f"{row.period:<18}{row.n_rounds:>10,.6g}{number(row.forecast):>12}{interval:>24}"
+                f"{number(row.observed):>12}{mark}"
+            )
+        if len(rows) > SHOWN:
+            lines.insert(1, f"... {len(rows) - SHOWN:,} earlier periods ...")
+        return "\n".join([*lines, "", f"{self.sentence} {self.reason}"])
+
+
+def _level(level: float) -> str:
+    return f"{100 * level:g} %"
+
+
+def _odds(evidence: float) -> str:
+    return f"{evidence:,.0f} to 1" if evidence < 1e6 else "over a million to 1"
+
+
+SHOWN = 40
+"""The most periods in the printed table."""
+CLEAR_SHIFT = 0.5
+"""The mean score of the errors from which on a drift has a direction."""

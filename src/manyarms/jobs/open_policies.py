@@ -1,0 +1,216 @@
+"""Policies opened from what users name: built-in names, policy files, columns of the log, tables, and functions.
+
+A text is one of
+
+    greedy, softmax:0.1, uniform, ...     a built-in policy, made from a model (`parse_names`)
+    policy.arrow                          a policy file
+    column:recommended                    a column of the log that holds the picks
+    table:picks.csv[:key[+key]]           a table of picks or probabilities by the columns that it shares with the log
+    shares:shares.csv                     a table with the share of each action
+
+and each may have a name of its own, as in new=column:recommended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from manyarms._base.checks import as_instance, as_text
+from manyarms.core import Policy
+from manyarms.core.action_numbering import ActionNumbering, as_numbering
+from manyarms.errors import DataTypeError, InputError
+from manyarms.jobs.parse_names import policy_named
+from manyarms.logs.row_reader import ROW
+from manyarms.logs.sources import as_source
+from manyarms.model_file.load import load
+from manyarms.policies import TablePolicy
+from manyarms.policies.callable_policy import CallablePolicy
+from manyarms.policies.column_policy import ColumnPolicy
+from manyarms.policies.lookup_policy import LookupPolicy
+from manyarms.posterior.posterior import Posterior
+
+THOMPSON_DRAWS = 100
+"""Draws of thompson without a number: on 100,000 rounds, each draw costs as much as a greedy policy."""
+
+GIVEN = ("column:", "table:", "shares:")
+"""The beginnings of texts that name a policy made elsewhere."""
+
+PolicySource = Policy | str | Callable[[Any], Any]
+"""Anything that a policy can be opened from."""
+
+
+@dataclass(frozen=True)
+class LogColumnsForPolicies:
+    """The logs as policies that were made elsewhere need to know them.
+
+    Attributes:
+        numbering: The ids of the actions.
+        columns: The columns of the logs.
+        action: The column of logged actions; empty where it is not known.
+        position_weights: How much each position of a list of picks counts; empty for none.
+    """
+
+    numbering: ActionNumbering
+    columns: Sequence[str] = ()
+    action: str = ""
+    position_weights: Sequence[Any] = ()
+
+
+def named_sources(policies: Any) -> dict[str, PolicySource]:
+    """The policies to open by name: those of a mapping, or texts, whose names stand before an equals sign."""
+    if isinstance(policies, Mapping):
+        return {as_text("policies", name): value for name, value in policies.items()}
+    texts = [policies] if isinstance(policies, str) else as_instance("policies", policies, Sequence, "a list of names")
+    sources = dict[str, PolicySource]()
+    for text in texts:
+        name, equals, source = as_text("policies", text).partition("=")
+        # A folder may be called day=3.
+        named = equals and not Path(text).is_file() and "/" not in name and ":" not in name
+        name, source = (name.strip(), source.strip()) if named else (text.strip(), text.strip())
+        if not name or not source:
+            raise InputError(f"{text!r} names no policy.", "Write NAME=POLICY, as in new=column:recommended.")
+        if name in sources:
+            raise InputError(f"two policies are called {name!r}.", f"Give one another name, as in {name}-2={source}.")
+        sources[name] = source
+    return sources
+
+
+def is_given(source: PolicySource) -> bool:
+    """True for a policy that was made elsewhere, and needs to know the actions of the logs to be opened."""
+    return source.startswith(GIVEN) if isinstance(source, str) else not isinstance(source, Policy)
+
+
+def is_policy_file(source: PolicySource) -> bool:
+    """True where a policy is given by its file: the names of policies have no slash and no ending of letters."""
+    if not isinstance(source, str) or is_given(source):
+        return False
+    return "/" in source or Path(source).suffix[1:].isalpha() or Path(source).is_file()
+
+
+def open_policy_file(path: str) -> Policy:
+    """The policy that a file holds."""
+    if Path(path).suffix.lower() in (".csv", ".parquet", ".pq") or path.lower().endswith(".csv.gz"):
+        raise InputError(
+            f"{path} is a table, and it must be said how it is read.",
+            f"Pass table:{path} for picks by a column of the logs, or shares:{path} for the share of each action.",
+        )
+    policy = load(path)
+    if not isinstance(policy, Policy):
+        raise InputError(
+            f"{path} holds a model, and a policy is needed.",
+            "Make a policy of it with learn_policy().",
+            flag_remedy="Make a policy of it with `manyarms learn`.",
+        )
+    return policy
+
+
+def open_given_policy(source: PolicySource, logs: LogColumnsForPolicies) -> Policy:
+    """A policy that was made elsewhere, from a text or a function; see the module."""
+    if not isinstance(source, str):
+        if not callable(source):
+            kind = type(source).__name__
+            raise DataTypeError(f"must be policies, names or functions; got a {kind}.", argument="policies")
+        return CallablePolicy(source, logs.numbering)
+    kind, _, rest = source.partition(":")
+    weights = _numbers(logs.position_weights)
+    if kind == "column":
+        return ColumnPolicy(_named(source, rest, "column:recommended"), logs.numbering, position_weights=weights)
+    if kind == "shares":
+        file = _named(source, rest, "shares:shares.csv")
+        columns = as_source(file).columns
+        action, share = _action_column(file, columns, logs), _first(("share", "probability"), columns)
+        return TablePolicy.from_shares(file, logs.numbering, action=action, share=share or "share")
+    file, key = _file_and_key(_named(source, rest, "table:picks.csv"))
+    columns = as_source(file).columns
+    action = _action_column(file, columns, logs)
+    probability, rank = _first(("probability",), columns), _first(("rank",), columns)
+    given = {name for name in (action, probability, rank) if name is not None}
+    key = key or _shared_key(file, [name for name in columns if name not in given], logs)
+    return LookupPolicy(
+        file, None if key == (ROW,) and ROW not in logs.columns else key, logs.numbering, action=action,
+        probability=probability, rank=None if probability else rank, position_weights=weights,
+    )  # fmt: skip
+
+
+def as_policies(policies: Any, logs: Any, posterior: Posterior | None = None) -> dict[str, Policy]:
+    """The policies to evaluate on logs in memory, by name: policies, texts and functions of a table.
+
+    Args:
+        policies: A mapping from names to these.
+        logs: The `LoggedData`.
+        posterior: The model that built-in policies are made from.
+    """
+    columns = () if logs.table is None else logs.table.column_names
+    known = LogColumnsForPolicies(as_numbering(logs), columns)
+    opened = dict[str, Policy]()
+    for name, source in as_instance("policies", policies, Mapping, "a mapping from names to policies").items():
+        if isinstance(source, Policy):
+            opened[name] = source
+        elif is_given(source):
+            opened[name] = open_given_policy(source, known)
+        elif is_policy_file(source):
+            opened[name] = open_policy_file(source)
+        else:
+            rng = np.random.default_rng(0)
+            opened[name] = policy_named(source, posterior, n_actions=logs.n_actions, n_draws=THOMPSON_DRAWS, rng=rng)
+    return opened
+
+
+def _named(source: str, rest: str, example: str) -> str:
+    if not rest.strip():
+        raise InputError(f"{source!r} names nothing after its colon.", f"Write it as in {example}.")
+    return rest.strip()
+
+
+def _file_and_key(rest: str) -> tuple[str, tuple[str, ...]]:
+    """The file of a table, and the key columns after its colon."""
+    file, colon, key = rest.rpartition(":")
+    if not colon or Path(rest).exists():
+        return rest, ()
+    return file, tuple(name.strip() for name in key.split("+") if name.strip())
+
+
+def _first(names: Sequence[str], columns: Sequence[str]) -> str | None:
+    return next((name for name in names if name in columns), None)
+
+
+def _action_column(file: str, columns: Sequence[str], logs: LogColumnsForPolicies) -> str:
+    candidates = [name for name in (logs.action, "action") if name]
+    name = _first(candidates, columns)
+    if name is None:
+        wanted = " or ".join(map(repr, candidates))
+        raise InputError(
+            f"{file} has no column {wanted} with the actions; its columns are {', '.join(columns)}.",
+            f"Rename the column of picks to {candidates[0]!r}, or pass ma.LookupPolicy(..., action=...).",
+            flag_remedy=f"Rename the column of picks to {candidates[0]!r}.",
+        )
+    return name
+
+
+def _shared_key(file: str, columns: Sequence[str], logs: LogColumnsForPolicies) -> tuple[str, ...]:
+    """The column that says which row of the table applies to a row of the logs, if there can be only one."""
+    shared = [name for name in columns if name in logs.columns]
+    if not shared and ROW in columns:
+        return (ROW,)
+    if len(shared) != 1:
+        problem = (
+            f"{file} shares the columns {', '.join(shared)} with the logs, and any of them may be the key."
+            if shared
+            else f"{file} shares no column with the logs but the actions; it has {', '.join(columns) or 'no other'}."
+        )
+        example = f"table:{file}:{'+'.join(shared[:2]) or 'user'}"
+        raise InputError(problem, f"Name the key, or several joined by a plus, as in {example}.")
+    return (shared[0],)
+
+
+def _numbers(weights: Sequence[Any]) -> list[float] | None:
+    """Position weights as numbers; None where there are none."""
+    try:
+        return [float(weight) for weight in ([weights] if isinstance(weights, str) else weights)] or None
+    except (TypeError, ValueError):
+        raise InputError(f"must be numbers, as in 1,0.5,0.25; got {weights!r}.", argument="position_weights") from None

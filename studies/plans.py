@@ -1,0 +1,142 @@
+"""Are plans right, and how much does the best traffic save?
+
+python studies/plans.py calibration     # 200 simulated problems: decisions reached against decisions promised
+python studies/plans.py clicks          # the same for clicks, whose future rounds count by their Gaussian sites
+python studies/plans.py traffic         # rounds by the best traffic against rounds logged as now; needs MANYARMS_DATA
+
+Calibration: the truth is drawn from today's posterior, the planned number of rounds is logged, and the posterior is
+updated. A decision is reached if the gain is then positive, or negative, with the probability that the plan asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import numpy as np
+from decision_worlds import given_policies, load_world, logging_policy, write_log
+
+import manyarms as ma
+from manyarms.datasets.shop import Shop
+
+K, DIM, SURE, CHANCE = 12, 2, 0.95, 0.7
+MOST = 50_000
+"""Problems whose plan is longer than this are left out: they take too long to simulate."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("calibration", "clicks", "traffic"))
+    parser.add_argument("--problems", type=int, default=200)
+    arguments = parser.parse_args()
+    if arguments.part == "traffic":
+        show_traffic()
+        return
+    settings = ((None, 60),) if arguments.part == "calibration" else ((0.5, 200), (0.1, 1000))
+    for rate, rounds in settings:
+        reached, promised = calibrate(arguments.problems, rate, rounds)
+        error = np.sqrt((promised * (1 - promised)).sum()) / len(promised)
+        name = "gaussian rewards" if rate is None else f"clicks around {rate:.0%}"
+        print(
+            f"{name}, {rounds:,} rounds today, {len(reached)} problems: promised {promised.mean():.1%}, "
+            f"reached {reached.mean():.1%}, {(reached.mean() - promised.mean()) / error:+.1f} standard errors",
+            flush=True,
+        )
+
+
+def calibrate(n_problems: int, rate: float | None, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Whether each plan reached its decision, and the probability that it promised."""
+    rows, seed = list[tuple[bool, float]](), 0
+    while len(rows) < n_problems:
+        row = outcome(seed, rate, rounds)
+        seed += 1
+        if row is not None:
+            rows.append(row)
+    reached, promised = np.array(rows, dtype=float).T
+    return reached, promised
+
+
+def outcome(seed: int, rate: float | None, rounds: int) -> tuple[bool, float] | None:
+    """Whether the planned rounds settle a question, and the promise; None if it is settled, or takes too long."""
+    rng = np.random.default_rng(seed)
+    offset = None if rate is None else np.array([np.log(rate / (1 - rate)), 0.0])
+    prior = ma.priors.from_categories(rng.integers(3, size=K), dim=DIM, effect_std=0.7, action_std=0.4)
+    if offset is not None:
+        prior = prior + ma.priors.independent(K, mean=offset, cov=1e-8 * np.eye(DIM))
+    likelihood = ma.Gaussian(1.0) if rate is None else ma.Bernoulli()
+    shares = rng.dirichlet(np.ones(K))
+    logging = ma.TablePolicy(shares)
+
+    def log(weights: np.ndarray, contexts: np.ndarray) -> ma.LoggedData:
+        actions = logging.sample(contexts, rng)
+        predictor = np.einsum("nd,nd->n", contexts, weights[actions])
+        noise = rng.normal(size=len(contexts)) if rate is None else rng.random(len(contexts))
+        rewards = predictor + noise if rate is None else (noise < 1 / (1 + np.exp(-predictor))) * 1.0
+        return ma.LoggedData(contexts, actions, rewards, n_actions=K)
+
+    def draw_contexts(n: int) -> np.ndarray:
+        return np.column_stack([np.ones(n), rng.normal(size=n)])
+
+    posterior = ma.fit(log(prior.sample(rng)[0], draw_contexts(rounds)), prior, likelihood)
+    policy, baseline = ma.TablePolicy(np.eye(K)[1]), ma.TablePolicy(np.eye(K)[2])
+    contexts = draw_contexts(400)
+    planned = ma.plan(posterior, policy, baseline, contexts, logging=logging, sure=SURE, chance=CHANCE)
+    if not 0 < planned.rounds <= MOST:
+        return None
+    new = draw_contexts(int(planned.rounds))
+    later = posterior.update(log(posterior.weights.sample(rng)[0], new))
+    gain = later.difference(policy, baseline, np.concatenate([contexts, new]))
+    certain = max(gain.probability_positive, 1 - gain.probability_positive) >= SURE
+    return certain, planned.chance_at(planned.rounds)
+
+
+def show_traffic() -> None:
+    """The rounds that questions take, logged as now and by the best traffic, on the shop and on real data."""
+    folder = os.environ.get("MANYARMS_DATA")
+    names = ["shop"] if folder is None else ["shop", "movielens", "science", "jester"]
+    print(f"{'set':<10} {'question':<28} {'as now':>10} {'candidate':>10} {'best':>10} {'ratio':>6} {'cost':>7}")
+    for name in names:
+        ratios = list[float]()
+        for seed in range(3):
+            for question, plan in questions(name, None if folder is None else Path(folder), seed):
+                if plan.rounds == 0:
+                    continue
+                rounds = [way.rounds for way in plan.traffic]
+                ratios.append(rounds[2] / rounds[0])
+                figures = " ".join(f"{count:>10,.0f}" for count in rounds)
+                cost = plan.traffic[2].cost
+                print(f"{name:<10} {question:<28} {figures} {ratios[-1]:>6.2f} {cost:>7.4f}", flush=True)
+        print(f"{name:<10} median ratio of {len(ratios)} open questions: {np.median(ratios):.2f}", flush=True)
+
+
+def questions(name: str, folder: Path | None, seed: int) -> list[tuple[str, ma.Plan]]:
+    """Questions about two policies, with a fifth of the traffic to explore."""
+    if name == "shop":
+        drawn = Shop(n_items=5000, n_categories=40, n_rounds=4000).draw(np.random.default_rng(seed))
+        logs, categories = drawn.logs, drawn.categories
+        posterior = ma.learn_prior(logs, ma.priors.from_categories(categories, dim=logs.dim, shared_std=1.0)).posterior
+        current, greedy, careful = ma.Logged(logs), ma.Greedy(posterior), ma.Pessimistic(posterior, 0.3)
+        return [
+            ("greedy or pessimistic", ma.plan(posterior, greedy, careful, logs.contexts, logging=current)),
+            ("greedy or current", ma.plan(posterior, greedy, current, logs.contexts)),
+        ]
+    world, rng = load_world(name, folder), np.random.default_rng(seed)
+    shares = logging_policy(world, "sharp")
+    logs, items = write_log(world, shares, 300, rng)
+    prior = ma.priors.from_categories(world.categories, dim=logs.dim, shared_std=1.0)
+    posterior = ma.learn_prior(logs, prior).posterior
+    given = {kind: ma.TablePolicy(table[items]) for kind, table in given_policies(world, rng).items()}
+    now, eligible = ma.TablePolicy(shares[items]), world.eligible(items)
+    outside = given["outside"]
+    return [
+        (
+            "two recommenders",
+            ma.plan(posterior, outside, given["outside, noisy"], logs.contexts, logging=now, eligible=eligible),
+        ),
+        ("recommender or current", ma.plan(posterior, outside, now, logs.contexts, eligible=eligible)),
+    ]
+
+
+if __name__ == "__main__":
+    main()

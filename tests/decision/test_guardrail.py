@@ -1,0 +1,120 @@
+"""Guardrails: the probability that another goal stays within its limit, and the verdict that follows."""
+
+import numpy as np
+import pytest
+
+import manyarms as ma
+from manyarms.errors import InputError, ShapeError
+
+K, N = 6, 600
+COSTS = np.array([1.0, 1.0, 1.0, 1.0, 3.0, 1.0])
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Action 4 earns most, costs most and is returned most; action 5 earns more than the others and harms nothing."""
+    rng = np.random.default_rng(0)
+    x, actions = np.column_stack([np.ones(N), rng.normal(size=N)]), rng.integers(K, size=N)
+    margin = np.array([0.0, 0.0, 0.0, 0.0, 2.0, 1.0])[actions] + rng.normal(size=N)
+    returned = (rng.random(N) < np.where(actions == 4, 0.6, 0.2)).astype(float)
+    logs = ma.LoggedData(x, actions, margin, np.full(N, 1 / K), n_actions=K)
+    old, new = np.arange(N // 2), np.arange(N // 2, N)
+    posterior = ma.fit(logs.take(old), ma.priors.independent(K, dim=2), ma.Gaussian(1.0))
+    policies = {"rich": ma.TablePolicy(np.eye(K)[4]), "safe": ma.TablePolicy(np.eye(K)[5])}
+    return posterior, logs.take(new), returned[new], policies
+
+
+def test_the_verdict_names_the_goal_that_blocks_and_ships_the_next_policy(world):
+    posterior, logs, returned, policies = world
+    assert ma.decide(policies, logs, posterior).policy == "rich"
+    guardrail = ma.Guardrail("returns", returned, at_most_worse=0.25, better="lower")
+    alone = ma.decide({"rich": policies["rich"]}, logs, posterior, guardrails=[guardrail])
+    assert alone.verdict == "keep"
+    assert "but returns blocks it" in alone.sentence and "Returns changes by +" in alone.reason
+    (result,) = alone.guardrails
+    assert result.is_broken and not result.holds and result.probability < 0.01
+    both = ma.decide(policies, logs, posterior, guardrails=[guardrail])
+    assert both.verdict == "ship" and both.policy == "safe"
+    assert (
+        "rich gains more, but returns blocks it" in both.reason and "It keeps to the guardrails: returns" in both.reason
+    )
+    record = both.as_json()
+    assert [entry["holds"] for entry in record["guardrails"]] == [False, True]
+    assert sum(record["probability_best"].values()) == pytest.approx(1.0)
+
+
+def test_a_guardrail_that_the_log_cannot_settle_leaves_the_question_open(world):
+    posterior, logs, _, policies = world
+    chance = np.random.default_rng(1).normal(1.0, 0.5, size=len(logs))
+    narrow = ma.Guardrail("chance", chance, at_most_worse=0.001)
+    decision = ma.decide({"safe": policies["safe"]}, logs, posterior, guardrails=[narrow])
+    assert decision.verdict == "undecided" and "Log more rounds" in decision.reason
+
+
+@pytest.mark.parametrize("better", ["higher", "lower"])
+@pytest.mark.parametrize("absolute", [False, True])
+def test_the_probability_is_the_share_of_the_change_within_the_limit(world, better, absolute):
+    """Against draws from the distribution of the checked change."""
+    posterior, logs, returned, policies = world
+    model = ma.fit(logs.with_rewards(returned), ma.priors.independent(K, dim=2), ma.Gaussian(0.4))
+    options = dict(at_most_worse=0.1, better=better, absolute=absolute, posterior=model)
+    (result,) = ma.decide(
+        {"safe": policies["safe"]}, logs, posterior, guardrails=[ma.Guardrail("returns", returned, **options)]
+    ).guardrails
+    change = ma.Checked(model).difference(policies["safe"], ma.Logged(logs), logs.with_rewards(returned))
+    rng = np.random.default_rng(0)
+    part = rng.choice(len(change.shape.shares), p=change.shape.shares / change.shape.shares.sum(), size=200_000)
+    draws = change.shape.means[part] + change.shape.stds[part] * rng.normal(size=len(part))
+    limit = 0.1 if absolute else 0.1 * returned.mean()
+    kept = draws >= -limit if better == "higher" else draws <= limit
+    assert result.probability == pytest.approx(kept.mean(), abs=0.005)
+    assert result.limit == pytest.approx(limit)
+
+
+def test_known_costs_need_no_model(world):
+    posterior, logs, _, policies = world
+    guardrail = ma.Guardrail("delivery", costs=COSTS, at_most_worse=0.1, better="lower")
+    rich, safe = ma.decide(policies, logs, posterior, guardrails=[guardrail]).guardrails
+    assert rich.change.value == pytest.approx(3.0 - COSTS[logs.actions].mean())
+    assert safe.change.value == pytest.approx(1.0 - COSTS[logs.actions].mean()) and safe.holds and not rich.holds
+    same = ma.Guardrail("size", costs=np.ones(K))
+    assert all(
+        result.probability == 1.0 for result in ma.decide(policies, logs, posterior, guardrails=[same]).guardrails
+    )
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_where_the_log_is_split_every_round_keeps_its_own_rewards(timed):
+    """Rewards that are costs of the actions change as the costs do, if no row is taken for another."""
+    rng = np.random.default_rng(2)
+    n = 400
+    actions = rng.integers(K, size=n)
+    rewards = 0.5 * actions + rng.normal(size=n)
+    times = rng.permutation(n) if timed else None
+    logs = ma.LoggedData(np.ones((n, 1)), actions, rewards, np.full(n, 1 / K), n_actions=K, times=times)
+    goals = [
+        ma.Guardrail("noted", COSTS[actions] + 1e-3 * rng.normal(size=n), at_most_worse=1.0, better="lower"),
+        ma.Guardrail("known", costs=COSTS, at_most_worse=1.0, better="lower"),
+    ]
+    results = ma.decide(None, logs, categories=np.arange(K) % 2, guardrails=goals).guardrails
+    changes = {(result.name, result.policy): result.change.value for result in results}
+    for policy in ("greedy", "softmax"):
+        assert changes["noted", policy] == pytest.approx(changes["known", policy], abs=0.05)
+
+
+def test_bad_guardrails_are_refused(world):
+    posterior, logs, returned, policies = world
+
+    def decide(*guardrails):
+        return ma.decide(policies, logs, posterior, guardrails=list(guardrails))
+
+    with pytest.raises(ShapeError, match="rewards of returns must have 300 rows; got 299"):
+        decide(ma.Guardrail("returns", returned[1:]))
+    with pytest.raises(ShapeError, match="costs of parcels must have 6 rows"):
+        decide(ma.Guardrail("parcels", costs=[1.0]))
+    with pytest.raises(InputError, match="guardrails must have names of their own"):
+        decide(ma.Guardrail("returns", returned), ma.Guardrail("returns", returned))
+    with pytest.raises(InputError, match="either rewards per round or costs per action"):
+        ma.Guardrail("returns")
+    with pytest.raises(InputError, match="at_most_worse must be at least 0"):
+        ma.Guardrail("returns", returned, at_most_worse=-0.1)

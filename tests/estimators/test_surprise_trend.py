@@ -1,0 +1,102 @@
+"""The trend of residuals with surprise: least squares as far as it exceeds its noise, added to what a model says."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import manyarms as ma
+from manyarms.estimators.checked_value import _trend
+from manyarms.estimators.policy_residuals import PolicyResiduals
+from manyarms.estimators.surprise_trend import SurpriseTrend
+
+N = 400
+
+
+def rounds(slope, seed=0, noise=0.3, **columns):
+    """Rounds whose rewards fall with surprise, which the model does not know."""
+    rng = np.random.default_rng(seed)
+    propensities = rng.uniform(0.02, 0.9, size=N)
+    predicted = rng.uniform(size=N)
+    rewards = predicted + slope * (-np.log(propensities) - 1.0) + noise * rng.normal(size=N)
+    logs = ma.LoggedData(
+        np.ones((N, 1)), np.zeros(N, dtype=int), rewards, n_actions=4, propensities=propensities, **columns
+    )
+    return PolicyResiduals(logs, np.ones(N), predicted, predicted), propensities
+
+
+def test_the_slope_is_that_of_least_squares_less_its_noise():
+    """An oracle without the library: polyfit, and the sandwich variance of its slope."""
+    seen, propensities = rounds(-0.2)
+    surprises = -np.log(propensities)
+    residuals = seen.logs.rewards - seen.at_logged
+    slope, constant = np.polyfit(surprises, residuals, 1)
+    apart, rest = surprises - surprises.mean(), residuals - constant - slope * surprises
+    variance = (apart**2 @ rest**2) / (apart @ apart) ** 2 * N / (N - 1)
+    trend = SurpriseTrend.learn(seen, propensities)
+    trusted = 1 - variance / slope**2
+    assert_allclose([trend.slope, trend.level], [trusted * slope, trusted * residuals.mean()], rtol=1e-9)
+    assert abs(trend.slope + 0.2) < 0.05
+
+
+def test_a_model_that_is_right_is_hardly_changed_and_equal_propensities_change_nothing():
+    slopes = [SurpriseTrend.learn(*rounds(0.0, seed)).slope for seed in range(20)]
+    assert np.median(np.abs(slopes)) < 0.01
+    seen, _ = rounds(-0.2)
+    trend = SurpriseTrend.learn(seen, np.full(N, 0.25))
+    assert trend.slope == 0.0
+    assert trend.corrected(seen) is seen
+
+
+def test_the_weighted_mean_of_all_rounds_stays_and_missing_weight_counts_as_one_round():
+    seen, propensities = rounds(-0.2)
+    trend, surprises = SurpriseTrend.learn(seen, propensities), -np.log(propensities)
+    rng = np.random.default_rng(1)
+    policy = PolicyResiduals(seen.logs, rng.uniform(1.0, 3.0, size=N), seen.at_logged, rng.uniform(size=N))
+    corrected = trend.corrected(policy)
+    # With all weight in the log, self-normalised residuals take back what the trend has added.
+    assert_allclose(corrected.model + corrected.correction, policy.model + policy.correction, rtol=1e-12)
+    half = PolicyResiduals(seen.logs, 0.5 * (surprises > 1.0), seen.at_logged, seen.expected)
+    total = half.weights.sum()
+    mean = (half.weights @ surprises + (N - total) * min(np.log(N - total), surprises.max())) / N
+    added = trend.level + trend.slope * (np.append(surprises, mean) - surprises.mean())
+    assert_allclose(trend.corrected(half).model - half.model, added[-1], rtol=1e-9)
+    assert_allclose(trend.corrected(half).at_logged - half.at_logged, added[:-1])
+
+
+@pytest.mark.parametrize("kind", ["groups", "weights"])
+def test_groups_add_noise_and_weights_are_counts(kind):
+    plain, propensities = rounds(-0.05)
+    if kind == "groups":
+        doubled = np.repeat(np.arange(N), 2)
+        logs = plain.logs.take(doubled)
+        grouped = ma.LoggedData(
+            logs.contexts, logs.actions, logs.rewards, logs.propensities, 4, groups=np.repeat(np.arange(N), 2)
+        )
+        again = PolicyResiduals(grouped, np.ones(2 * N), plain.at_logged[doubled], plain.expected[doubled])
+        expected = SurpriseTrend.learn(plain, propensities)
+        assert_allclose(SurpriseTrend.learn(again, propensities[doubled]).slope, expected.slope, rtol=1e-9)
+    else:
+        counts = 1 + np.arange(N) % 3
+        weighted = rounds(-0.05, weights=counts.astype(float))[0]
+        rows = np.repeat(np.arange(N), counts)
+        copies = PolicyResiduals(plain.logs.take(rows), np.ones(len(rows)), plain.at_logged[rows], plain.expected[rows])
+        expected = SurpriseTrend.learn(copies, propensities[rows])
+        assert_allclose(SurpriseTrend.learn(weighted, propensities).slope, expected.slope, rtol=1e-9)
+
+
+def test_the_trend_is_kept_if_test_policies_speak_for_it():
+    """Surprise that hides errors brings a trend; surprise that test policies see no error in does not."""
+    kept = _trend(*rounds(-0.4))
+    assert kept.slope < -0.3
+    # Rewards are as predicted for every fifth of the predictions, weighted by 1 / π_0; the log prefers lucky rounds.
+    rng = np.random.default_rng(3)
+    lucky = rng.normal(size=20 * N)
+    chosen = rng.random(20 * N) < (shares := 1 / (1 + np.exp(-1.5 * lucky)))
+    predicted, propensities = rng.uniform(1.0, 2.0, size=chosen.sum()), shares[chosen]
+    n = len(predicted)
+    logs = ma.LoggedData(
+        np.ones((n, 1)), np.zeros(n, dtype=int), predicted + 0.3 * lucky[chosen], propensities=propensities, n_actions=2
+    )
+    fair = PolicyResiduals(logs, np.ones(n), predicted, predicted)
+    assert SurpriseTrend.learn(fair, propensities).slope < -0.05
+    assert _trend(fair, propensities).slope == 0.0

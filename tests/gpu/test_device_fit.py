@@ -1,0 +1,119 @@
+"""Posteriors and the loop for clicks on a device match those on the processor."""
+
+import numpy as np
+import pytest
+from device_cases import HERE, stand_in, torch_or_skip
+
+import manyarms as ma
+from manyarms.engines import LOCAL
+from manyarms.gpu.batched_posterior import SharedEffects, absorb_actions, action_means
+from manyarms.likelihoods.device_sites import DeviceSiteSolver
+from manyarms.likelihoods.sites import StreamSiteSolver
+
+N_ACTIONS, DIM = 40, 3
+
+
+def priors():
+    """Every kind of prior that the loop accepts."""
+    rng = np.random.default_rng(0)
+    category = rng.integers(0, 5, N_ACTIONS)
+    one = np.eye(6)[category]
+    root = rng.normal(size=(N_ACTIONS, DIM, DIM))
+    each = root @ root.swapaxes(1, 2) + 0.2 * np.eye(DIM)
+    mean = rng.normal(size=6 * DIM)
+    return {
+        "categories": ma.HierarchicalGaussian(np.zeros(6 * DIM), 1.0, ma.MixedEffects(one, DIM), 0.3),
+        "weights and offset": ma.HierarchicalGaussian(
+            mean, 0.5, ma.MixedEffects(one * rng.uniform(0.5, 2, (N_ACTIONS, 1)), DIM), each[0], np.full(DIM, -0.3)
+        ),
+        "own covariances": ma.HierarchicalGaussian(mean, 1.0, ma.MixedEffects(one, DIM), each),
+        "dense": ma.HierarchicalGaussian(np.ones(5), 1.0, 0.5 * rng.normal(size=(N_ACTIONS, DIM, 5)), [0.3, 1.0, 2.0]),
+        "independent": ma.priors.independent(N_ACTIONS, dim=DIM),
+    }
+
+
+def clicks(weights=None):
+    rng = np.random.default_rng(1)
+    x = np.column_stack([np.ones(500), rng.normal(size=(500, DIM - 1))])
+    # Some predictors are wide, and take the closed form.
+    x[::50] *= 5
+    actions, rewards = rng.integers(0, N_ACTIONS - 9, 500), (rng.random(500) < 0.3).astype(float)
+    return ma.LoggedData(x, actions, rewards, n_actions=N_ACTIONS, weights=weights)
+
+
+def test_absorbed_actions_match_dense_algebra():
+    torch = torch_or_skip()
+    rng = np.random.default_rng(2)
+    root = rng.normal(size=(12, 6, 4))
+    gram, moment, W, z = (
+        root @ root.swapaxes(1, 2),
+        rng.normal(size=(12, 6)),
+        rng.normal(size=(3, 6, 6)),
+        np.ones((2, 6)),
+    )
+    which, effect = rng.integers(0, 3, 12), np.repeat([0, 1], [5, 7])
+    effects = SharedEffects(torch.from_numpy(W), torch.from_numpy(which), torch.from_numpy(effect), 2)
+    got = absorb_actions(torch.from_numpy(gram), torch.from_numpy(moment), effects)
+    A = np.linalg.inv(np.eye(6) + gram)
+    mixed = W[which]
+    factor = got.factor.numpy()
+    np.testing.assert_allclose(factor @ factor.swapaxes(1, 2), A, atol=1e-13)
+    assert np.array_equal(factor, np.triu(factor))
+    precision, score = mixed.swapaxes(1, 2) @ gram @ A @ mixed, np.einsum("mde,mdf,mf->me", mixed, A, moment)
+    for j in range(2):
+        np.testing.assert_allclose(got.precision[j], precision[effect == j].sum(axis=0), rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(got.score[j], score[effect == j].sum(axis=0), rtol=1e-12, atol=1e-12)
+    assert float(got.log_det) == pytest.approx(np.linalg.slogdet(np.eye(6) + gram)[1].sum(), rel=1e-13)
+    means = action_means(got.factor, torch.from_numpy(moment), effects, torch.from_numpy(z)).numpy()
+    right = moment + np.einsum("mde,me->md", mixed, z[effect])
+    np.testing.assert_allclose(means, np.einsum("mde,me->md", A, right), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("kind", "weighted"), [*((kind, False) for kind in priors()), ("categories", True)])
+def test_steps_on_a_device_are_those_on_the_processor(kind, weighted):
+    torch_or_skip()
+    prior, likelihood = priors()[kind], ma.Bernoulli()
+    logs = clicks(np.random.default_rng(3).integers(1, 4, 500).astype(float) if weighted else None)
+    device, here = DeviceSiteSolver(prior, logs, likelihood, HERE), StreamSiteSolver(prior, logs, likelihood, LOCAL)
+    ours, theirs = device.sites_from(prior), here.sites_from(prior)
+    everyone = np.arange(N_ACTIONS)
+    for _ in range(2):
+        mine, other = device.state(ours), here.state(theirs)
+        assert mine.objective == pytest.approx(other.objective, rel=1e-12)
+        np.testing.assert_allclose(mine.weights.action_mean(), other.weights.action_mean(), rtol=1e-9, atol=1e-10)
+        got, want = mine.weights.action_cov(everyone), other.weights.action_cov(everyone)
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-10)
+        assert mine.statistics.total_weight == pytest.approx(other.statistics.total_weight, rel=1e-12)
+        ours, theirs = mine.target(), other.target()
+
+
+def test_a_fit_on_a_device_is_the_fit(monkeypatch):
+    torch_or_skip()
+    stand_in(monkeypatch, "manyarms.posterior.fit")
+    prior, logs = priors()["categories"], clicks()
+    here, there = ma.fit(logs, prior, ma.Bernoulli()), ma.fit(logs, prior, ma.Bernoulli(), device="cuda")
+    assert there.converged and there.log_evidence == pytest.approx(here.log_evidence, abs=1e-5)
+    np.testing.assert_allclose(there.weights.action_mean(), here.weights.action_mean(), atol=1e-3)
+    again = ma.fit(logs, prior, ma.Bernoulli(), start=there, device="cuda")
+    assert again.log_evidence == pytest.approx(there.log_evidence, abs=1e-5) and len(again.trace) <= 3
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"likelihood": ma.Gaussian()}, "can only fit clicks"),
+        ({"likelihood": ma.Bernoulli("laplace")}, "can only fit clicks"),
+        ({"prior": ma.HierarchicalGaussian(np.zeros(2), 1.0, np.ones((N_ACTIONS, DIM, 2)), 0.0)}, "positive definite"),
+        ({"prior": ma.HierarchicalGaussian(np.zeros(40), 1.0, np.ones((N_ACTIONS, DIM, 40)), 1.0)}, "one effect per"),
+        ({"prior": "posterior"}, "prior without data"),
+    ],
+)
+def test_a_fit_that_a_device_cannot_do_is_refused(change, problem, monkeypatch):
+    stand_in(monkeypatch, "manyarms.posterior.fit")
+    prior, logs = priors()["categories"], clicks()
+    arguments = {"logs": logs, "prior": prior, "likelihood": ma.Bernoulli(), "device": "cuda"} | change
+    if arguments["prior"] == "posterior":
+        arguments["prior"] = ma.fit(logs, prior, ma.Bernoulli()).weights
+    with pytest.raises(ma.errors.InputError, match=problem) as caught:
+        ma.fit(**arguments)
+    assert caught.value.argument == "device" and 'device="cpu"' in caught.value.remedy

@@ -1,0 +1,71 @@
+"""The best of all policies: against draws of all weights from the posterior."""
+
+import numpy as np
+import pytest
+
+import manyarms as ma
+
+
+@pytest.fixture(scope="module")
+def problem():
+    rng = np.random.default_rng(5)
+    k, n = 6, 80
+    prior = ma.priors.from_categories(np.arange(k) % 2, dim=2, action_std=0.5)
+    contexts, actions = rng.normal(size=(n, 2)) + 0.5, rng.integers(k, size=n)
+    rewards = (contexts * prior.sample(rng)[0][actions]).sum(axis=1) + rng.normal(size=n)
+    posterior = ma.fit(ma.LoggedData(contexts, actions, rewards, n_actions=k), prior, ma.Gaussian(1.0))
+    logs = ma.LoggedData(contexts[:40] + 0.1, actions[:40], rewards[:40], n_actions=k)
+    policies = {f"always {a}": ma.TablePolicy(np.eye(k)[a]) for a in range(4)}
+    return posterior, logs, policies
+
+
+def model_only(evaluation):
+    """The evaluation with the model's own gains, on these contexts alone: those that draws of the weights give."""
+    from dataclasses import replace
+
+    def narrowed(estimate):
+        return replace(estimate, std=estimate.posterior_std)
+
+    rows = tuple(replace(row, checked=None, difference=narrowed(row.difference)) for row in evaluation.policies)
+    return replace(evaluation, policies=rows, pairs={key: narrowed(pair) for key, pair in evaluation.pairs.items()})
+
+
+def test_probabilities_and_losses_are_those_of_draws_of_the_weights(problem):
+    posterior, logs, policies = problem
+    evaluation = model_only(ma.evaluate(policies, logs, posterior, pairs=True))
+    weights = posterior.weights.sample(np.random.default_rng(0), 40_000, np.arange(6))
+    mean = logs.contexts.mean(axis=0)
+    values = [np.einsum("nd,snd->s", logs.contexts, weights[:, logs.actions]) / len(logs)]
+    values = np.column_stack([*values, *(weights[:, a] @ mean for a in range(4))])
+    best = np.bincount(values.argmax(axis=1), minlength=5) / len(values)
+    loss = (values.max(axis=1, keepdims=True) - values).mean(axis=0)
+    names = ["logged", *policies]
+    np.testing.assert_allclose([evaluation.probability_best[name] for name in names], best, atol=0.015)
+    np.testing.assert_allclose([evaluation.expected_loss[name] for name in names], loss, atol=0.02)
+
+
+def test_of_one_candidate_the_probability_is_that_of_a_gain_and_the_checked_gain_counts(problem):
+    posterior, logs, policies = problem
+    evaluation = ma.evaluate({"one": policies["always 1"]}, logs, posterior)
+    gain = evaluation.policies[0].checked
+    assert evaluation.probability_best["one"] == pytest.approx(gain.probability_positive, abs=0.01)
+    assert sum(evaluation.probability_best.values()) == pytest.approx(1.0)
+    # E max(gain, 0) - E gain is what is lost by shipping.
+    assert evaluation.expected_loss["logged"] - evaluation.expected_loss["one"] == pytest.approx(
+        float(gain.shape.shares @ gain.shape.means), abs=0.02
+    )
+
+
+def test_equal_policies_share_the_probability_and_lose_nothing_to_one_another(problem):
+    posterior, logs, policies = problem
+    same = {"a": policies["always 1"], "b": policies["always 1"], "now": ma.Logged(logs)}
+    evaluation = ma.evaluate(same, logs, posterior, pairs=True)
+    assert evaluation.expected_loss["a"] == pytest.approx(evaluation.expected_loss["b"], abs=1e-9)
+    assert evaluation.probability_best["now"] == evaluation.probability_best["logged"]
+
+
+def test_without_pairs_or_a_model_there_are_no_probabilities(problem):
+    posterior, logs, policies = problem
+    assert ma.evaluate(policies, logs, posterior).probability_best == {}
+    known = ma.LoggedData(logs.contexts, logs.actions, logs.rewards, np.full(40, 1 / 6), n_actions=6)
+    assert ma.evaluate(policies, known, estimators=[ma.IPS()]).expected_loss == {}

@@ -1,0 +1,113 @@
+"""The check-up finds what was planted in a log, names it with a remedy, and is quiet about a log that is fine."""
+
+import json
+import shlex
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from small_shop import run
+
+import manyarms as ma
+from manyarms.errors import InputError
+
+ITEMS = pd.DataFrame({"sku": [f"i{k}" for k in range(12)], "shelf": ["a", "b", "c"] * 4})
+
+
+def log(n=600, seed=0):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "user": [f"u{k}" for k in rng.integers(50, size=n)],
+            "age": rng.integers(18, 80, size=n).astype(float),
+            "city": rng.choice(["Oslo", "Riga"], n),
+            "item": rng.choice(ITEMS["sku"], n),
+            "clicked": rng.integers(2, size=n),
+            "propensity": np.full(n, 1 / 12),
+            "at": pd.Timestamp("2024-05-01") + pd.to_timedelta(np.sort(rng.uniform(0, 20, n)), unit="D"),
+        }
+    )
+
+
+def findings(frame, catalog=ITEMS, **roles):
+    return {(finding.level, finding.subject): finding for finding in ma.doctor(frame, catalog, **roles).findings}
+
+
+def test_a_sound_log_has_its_roles_and_nothing_to_mend():
+    result = ma.doctor(log(), ITEMS)
+    roles = result.roles
+    assert (roles.action, roles.reward, roles.propensity, roles.group, roles.time) == (
+        "item", "clicked", "propensity", "user", "at")  # fmt: skip
+    assert roles.context == ("age", "city") and (roles.id, roles.category) == ("sku", "shelf")
+    assert result.worst == "note" and result.n_rounds == 600 and result.n_actions == 12
+
+
+def changed(**columns):
+    return lambda: log().assign(**columns)
+
+
+N, RNG = 600, np.random.default_rng(1)
+PLANTED = {
+    "an unknown id": (changed(item=lambda f: f["item"].where(f.index != 7, "cup")), "warning", "item", "'cup'"),
+    "a near match": (changed(item=lambda f: f["item"].str.upper()), "problem", "item", "the catalog has 'i"),
+    "gaps": (changed(age=lambda f: f["age"].where(f.index % 3 > 0)), "warning", "age", "200 of 600 rows"),
+    "a constant": (changed(shop="Riga"), "note", "shop", "'Riga' in every row"),
+    "the reward again": (changed(value=lambda f: 2.0 * f["clicked"] + 1), "problem", "value", "correlation of 1.000"),
+    "known afterwards": (
+        changed(basket=lambda f: f["age"].where(f["clicked"] == 1)), "problem", "basket", "only where the reward"),
+    "a future by name": (changed(days_after=RNG.normal(size=N)), "warning", "days_after", "only after the choice"),
+    "a later time": (
+        changed(closed=lambda f: f["at"] + pd.Timedelta(days=2)), "warning", "closed", "later than at"),
+    "an impossible propensity": (
+        changed(propensity=lambda f: f["propensity"].where(f.index != 5, 0.0)), "problem", "propensity", "0 in row 5"),
+    "large propensities": (changed(propensity=0.5), "problem", "propensity", "too large"),
+    "small propensities": (changed(propensity=0.01), "problem", "propensity", "too small"),
+    "ratings": (changed(clicked=RNG.integers(1, 6, size=N)), "warning", "clicked", "ratings"),
+    "repeats": (lambda: pd.concat([log(), log().head(60)]), "warning", "rows", "60 rows"),
+    "a gap in time": (
+        changed(at=lambda f: f["at"].where(f.index < 300, f["at"] + pd.Timedelta(days=30))), "warning", "at", "logged"),
+    "an empty category": (lambda: log().query("item not in ['i0', 'i3', 'i6', 'i9']"), "warning", "shelf", "1 of 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PLANTED)
+def test_what_is_planted_is_noticed_with_a_remedy(case):
+    make, level, subject, text = PLANTED[case]
+    noticed = findings(make())
+    assert (level, subject) in noticed, [(*key, finding.problem) for key, finding in noticed.items()]
+    assert text in noticed[level, subject].problem and noticed[level, subject].remedy
+
+
+def test_the_command_fills_in_the_names_and_its_exit_code_is_the_worst_finding(tmp_path):
+    frame = log().assign(recommended=lambda f: f["item"].to_numpy()[::-1])
+    pq.write_table(pa.Table.from_pandas(frame), tmp_path / "logs.parquet")
+    pq.write_table(pa.Table.from_pandas(ITEMS), tmp_path / "items.parquet")
+    result = run("doctor", tmp_path / "logs.parquet", tmp_path / "items.parquet", "--json")
+    assert result.exit_code == 0, result.output
+    words = shlex.split(json.loads(result.stdout)["commands"][0])
+    flags = dict(zip(words[2::2], words[3::2], strict=True))
+    assert words[:2] == ["manyarms", "decide"]
+    assert flags["--context"] == "age,city" and flags["--id"] == "sku" and flags["--likelihood"] == "bernoulli"
+    assert flags["--policies"] == "recommended=column:recommended"
+    frame["propensity"] = 0.9
+    pq.write_table(pa.Table.from_pandas(frame), tmp_path / "logs.parquet")
+    assert run("doctor", tmp_path / "logs.parquet", tmp_path / "items.parquet").exit_code == 4
+    assert run("doctor", tmp_path / "nowhere.csv").exit_code == 2
+
+
+def test_batches_of_any_size_give_the_same_findings(tmp_path):
+    table = pa.Table.from_pandas(pd.concat([log(), log().head(60)]), preserve_index=False)
+    whole = ma.doctor(table, ITEMS)
+    pieces = ma.doctor(lambda: table.to_batches(max_chunksize=37), ITEMS)
+    assert pieces.findings == whole.findings and pieces.columns == whole.columns
+
+
+def test_terms_are_explained_and_near_misses_suggested():
+    assert ma.explain("effective sample size").startswith("Effective sample size. The number of equally weighted")
+    assert ma.explain("Lift") == ma.explain("gain")
+    assert "Gains chart" in ma.explain().splitlines()
+    with pytest.raises(InputError, match="Did you mean propensity"):
+        ma.explain("propensit")
+    assert run("explain", "gains", "chart").stdout.startswith("Gains chart. One row per policy")

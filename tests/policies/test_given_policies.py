@@ -1,0 +1,205 @@
+"""Policies that were made elsewhere choose what their column, table or function says, wherever they are evaluated."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.testing import assert_allclose
+
+import manyarms as ma
+from manyarms.errors import ActionError, DataTypeError, InputError, NonFiniteError, PropensityError
+
+IDS = ["tea", "mug", "pot", "jam", "007"]
+CATALOG = ma.Catalog(IDS, categories=["a", "a", "b", "b", "b"])
+N = 60
+
+
+def frame(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    picks = rng.integers(5, size=(n, 3))
+    return pd.DataFrame(
+        {
+            "age": rng.normal(size=n),
+            "user": [f"u{k}" for k in rng.integers(7, size=n)],
+            "city": rng.choice(["Oslo", "Riga"], n),
+            "item": rng.choice(IDS, n),
+            "reward": rng.normal(size=n),
+            "new": [IDS[k] for k in picks[:, 0]],
+            "top": ["|".join(IDS[k] for k in row) for row in picks],
+        }
+    )
+
+
+FRAMES = {"pandas": lambda df: df, "polars": pl.from_pandas, "arrow": pa.Table.from_pandas}
+
+
+def one_hot(ids):
+    return np.array([[float(name == each) for each in IDS] for name in ids])
+
+
+@pytest.mark.parametrize("library", FRAMES)
+def test_a_column_is_followed_in_frames_of_every_library(library):
+    df = frame()
+    policy = ma.ColumnPolicy("new", CATALOG)
+    assert_allclose(policy.probabilities(FRAMES[library](df)), one_hot(df["new"]))
+    assert policy.top_k(FRAMES[library](df), 1)[:, 0].tolist() == [IDS.index(name) for name in df["new"]]
+
+
+def test_a_list_of_picks_counts_by_position_and_shorter_lists_share_the_weights():
+    table = pa.table({"top": ["tea|mug|jam", "pot", "mug | mug|tea"]})
+    policy = ma.ColumnPolicy("top", CATALOG, position_weights=[3, 1])
+    expected = [[0.75, 0.25, 0, 0, 0], [0, 0, 1, 0, 0], [0, 1, 0, 0, 0]]
+    assert_allclose(policy.probabilities(table), expected)
+    lists = pa.table({"top": [["tea", "mug", "jam"], ["pot"], ["mug", "mug"]]})
+    assert_allclose(policy.probabilities(lists), expected)
+
+
+def test_a_table_of_picks_or_probabilities_is_looked_up_by_its_keys():
+    df = frame()
+    users = sorted(set(df["user"]))
+    picks = {user: IDS[k % 5] for k, user in enumerate(users)}
+    single = ma.LookupPolicy(pd.DataFrame({"user": users, "item": picks.values()}), "user", CATALOG, action="item")
+    assert_allclose(single.probabilities(df), one_hot(df["user"].map(picks)))
+    rng = np.random.default_rng(1)
+    shares = {(user, city): rng.dirichlet(np.ones(5)) for user in users for city in ("Oslo", "Riga")}
+    rows = [(u, c, name, p) for (u, c), row in shares.items() for name, p in zip(IDS, row, strict=True)]
+    long = pl.DataFrame(rows, schema=["user", "city", "action", "probability"], orient="row")
+    policy = ma.LookupPolicy(long, ["user", "city"], CATALOG, probability="probability")
+    expected = np.array([shares[key] for key in zip(df["user"], df["city"], strict=True)])
+    assert_allclose(policy.probabilities(df), expected)
+    eligible = [[0, 2]] * N
+    kept = expected[:, [0, 2]] / expected[:, [0, 2]].sum(axis=1, keepdims=True)
+    assert_allclose(policy.probabilities(df, eligible=eligible)[:, [0, 2]], kept)
+
+
+def test_ranks_and_row_numbers_are_read_as_score_writes_them():
+    rows = [{"row": i, "rank": rank, "action": IDS[(i + rank) % 5]} for i in range(4) for rank in (2, 1)]
+    policy = ma.LookupPolicy(pd.DataFrame(rows), None, CATALOG, rank="rank", position_weights=[0.8, 0.2])
+    expected = 0.8 * one_hot(IDS[(i + 1) % 5] for i in range(4)) + 0.2 * one_hot(IDS[(i + 2) % 5] for i in range(4))
+    assert_allclose(policy.probabilities(pa.table({"age": [1.0] * 4})), expected)
+
+
+def test_the_key_other_holds_for_keys_that_are_not_listed():
+    picks = pd.DataFrame({"user": ["ann", "(other)"], "action": ["mug", "tea"]})
+    policy = ma.LookupPolicy(picks, "user", CATALOG)
+    assert policy.actions(pd.DataFrame({"user": ["bob", "ann"]})).tolist() == [0, 1]
+
+
+def test_a_function_gets_the_frame_of_its_own_library():
+    df = frame()
+    logs = ma.read_logs(df, ["age"], "item", "reward", catalog=CATALOG)
+    kinds = []
+
+    def recommend(rows):
+        kinds.append(type(rows))
+        return rows["new"].str.upper().str.lower()
+
+    shares = ma.CallablePolicy(lambda rows: np.full((len(rows), 5), 0.2), logs, probabilities=True)
+    results = ma.evaluate({"mine": recommend, "even": shares}, logs, estimators=[ma.Replay()])
+    assert kinds == [pd.DataFrame]
+    first = results.policies[0].choices
+    assert_allclose(first.shares, one_hot(df["new"]).mean(axis=0)[first.actions])
+    assert_allclose(results.policies[1].choices.shares, 0.2)
+
+
+def test_shares_are_one_distribution_for_all_rows():
+    policy = ma.TablePolicy.from_shares(
+        pd.DataFrame({"item": ["jam", "tea"], "share": [0.25, 0.75]}), CATALOG, action="item"
+    )
+    assert_allclose(policy.probabilities(frame(3)), [[0.75, 0, 0, 0.25, 0]] * 3)
+
+
+def test_every_policy_accepts_a_frame():
+    df, few = frame(4), np.full((4, 5), 0.2)
+    logs = ma.read_logs(df, ["age"], "item", "reward", catalog=CATALOG)
+    for policy in (ma.TablePolicy(few), ma.TablePolicy(few[0]), ma.Uniform(5), ma.Logged(logs)):
+        assert policy.probabilities(df).shape == (4, 5)
+
+
+@pytest.fixture
+def given():
+    users = [f"u{k}" for k in range(7)]
+    picks = pd.DataFrame({"user": users, "action": [IDS[k % 5] for k in range(7)]})
+    return {
+        "column": ma.ColumnPolicy("new", CATALOG),
+        "list": ma.ColumnPolicy("top", CATALOG, position_weights=[2, 1, 1]),
+        "lookup": ma.LookupPolicy(picks, "user", CATALOG),
+        "by number": ma.LookupPolicy(pd.DataFrame({"city": ["Oslo", "Riga"], "action": [4, 1]}), "city", 5),
+    }
+
+
+def test_given_policies_are_saved_and_loaded(given, tmp_path):
+    df = frame()
+    for name, policy in given.items():
+        policy.save(tmp_path / "policy.arrow")
+        loaded = ma.load(tmp_path / "policy.arrow")
+        assert_allclose(loaded.probabilities(df), policy.probabilities(df), err_msg=name)
+        assert repr(loaded) == repr(policy)
+    with pytest.raises(DataTypeError, match="Write its picks to a table"):
+        ma.CallablePolicy(lambda rows: rows["new"], CATALOG).save(tmp_path / "policy.arrow")
+
+
+def test_values_by_frame_by_logs_and_by_stream_agree_with_enumeration(given, tmp_path):
+    df = frame(200)
+    pq.write_table(pa.Table.from_pandas(df), tmp_path / "logs.parquet")
+    logs = ma.read_logs(df, ["age"], "item", "reward", catalog=CATALOG)
+    posterior = ma.fit(logs, ma.priors.from_categories(CATALOG, dim=logs.dim))
+    expected = posterior.expected_reward(df)
+    stream = ma.read_logs(
+        tmp_path / "logs.parquet", ["age"], "item", "reward", catalog=CATALOG, features=logs.features,
+        keep=["new", "top", "user", "city"],
+    )  # fmt: skip
+    for name, policy in given.items():
+        value = (policy.probabilities(df) * expected).sum(axis=1).mean()
+        for source in (df, stream):
+            assert_allclose(posterior.value(policy, source).value, value, rtol=1e-12, err_msg=name)
+        assert_allclose(ma.DM(posterior).estimate(policy, logs).value, value, rtol=1e-12)
+        part = logs.take(np.arange(3, 150, 4))
+        half = (policy.probabilities(df.iloc[3:150:4]) * expected[3:150:4]).sum(axis=1).mean()
+        assert_allclose(ma.DM(posterior).estimate(policy, part).value, half, rtol=1e-12)
+
+
+FOLLOW = ma.ColumnPolicy("new", CATALOG)
+BAD = {
+    "gap": (lambda: FOLLOW.actions(pa.table({"new": ["tea", None]})), NonFiniteError, "row 1"),
+    "unknown": (lambda: FOLLOW.actions(pa.table({"new": ["tea", "cup"]})), ActionError, "row 1"),
+    "spelling": (lambda: FOLLOW.actions(pa.table({"new": ["7"]})), ActionError, "'007'"),
+    "lists": (lambda: FOLLOW.actions(pa.table({"new": [["tea"]]})), InputError, "position_weights"),
+    "unknown in a list": (
+        lambda: ma.ColumnPolicy("t", CATALOG, position_weights=[1, 1]).actions(pa.table({"t": ["tea|mug", "pot|cup"]})),
+        ActionError, "row 1"),
+    "arrays": (lambda: FOLLOW.actions(np.ones((3, 1))), InputError, "must be a table"),
+    "no column": (lambda: ma.ColumnPolicy("old", CATALOG).actions(frame(2)), InputError, "no column 'old'"),
+    "missing key": (
+        lambda: ma.LookupPolicy(pd.DataFrame({"user": ["a"], "action": ["tea"]}), "user", CATALOG).actions(frame(2)),
+        InputError, r"row 0 has user 'u\d'"),
+    "key twice": (
+        lambda: ma.LookupPolicy(pd.DataFrame({"user": ["a", "b", "a"], "action": ["tea"] * 3}), "user", CATALOG),
+        InputError, "row 2 of the table has the same user as row 0"),
+    "sum": (
+        lambda: ma.LookupPolicy(
+            pd.DataFrame({"u": ["a", "b", "b"], "action": ["tea", "tea", "mug"], "p": [1, 0.5, 0.4]}), "u", CATALOG,
+            probability="p"),
+        PropensityError, "u 'b' sum to 0.9"),
+    "ranks": (
+        lambda: ma.LookupPolicy(
+            pd.DataFrame({"u": ["a", "a"], "action": ["tea", "mug"], "r": [1, 2]}), "u", CATALOG, rank="r"),
+        InputError, "position_weights"),
+    "shares": (
+        lambda: ma.TablePolicy.from_shares(pd.DataFrame({"action": ["tea"], "share": [0.9]}), CATALOG),
+        PropensityError, "sum to 0.9"),
+    "length": (lambda: ma.CallablePolicy(lambda rows: ["tea"], CATALOG).actions(frame(2)), InputError, "returned 1"),
+    "no table kept": (
+        lambda: ma.IPS().estimate(
+            ma.ColumnPolicy("new", 5), ma.LoggedData(np.ones((4, 1)), [0, 1, 2, 4], np.ones(4), np.full(4, 0.2))),
+        InputError, "keep="),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_tables_are_refused_with_the_row_and_a_remedy(case):
+    call, kind, text = BAD[case]
+    with pytest.raises(kind, match=text):
+        call()
