@@ -28,10 +28,8 @@ def dense(case, overall):
     """Means and variances by explicit inverses, with a level of huge variance, and a loop over both spreads."""
 
     def spreads():
-        inner = pooling.SPREADS / (1 + (pooling.SPREADS / pooling.USUAL_SPREAD) ** 2)
-        yield 0.0, pooling.NO_SPREAD
-        for spread, weight in zip(pooling.SPREADS, inner, strict=True):
-            yield spread * case.size, (1 - pooling.NO_SPREAD) * weight / inner.sum()
+        for spread in pooling.SPREADS:
+            yield spread * case.size, spread**2 * (1 + (spread / pooling.USUAL_SPREAD) ** 2) ** -1.5
 
     def posteriors(z, noise, known_cov):
         """(density, mean, covariance) of effects given each spread."""

@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from manyarms.core.result_tables import number, percent, share, signed_number
+from manyarms.core.result_tables import percent, share, signed_number
 from manyarms.decision import plots
 from manyarms.decision import report_sentences as sentences
 from manyarms.decision.backtest_page import backtest_section
 from manyarms.decision.decide import Decision
-from manyarms.decision.diagnostic_lights import Diagnostic
 from manyarms.decision.goal_sections import goals_section
 from manyarms.decision.plan import Traffic
 from manyarms.decision.report_parts import (
@@ -24,23 +23,13 @@ from manyarms.decision.report_parts import (
     estimate_cell,
     figure,
     fold,
-    folded,
     notes,
     number_cell,
     table,
 )
 from manyarms.decision.segment_section import SEGMENT_SECTION
+from manyarms.decision.trust_section import TRUST_SECTION
 from manyarms.jobs.evaluate import CURRENT
-from manyarms.posterior.misfit import PriorCheck
-
-STATUS = {"red": "● Problem", "amber": "● Caution", "green": "● OK"}
-"""Traffic lights in words too, for readers who do not see colours."""
-DIAGNOSTICS = {
-    "unsupported_mass": "choices never logged",
-    "max_weight_share": "share of the largest weight",
-    "evaluated_on_training_rounds": "training rounds recognised",
-}
-"""Diagnostics that the report calls by a plainer name."""
 
 
 def _policy_cell(decision: Decision, name: str) -> TableCell:
@@ -137,90 +126,6 @@ def _estimators(decision: Decision, charts: Charts) -> str:
         + fold("All estimates", table("Estimates", estimates, columns) + explained)
         + notes(failures)
     )
-
-
-def _trust(decision: Decision, charts: Charts) -> str:
-    columns = {
-        "Status": lambda entry: TableCell(STATUS[entry.colour], css=f"light {entry.colour}"),
-        "Policy": lambda entry: TableCell(entry.policy),
-        "Estimator": lambda entry: TableCell(entry.estimator),
-        "Diagnostic": lambda entry: TableCell(_diagnostic_name(entry)),
-        "Value": _diagnostic_cell,
-        "Meaning": lambda entry: TableCell(entry.meaning, css="prose"),
-    }
-    grouped = _grouped_diagnostics(decision)
-    parts = [table("Checks behind the answer", decision.checks, _CHECK_COLUMNS)] if decision.checks else []
-    if grouped:
-        parts.append(table("Diagnostics with problems", grouped, _GROUPED_COLUMNS))
-    if decision.diagnostics:
-        all_of_them = table("All diagnostics", decision.diagnostics, columns)
-        parts.append(fold(f"All {len(decision.diagnostics):,} diagnostics", all_of_them))
-    if decision.prior_check is not None:
-        parts.append(_prior_check(decision.prior_check))
-    parts.append(_category_checks(decision))
-    if decision.warnings:
-        count = len(decision.warnings)
-        parts.append(fold(f"{count:,} warning{'s' if count > 1 else ''} in full", notes(decision.warnings)))
-    return "".join(parts)
-
-
-def _grouped_diagnostics(decision: Decision) -> list[tuple[Diagnostic, str]]:
-    """The diagnostics with problems: the worst of each kind, and where it occurs, with its values."""
-    groups = dict[str, list[Diagnostic]]()
-    for entry in decision.diagnostics:
-        if entry.colour != "green":
-            groups.setdefault(entry.figure, []).append(entry)
-    rows = list[tuple[Diagnostic, str]]()
-    for entries in groups.values():
-        worst = next((entry for entry in entries if entry.colour == "red"), entries[0])
-        values = dict[str, list[str]]()
-        for entry in entries:
-            text = _diagnostic_cell(entry).text
-            estimators = values.setdefault(f"{entry.policy}: {text}", [])
-            estimators.append(entry.estimator)
-        places = "; ".join(f"{value} ({', '.join(names)})" for value, names in values.items())
-        rows.append((worst, places))
-    return sorted(rows, key=lambda row: row[0].colour, reverse=True)
-
-
-def _prior_check(check: PriorCheck) -> str:
-    unchecked = check.unchecked and check.mean is None
-    passed = "This was not checked." if unchecked else "Yes. The rewards are consistent with both."
-    return (
-        "<h3>Do the rewards fit the prior and the noise of the model?</h3>"
-        + (notes(check.warnings) or f"<p>{passed}</p>")
-        + f'<details><summary>Figures behind this check</summary><p class="lines">{escape(str(check))}</p></details>'
-    )
-
-
-def _diagnostic_name(entry: Diagnostic) -> str:
-    return DIAGNOSTICS.get(entry.figure) or entry.figure.replace("_", " ")
-
-
-def _diagnostic_cell(entry: Diagnostic) -> TableCell:
-    if entry.limit == 0.0:
-        return number_cell(entry.value, lambda value: "yes" if value else "no")
-    return number_cell(entry.value, share if entry.figure.endswith(("_mass", "_share")) else number)
-
-
-def _category_checks(decision: Decision) -> str:
-    checks = decision.category_checks
-    if checks is None:
-        return ""
-    flagged = checks.flagged[:200]
-    heading = f"<h3>Categories that contradict the model: {len(checks.flagged):,} of {len(checks):,}</h3>"
-    if not flagged:
-        return heading
-    columns = {
-        "Category": lambda row: TableCell(str(row.category)),
-        "Rounds": lambda row: count_cell(row.n_rounds),
-        "Mean reward": lambda row: number_cell(row.observed),
-        "Expected by the prior": lambda row: number_cell(row.prior_mean),
-        "Expected by the model": lambda row: number_cell(row.posterior_mean),
-        "Failed checks": lambda row: TableCell(", ".join(row.flags)),
-    }
-    html = table("Categories that contradict the model", flagged, columns)
-    return heading + folded(len(flagged), html, "categories")
 
 
 def _traffic(decision: Decision, charts: Charts) -> str:
@@ -361,19 +266,6 @@ def _cannot_see(decision: Decision, _: Charts) -> str:
     )
 
 
-_GROUPED_COLUMNS: dict[str, Callable[[Any], TableCell]] = {
-    "Status": lambda row: TableCell(STATUS[row[0].colour], css=f"light {row[0].colour}"),
-    "Diagnostic": lambda row: TableCell(_diagnostic_name(row[0])),
-    "Where": lambda row: TableCell(row[1], css="prose"),
-    "Meaning": lambda row: TableCell(row[0].meaning, css="prose"),
-}
-_CHECK_COLUMNS: dict[str, Callable[[Any], TableCell]] = {
-    "Outcome": lambda check: TableCell(check.outcome, css=f"light {check.colour}"),
-    "Check": lambda check: TableCell(check.question, css="prose"),
-    "Finding": lambda check: TableCell(check.finding, css="prose"),
-}
-
-
 def _values_chart(decision: Decision) -> Any:
     calibrated = decision.calibration
     return plots.values(decision.evaluation, truth=None if calibrated is None else calibrated.truth)
@@ -412,7 +304,7 @@ SECTIONS: tuple[Section, ...] = (
     Section("pairs", "Probability that one policy beats another", _pairs, {"probability_better": _pairs_chart}),
     Section("goals", "Other goals, and the best of all policies", goals_section),
     Section("estimators", "Do the estimators agree with the model?", _estimators, {"agreement": _agreement_chart}),
-    Section("trust", "Can the estimates be trusted?", _trust),
+    TRUST_SECTION,
     Section(
         "traffic",
         "Where the traffic would go",

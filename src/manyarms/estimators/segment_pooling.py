@@ -33,10 +33,8 @@ from manyarms.estimators.policy_residuals import (
 
 USUAL_SPREAD = 0.3
 """How far gains of segments usually differ from what the model says, as a share of the value."""
-NO_SPREAD = 0.1
-"""The probability that the model misses nothing that is particular to a segment, before the log has been seen."""
 SPREADS = np.geomspace(0.003, 3.0, 40)
-"""The values of τ that are considered, as shares of the value, next to zero."""
+"""The values of ω and τ that are considered, as shares of the value."""
 FAMILY_ERROR = 0.05
 """The probability that any segment is named a loser, or any a winner, where there is none."""
 
@@ -152,9 +150,10 @@ def _pool(
         covariance: The covariance of the effects that is known.
         size: The size to which the spread between segments is relative.
     """
-    cauchy = SPREADS / (1.0 + (SPREADS / USUAL_SPREAD) ** 2)
-    prior = np.concatenate([[NO_SPREAD], (1.0 - NO_SPREAD) * cauchy / cauchy.sum()])
-    spreads = np.concatenate([[0.0], SPREADS]) * size
+    # p(s) ∝ s / (1 + s² / usual²)^1.5, times s for the steps of the grid. It vanishes at zero: with few segments, their
+    # own spread says little against zero, and zero would make all of them equal without any doubt.
+    prior = SPREADS**2 / (1.0 + (SPREADS / USUAL_SPREAD) ** 2) ** 1.5
+    spreads = SPREADS * size
     given = [_pool_given(spread, observed, variance, covariance, size) for spread in spreads]
     log_density = np.array([part[2] for part in given]) + np.log(prior)
     density = np.exp(log_density - log_density.max())
@@ -252,18 +251,14 @@ def _observe(policy: PolicyResiduals, baseline: PolicyResiduals, log: _LogFigure
     context_variance = (SPREAD_ROUNDS * log.context + n * own_context) / (SPREAD_ROUNDS + n) / n
     if log.mean_weight == 0.0:
         return np.nan, np.inf, context_variance
-    gap = policy.weights / log.mean_weight - 1.0
-    grouped, effective = clustering(policy, gap) if n > 1 else 1.0, policy.effective_size
-    trusted = effective / (SPREAD_ROUNDS + effective)
-    centre = trusted * policy.correction
-    spread = (1.0 - trusted) * log.spread + trusted * (
-        policy.spread_by(policy.shares) + (policy.correction - centre) ** 2
-    )
-    # Most segments without a match would look certain, if only their own weights counted.
+    gap, effective = policy.weights / log.mean_weight - 1.0, policy.effective_size
+    centre = effective / (SPREAD_ROUNDS + effective) * policy.correction
+    terms = gap * (policy.residuals - centre)
+    grouped = clustering(policy, gap) if n > 1 else 1.0
+    # Most segments without a match would look certain, if only their own rounds counted.
     few = SPREAD_ROUNDS * max(log.squared_gap, 1.0)
-    squared_gap = (few * log.squared_gap + n * float(np.average(gap**2, weights=counts))) / (few + n)
-    observed = float(np.average(direct + gap * (policy.residuals - centre), weights=counts))
-    return observed, squared_gap * spread * grouped / n, context_variance
+    noise = (few * log.noise + n * float(np.average(terms**2, weights=counts))) / (few + n)
+    return float(np.average(direct + terms, weights=counts)), noise * grouped / n, context_variance
 
 
 @dataclass(frozen=True)
@@ -273,32 +268,27 @@ class _LogFigures:
     Attributes:
         mean_weight: The mean weight of the policy.
         squared_gap: The mean of (w - 1)², where w are the weights divided by their mean.
-        spread: The mean square of residuals of rounds like the policy's.
+        noise: The mean of ((w - 1) e)², where e are the residuals; at least what independent weights would give.
         context: The variance of the model's gain from round to round.
     """
 
     mean_weight: float
     squared_gap: float
-    spread: float
+    noise: float
     context: float
 
     @classmethod
     def of_log(cls, policy: PolicyResiduals, baseline: PolicyResiduals) -> _LogFigures:
         """The figures of a policy on a log."""
-        mean_weight, effective, n = policy.mean_weight, policy.effective_size, float(policy.counts.sum())
-        gap = 0.0
-        if mean_weight > 0:
-            gap = float(np.average((policy.weights / mean_weight - 1.0) ** 2, weights=policy.counts))
-        everywhere, here = (
-            variance + mean**2
-            for variance, mean in (
-                (policy.spread_everywhere, policy.mean_residual),
-                (policy.spread_by(policy.shares), policy.correction),
-            )
+        n, context = float(policy.counts.sum()), policy.expected - baseline.expected
+        context_variance = standard_error(context, policy.logs, policy.logs.groups) ** 2 * n
+        if policy.mean_weight == 0.0:
+            return cls(0.0, 0.0, 0.0, context_variance)
+        squares = (policy.weights / policy.mean_weight - 1.0) ** 2
+        gap, noise = (
+            float(np.average(column, weights=policy.counts)) for column in (squares, squares * policy.residuals**2)
         )
-        spread = SPREAD_ROUNDS * everywhere + effective * here
-        context = standard_error(policy.expected - baseline.expected, policy.logs, policy.logs.groups) ** 2 * n
-        return cls(mean_weight, gap, spread / (SPREAD_ROUNDS + effective), context)
+        return cls(policy.mean_weight, gap, max(noise, gap * policy.spread_everywhere), context_variance)
 
 
 _SMALL = 1e-9
