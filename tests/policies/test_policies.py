@@ -66,6 +66,8 @@ def every_policy(posterior, contexts, rng):
         "sparse table": ma.TablePolicy(sparse.csr_array(table)),
         "shared table": ma.TablePolicy(table[0]),
         "logged": ma.Logged(logs),
+        "capped": ma.CappedPolicy(posterior, contexts, max_share=0.3),
+        "blended": ma.BlendedGreedy([posterior, posterior], [1.0, 0.5]),
         "epsilon greedy": ma.EpsilonGreedy(ma.Greedy(posterior), 0.2),
         "epsilon softmax": ma.EpsilonGreedy(ma.Softmax(posterior, temperature=0.4), 0.2),
         "epsilon table": ma.EpsilonGreedy(ma.TablePolicy(table[0]), 0.3),
@@ -75,6 +77,7 @@ def every_policy(posterior, contexts, rng):
 
 NAMES = [
     "greedy", "pessimistic", "softmax", "thompson", "uniform", "table", "sparse table", "shared table", "logged",
+    "capped", "blended",
     "epsilon greedy", "epsilon softmax", "epsilon table", "epsilon logged",
 ]  # fmt: skip
 

@@ -215,8 +215,9 @@ def _model(
     learning = own
     if part.training is not None and part.training_rows is not None:
         learning = part.training.with_rewards(rewards[part.training_rows])
-    known = isinstance(posterior, RewardPosterior) and not posterior.prior.observed.groups
-    start = posterior.prior if known else independent(own.n_actions, dim=own.dim)
+    start = independent(own.n_actions, dim=own.dim)
+    if isinstance(posterior, RewardPosterior) and not posterior.prior.observed.groups:
+        start = posterior.prior
     return learn_prior(learning, start, guardrail.likelihood).posterior
 
 
