@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -13,6 +14,7 @@ from manyarms._base.checks import Array, as_instance, check_overflow
 from manyarms.core import Choices, Policy, as_eligibility, eligible_blocks
 from manyarms.linalg.indexing import pair_rows, shared_set
 from manyarms.linalg.top_k import best_of_pairs
+from manyarms.policies.choice_memory import ChoiceMemory
 from manyarms.posterior.action_scores import Scores
 from manyarms.posterior.posterior import Posterior
 
@@ -36,7 +38,16 @@ class ScoredPolicy(Policy):
         return out
 
     def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
-        return Choices.of_actions(self._ranked(contexts, eligible, 1)[:, 0], self.n_actions)
+        if eligible is not None or self.n_actions < _MANY_ACTIONS:
+            return Choices.of_actions(self._ranked(contexts, eligible, 1)[:, 0], self.n_actions)
+        memory = _memories.setdefault(self, ChoiceMemory())
+        actions, known = memory.recall(contexts)
+        new = np.flatnonzero(~known)
+        if len(new):
+            rows = contexts if len(new) == len(contexts) else contexts[new]
+            actions[new] = self._ranked(rows, None, 1)[:, 0]
+            memory.remember(rows, actions[new])
+        return Choices.of_actions(actions, self.n_actions)
 
     def _softmax_choices(
         self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None, temperature: float
@@ -83,6 +94,12 @@ class ScoredPolicy(Policy):
             return self.scores.best(contexts, k, shared)
         scores = self.scores.score_stored(contexts, eligible)
         return best_of_pairs(scores, eligible.indptr, eligible.indices, k)
+
+
+_MANY_ACTIONS = 4096
+"""From so many actions on, a choice costs more than looking it up."""
+_memories: WeakKeyDictionary[ScoredPolicy, ChoiceMemory] = WeakKeyDictionary()
+"""The choices of every policy, kept outside of it so that they neither travel to workers nor are saved."""
 
 
 def follow(policy: Policy, posterior: Posterior) -> Posterior:

@@ -1,0 +1,68 @@
+"""Remembered choices: each context is ranked once, and never mistaken for another."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import manyarms as ma
+from manyarms.policies import scored_policy
+from manyarms.policies.choice_memory import ChoiceMemory
+
+
+@pytest.fixture
+def halves():
+    rng, n_actions = np.random.default_rng(0), 60
+    category, x, actions = rng.integers(5, size=n_actions), rng.normal(size=(400, 3)), rng.integers(60, size=400)
+    rewards = x[:, 0] * (category[actions] % 3) + rng.normal(size=400)
+    logs = ma.LoggedData(x, actions, rewards, propensities=np.full(400, 1 / 60), n_actions=n_actions)
+    return logs.take(slice(0, 200)), logs.take(slice(200, 400)), ma.priors.from_categories(category, dim=3)
+
+
+def evaluated(halves):
+    train, test, prior = halves
+    posterior = ma.fit(train, prior)
+    table = ma.evaluate({"greedy": ma.Greedy(posterior), "pessimistic": ma.Pessimistic(posterior)}, test, posterior)
+    return [value for row in table.records() for value in row.values() if isinstance(value, float)]
+
+
+def test_evaluate_ranks_every_context_once_and_gives_the_same_numbers(halves, monkeypatch):
+    plain, ranked, rank = evaluated(halves), {}, scored_policy.ScoredPolicy._ranked
+
+    def counted(self, contexts, eligible, k):
+        ranked[type(self).__name__] = ranked.get(type(self).__name__, 0) + len(contexts)
+        return rank(self, contexts, eligible, k)
+
+    monkeypatch.setattr(scored_policy, "_MANY_ACTIONS", 1)
+    monkeypatch.setattr(scored_policy.ScoredPolicy, "_ranked", counted)
+    assert_allclose(evaluated(halves), plain, rtol=1e-10)
+    # Two policies of 200 rounds; greedy is made twice, by the caller and as the model's own proposal.
+    assert ranked["Pessimistic"] == 200
+    assert ranked["Greedy"] <= 400
+
+
+def test_a_context_changed_in_place_is_a_new_context(halves, monkeypatch):
+    monkeypatch.setattr(scored_policy, "_MANY_ACTIONS", 1)
+    train, test, prior = halves
+    policy, x = ma.Greedy(ma.fit(train, prior)), np.array(test.contexts)
+    first = policy.actions(x)
+    x *= -1
+    assert (policy.actions(x) != first).any()
+    assert_array_equal(policy.actions(x), ma.Greedy(ma.fit(train, prior)).top_k(x, 1)[:, 0])
+
+
+def test_only_equal_bits_are_recalled_also_where_hashes_agree(monkeypatch):
+    monkeypatch.setattr("manyarms.policies.choice_memory._keys", lambda rows: np.zeros(len(rows), dtype=np.uint64))
+    memory = ChoiceMemory()
+    memory.remember(np.array([[1.0, 0.0]]), np.array([7]))
+    actions, known = memory.recall(np.array([[1.0, 0.0], [1.0, -0.0], [2.0, 0.0]]))
+    assert known.tolist() == [True, False, False]
+    assert actions[0] == 7
+
+
+def test_the_oldest_choices_are_forgotten_first(monkeypatch):
+    monkeypatch.setattr("manyarms.policies.choice_memory.MAX_NUMBERS", 6)
+    memory = ChoiceMemory()
+    for number in range(4):
+        memory.remember(np.full((1, 2), float(number)), np.array([number]))
+    _, known = memory.recall(np.arange(4.0)[:, None] * np.ones(2))
+    assert known.tolist() == [False, True, True, True]
