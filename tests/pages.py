@@ -56,7 +56,9 @@ def command(line: str) -> str:
     name, *arguments = shlex.split(line)
     assert name == "manyarms", line
     result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, (line, result.output, result.exception)
+    # The exit code of `decide` is its verdict.
+    fine = (0, 3, 4) if arguments[0] == "decide" else (0,)
+    assert result.exit_code in fine, (line, result.output, result.exception)
     return result.stdout
 
 

@@ -75,6 +75,7 @@ INNER_METHODS = frozenset(
         "jacobian", "maximise", "states", "bound", "gains", "outcomes", "scores", "compact", "keep", "write",
         "draw_world", "matrix", "logged_data", "drawn_values", "action_weights", "pair_rewards", "of_rounds", "scaled",
         "shards", "also_through", "keeping", "FeatureMap.read", "jobs.StackedMap.read", "ageless", "columns", "take",
+        "HierarchicalGaussian.variances_of", "MixedEffects.roots",
         "note_dropped", "part", "steps", "Training.objective", "RewardPosterior.estimate",
         "HurdlePosterior.estimate", "ShardedPosterior.estimate", "AveragedPosterior.estimate",
         "nonlinear.NonlinearPosterior.estimate", "nonlinear.PosteriorDraws.estimate",

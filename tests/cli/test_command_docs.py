@@ -61,7 +61,7 @@ def test_every_command_of_the_page_runs(where, tmp_path, monkeypatch):
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 0, (command, result.output, result.exception)
         shown[arguments[0]] = result.stdout
-    assert list(shown) == ["fit", "learn", "evaluate", "report", "score", "update"]
+    assert list(shown) == ["fit", "learn", "evaluate", "report", "plan", "score", "update"]
     assert json.loads(shown["fit"])["dropped"]["immature"] > 0
     assert "policy.arrow" in shown["evaluate"] and "snips" in shown["evaluate"]
     scores = pq.read_table("scores.parquet")

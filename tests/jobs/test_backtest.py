@@ -86,7 +86,9 @@ def test_sums_of_clicks_and_counts_are_those_of_scipy(rate, variance, n):
     shape = rate**2 / variance if variance else np.inf
     counts = stats.nbinom(shape, shape / (shape + n * rate)) if variance else stats.poisson(n * rate)
     for likelihood, expected in ((ma.Bernoulli(), clicks), (ma.Poisson(), counts)):
-        totals, shares = reward_sums_of(likelihood).counts(rate, variance, float(n))
+        counted = reward_sums_of(likelihood).counts(rate, variance, float(n))
+        assert counted is not None
+        totals, shares = counted
         assert_allclose(shares, expected.pmf(totals), atol=1e-10)
         forecast = RewardForecast(rate, 0.1, float(n), (totals, shares))
         assert_allclose(np.array(forecast.interval(0.9)) * n, expected.ppf([0.05, 0.95]))

@@ -415,7 +415,7 @@ def test_a_piece_that_fails_leaves_no_half_of_a_file(folder, tmp_path):
 def test_fits_and_updates_on_an_engine_hold_no_rounds_here(folder, monkeypatch):
     stream, logs, posterior = opened(folder, "clicks")
     likelihood, expected = posterior.likelihood, posterior.update(logs)
-    monkeypatch.setattr(LogStream, "collect", None)
+    monkeypatch.setattr(LogStream, "collect", lambda self: pytest.fail("the rounds were held here"))
     monkeypatch.setattr("manyarms.posterior.training_files.joined", None)
     engine = Pieces()
     found = ma.fit(stream, posterior.prior, likelihood, engine=engine)

@@ -21,6 +21,7 @@ from manyarms.core.feature_map import Categorical, Embedding, FeatureMap, Numeri
 from manyarms.model_file import arrow_file
 from manyarms.model_file.registry import MODELS, PARTS
 from manyarms.model_file.save import describe
+from manyarms.policies.most_informative import MostInformative
 
 STRANGE = [
     None, True, 0, 1, -1, 3, 10**6, 2**31, 2**40, 2**63, 10**30, 1.5, -0.5, 1e300, "", "x", "<f8", [], [0], [2**40], {},
@@ -143,6 +144,14 @@ def every_kind():
     more = {"expansion": with_expansion(rng)[0], "mixed catalog": mixed_catalog(rng)}
     by_city = ma.Greedy(posteriors["features, catalog, weights"])
     more["segments"] = ma.SegmentPolicy(by_city, ma.Uniform(by_city.n_actions), "city", ["Oslo", 3])
+    first, contexts = posteriors["independent"], rng.normal(size=(20, posteriors["independent"].dim))
+    more["mixture"] = ma.Mixture([ma.Greedy(first), ma.Uniform(first.n_actions)], [0.3, 0.7])
+    more["capped"] = ma.CappedPolicy(first, contexts, max_share=0.5)
+    more["blended"] = ma.BlendedGreedy([first, first], [1.0, 0.5])
+    more["most informative"] = MostInformative(rng.normal(size=(3, first.dim)), [0, 2, 3], first.n_actions)
+    more["column"] = ma.ColumnPolicy("picked", ma.Catalog(["a", "b", "c"]))
+    picks = pa.table({"user": ["u", "v"], "action": ["a", "c"]})
+    more["lookup"] = ma.LookupPolicy(picks, "user", ma.Catalog(["a", "b", "c"]))
     return posteriors | policies(posteriors["taxonomy"]) | hurdle | more
 
 

@@ -21,6 +21,8 @@ The 95 % interval of its gain then lies above zero.
 """
 FAR, VERY_FAR = 2.0, 3.0
 """Standard errors beyond which two figures contradict each other; the second where one contradiction decides alone."""
+FEWEST_ROUNDS = 10
+"""With fewer rounds than this, rewards cannot check a model, whatever the interval of the gain says."""
 TINY = 1e-300
 SWAPPED = (
     "The gain is the mean of two policies: each was learned from one half of the log and evaluated on the other half. "
@@ -95,6 +97,11 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
     if model is not None and abs(model.value - mean) > VERY_FAR * math.hypot(model.std, error):
         doubt = f"the model values the current policy at {number(model.value)} while the logs show {number(mean)}"
         doubts = [doubt, *doubts]
+    if promising and evaluation.gain_rounds < FEWEST_ROUNDS:
+        sentence = f"Not decided: {best.name} looks best with {_change(best)}."
+        remedy = "Log more rounds."
+        reason = f"{evaluation.gain_rounds} rounds are too few to check the model. {remedy}"
+        return Recommendation("undecided", best.name, sentence, reason, next_step=remedy)
     held_out = [row for row in promising if not row.trained]
     sound = [row for row in held_out if row.checked is not None or not (doubts or contradicting(row, evaluation))]
     blocked = {result.policy for result in guardrails if not result.holds}

@@ -29,7 +29,7 @@ def pareto_k(weights: Float[Array, " n"]) -> float | None:
     ordered = np.sort(weights)
     cutoff = max(ordered[n - size - 1], np.finfo(float).tiny)
     tail = ordered[ordered > cutoff]
-    if len(tail) < FEWEST:
+    if len(tail) < FEWEST or tail[0] == tail[-1]:
         return None
     # The unit of weights does not matter for k, and squares of large ones overflow.
     k = _fit_shape((tail - cutoff) / (tail[-1] - cutoff))
