@@ -123,8 +123,10 @@ def main() -> None:
     parser.add_argument("--refresh", type=Path, help="A page whose table is replaced.")
     options = parser.parse_args()
     lines = ["| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows(options.problems)]
     print("\n".join(lines))
+    for row in rows(options.problems):
+        lines.append("| " + " | ".join(row) + " |")
+        print(lines[-1], flush=True)
     if options.refresh is not None:
         page = options.refresh.read_text(encoding="utf-8")
         start = page.index(lines[0].split(" |")[0])

@@ -22,8 +22,8 @@ WITHOUT_CALLS = {
         (
             "AveragedPosterior", "Backtest", "CategoryChecks", "CheckUp", "Comparison", "Decision", "Evaluation",
             "HurdlePosterior", "LearnedPrior", "LogStream", "Plan", "PriorCheck", "PriorComparison", "RewardPosterior",
-            "Sensitivity", "ShardedPosterior", "Statistics", "TradeOff", "datasets.JesterWorld", "datasets.KuaiRec",
-            "datasets.KuaiRecWorld",
+            "Segments", "Sensitivity", "ShardedPosterior", "Statistics", "TradeOff", "datasets.JesterWorld",
+            "datasets.KuaiRec", "datasets.KuaiRecWorld",
             "datasets.MovieLens", "datasets.MovieLensFactors", "datasets.MovieLensWorld", "datasets.OpenBanditLog",
             "jobs.EvaluationResult", "jobs.LogFinding",
             "jobs.FitResult", "jobs.PolicyResult", "jobs.RoundSample", "jobs.ScoreResult",

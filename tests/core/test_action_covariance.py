@@ -7,7 +7,15 @@ ONE, TWO = 0.5 * np.eye(2), np.array([[2.0, 0.3], [0.3, 1.0]])
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [(0.5, 0.5), (0.5, 2.0), (ONE, TWO), (0.5, TWO), (np.stack([ONE, TWO, ONE]), np.stack([TWO, ONE]))]
+    ("old", "new"),
+    [
+        (0.5, 0.5),
+        (0.5, 2.0),
+        (ONE, TWO),
+        (0.5, TWO),
+        (np.zeros((2, 2)), TWO),
+        (np.stack([ONE, TWO, ONE]), np.stack([TWO, ONE])),
+    ],
 )
 def test_new_actions_have_the_covariance_that_was_given_and_old_ones_keep_theirs(old, new):
     prior = ma.HierarchicalGaussian(np.zeros(0), np.zeros((0, 0)), np.zeros((3, 2, 0)), old)

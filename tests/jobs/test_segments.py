@@ -4,9 +4,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.testing import assert_allclose
+from pyarrow import csv
+from typer.testing import CliRunner
 
 import manyarms as ma
+from manyarms.cli import app
 from manyarms.errors import InputError, ShapeError
+from manyarms.jobs import evaluate_files, fit_files
 from manyarms.jobs.segments import MOST_SEGMENTS, SegmentLabels, gains_by_posterior
 
 K, D, N = 12, 2, 900
@@ -128,3 +132,22 @@ def test_segments_are_read_from_a_column_or_from_the_context(tmp_path):
     named = ma.read_logs(table, **roles, segment="country")
     by_column = ma.evaluate({"uniform": ma.Uniform(5)}, named, posterior).segments
     assert by_context.records() == by_column.records() and {row.segment for row in by_column.rows} == {"de", "fr"}
+
+
+def test_files_are_evaluated_by_segment(tmp_path):
+    rng, n = np.random.default_rng(2), 300
+    table = pa.table({
+        "country": rng.choice(["de", "fr"], size=n), "age": rng.normal(size=n), "item": rng.integers(5, size=n),
+        "reward": rng.normal(size=n), "p": np.full(n, 0.2),
+    })  # fmt: skip
+    csv.write_csv(table.slice(0, 150), tmp_path / "old.csv")
+    csv.write_csv(table.slice(150), tmp_path / "new.csv")
+    model, roles = tmp_path / "model.arrow", dict(action="item", reward="reward", propensity="p")
+    fit_files(tmp_path / "old.csv", context="age", action="item", reward="reward", out=model)
+    result = evaluate_files(tmp_path / "new.csv", **roles, model=model, policies=["greedy"], segment="country")
+    rows = result.record()["segments"]
+    assert {row["segment"] for row in rows} == {"de", "fr"} and sum(row["rounds"] for row in rows) == 150
+    command = ["evaluate", "--logs", str(tmp_path / "new.csv"), "--model", str(model), "--policies", "greedy"]
+    command += ["--action", "item", "--reward", "reward", "--propensity", "p", "--segment", "country"]
+    shown = CliRunner().invoke(app, command).output
+    assert "by segment" in shown and "fr" in shown and "chance alone" in shown

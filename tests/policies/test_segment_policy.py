@@ -23,12 +23,12 @@ def parts():
     return table, logs, posterior
 
 
-@pytest.mark.parametrize("other", ["greedy", "softmax", "uniform", "logged"])
+@pytest.mark.parametrize("other", ["pessimistic", "softmax", "uniform", "table"])
 def test_every_row_is_chosen_by_the_policy_of_its_segment(parts, other):
     table, logs, posterior = parts
     sides = {
-        "greedy": ma.Pessimistic(posterior), "softmax": ma.Softmax(posterior, 0.5), "uniform": ma.Uniform(K),
-        "logged": ma.Logged(logs),
+        "pessimistic": ma.Pessimistic(posterior), "softmax": ma.Softmax(posterior, 0.5), "uniform": ma.Uniform(K),
+        "table": ma.TablePolicy(np.eye(K)[logs.actions]),
     }  # fmt: skip
     first, second = ma.Greedy(posterior), sides[other]
     countries = np.array(table["country"].to_pylist())
@@ -74,16 +74,17 @@ def test_wrong_arguments_are_refused(parts, tmp_path):
     greedy, labels = ma.Greedy(posterior), np.array(table["country"].to_pylist())
     with pytest.raises(DataTypeError, match="cannot be saved"):
         ma.SegmentPolicy(greedy, ma.Uniform(K), labels, ["de"]).save(tmp_path / "x")
-    with pytest.raises(DataTypeError, match="Logged cannot be saved"):
-        ma.SegmentPolicy(greedy, ma.Logged(logs), "country", ["de"]).save(tmp_path / "x")
+    with pytest.raises(InputError, match="otherwise repeats the rows of a log"):
+        ma.SegmentPolicy(greedy, ma.Logged(logs), "country", ["de"])
+    table_of_rows = ma.TablePolicy(np.eye(K)[logs.actions])
     with pytest.raises(InputError, match="'age', which is not a categorical context column"):
         ma.SegmentPolicy(greedy, ma.Uniform(K), "age", ["de"])
     with pytest.raises(ShapeError, match="otherwise has 5 actions; policy has 6"):
         ma.SegmentPolicy(greedy, ma.Uniform(5), "country", ["de"])
     with pytest.raises(ShapeError, match="as many rows"):
-        ma.SegmentPolicy(greedy, ma.Logged(logs), labels[:9], ["de"])
+        ma.SegmentPolicy(greedy, table_of_rows, labels[:9], ["de"])
     none = np.ones((len(logs), K), dtype=bool)
     row = int(np.flatnonzero(labels == "fr")[1])
     none[row, logs.actions[row]] = False
     with pytest.raises(EligibilityError, match=f"in row {row}"):
-        ma.SegmentPolicy(greedy, ma.Logged(logs), "country", ["de"]).actions(logs.contexts, eligible=none)
+        ma.SegmentPolicy(greedy, table_of_rows, "country", ["de"]).actions(logs.contexts, eligible=none)

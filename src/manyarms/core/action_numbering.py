@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_actions, as_count
 from manyarms._base.row_numbers import row_name
-from manyarms.core.arrow_columns import Level, codes_of, whole_numbers_of
+from manyarms.core.arrow_columns import codes_of, whole_numbers_of
 from manyarms.core.catalog import Catalog
 from manyarms.core.labels import integer_of
 from manyarms.errors import ActionError, DataTypeError
@@ -116,7 +116,7 @@ def _written_numbers(name: str, column: pa.ChunkedArray) -> Int[Array, " n"]:
     return np.array(numbers, dtype=np.int64)[codes] if numbers else np.empty(0, dtype=np.int64)
 
 
-def _spelled(catalog: Catalog, unknown: Sequence[Level]) -> str:
+def _spelled(catalog: Catalog, unknown: Sequence[Any]) -> str:
     """The first unknown id that the catalog has in another spelling, in words; not all of many are looked up."""
     for id in unknown[:MOST_COMPARED]:
         near = catalog.spelled_otherwise(id)

@@ -240,17 +240,6 @@ class FeatureMap(Saved):
         row, place = np.argwhere(~np.isfinite(out))[0]
         raise NonFiniteError(f"feature {self.names[place]} overflows in {row_name(row)}.", "Rescale its column.")
 
-    def labels_of(self, contexts: Float[Array, "n d"], column: str) -> Array | None:
-        """The level of a categorical column in each row of φ(x); None if the map has no such column."""
-        start = int(self.intercept)
-        for feature in self.features:
-            size = len(feature.names)
-            if feature.column == column and isinstance(feature, Categorical):
-                levels = np.array([*feature.levels, OTHER], dtype=object)
-                return levels[contexts[:, start : start + size].argmax(axis=1)]
-            start += size
-        return None
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FeatureMap) and self.as_json() == other.as_json()
 
@@ -301,6 +290,18 @@ class FeatureMap(Saved):
             return cls(features, intercept=bool(data["intercept"]), expansion=expansion)
         except (KeyError, TypeError, AttributeError) as damage:
             raise InputError(f"this is not a feature map: {damage!r} is wrong or missing.") from damage
+
+
+def levels_of(features: FeatureMap | None, contexts: Float[Array, "n d"], column: str) -> Array | None:
+    """The level of a categorical column of a feature map in each row of φ(x); None if it has no such column."""
+    start = 0 if features is None else int(features.intercept)
+    for feature in () if features is None else features.features:
+        size = len(feature.names)
+        if feature.column == column and isinstance(feature, Categorical):
+            levels = np.array([*feature.levels, OTHER], dtype=object)
+            return levels[contexts[:, start : start + size].argmax(axis=1)]
+        start += size
+    return None
 
 
 def as_contexts(

@@ -17,7 +17,6 @@ from manyarms.core.latent_covariance import BlockFactor, LatentFactor
 from manyarms.core.mixing import DenseMixing, MixedEffects, Mixing, as_mixing
 from manyarms.core.observed_rows import ObservedRows
 from manyarms.core.score_widths import ScoreWidths
-from manyarms.core.twins import lowest_twins
 from manyarms.errors import InputError, ShapeError
 from manyarms.linalg.indexing import cache_chunks
 from manyarms.model_file.save import Saved, floats, instance_of, is_number, maybe, tuple_of
@@ -320,6 +319,10 @@ class HierarchicalGaussian(Saved):
         changes = dict(latent_mean=latent_mean, latent_factor=latent_factor, action_covariance=action_covariance)
         return self._changed(**changes, offset=offset, **_no_data())
 
+    def grouped(self) -> HierarchicalGaussian:
+        """This prior for many solves; see `Mixing.grouped`."""
+        return self._changed(mixing=self.mixing.grouped())
+
     def with_actions(self, mixing: Any, action_cov: Any = None, offset: Any = None) -> HierarchicalGaussian:
         """This distribution with new, unseen actions after the existing ones; nothing is solved again.
 
@@ -346,8 +349,13 @@ class HierarchicalGaussian(Saved):
 
     @cached_property
     def twins(self) -> Int[Array, " K"]:
-        """The lowest action with the same distribution as each action."""
-        return frozen(lowest_twins(self))
+        """The lowest action that nothing tells apart from each action: only those never logged have twins."""
+        out, own_offsets = np.arange(self.n_actions), self.offset is not None and self.offset.ndim == 2
+        if self.action_covariance.each is None and not own_offsets:
+            ids = np.delete(out, self.observed.actions)
+            _, first, kind = np.unique(self.mixing.kinds[0][ids], return_index=True, return_inverse=True)
+            out[ids] = ids[first][kind]
+        return frozen(out)
 
     @cached_property
     def widths(self) -> ScoreWidths:

@@ -6,6 +6,8 @@ Every form offers the same few products, and conditioning needs nothing else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from copy import copy
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -18,7 +20,7 @@ from manyarms.core.latent_covariance import BlockFactor, LatentFactor
 from manyarms.errors import DataTypeError, NonFiniteError, ShapeError, TooLargeError
 from manyarms.linalg.block_cholesky import EliminationPlan
 from manyarms.linalg.factor_and_solve import gram
-from manyarms.linalg.indexing import all_pairs, csr_from_parts, csr_parts, pair_rows, shape_of, sum_by
+from manyarms.linalg.indexing import all_pairs, chunks, csr_from_parts, csr_parts, pair_rows, shape_of, sum_by
 from manyarms.model_file.save import Saved, floats, indices, is_flag, is_size
 
 
@@ -37,6 +39,28 @@ class Mixing(Saved, ABC):
     latent_dim: int
     product_size: int
 
+    def grouped(self) -> Mixing:
+        """This mixing for many solves: sums go over the actions of a kind first, which takes time to prepare."""
+        return self
+
+    @abstractmethod
+    def _rows(self, actions: Int[Array, " m"]) -> Any:
+        """The mixing of some actions as rows of a matrix, dense or sparse."""
+
+    @cached_property
+    def kinds(self) -> tuple[Int[Array, " K"], Int[Array, " q"]]:
+        """The kind of each action, actions of equal mixing being of one kind, and the lowest action of every kind."""
+        parts = [np.arange(part.start, part.stop) for part in chunks(self.n_actions, 1 << 14)]
+        # Equal rows have equal products with a random vector, up to rounding; the converse is checked.
+        vector = np.random.default_rng(0).random(self._rows(parts[0][:1]).shape[1])
+        products = np.concatenate([np.asarray(self._rows(part) @ vector) for part in parts])
+        _, lowest, kind = np.unique(products, return_index=True, return_inverse=True)
+        for part in parts:
+            gap = self._rows(part) - self._rows(lowest[kind[part]])
+            if (gap.data if sparse.issparse(gap) else gap).any():
+                return np.arange(self.n_actions), np.arange(self.n_actions)
+        return kind, lowest
+
     @abstractmethod
     def apply(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
         """W_a ψ for every given ψ and action."""
@@ -48,6 +72,10 @@ class Mixing(Saved, ABC):
     @abstractmethod
     def root(self, factor: LatentFactor, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
         """B_a with B_a B_aᵀ = W_a Σ W_aᵀ, where Σ = F Fᵀ."""
+
+    def roots(self, factor: LatentFactor) -> Callable[[Int[Array, " m"]], Float[Array, "m d q"]]:
+        """`root` for one factor, where it is asked for many times."""
+        return lambda actions: self.root(factor, actions)
 
     @abstractmethod
     def cross(self, factor: LatentFactor, left: Int[Array, " m"], right: Int[Array, " m"]) -> Float[Array, "m d d"]:
@@ -144,6 +172,9 @@ class DenseMixing(Mixing):
         dense = other.matrices if isinstance(other, DenseMixing) else _as_dense(other)
         return DenseMixing(np.concatenate([self.matrices, dense], axis=2))
 
+    def _rows(self, actions: Int[Array, " m"]) -> Float[Array, "m q"]:
+        return self.matrices[actions].reshape(len(actions), self.dim * self.latent_dim)
+
     def _tall(self, actions: Int[Array, " m"]) -> Float[Array, "md p"]:
         # -1 for the rows would be ambiguous when d' = 0.
         return self.matrices[actions].reshape(len(actions) * self.dim, self.latent_dim)
@@ -179,6 +210,7 @@ class MixedEffects(Mixing):
         self.latent_dim, self.product_size = self.n_effects * dim, dim * dim
         # The plan of the last set of seen actions: learning a prior conditions on the same actions many times.
         self._last_plan: tuple[Array, EliminationPlan] | None = None
+        self._grouped = False
 
     def saved(self) -> dict[str, Any]:
         return {"weights": csr_parts(self.weights), "dim": self.dim}
@@ -192,6 +224,28 @@ class MixedEffects(Mixing):
     def consistent(self) -> bool:
         """True if there is an action."""
         return self.n_actions > 0
+
+    def _rows(self, actions: Int[Array, " m"]) -> sparse.csr_array:
+        return self.weights[actions]
+
+    @cached_property
+    def _kind_weights(self) -> sparse.csr_array:
+        """The weights of every kind of action."""
+        return self.weights[self.kinds[1]]
+
+    def grouped(self) -> MixedEffects:
+        out = copy(self)
+        out._grouped = True
+        return out
+
+    def _few_kinds(self, n_actions: int) -> bool:
+        """True if work on so many actions is less by kind than by action."""
+        return self._grouped and len(self.kinds[1]) <= n_actions
+
+    def _sum_by_kind(self, values: Float[Array, "m q"], actions: Int[Array, " m"]) -> Float[Array, "k q"]:
+        m, (kind, lowest) = len(actions), self.kinds
+        ones = sparse.csc_array((np.ones(m), kind[actions], np.arange(m + 1)), shape=(len(lowest), m))
+        return np.asarray(ones @ values)
 
     @cached_property
     def most_effects(self) -> int:
@@ -209,14 +263,26 @@ class MixedEffects(Mixing):
     def apply(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
         effects = latent.reshape(-1, self.n_effects, self.dim)
         flat = effects.swapaxes(0, 1).reshape(self.n_effects, -1)
-        mixed = np.asarray(self.weights[actions] @ flat)
+        if self._few_kinds(len(actions)):
+            mixed = np.asarray(self._kind_weights @ flat)[self.kinds[0][actions]]
+        else:
+            mixed = np.asarray(self.weights[actions] @ flat)
         return mixed.reshape(len(actions), -1, self.dim).swapaxes(0, 1)
 
     def apply_t(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, " p"]:
+        if self._few_kinds(len(actions)):
+            return np.asarray(self._kind_weights.T @ self._sum_by_kind(vectors, actions)).reshape(-1)
         return np.asarray(self.weights[actions].T @ vectors).reshape(-1)
 
     def root(self, factor: LatentFactor, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
         return factor.mixed_root(self.weights[actions], self.dim)
+
+    def roots(self, factor: LatentFactor) -> Callable[[Int[Array, " m"]], Float[Array, "m d q"]]:
+        if not self._grouped or len(self.kinds[1]) * self.action_size(factor) > _KEPT_ROOTS:
+            return super().roots(factor)
+        kind = self.kinds[0]
+        table = factor.mixed_root(self._kind_weights, self.dim)
+        return lambda actions: table[kind[actions]]
 
     def cross(self, factor: LatentFactor, left: Int[Array, " m"], right: Int[Array, " m"]) -> Float[Array, "m d d"]:
         return factor.mixed_cross(self.weights[left], self.weights[right], self.dim)
@@ -250,24 +316,36 @@ class MixedEffects(Mixing):
         self, rows: Float[Array, "m r d"], actions: Int[Array, " m"]
     ) -> tuple[Int[Array, " q"], Int[Array, " q"], Float[Array, "q d d"]]:
         """Σ_a w_ai w_aj H_aᵀ H_a for every pair (i, j) of effects that some action mixes."""
-        weights = self.weights[actions]
+        products = gram(rows).reshape(len(actions), self.dim**2)
+        if self._few_kinds(len(actions)):
+            products, (first, second, matrix) = self._sum_by_kind(products, actions), self._kind_pairs
+        else:
+            first, second, matrix = self._pairs(self.weights[actions])
+        # Σ_a (w_a w_aᵀ) ⊗ C_a: one sparse matrix of effect pairs by actions times the flattened C_a.
+        return first, second, np.asarray(matrix @ products).reshape(-1, self.dim, self.dim)
+
+    @cached_property
+    def _kind_pairs(self) -> tuple[Int[Array, " q"], Int[Array, " q"], sparse.csr_array]:
+        return self._pairs(self._kind_weights)
+
+    def _pairs(self, weights: sparse.csr_array) -> tuple[Int[Array, " q"], Int[Array, " q"], sparse.csr_array]:
+        """Every pair (i, j) of effects that a row mixes, and w_i w_j as a matrix of pairs by rows."""
         row = pair_rows(weights)
         # Every stored weight meets all the weights of its row.
         left, right = all_pairs(row)
         code = weights.indices[left].astype(np.int64) * self.n_effects + weights.indices[right]
         pairs, index = np.unique(code, return_inverse=True)
-        # Σ_a (w_a w_aᵀ) ⊗ C_a: one sparse matrix of effect pairs by actions times the flattened C_a.
         values = weights.data[left] * weights.data[right]
-        matrix = sparse.csr_array((values, (index, row[left])), shape=(len(pairs), len(actions)))
-        products = np.asarray(matrix @ gram(rows).reshape(len(actions), self.dim**2))
-        return pairs // self.n_effects, pairs % self.n_effects, products.reshape(-1, self.dim, self.dim)
+        matrix = sparse.csr_array((values, (index, row[left])), shape=(len(pairs), shape_of(weights)[0]))
+        return pairs // self.n_effects, pairs % self.n_effects, matrix
 
     def add_gram(self, out: Float[Array, "J b b"], rows: Float[Array, "m r d"], actions: Int[Array, " m"]) -> None:
         d = self.dim
         if out.shape[1] == d and len(out) == self.n_effects:
             # Only the effects of these actions: there may be far more effects than actions in a chunk.
-            weights = self.weights[actions]
-            products = gram(rows).reshape(len(actions), d * d)
+            weights, products = self.weights[actions], gram(rows).reshape(len(actions), d * d)
+            if self._few_kinds(len(actions)):
+                weights, products = self._kind_weights, self._sum_by_kind(products, actions)
             effects, sums = sum_by(weights.indices, weights.data[:, None] ** 2 * products[pair_rows(weights)])
             out[effects] += sums.reshape(-1, d, d)
             return
@@ -317,6 +395,8 @@ def _as_dense(mixing: Mixing) -> Float[Array, "K d p"]:
     return mixing.apply(np.eye(mixing.latent_dim), np.arange(mixing.n_actions)).transpose(1, 2, 0)
 
 
+_KEPT_ROOTS = 1 << 20
+"""Maximum number of entries of the roots of all kinds of actions that are kept at a time."""
 MAX_DENSE = 1 << 27
 """Maximum number of entries when effects are turned into dense matrices (a gigabyte)."""
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool
 
-from manyarms._base.checks import Array
+from manyarms._base.checks import Array, row_weights
 from manyarms.core import Estimate, LoggedData, Policy
 from manyarms.core.result_tables import signed_number
 from manyarms.decision.propose import MIN_SIDE
-from manyarms.estimators.checked_value import Checked
+from manyarms.estimators.checked_value import Checked, policy_residuals
 from manyarms.estimators.segment_pooling import SegmentEvidence
+from manyarms.jobs.evaluate import scaled
 from manyarms.jobs.segments import SegmentGains, SegmentLabels, gains_by_posterior
 from manyarms.policies import Logged
-from manyarms.policies.segment_policy import SegmentPolicy
 from manyarms.posterior.posterior import Posterior
 
 
@@ -75,25 +75,40 @@ def ship_to_some(name: str, policy: Policy, logs: LoggedData, posterior: Posteri
     if len(counted) < len(logs):
         logs, policy = logs.take(counted), policy.take(counted)
     labels = SegmentLabels(np.asarray(logs.segments))
-    halves = _halves(logs)
-    if len(labels) < 2 or min(map(len, halves)) < MIN_SIDE:
+    if len(labels) < 2 or min(map(len, _halves(logs))) < MIN_SIDE:
         return None
     # Predictions that learn from these rounds would carry rewards from one half to the other.
     choosing = Checked(posterior, n_folds=0, seen=seen)
     model = gains_by_posterior(policy, logs, posterior, labels)
     everyone = _better(choosing, policy, logs, labels, model, np.arange(len(logs)))
-    chosen = np.empty(len(logs), dtype=bool)
-    for own, other in (halves, halves[::-1]):
-        chosen[own] = _better(choosing, policy, logs, labels, model, other)[labels.codes[own]]
-    checked, current = Checked(posterior, seen=seen), Logged(logs)
-    mixed = SegmentPolicy(policy, current, chosen, [True])
+    followed = np.flatnonzero(_chosen_by_other_half(choosing, policy, logs, labels, model))
+    checked = Checked(posterior, seen=seen)
     return ShipToSome(
         policy=name,
         follow=tuple(label for label, better in zip(labels.labels, everyone, strict=True) if better),
         n_segments=len(labels),
-        gain=checked.difference(mixed, current, logs),
-        everywhere=checked.difference(policy, current, logs),
+        gain=_gain_there(checked, policy, logs, followed),
+        everywhere=checked.difference(policy, Logged(logs), logs),
     )
+
+
+def _gain_there(checked: Checked, policy: Policy, logs: LoggedData, rows: Array) -> Estimate:
+    """The gain over all rounds of following a policy in some of them: nothing changes in the others."""
+    if not len(rows):
+        return Estimate(0.0, 0.0, kind="checked", method="quadrature")
+    part, counts = logs.take(rows), row_weights(logs.weights, len(logs))
+    share = float(counts[rows].sum() / counts.sum())
+    return scaled(checked.difference(policy.take(rows), Logged(part), part), share)
+
+
+def _chosen_by_other_half(
+    checked: Checked, policy: Policy, logs: LoggedData, labels: SegmentLabels, model: SegmentGains
+) -> Bool[Array, " n"]:
+    """True for rounds whose segment is one to follow, by the rewards of the half of the log that they are not in."""
+    chosen, halves = np.empty(len(logs), dtype=bool), _halves(logs)
+    for own, other in (halves, halves[::-1]):
+        chosen[own] = _better(checked, policy, logs, labels, model, other)[labels.codes[own]]
+    return chosen
 
 
 def _halves(logs: LoggedData) -> tuple[Array, Array]:
@@ -107,7 +122,7 @@ def _better(
     checked: Checked, policy: Policy, logs: LoggedData, labels: SegmentLabels, model: SegmentGains, rows: Array
 ) -> Bool[Array, " S"]:
     """True for segments with a positive expected gain, by the model and the rewards of some rounds."""
-    residuals, baseline, error = checked.residuals(policy, logs)
+    residuals, baseline, error = policy_residuals(checked, policy, logs)
     sides = residuals.take(rows), baseline.take(rows)
     evidence = SegmentEvidence.collect(*sides, labels.codes[rows], model.means, model.covariance, error)
     pooled = evidence.pooled()

@@ -184,12 +184,6 @@ class Checked(Estimator):
         comparison, prepared = self._against(policy, baseline, logs, eligible)
         return self._checked(comparison, prepared.error)
 
-    def residuals(self, policy: Policy, logs: LoggedData) -> tuple[PolicyResiduals, PolicyResiduals, ModelError]:
-        """The residuals of a policy on logged rounds, those of the current policy, and the model's error."""
-        check_target(policy, logs)
-        prepared = self._prepare(logs, policy, None)
-        return self._residuals(policy, prepared, None), prepared.rounds, prepared.error
-
     def _against(
         self, policy: Policy, baseline: Policy, logs: LoggedData, eligible: Any = None, *, informed: bool = False
     ) -> tuple[_Comparison, _Prepared]:
@@ -301,6 +295,15 @@ class Checked(Estimator):
             return warnings
         text = "the log has no rounds like the policy's choices, so it cannot check the model for this policy"
         return (*warnings, f"{text}: the interval rests on how far models are usually off.")
+
+
+def policy_residuals(
+    checked: Checked, policy: Policy, logs: LoggedData
+) -> tuple[PolicyResiduals, PolicyResiduals, ModelError]:
+    """The residuals of a policy on logged rounds, those of the current policy, and the model's error."""
+    check_target(policy, logs)
+    prepared = checked._prepare(logs, policy, None)
+    return checked._residuals(policy, prepared, None), prepared.rounds, prepared.error
 
 
 def pooled_difference(parts: Sequence[tuple[Checked, Policy, Policy, LoggedData]]) -> Estimate:

@@ -91,7 +91,7 @@ class _GradientSums:
     """
 
     def __init__(self, posterior: HierarchicalGaussian):
-        self._posterior = posterior
+        self._posterior, self._roots = posterior, posterior.mixing.roots(posterior.latent_factor)
         d = posterior.dim
         self.residual_sq = 0.0
         self.excess = np.zeros((d, d))
@@ -107,7 +107,7 @@ class _GradientSums:
             centre = post.mixing.apply(post.latent_mean[None], actions)[0] + post.offset_of(actions)
             miss = group.response[part] - np.einsum("mrd,md->mr", R, centre)
             # The mean, and beside it the columns of a root of the covariance of ψ: both enter in the same way.
-            columns = np.concatenate([miss[:, :, None], R @ post.mixing.root(post.latent_factor, actions)], axis=2)
+            columns = np.concatenate([miss[:, :, None], R @ self._roots(actions)], axis=2)
             z = Q.swapaxes(1, 2) @ columns
             residual = columns - Z @ z
             self.residual_sq += float(np.sum(residual**2) + np.sum(Z * Q))

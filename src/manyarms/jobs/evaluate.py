@@ -376,7 +376,7 @@ def _check(
             gain, scale = pooled_difference([here, there]), abs(_mean_reward(logs, swapped.logs))
     except InputError as cause:
         return replace(result, left_out={**result.left_out, checked.name: str(cause)})
-    lift = None if result.lift is None or scale == 0.0 else _scaled(gain, 1.0 / scale)
+    lift = None if result.lift is None or scale == 0.0 else scaled(gain, 1.0 / scale)
     return replace(result, checked=gain, lift=lift, given=not policy.learned_from)
 
 
@@ -386,7 +386,7 @@ def _mean_reward(*parts: LoggedData) -> float:
     return float(np.average(np.concatenate([part.rewards for part in parts]), weights=weights))
 
 
-def _scaled(estimate: Estimate, factor: float) -> Estimate:
+def scaled(estimate: Estimate, factor: float) -> Estimate:
     """A multiple of a checked estimate."""
     shape = estimate.shape
     if isinstance(shape, NormalMixture):

@@ -16,10 +16,11 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, check_choice, row_weights
 from manyarms.core import OTHER, Estimate, LoggedData, Policy, Tabular, encode
+from manyarms.core.feature_map import levels_of
 from manyarms.core.labels import with_missing
 from manyarms.core.logged_data import as_segments
 from manyarms.errors import InputError
-from manyarms.estimators.checked_value import Checked
+from manyarms.estimators.checked_value import Checked, policy_residuals
 from manyarms.estimators.segment_pooling import SegmentEvidence, surely_below
 from manyarms.policies import Logged
 from manyarms.posterior import RewardPosterior
@@ -68,7 +69,7 @@ def segment_labels(segments: Any, logs: LoggedData) -> Array | None:
     if segments is None:
         return logs.segments
     if isinstance(segments, str):
-        labels = None if logs.features is None else logs.features.labels_of(logs.contexts, segments)
+        labels = levels_of(logs.features, logs.contexts, segments)
         if labels is None:
             raise InputError(
                 f"names the column {segments!r}, which is not a categorical context column of these logs.",
@@ -276,7 +277,7 @@ def evaluate_segments(
     order = np.argsort(-counts, kind="stable")
     for name, (policy, overall) in results.items():
         model = gains_by_posterior(policy, logs, posterior, labels)
-        residuals, baseline, error = checked.residuals(policy, logs)
+        residuals, baseline, error = policy_residuals(checked, policy, logs)
         evidence = SegmentEvidence.collect(residuals, baseline, labels.codes, model.means, model.covariance, error)
         pooled = evidence.pooled(overall)
         estimates = pooled.estimates()

@@ -140,6 +140,23 @@ def all_pairs(keys: Int[Array, " n"]) -> tuple[Int[Array, " q"], Int[Array, " q"
     return left, np.repeat(starts, partners) + within
 
 
+def lowest_of_each(labels: Int[Array, " K"], k: int, among: Int[Array, " m"] | None) -> Int[Array, " q"]:
+    """The k lowest positions of each label, or all if there are fewer; among all positions, or those given.
+
+    Args:
+        labels: The lowest position with the same label, for every position.
+        k: The most positions per label.
+        among: The positions to choose from, which ascend; None for all.
+    """
+    if k == 1 and among is None:
+        return np.flatnonzero(labels == np.arange(len(labels)))
+    ids = np.arange(len(labels)) if among is None else among
+    order = np.argsort(labels[ids], kind="stable")
+    starts = np.flatnonzero(np.diff(labels[ids][order], prepend=-1))
+    rank = np.arange(len(ids)) - np.repeat(starts, np.diff(starts, append=len(ids)))
+    return np.sort(ids[order[rank < k]])
+
+
 def cache_chunks(n: int, numbers_each: int) -> Iterator[slice]:
     """Slices over n items such that a chunk holds about CHUNK_NUMBERS numbers."""
     return chunks(n, max(1, CHUNK_NUMBERS // max(1, numbers_each)))

@@ -26,7 +26,7 @@ their row. It must not drop a pair whose exact score is at the floor."""
 
 @dataclass(frozen=True, eq=False)
 class Screen:
-    """What is known of scores before they are computed: score(i, j) ≤ x_iᵀ m_j + ‖x_i‖ margin_j.
+    """Scores with what bounds them before they are computed: score(i, j) ≤ x_iᵀ m_j + ‖x_i‖ margin_j.
 
     Attributes:
         rows: x, (n, d).

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_instance, as_rows
 from manyarms.core import Choices, Fingerprint, Policy, RowError, as_column
+from manyarms.core.feature_map import levels_of
 from manyarms.core.labels import other_type, plain_values
 from manyarms.errors import DataTypeError, InputError, ShapeError
 from manyarms.model_file.save import instance_of, is_text, tuple_of
@@ -22,7 +23,7 @@ class SegmentPolicy(Policy):
 
     Args:
         policy: The policy to follow in the segments of `follow`.
-        otherwise: The policy for all other rows, such as the one that runs now.
+        otherwise: The policy for all other rows: the one that runs now, as a function of the context.
         segments: The name of a categorical context column of `policy`: it then applies to any context. Or (n,) labels:
             it is then tied to these n rows.
         follow: The labels of the segments in which `policy` is followed.
@@ -47,6 +48,13 @@ class SegmentPolicy(Policy):
     ):
         self.policy = as_instance("policy", policy, Policy, "a policy")
         self.otherwise = as_instance("otherwise", otherwise, Policy, "a policy")
+        for name, side in (("policy", policy), ("otherwise", otherwise)):
+            if side.repeats_log:
+                raise InputError(
+                    "repeats the rows of a log. Importance weights would take its actions for choices.",
+                    "Pass the policy that made the log, such as logs.logging_policy.",
+                    argument=name,
+                )
         if policy.n_actions != otherwise.n_actions:
             problem = f"has {otherwise.n_actions} actions; policy has {policy.n_actions}."
             raise ShapeError(problem, argument="otherwise")
@@ -138,7 +146,7 @@ class SegmentPolicy(Policy):
         return _joined(parts, len(contexts), self.n_actions)
 
     def _labels_of(self, contexts: Float[Array, "n d"]) -> Any:
-        return None if self.features is None else self.features.labels_of(contexts, self.segments)
+        return levels_of(self.features, contexts, self.segments)
 
     def _chosen(self, labels: Array) -> Bool[Array, " n"]:
         """A mask of the rows whose label is among those to follow; integers and texts match if written alike."""

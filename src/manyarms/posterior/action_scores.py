@@ -12,10 +12,9 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, row_weights
 from manyarms.core import Choices, FeatureMass, HierarchicalGaussian, Policy
-from manyarms.core.twins import lowest_of_twins
 from manyarms.errors import ShapeError
 from manyarms.likelihoods import Likelihood
-from manyarms.linalg.indexing import cache_chunks, chunks, pair_rows
+from manyarms.linalg.indexing import cache_chunks, chunks, lowest_of_each, pair_rows
 from manyarms.linalg.quadratic_forms import Forms, pack_forms, pack_squares, row_norms
 from manyarms.linalg.top_k import COLUMNS, ROWS, best_columns, best_scores
 
@@ -45,7 +44,7 @@ class ActionWeights(Protocol):
 
 def competitors(weights: ActionWeights, k: int, among: Int[Array, " m"] | None) -> Int[Array, " q"] | None:
     """The actions that need a score to choose the k best, among all or those given: of equals, the k lowest."""
-    return lowest_of_twins(weights.twins, k, among) if isinstance(weights, HierarchicalGaussian) else among
+    return lowest_of_each(weights.twins, k, among) if isinstance(weights, HierarchicalGaussian) else among
 
 
 def score_widths(weights: ActionWeights) -> Forms:

@@ -89,6 +89,7 @@ class Hyperparameters:
             self._prior = with_mean_effects(prior, self.means, wide)
             self.groups += self._prior.effects[len(prior.effects) :]
             self._roots += [np.diag(within(mean, wide))[None] for mean in self.means]
+        self._prior = self._prior.grouped()
         given = self.groups[: self._n_given]
         # One other column is too little to learn the standard deviation of a single effect with a learned mean from.
         alone = {mean.name for mean in self.means if mean.is_single and prior.dim <= 2}
@@ -195,7 +196,7 @@ class Hyperparameters:
         """
         built, _ = self.build(eta)
         if not self.integrated:
-            return built
+            return self._given.with_parts(built.latent_mean, built.prior_factor, built.action_covariance, built.offset)
         own, d = self._given.latent_dim, self._given.dim
         latent_mean, offset, known = built.latent_mean[:own].copy(), self._given.offset, dict[str, Array]()
         for number, mean in enumerate(self.means):

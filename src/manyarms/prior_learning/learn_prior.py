@@ -31,6 +31,7 @@ from manyarms.prior_learning.learned_prior import (
     fractional_weights_warnings,
     uneven_columns_notes,
 )
+from manyarms.prior_learning.newton_search import newton_search
 
 MAX_ITERATIONS = 500
 _AROUND_AVERAGE = (
@@ -38,6 +39,8 @@ _AROUND_AVERAGE = (
 )
 LONGEST = 2.0
 """The longest move of a logarithm before the search starts anew."""
+_FEW = 8
+"""Up to so many numbers to learn, the curvature by each of them is worth an evaluation."""
 
 
 def learn_prior(
@@ -58,7 +61,8 @@ def learn_prior(
 
     The log evidence and its exact gradient (posterior moments of seen actions, `inference.evidence_gradient`) come from
     `Statistics` alone, so after one pass over the logs a step costs one solve, whatever the number of rounds. The
-    search is L-BFGS on log standard deviations; an accepted step never lowers the objective.
+    search is Newton's method on log standard deviations, or L-BFGS where these are many; no accepted step lowers the
+    objective.
 
     Where neither rewards nor their logarithms are Gaussian, a step runs the loop of `fit` to its end: on a `LogStream`
     about a hundred passes in all, up to three hundred, and as many again if standard errors are requested.
@@ -294,6 +298,29 @@ def _climb(
     max_iterations: int,
     accepted: Callable[[float], None],
 ) -> tuple[Vector, int]:
+    """The maximum from η upwards, by Newton's steps where there are few numbers, else or if these fail by L-BFGS."""
+    (low, high), reach = hyper.bounds(), np.where(hyper.log_scales() > 0, LONGEST, np.inf)
+    steps = 0
+    if hyper.size <= _FEW:
+        result = newton_search(
+            lambda x: evidence.at(hyper, x, avoid_boundary=avoid_boundary),
+            eta, (low, high), reach, evidence.negligible, max_iterations, accepted,
+        )  # fmt: skip
+        if result.finished or result.iterations >= max_iterations:
+            return result.eta, result.iterations
+        eta, steps = result.eta, result.iterations
+    return _climb_lbfgs(evidence, hyper, eta, avoid_boundary, max_iterations, steps, accepted)
+
+
+def _climb_lbfgs(
+    evidence: Evidence,
+    hyper: Hyperparameters,
+    eta: Vector,
+    avoid_boundary: bool,
+    max_iterations: int,
+    iterations: int,
+    accepted: Callable[[float], None],
+) -> tuple[Vector, int]:
     from scipy.optimize import minimize  # noqa: PLC0415  slow to import
 
     values = dict[bytes, float]()
@@ -314,7 +341,7 @@ def _climb(
 
     centre, worst = eta, np.inf
     options: dict[str, Any] = {"maxcor": 30, "gtol": 1e-7, "maxfun": 20 * max_iterations}
-    before, value, iterations = -np.inf, -negative(eta)[0], 0
+    before, value = -np.inf, -negative(eta)[0]
     (low, high), reach = hyper.bounds(), np.where(hyper.log_scales() > 0, LONGEST, np.inf)
     # Where a search stops, another begins without its memory of the curvature, until that gains nothing either. Each
     # stays in a box, as the first step of L-BFGS may be as long as its bounds allow.

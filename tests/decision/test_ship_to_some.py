@@ -1,0 +1,57 @@
+"""A policy that ships to some follows the segments that gain, and no round evaluates a choice that it took part in."""
+
+import numpy as np
+
+import manyarms as ma
+from manyarms.decision import ship_to_some as module
+from manyarms.jobs.segments import SegmentLabels, gains_by_posterior
+
+K = 12
+
+
+def shop(n=1500, seed=0):
+    """Items of one kind are worth more, except abroad, where they cost as much."""
+    rng = np.random.default_rng(seed)
+    segments = np.array(["north", "south", "abroad"])[rng.integers(3, size=n)]
+    actions = rng.integers(K, size=n)
+    worth = np.where(actions < 4, 1.0, 0.0) * np.where(segments == "abroad", -1.0, 1.0)
+    rewards = worth + 0.3 * rng.normal(size=n)
+    logs = ma.LoggedData(np.ones((n, 1)), actions, rewards, np.full(n, 1 / K), K, segments=segments)
+    train, test = logs.take(np.arange(n // 3)), logs.take(np.arange(n // 3, n))
+    return ma.fit(train, ma.priors.from_categories(np.arange(K) // 4, dim=1)), test
+
+
+def test_the_segments_that_gain_are_followed_and_the_gain_is_that_of_the_mixture():
+    posterior, test = shop()
+    decision = ma.decide({"greedy": ma.Greedy(posterior)}, test, posterior)
+    some = decision.ship_to_some
+    assert some.follow == ("north", "south") and some.n_segments == 3
+    # 0.667 in two thirds of the traffic, and the opposite in the last third.
+    low, high = some.gain.interval()
+    assert low < 0.444 < high and some.gain.value > some.everywhere.value + 0.1
+    assert "2 of 3 segments" in some.sentence and some.sentence in decision.segment_sentences
+    assert decision.as_json()["ship_to_some"]["follow"] == ["north", "south"]
+
+
+def test_a_round_does_not_evaluate_a_choice_that_it_took_part_in():
+    posterior, test = shop()
+    greedy, labels = ma.Greedy(posterior), SegmentLabels(test.segments)
+    model = gains_by_posterior(greedy, test, posterior, labels)
+    first, second = module._halves(test)
+    rewards = test.rewards.copy()
+    rewards[first] = -rewards[first]
+    before, after = (
+        module._chosen_by_other_half(ma.Checked(posterior, n_folds=0), greedy, rounds, labels, model)
+        for rounds in (test, test.with_rewards(rewards))
+    )
+    assert set(first) | set(second) == set(range(len(test)))
+    # Other rewards in one half change the choice for the other half, and not for their own.
+    assert (before[first] == after[first]).all() and (before[second] != after[second]).any()
+
+
+def test_too_few_rounds_or_one_segment_give_no_answer():
+    posterior, test = shop(n=300)
+    greedy = ma.Greedy(posterior)
+    assert module.ship_to_some("greedy", greedy, test.take(np.arange(12)), posterior, seen=False) is None
+    alone = test.with_segments(["all"] * len(test))
+    assert module.ship_to_some("greedy", greedy, alone, posterior, seen=False) is None

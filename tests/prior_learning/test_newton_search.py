@@ -1,0 +1,71 @@
+"""Newton's search finds the maximum that a general optimiser finds, within bounds, with few evaluations."""
+
+import sys
+
+import numpy as np
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+
+import manyarms as ma
+from manyarms.errors import NumericalError
+from manyarms.prior_learning.newton_search import newton_search
+
+WIDE = np.full(3, -20.0), np.full(3, 20.0)
+
+
+def climb(objective, start, box=WIDE):
+    calls = []
+
+    def counted(eta):
+        calls.append(eta)
+        return objective(eta)
+
+    values = []
+    result = newton_search(counted, np.asarray(start, float), box, np.full(len(start), 2.0), 1e-9, 100, values.append)
+    assert np.all(np.diff(values) >= 0)
+    return result, len(calls)
+
+
+def skewed(eta):
+    """log p of three scales in sums of exponentials: steep on one side, flat on the other."""
+    a = np.array([[1.0, 0.3, 0.0], [0.2, 1.0, 0.4], [0.0, 0.1, 1.0]]) @ eta
+    value = float(np.sum(40 * a - 7 * np.exp(1.5 * a)))
+    slope = np.array([[1.0, 0.2, 0.0], [0.3, 1.0, 0.1], [0.0, 0.4, 1.0]]) @ (40 - 10.5 * np.exp(1.5 * a))
+    return value, slope
+
+
+def test_the_maximum_is_that_of_nelder_mead_with_few_evaluations():
+    options = {"xatol": 1e-10, "fatol": 1e-13, "maxiter": 10_000, "maxfev": 10_000}
+    other = minimize(lambda eta: -skewed(eta)[0], np.zeros(3), method="Nelder-Mead", options=options)
+    result, calls = climb(skewed, [-4.0, 3.0, 1.0])
+    assert result.finished and calls < 30
+    assert_allclose(result.eta, other.x, atol=1e-6)
+    assert_allclose(result.value, -other.fun, rtol=1e-12)
+
+
+def test_a_maximum_at_a_bound_is_reached_and_errors_send_the_search_back():
+    box = np.array([-5.0, -0.5, -5.0]), np.array([5.0, 0.1, 5.0])
+
+    def walled(eta):
+        if eta[0] > 2.5:
+            raise NumericalError("too far.", "Stay.")
+        return skewed(eta)
+
+    result, _ = climb(walled, [-1.0, 0.0, 0.0], box)
+    bounds = list(zip(*box, strict=True))
+    best = minimize(lambda eta: -skewed(eta)[0], np.zeros(3), bounds=bounds, method="L-BFGS-B", options={"ftol": 1e-15})
+    assert result.finished
+    assert_allclose(result.value, -best.fun, rtol=1e-9)
+
+
+def test_a_learned_prior_is_the_one_that_l_bfgs_finds(monkeypatch):
+    rng = np.random.default_rng(0)
+    category, x, actions = rng.integers(5, size=60), rng.normal(size=(900, 3)), rng.integers(60, size=900)
+    weights = rng.normal(size=(5, 3))[category] + 0.4 * rng.normal(size=(60, 3))
+    logs = ma.LoggedData(x, actions, np.einsum("nd,nd->n", x, weights[actions]) + rng.normal(size=900), n_actions=60)
+    prior = ma.priors.from_categories(category, dim=3)
+    newton = ma.learn_prior(logs, prior)
+    monkeypatch.setattr(sys.modules["manyarms.prior_learning.learn_prior"], "_FEW", 0)
+    general = ma.learn_prior(logs, prior)
+    assert_allclose(newton.eta, general.eta, atol=1e-5)
+    assert_allclose(newton.posterior.log_evidence, general.posterior.log_evidence, rtol=1e-8)
