@@ -109,10 +109,10 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
     if allowed:
         best = allowed[0]
         against = [f"{name} contradicts it" for name in contradicting(best, evaluation)]
-        larger = _passed_over(sound[: sound.index(best)], guardrails)
-        recommendation = _ship(best, evaluation, [*doubts, *against, *larger, *cautions])
+        recommendation = _ship(best, evaluation, [*doubts, *against, *cautions])
         kept = goals_sentence([result for result in guardrails if result.policy == best.name])
-        return replace(recommendation, reason=f"{recommendation.reason} {kept}".rstrip())
+        larger = _passed_over(sound[: sound.index(best)], guardrails)
+        return replace(recommendation, reason=" ".join([recommendation.reason, *([kept] if kept else []), *larger]))
     if sound:
         return _blocked(sound, guardrails)
     if held_out:
@@ -151,24 +151,33 @@ def _ship(best: PolicyResult, evaluation: Evaluation, cautions: Sequence[str]) -
 
 
 def _passed_over(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> list[str]:
-    """The policies with larger gains that a guardrail blocks, for the caveats of the one that is shipped."""
+    """A sentence on each policy with a larger gain that a guardrail blocks, beside the one that is shipped."""
     goals = {row.name: [r.name for r in guardrails if r.policy == row.name and not r.holds] for row in rows}
-    return [f"{name} gains more, but {' and '.join(names)} blocks it" for name, names in goals.items()]
+    return [f"{name} gains more, but {_blocks(names)} it." for name, names in goals.items()]
+
+
+def _blocks(names: Sequence[str]) -> str:
+    return f"{' and '.join(names)} {'blocks' if len(names) == 1 else 'block'}"
 
 
 def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> Recommendation:
     """The recommendation where every policy that would be shipped may break a guardrail."""
     best = rows[0]
     blocking = [result for result in guardrails if result.policy == best.name and not result.holds]
-    names = " and ".join(result.name for result in blocking)
-    claim = f"{best.name} brings {_change(best)}, but {names} {'blocks' if len(blocking) == 1 else 'block'} it"
-    evidence = ". ".join(f"{result.sentence[0].upper()}{result.sentence[1:]}" for result in blocking)
+    claim = f"{best.name} brings {_change(best)}, but {_blocks([result.name for result in blocking])} it"
     broken = {result.policy for result in guardrails if result.is_broken}
+    verdict, opening, remedy = (
+        "undecided",
+        "Not decided",
+        "Log more rounds, or limit what may harm it with CappedPolicy.",
+    )
     if all(row.name in broken for row in rows):
-        reason = f"{evidence}. Limit what harms it, with caps or costs (CappedPolicy), or weigh the goals (trade_off)."
-        return Recommendation("keep", best.name, f"Keep the current policy: {claim}.", reason)
-    reason = f"{evidence}. Log more rounds, or limit what may harm it, with caps or costs (CappedPolicy)."
-    return Recommendation("undecided", best.name, f"Not decided: {claim}.", reason)
+        verdict, opening = "keep", "Keep the current policy"
+        remedy = "Limit what harms it with CappedPolicy, or weigh the goals with trade_off."
+    evidence = tuple(result.sentence for result in blocking)
+    reason = " ".join([*(f"{text[:1].upper()}{text[1:]}." for text in evidence), remedy])
+    sentence = f"{opening}: {claim}."
+    return Recommendation(verdict, best.name, sentence, reason, next_step=remedy, cautions=evidence)
 
 
 def _trained(best: PolicyResult) -> Recommendation:
