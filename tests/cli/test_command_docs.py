@@ -70,7 +70,15 @@ def test_every_command_of_the_page_runs(where, tmp_path, monkeypatch):
     assert set(scores["action"].to_pylist()) <= set(items) and scores.num_rows == 3 * (
         scores["row"].to_numpy().max() + 1
     )
-    files = ["model.arrow", "obd.toml", "policy.arrow", "recent.arrow", "report.html", "scores.parquet"]
+    files = [
+        "explore.arrow",
+        "model.arrow",
+        "obd.toml",
+        "policy.arrow",
+        "recent.arrow",
+        "report.html",
+        "scores.parquet",
+    ]
     assert sorted(os.listdir()) == files
     if where == "real":
         assert_figures_of_the_page(shown)
