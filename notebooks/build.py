@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import altair as alt
 import vl_convert
 
+import manyarms as ma
+
 FOLDER = Path(__file__).parent
 INSTALL = """# Installs manyarms if it is missing: from a wheel beside this notebook, else from the package index.
 import glob
@@ -76,7 +78,8 @@ def run(text: str, names: dict[str, Any]) -> list[dict[str, Any]]:
 def _shown(value: Any) -> dict[str, str]:
     """The value as text, and as a drawing or a table where it has one."""
     if isinstance(value, alt.TopLevelMixin):
-        return {"image/svg+xml": vl_convert.vegalite_to_svg(value.to_json()), "text/plain": "a chart"}
+        drawing = vl_convert.vegalite_to_svg(value.configure(**ma.plots.theme()).to_json())
+        return {"image/svg+xml": drawing, "text/plain": "a chart"}
     data = {"text/plain": repr(value)}
     return data | ({"text/html": value._repr_html_()} if hasattr(value, "_repr_html_") else {})
 

@@ -49,9 +49,8 @@ log = pa.table(
         "propensity": popularity[shown],
     }
 )
-print(*log.column_names)
 for row in log.slice(0, 3).to_pylist():
-    print(*row.values())
+    print({name: cell if name == "item" else round(cell, 3) for name, cell in row.items()})
 
 # %% [markdown]
 # ## The answer
@@ -69,7 +68,8 @@ ma.plots.gains(decision.evaluation).properties(width=260)
 
 # %% [markdown]
 # `greedy` always shows the item with the highest expected margin. `pessimistic` prefers items that it knows well.
-# `uniform` shows any item.
+# `softmax` spreads its
+# choices over several good items.
 #
 # ## Is it true?
 #
