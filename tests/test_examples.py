@@ -69,7 +69,8 @@ def test_a_bad_request_is_answered_with_its_problem(address):
     assert post(f"{address}/elsewhere", {})[0] == 404
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")  # MLflow warns about its own code
+# MLflow warns about its own code.
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_the_page_about_serving_runs(tmp_path, monkeypatch):
     if importlib.util.find_spec("faiss") is None and not os.environ.get("MANYARMS_ALL_TESTS"):
         pytest.skip("faiss is not installed")
