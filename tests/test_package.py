@@ -16,8 +16,11 @@ import manyarms as ma
 from manyarms import theory
 
 EXPERIMENTS = DOCS / "experiments.md"
-# Clusters: test_engines.py; real logs: test_command_docs.py.
-ELSEWHERE = [EXPERIMENTS, *(DOCS / name for name in ("scale.md", "how-to/dask.md", "how-to/spark.md", "tutorial.md"))]
+# Clusters: test_engines.py; real logs: test_command_docs.py; an index: test_examples.py.
+ELSEWHERE = [
+    EXPERIMENTS,
+    *(DOCS / name for name in ("scale.md", "how-to/dask.md", "how-to/spark.md", "how-to/serving.md", "tutorial.md")),
+]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
 
