@@ -23,7 +23,7 @@ from manyarms.decision.decide import SURE, Decision, decide
 from manyarms.jobs.evaluate_files import read_evaluation_inputs
 from manyarms.jobs.fit_files import OnRows
 from manyarms.jobs.parse_names import likelihood_named
-from manyarms.logs.file_source import FileSource
+from manyarms.logs.file_source import open_logs
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import leakage_warnings, read_logs
@@ -105,7 +105,7 @@ def decide_from_logs(
     """
     given = with_defaults("decide_from_logs", options, DecideOptions)
     actions = open_catalog(given, action, only(options, CatalogOptions))
-    source = FileSource(logs, on_rows)
+    source = open_logs(logs, on_rows)
     read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
     rounds = cast(LogStream, read).collect()
     likelihood = likelihood_named(given.likelihood, given.noise_std)

@@ -13,6 +13,7 @@ from manyarms.core import FeatureMap, LoggedData, Policy, PolicyWithOwnFeatures
 from manyarms.core.feature_map import StackedMap
 from manyarms.errors import InputError
 from manyarms.logs.log_stream import LogStream, joined
+from manyarms.logs.warehouse_table import WarehouseTable
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Rou
     parts, keys = list[LoggedData](), list[Array]()
     total = held = 0
     worst = np.inf
-    for batch in stream.batches():
+    drawn = _thinned(stream, n, rng)
+    for batch in drawn.batches():
         key = rng.random(len(batch))
         likely = np.flatnonzero(key < worst)
         parts.append(batch.take(likely))
@@ -64,6 +66,9 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Rou
         if held > 2 * n:
             part, key = _smallest(parts, keys, n, stream)
             parts, keys, held, worst = [part], [key], n, float(key.max())
+    if drawn is not stream:
+        stream.note_dropped(drawn.dropped)
+        total = stream.source.n_rows or total
     logs = _smallest(parts, keys, n, stream)[0] if parts else joined([], stream)
     contexts, features = logs.contexts, logs.features
     if isinstance(features, StackedMap):
@@ -73,6 +78,13 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Rou
             weights=logs.weights, groups=logs.groups, times=logs.times, features=first, catalog=logs.catalog,
         )  # fmt: skip
     return RoundSample(logs, total, contexts, features)
+
+
+def _thinned(stream: LogStream, n: int, rng: np.random.Generator) -> LogStream:
+    """A stream with fewer rounds to choose n from: a database draws them where they are. Files are read as they are."""
+    if not isinstance(stream.source, WarehouseTable):
+        return stream
+    return LogStream(stream.source.thinned(n, int(rng.integers(1 << 31))), stream.reader)
 
 
 def _smallest(

@@ -103,7 +103,7 @@ class RowReader:
         table, missing = complete(batch, self.roles.columns, self.missing)
         times = None if self.roles.time is None else _time_column(self.roles.time, column_of(table, self.roles.time))
         decay, mature, fresh, ahead = self._aged(times, table.num_rows)
-        actions, known, spelled = self._actions(table)
+        actions, known, spelled = self.actions_of(table)
         wanted = mature & fresh
         mapped = 0
         if self.unknown == "other" and self.catalog is not None:
@@ -143,7 +143,7 @@ class RowReader:
         )
         return LoggedData.checked(columns, self.n_actions, self.features, self.catalog)
 
-    def _actions(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"], str]:
+    def actions_of(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"], str]:
         """Action numbers, a mask of the rows that have one, and an unknown id that the catalog spells otherwise."""
         name, spelled = self.roles.action, ""
         column = column_of(table, name)
