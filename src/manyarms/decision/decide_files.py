@@ -34,7 +34,7 @@ from manyarms.jobs.fit_files import OnRows
 from manyarms.jobs.open_policies import named_sources
 from manyarms.jobs.parse_names import likelihood_named
 from manyarms.jobs.sample_rounds import unstacked
-from manyarms.logs.file_source import FileSource
+from manyarms.logs.file_source import open_logs
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import leakage_warnings, read_logs
@@ -122,7 +122,7 @@ def decide_from_logs(
     """
     given = with_defaults("decide_from_logs", options, DecideOptions)
     actions = open_catalog(given, action, only(options, CatalogOptions))
-    source = FileSource(logs, on_rows)
+    source = open_logs(logs, on_rows)
     read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
     sources = named_sources(given.policies)
     stream, made = open_on_stream(sources, cast(LogStream, read), given.position_weights)

@@ -17,7 +17,7 @@ from manyarms.jobs.backtest import backtest
 from manyarms.jobs.backtest_result import Backtest
 from manyarms.jobs.fit_files import OnRows
 from manyarms.jobs.parse_names import likelihood_named
-from manyarms.logs.file_source import FileSource
+from manyarms.logs.file_source import open_logs
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import read_logs
@@ -67,7 +67,7 @@ def backtest_files(
         read |= {"features": posterior.features}
         if actions is None:
             read["n_actions"] = posterior.n_actions
-    stream = cast(LogStream, read_logs(FileSource(logs, on_rows), context, action, reward, propensity, actions, **read))
+    stream = cast(LogStream, read_logs(open_logs(logs, on_rows), context, action, reward, propensity, actions, **read))
     labels = None
     if given.logged_by is not None:
         labels = stream.columns([given.logged_by]).column(given.logged_by).to_pylist()

@@ -35,7 +35,7 @@ from manyarms.jobs.open_policies import (
 )
 from manyarms.jobs.parse_names import estimator_named, policy_named
 from manyarms.jobs.sample_rounds import RoundSample, sample_rounds
-from manyarms.logs.file_source import FileSource
+from manyarms.logs.file_source import open_logs
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import leakage_warnings, read_logs
@@ -155,7 +155,7 @@ def read_evaluation_inputs(
     columns, features, warnings = _features(owners, given.context)
     actions = _catalog(owners, given, action)
     read = read_logs(
-        FileSource(logs, on_rows), columns, action, reward, propensity, actions, features=features,
+        open_logs(logs, on_rows), columns, action, reward, propensity, actions, features=features,
         n_actions=owners[0].n_actions if owners and actions is None else None, **only(options, LogOptions),
     )  # fmt: skip
     stream, made = open_on_stream({**sources, **files}, cast(LogStream, read), given.position_weights)

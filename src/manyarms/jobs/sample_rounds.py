@@ -13,6 +13,7 @@ from manyarms.core import FeatureMap, LoggedData, Policy, PolicyWithOwnFeatures
 from manyarms.core.feature_map import StackedMap
 from manyarms.errors import InputError
 from manyarms.logs.log_stream import LogStream, joined
+from manyarms.logs.warehouse_table import WarehouseTable
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Rou
     parts, keys = list[LoggedData](), list[tuple[Array, Array]]()
     total = held = 0
     worst = np.inf
-    for batch in stream.batches():
+    drawn = _thinned(stream, n, rng)
+    for batch in drawn.batches():
         key = rng.random(len(batch))
         likely = np.flatnonzero(key < worst)
         parts.append(batch.take(likely))
@@ -66,6 +68,9 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Rou
         if held > 2 * n:
             part, (key, rows) = _smallest(parts, keys, n, stream)
             parts, keys, held, worst = [part], [(key, rows)], n, float(key.max())
+    if drawn is not stream:
+        stream.note_dropped(drawn.dropped)
+        total = stream.source.n_rows or total
     if not parts:
         return unstacked(joined([], stream), total)
     logs, (_, rows) = _smallest(parts, keys, n, stream)
@@ -90,6 +95,13 @@ def unstacked(logs: LoggedData, total: int | None = None, rows: Int[Array, " n"]
         ).keeping(table)  # fmt: skip
     numbers = np.arange(len(logs)) if rows is None else rows
     return RoundSample(logs, len(logs) if total is None else total, contexts, features, numbers)
+
+
+def _thinned(stream: LogStream, n: int, rng: np.random.Generator) -> LogStream:
+    """A stream with fewer rounds to choose n from: a database draws them where they are. Files are read as they are."""
+    if not isinstance(stream.source, WarehouseTable):
+        return stream
+    return LogStream(stream.source.thinned(n, int(rng.integers(1 << 31))), stream.reader)
 
 
 def _smallest(

@@ -127,7 +127,7 @@ class RowReader:
         table, missing = complete(batch, self.roles.needed, self.missing, (*self.columns, *further))
         times = None if self.roles.time is None else _time_column(self.roles.time, column_of(table, self.roles.time))
         decay, mature, fresh, ahead = self._aged(times, table.num_rows)
-        actions, known, spelled = self._actions(table)
+        actions, known, spelled = self.actions_of(table)
         wanted = mature & fresh
         mapped = 0
         if self.unknown == "other" and self.catalog is not None:
@@ -176,7 +176,7 @@ class RowReader:
         numbers = pa.array(row_numbers(table.num_rows))
         return named if ROW in self.columns else named.append_column(ROW, numbers)
 
-    def _actions(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"], str]:
+    def actions_of(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"], str]:
         """Action numbers, a mask of the rows that have one, and an unknown id that the catalog spells otherwise."""
         name = self.roles.action
         column, numbering = column_of(table, name), ActionNumbering(self.n_actions, self.catalog)
