@@ -1,16 +1,29 @@
 """Logs in a database give the answers of the same rows in memory, and only sums leave the server."""
 
-import duckdb
-import ibis
+import importlib
+import os
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.testing import assert_allclose
-from postgres_server import running_server
+from pages import DOCS
+from pages import run as run_page
+from postgres_server import PASSWORD, running_server, server_programs
+from small_shop import done, run
 
 import manyarms as ma
 from manyarms.errors import ActionError, EngineError, InputError, NonFiniteError, PropensityError
+from manyarms.jobs import sample_rounds
 from manyarms.logs.warehouse_table import WarehouseTable
+
+
+def needed(module):
+    """A module of the extra `ibis`. Without it these tests are skipped, unless MANYARMS_ALL_TESTS is set."""
+    return importlib.import_module(module) if os.environ.get("MANYARMS_ALL_TESTS") else pytest.importorskip(module)
+
+
+duckdb, ibis, psycopg = needed("duckdb"), needed("ibis"), needed("psycopg")
 
 # Of Ibis, which calls DuckDB by its former names.
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
@@ -49,8 +62,10 @@ def duckdb_address(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def postgres_address(tmp_path_factory):
-    import psycopg
-
+    if server_programs() is None:
+        if os.environ.get("MANYARMS_ALL_TESTS"):
+            pytest.fail("there is no PostgreSQL server, and MANYARMS_ALL_TESTS is set")
+        pytest.skip("there is no PostgreSQL server")
     with running_server(tmp_path_factory.mktemp("postgres")) as address:
         kinds = "bigint, float8, text, boolean, float8[], text, float8, float8, int"
         table = log_table()
@@ -89,6 +104,18 @@ def test_sums_in_a_database_give_the_posterior_of_the_rows(address, expand):
     assert remote.statistics.n_rounds == local.statistics.n_rounds
     assert remote.statistics.total_weight == pytest.approx(local.statistics.total_weight)
     assert remote.statistics.counted
+
+
+def test_rounds_without_weights_and_numbers_have_the_same_sums(address):
+    """PostgreSQL has exact decimal numbers, too, and no sum may become one."""
+    local, remote = (
+        ma.fit(
+            ma.read_logs(logs, ["city", "member"], "item", "reward", catalog=CATALOG),
+            ma.priors.from_catalog(CATALOG, dim=9),
+        )
+        for logs in (log_table(), address)
+    )
+    assert_allclose(remote.weights.action_mean(), local.weights.action_mean(), rtol=1e-10, atol=1e-10)
 
 
 def test_a_prior_learned_in_a_database_is_the_prior_learned_from_the_rows(duckdb_address):
@@ -144,8 +171,6 @@ def fit_few(logs, catalog, unknown):
 
 
 def test_a_command_reads_a_table_by_its_address(duckdb_address, tmp_path):
-    from small_shop import done
-
     flags = ["--action", "item", "--reward", "reward", "--propensity", "p", "--weight", "w"]
     context = [part for name in CONTEXT for part in ("--context", name)]
     done("fit", "--logs", duckdb_address, *context, *flags, "--no-learn-prior", "--out", tmp_path / "model.arrow")
@@ -162,13 +187,60 @@ def test_a_command_reads_a_table_by_its_address(duckdb_address, tmp_path):
     )  # fmt: skip
 
 
-def test_a_wrong_login_names_no_password_and_a_wrong_table_names_the_tables(postgres_address):
-    wrong = postgres_address.replace("tester@", "tester:secret@").replace("/postgres?", "/nowhere?")
-    with pytest.raises(EngineError, match="nowhere") as failure:
-        read(wrong)
-    assert "secret" not in str(failure.value)
+def test_a_guardrail_follows_the_rounds_that_a_database_draws(duckdb_address):
+    stream = read(duckdb_address, keep="spend")
+    drawn = sample_rounds(stream, 300, rng=np.random.default_rng(0))
+    assert drawn.total == N and len(drawn.logs) == 300
+    assert_allclose(stream.features(drawn.logs.table), drawn.logs.contexts)
+    # Another draw has other rounds.
+    again = sample_rounds(stream, 300, rng=np.random.default_rng(0))
+    assert not np.array_equal(drawn.logs.contexts, again.logs.contexts)
+
+
+def test_a_wrong_login_names_no_password_and_a_wrong_table_or_column_names_the_right_ones(postgres_address):
+    with pytest.raises(EngineError, match="password authentication failed") as failure:
+        read(postgres_address.replace(PASSWORD, "wrong-secret"))
+    assert "wrong-secret" not in str(failure.value)
+    with pytest.raises(EngineError, match="did not answer"):
+        read("postgres://tester:wrong-secret@127.0.0.1:1/postgres?table=logs")
     with pytest.raises(InputError, match="the tables are: logs"):
         read(postgres_address.replace("table=logs", "table=lgos"))
+    with pytest.raises(InputError, match="Did you mean reward"):
+        ma.read_logs(postgres_address, CONTEXT, "item", "rewards", catalog=CATALOG)
+
+
+def drop_connections(address):
+    """End all other connections to the server, as a restart does."""
+    with psycopg.connect(address.partition("?")[0]) as connection:
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+
+
+def test_a_dropped_connection_leaves_nothing_half_written(postgres_address, monkeypatch, tmp_path):
+    batches = read(postgres_address).batches(100)
+    next(batches)
+    drop_connections(postgres_address)
+    with pytest.raises(EngineError, match="did not answer"):
+        list(batches)
+    ask = WarehouseTable.ask
+
+    def dropped(self, query):
+        if "s0" in query.columns:
+            drop_connections(postgres_address)
+        return ask(self, query)
+
+    monkeypatch.setattr(WarehouseTable, "ask", dropped)
+    result = run(
+        "fit", "--logs", postgres_address, "--context", "age", "--action", "item", "--reward", "reward",
+        "--no-learn-prior", "--out", tmp_path / "model.arrow",
+    )  # fmt: skip
+    assert result.exit_code not in (0, 1) and "did not answer" in result.output
+    assert PASSWORD not in result.output and not list(tmp_path.iterdir())
+
+
+def test_a_check_up_of_a_table_prints_commands_without_its_password(postgres_address):
+    check_up = ma.doctor(postgres_address, action="item", reward="reward")
+    assert check_up.n_rounds == N and len(check_up.commands) > 0
+    assert "table=logs" in check_up.commands[0] and PASSWORD not in check_up.commands[0]
 
 
 def test_a_missing_database_is_not_made(tmp_path):
@@ -196,3 +268,8 @@ def test_bad_values_are_refused_with_their_column(tmp_path, column, value, error
         database.execute(f"UPDATE logs SET {column} = {value} WHERE rowid = 7")
     with pytest.raises(error, match=column):
         fitted(read(f"duckdb://{tmp_path}/bad.db?table=logs"))
+
+
+def test_the_page_on_warehouses_runs_and_prints_what_it_shows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(DOCS / "how-to" / "warehouse.md")

@@ -61,14 +61,15 @@ class Ibis(Engine):
 def warehouse_statistics(source: WarehouseTable, reader: RowReader) -> tuple[Statistics, DroppedRows]:
     """The statistics of all rounds, as sums that the database computes, and the rows that were left out."""
     roles = reader.roles
-    rows, missing = source.complete(roles.columns, reader.missing)
+    rows, missing = source.complete(roles.needed, reader.missing)
     facts = _facts(rows, reader)
     if roles.weight is not None:
         weight = rows.table[roles.weight].cast("float64")
         rows = WarehouseTable(rows.table.filter(weight > 0))
     # Sums about the mean reward keep the digits of the noise; a column of ones is needed to undo the shift.
     centre = facts["mean"] if reader.features.intercept else 0.0
-    ids, counts, packed = _sums_by_action(rows, reader, centre)
+    with rows.without_compiler():
+        ids, counts, packed = _sums_by_action(rows, reader, centre)
     actions, kept, dropped = _numbered(ids, counts, reader)
     dropped = replace(dropped, missing=missing)
     squares = _unpacked(packed[kept], reader.features.dim + 1)
@@ -119,9 +120,6 @@ def _sums_by_action(
     values = [*(table[name] for name in names), table[roles.reward].cast("float64") - centre]
     named = {f"z{place}": value for place, value in enumerate(values)}
     table = table.select(action=table[roles.action], **named, **({} if weight is None else {"w": weight}))
-    if rows.table.get_backend().name == "postgres":
-        # A limit keeps PostgreSQL from writing out every feature again in each of the sums.
-        table = table.limit(1 << 62)
     left, right = np.triu_indices(len(values))
     sums = [
         (f"s{place}", table[f"z{i}"] * table[f"z{j}"] if weight is None else table[f"z{i}"] * table[f"z{j}"] * table.w)
@@ -145,7 +143,9 @@ def _sums_by_action(
     return first["action"], first["n"].to_numpy().astype(np.int64), packed
 
 
-def _numbered(ids: pa.ChunkedArray, counts: Int[Array, " m"], reader: RowReader) -> tuple[Int[Array, " m"], Bool[Array, " m"], DroppedRows]:
+def _numbered(
+    ids: pa.ChunkedArray, counts: Int[Array, " m"], reader: RowReader
+) -> tuple[Int[Array, " m"], Bool[Array, " m"], DroppedRows]:
     """The action number of each id, a mask of those that are in the catalog, and the rows of the others."""
     name = reader.roles.action
     actions, known, spelled = replace(reader, unknown="drop").actions_of(pa.table({name: ids}))

@@ -54,7 +54,6 @@ class _EvaluationInputs:
 
     policies: dict[str, Policy]
     sample: RoundSample
-    stream: LogStream
     posterior: Posterior | None
     estimators: tuple[Estimator, ...]
     fingerprints: tuple[Fingerprint, ...]
@@ -140,9 +139,10 @@ def read_evaluation_inputs(
     model: PathLike | Posterior | None,
     seed: int,
     on_rows: OnRows | None,
+    keep: Sequence[str] = (),
     **options: Unpack[EvaluateOptions],
 ) -> _EvaluationInputs:
-    """Read what `evaluate` and `decide` need from files; the arguments are those of `evaluate_files`."""
+    """Read what `evaluate` and `decide` need from files; arguments are those of `evaluate_files` and `read_logs`."""
     given = with_defaults("evaluate_files", options, EvaluateOptions)
     sources, estimators = named_sources(given.policies), given.estimators
     for name in as_instance("estimators", estimators, Sequence, "a list of names"):
@@ -155,7 +155,7 @@ def read_evaluation_inputs(
     columns, features, warnings = _features(owners, given.context)
     actions = _catalog(owners, given, action)
     read = read_logs(
-        open_logs(logs, on_rows), columns, action, reward, propensity, actions, features=features,
+        open_logs(logs, on_rows), columns, action, reward, propensity, actions, features=features, keep=keep,
         n_actions=owners[0].n_actions if owners and actions is None else None, **only(options, LogOptions),
     )  # fmt: skip
     stream, made = open_on_stream({**sources, **files}, cast(LogStream, read), given.position_weights)
@@ -165,7 +165,6 @@ def read_evaluation_inputs(
     return _EvaluationInputs(
         {name: sample.bound(policy) for name, policy in chosen.items()},
         sample,
-        stream,
         posterior,
         tuple(estimator_named(name, posterior) for name in estimators),
         stream.source.fingerprints,

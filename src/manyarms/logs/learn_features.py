@@ -176,8 +176,9 @@ class ListSummary:
         """Check the lists of a batch."""
         if len(column) == 0:
             return
-        self.merge(self._size or len(column[0]))
-        lists_of(self._name, column, self._size)
+        size = self._size or len(column[0])
+        lists_of(self._name, column, size)
+        self.merge(size)
 
     def merge(self, size: int) -> None:
         """Take the length of lists that have been checked elsewhere."""

@@ -146,7 +146,7 @@ def _learned_features(source: Source, roles: ColumnRoles, categorical: list[str]
     if isinstance(source, WarehouseTable):
         from manyarms.logs.warehouse_features import learn_warehouse_features  # noqa: PLC0415  an extra
 
-        return learn_warehouse_features(source.complete(roles.columns, given.missing)[0], roles.context, **how)
+        return learn_warehouse_features(source.complete(roles.needed, given.missing)[0], roles.context, **how)
     rows = _complete_rows(source, roles, given.missing)
     return learn_features(rows, roles.context, written=source.written, **how)
 
@@ -154,7 +154,7 @@ def _learned_features(source: Source, roles: ColumnRoles, categorical: list[str]
 def _complete_rows(source: Source, roles: ColumnRoles, missing: Missing) -> Iterator[pa.Table]:
     if isinstance(source, WarehouseTable):
         # Every id once is enough.
-        complete_rows = source.complete(roles.columns, missing)[0]
+        complete_rows = source.complete(roles.needed, missing)[0]
         yield complete_rows.ask(complete_rows.table.select(roles.action).distinct())
         return
     first = 0

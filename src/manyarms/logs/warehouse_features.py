@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
+from jaxtyping import Float
 
-from manyarms._base.checks import import_optional
+from manyarms._base.checks import Array, import_optional
 from manyarms._base.shared_options import Expand
 from manyarms.core.feature_expansion import DEGREE, FeatureExpansion, spline_pieces
 from manyarms.core.feature_map import Categorical, Embedding, Feature, FeatureMap, Numeric
@@ -26,6 +27,10 @@ from manyarms.logs.warehouse_table import EXTRA, Expression, WarehouseTable
 
 MOST_FEATURES = 100
 """With more features than this, a pass over the rows is faster than the sums of all their products."""
+
+
+NO_LIMIT = 1 << 62
+"""A limit that no table reaches."""
 
 
 def learn_warehouse_features(
@@ -94,20 +99,31 @@ def can_be_computed(features: FeatureMap) -> bool:
 def with_features(table: Expression, features: FeatureMap) -> tuple[Expression, list[str]]:
     """A table with one more column per feature φ_j, and the names of these columns."""
     columns = [table[feature.column] for feature in features.features]
-    parts = [_lit(1.0)] if features.intercept else []
+    parts = [_lit(1)] if features.intercept else []
     for feature, column in zip(features.features, columns, strict=True):
         parts += _columns_of(feature, column)
-    names = [f"_feature_{place}" for place in range(len(parts))]
-    table = table.mutate(**dict(zip(names, parts, strict=True)))
+    table, names = _with_columns(table, "_feature", parts)
     if features.expansion is None:
         return table, names
     table, more = _expanded(table, names, features.expansion)
     return table, names + more
 
 
-def _lit(value: float) -> Expression:
+def _with_columns(table: Expression, name: str, parts: list[Expression]) -> tuple[Expression, list[str]]:
+    """A table with further columns, each computed once per row, and their names.
+
+    PostgreSQL merges a subquery into the query around it, and writes its expressions out wherever they are used. Of
+    700 sums, each of which then holds two polynomials in several pieces, its compiler runs out of time and memory. It
+    leaves a subquery with a limit alone.
+    """
+    names = [f"{name}_{place}" for place in range(len(parts))]
+    table = table.mutate(**dict(zip(names, parts, strict=True)))
+    return (table.limit(NO_LIMIT) if table.get_backend().name == "postgres" else table), names
+
+
+def _lit(value: int) -> Expression:
     ibis: Any = import_optional("ibis", "a table of a database", EXTRA)
-    return ibis.literal(float(value), type="float64")
+    return ibis.literal(value, type="int64").cast("float64")
 
 
 def _columns_of(feature: Feature, column: Expression) -> list[Expression]:
@@ -117,8 +133,9 @@ def _columns_of(feature: Feature, column: Expression) -> list[Expression]:
         return [column[place].cast("float64") for place in range(feature.size)]
     levels = [_in_type_of(column, level) for level in cast(Categorical, feature).levels]
     known = [level for level in levels if level is not None]
-    own = [_lit(0.0) if level is None else (column == level).ifelse(1.0, 0.0) for level in levels]
-    other = column.isin(known).ifelse(0.0, 1.0) if known else _lit(1.0)
+    # Whole numbers first: PostgreSQL takes 1.0 for an exact decimal number, and multiplies these slowly.
+    own = [_lit(0) if level is None else (column == level).ifelse(1, 0).cast("float64") for level in levels]
+    other = column.isin(known).ifelse(0, 1).cast("float64") if known else _lit(1)
     return [*own, other]
 
 
@@ -132,22 +149,23 @@ def _in_type_of(column: Expression, level: Any) -> Any:
 def _expanded(table: Expression, names: list[str], expansion: FeatureExpansion) -> tuple[Expression, list[str]]:
     """A table with the columns of an expansion by splines or products."""
     z = [table[names[place]] for place in expansion.columns]
-    if expansion.kind == "splines":
-        parts = [part for x, knots in zip(z, expansion.first, strict=True) for part in _splines(x, np.array(knots))]
-    else:
+    if expansion.kind == "products":
         left, right = np.triu_indices(len(z), 1)
-        parts = [z[i] * z[j] for i, j in zip(left, right, strict=True)]
-    more = [f"_expanded_{place}" for place in range(len(parts))]
-    return table.mutate(**dict(zip(more, parts, strict=True))), more
+        return _with_columns(table, "_expanded", [z[i] * z[j] for i, j in zip(left, right, strict=True)])
+    knots = np.array(expansion.first)
+    inner = knots[:, DEGREE : knots.shape[1] - DEGREE]
+    ends = [(float(row[0]), float(row[-1])) for row in inner]
+    table, clipped = _with_columns(table, "_clipped", [x.clip(*low_high) for x, low_high in zip(z, ends, strict=True)])
+    columns = zip(clipped, inner, knots, strict=True)
+    splines = [part for name, places, own in columns for part in _splines(table[name], places, spline_pieces(own))]
+    return _with_columns(table, "_expanded", splines)
 
 
-def _splines(x: Expression, knots: Any) -> list[Expression]:
-    """B-splines as what they are between two knots: polynomials."""
+def _splines(x: Expression, inner: Float[Array, " t"], splines: Float[Array, "k p c"]) -> list[Expression]:
+    """B-splines as what they are between two inner knots: polynomials."""
     ibis: Any = import_optional("ibis", "a table of a database", EXTRA)
-    inner = knots[DEGREE : len(knots) - DEGREE]
-    x = x.clip(float(inner[0]), float(inner[-1]))
     out = list[Expression]()
-    for pieces in spline_pieces(knots):
+    for pieces in splines:
         parts = [_polynomial(x - float(left), piece) for left, piece in zip(inner, pieces, strict=False)]
         cases = ((x < float(right), part) for right, part in zip(inner[1:-1], parts, strict=False))
         out.append(ibis.cases(*cases, else_=parts[-1]))
@@ -155,7 +173,7 @@ def _splines(x: Expression, knots: Any) -> list[Expression]:
 
 
 def _polynomial(x: Expression, coefficients: Any) -> Expression:
-    result = _lit(coefficients[-1])
-    for coefficient in coefficients[-2::-1]:
+    result = x * float(coefficients[-1]) + float(coefficients[-2])
+    for coefficient in coefficients[-3::-1]:
         result = result * x + float(coefficient)
     return result

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,12 @@ class WarehouseTable(Source):
         backend = self.table.get_backend()
         return f"{backend.name} {getattr(backend, 'current_database', '')} {ibis.to_sql(self.table)}"
 
-    @cached_property
+    @property
     def n_rows(self) -> int:
+        return self._n_rows
+
+    @cached_property
+    def _n_rows(self) -> int:
         return self.ask(self.table.aggregate(n=self.table.count()))["n"][0].as_py()
 
     def batches(self, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
@@ -92,12 +96,31 @@ class WarehouseTable(Source):
         answer = self.ask(query if limit is None else query.limit(limit))
         return dict(zip(answer["value"].to_pylist(), answer["n"].to_pylist(), strict=True))
 
-    def thinned(self, n: int, seed: int) -> WarehouseTable:
-        """About n rows or somewhat more, drawn at random where they are; all rows where there are not many more."""
+    def thinned(self, n: int) -> WarehouseTable:
+        """About n rows or somewhat more, drawn where they are; all rows where there are not many more.
+
+        The database draws them anew for every query, so this can be read only once.
+        """
+        ibis: Any = import_optional("ibis", "a table of a database", EXTRA)
         wanted = n + 6 * n**0.5 + 20
         if wanted >= self.n_rows:
             return self
-        return WarehouseTable(self.table.sample(wanted / self.n_rows, method="row", seed=seed % (1 << 31)))
+        return WarehouseTable(self.table.filter(ibis.random() < wanted / self.n_rows))
+
+    @contextmanager
+    def without_compiler(self) -> Generator[None]:
+        """PostgreSQL as it is without its compiler, which takes far longer for hundreds of sums than the sums do."""
+        backend = self.table.get_backend()
+        if backend.name != "postgres":
+            yield
+            return
+        with _database_errors(), closing(backend.raw_sql("SHOW jit")) as cursor:
+            before = cursor.fetchone()[0]
+            cursor.execute("SET jit = off")
+        yield
+        # After an error the connection may be gone, and with it the setting.
+        with _database_errors():
+            backend.raw_sql(f"SET jit = {before}").close()
 
 
 def is_ibis_table(value: Any) -> bool:
@@ -108,6 +131,13 @@ def is_ibis_table(value: Any) -> bool:
 def is_address(value: Any) -> bool:
     """True for the address of a table in a database, as in duckdb://shop.db?table=logs."""
     return isinstance(value, str) and "://" in value
+
+
+def shown_name(logs: Any) -> str:
+    """Logs as a report names them: a path, an address without its password, or the name of a table."""
+    if is_ibis_table(logs):
+        return str(logs.get_name()) if hasattr(logs.op(), "name") else "a query"
+    return _without_password(logs) if is_address(logs) else str(logs)
 
 
 def open_warehouse(address: str) -> WarehouseTable:
@@ -158,7 +188,8 @@ def _without_password(address: str) -> str:
     parts = urlsplit(address)
     user, _, host = parts.netloc.rpartition("@")
     name = user.partition(":")[0]
-    return _joined(parts._replace(netloc=f"{name}@{host}" if user else host), {})
+    options = {name: value for name, value in parse_qsl(parts.query) if name != "password"}
+    return _joined(parts._replace(netloc=f"{name}@{host}" if user else host), options)
 
 
 def _any(conditions: list[Expression]) -> Expression:
@@ -169,7 +200,7 @@ def _any(conditions: list[Expression]) -> Expression:
 
 
 @contextmanager
-def _database_errors(where: str = "the database") -> Iterator[None]:
+def _database_errors(where: str = "the database") -> Generator[None]:
     """Turn the errors of any driver into one of ours: they have no common base class."""
     try:
         yield
