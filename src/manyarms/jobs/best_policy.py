@@ -101,11 +101,13 @@ def _draws(gain: Estimate, scores: Float[Array, " s"]) -> Float[Array, " s"]:
 
 
 def _mixture_quantiles(shape: NormalMixture, shares: Float[Array, " s"]) -> Float[Array, " s"]:
-    """Quantiles of a mixture, from its distribution on a fine grid."""
+    """Quantiles of a mixture, from its distribution on a grid that is fine where the mixture has its mass."""
     low, high = shape.quantile(1e-6), shape.quantile(1.0 - 1e-6)
     if not high > low:
         return np.full(len(shares), low)
-    grid = np.linspace(low, high, 2001)
+    coarse = np.linspace(low, high, 101)
+    shares_below = [shape.below(float(x)) for x in coarse]
+    grid = np.union1d(coarse, np.interp(np.linspace(0.0, 1.0, 301), shares_below, coarse))
     below = np.array([shape.below(float(x)) for x in grid])
     kept = np.concatenate([[True], np.diff(below) > 0])
     return np.interp(shares, below[kept], grid[kept])
