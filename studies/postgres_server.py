@@ -5,6 +5,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,18 +20,27 @@ def server_programs():
 
 
 @contextmanager
-def running_server(folder):
+def running_server():
     """Start a server with an empty database that wants a password, yield its address and stop it."""
-    programs, data, secret = server_programs(), folder / "data", folder / "password"
+    programs = server_programs()
     assert programs is not None, "install the package postgresql"
+    # Not in a folder of pytest, which closes its folders to other users whenever it starts.
+    with (
+        tempfile.TemporaryDirectory(prefix="manyarms-postgres-") as folder,
+        _server_in(Path(folder), programs) as address,
+    ):
+        yield address
+
+
+@contextmanager
+def _server_in(folder, programs):
+    data, secret = folder / "data", folder / "password"
     secret.write_text(PASSWORD)
     # PostgreSQL refuses to run as root; Debian's package comes with a user of its own.
     as_user = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
     if as_user:
         owner = pwd.getpwnam("postgres")
         os.chown(folder, owner.pw_uid, owner.pw_gid)
-        for parent in list(folder.parents)[:3]:
-            parent.chmod(parent.stat().st_mode | 0o011)
 
     def run(*command):
         subprocess.run([*as_user, *map(str, command)], check=True, capture_output=True, cwd="/")

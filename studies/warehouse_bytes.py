@@ -7,10 +7,8 @@ database computes, once for reading the same rows. Both posteriors are compared.
 import argparse
 import os
 import socket
-import tempfile
 import threading
 import time
-from pathlib import Path
 
 import ibis
 import numpy as np
@@ -69,7 +67,7 @@ def fitted(logs, catalog, features):
 def run(n_rounds, n_actions):
     """The bytes and seconds of a fit in the server and of reading the rows, and how far the posteriors differ."""
     catalog = ma.Catalog([f"item{a}" for a in range(n_actions)], categories=[a % 20 for a in range(n_actions)])
-    with tempfile.TemporaryDirectory() as folder, running_server(Path(folder)) as address:
+    with running_server() as address:
         make_rounds(address, n_rounds, n_actions)
         proxy = CountingProxy(int(address.rpartition(":")[2].partition("/")[0]))
         head, _, _ = address.rpartition(":")

@@ -26,7 +26,7 @@ def needed(module):
 duckdb, ibis, psycopg = needed("duckdb"), needed("ibis"), needed("psycopg")
 
 # Of Ibis, which calls DuckDB by its former names.
-pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning"), pytest.mark.xdist_group("databases")]
 
 CONTEXT = ["age", "spend", "city", "member", "taste"]
 N, K = 3000, 40
@@ -61,12 +61,12 @@ def duckdb_address(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def postgres_address(tmp_path_factory):
+def postgres_address():
     if server_programs() is None:
         if os.environ.get("MANYARMS_ALL_TESTS"):
             pytest.fail("there is no PostgreSQL server, and MANYARMS_ALL_TESTS is set")
         pytest.skip("there is no PostgreSQL server")
-    with running_server(tmp_path_factory.mktemp("postgres")) as address:
+    with running_server() as address:
         kinds = "bigint, float8, text, boolean, float8[], text, float8, float8, int"
         table = log_table()
         with psycopg.connect(address) as connection, connection.cursor() as cursor:
@@ -91,7 +91,7 @@ def fitted(logs, likelihood=None):
     return ma.fit(logs, ma.priors.from_catalog(CATALOG, dim=logs.dim), likelihood or ma.Gaussian(1.0))
 
 
-@pytest.mark.parametrize("expand", [None, "splines", "products"])
+@pytest.mark.parametrize("expand", [None, "splines", pytest.param("products", marks=pytest.mark.slow)])
 def test_sums_in_a_database_give_the_posterior_of_the_rows(address, expand):
     here, there = read(log_table()), read(address)
     assert_allclose(there.features(log_table()), here.contexts, rtol=1e-12, atol=1e-12)
