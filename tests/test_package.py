@@ -16,9 +16,9 @@ import manyarms as ma
 from manyarms import theory
 
 EXPERIMENTS = DOCS / "experiments.md"
-# Clusters: test_engines.py; databases: test_ibis.py; real logs: test_command_docs.py.
-NOT_HERE = ("scale.md", "how-to/dask.md", "how-to/spark.md", "how-to/warehouse.md", "tutorial.md")
-ELSEWHERE = [EXPERIMENTS, *(DOCS / name for name in NOT_HERE)]
+# Clusters: test_engines.py; databases: test_ibis.py; real logs: test_command_docs.py; an index: test_examples.py.
+NOT_HERE = ("dask.md", "serving.md", "spark.md", "warehouse.md")
+ELSEWHERE = [EXPERIMENTS, DOCS / "scale.md", DOCS / "tutorial.md", *(DOCS / "how-to" / name for name in NOT_HERE)]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
 
