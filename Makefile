@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-dependencies lint types layers unit unit-all docs docs-serve format lock release-check \
 	line-coverage coverage reproduce benchmark learned-priors taxonomy real-priors decisions clicks clicks-at-scale \
-	estimators-at-scale out-of-core plans looks segments warehouse gallery item-index trust clean
+	estimators-at-scale out-of-core plans looks segments warehouse notebooks gallery item-index trust clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -130,6 +130,9 @@ looks: $(VENV)/.installed  ## do confidence sequences cover 10,000 looks at once
 
 segments: $(VENV)/.installed  ## do intervals by segment cover, and how often is a loser named wrongly? (ten minutes)
 	$(RUN) studies/segments.py --refresh docs/how-to/segments.md
+
+notebooks: $(VENV)/.installed  ## run the scripts of notebooks/ and write them as notebooks (a minute)
+	$(RUN) notebooks/build.py
 
 gallery: $(VENV)/.installed  ## draw the charts of the demo's report for the docs
 	$(RUN) studies/gallery.py docs/report

@@ -151,4 +151,6 @@ def named_on_page(path):
 def test_every_page_is_in_the_menu():
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     listed = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", menu, flags=re.MULTILINE)
-    assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+    pages = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]
+    pages += [f"notebooks/{notebook.stem}.md" for notebook in (ROOT / "notebooks").glob("*.ipynb")]
+    assert sorted(listed) == sorted(pages)
