@@ -66,7 +66,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command, example in EXAMPLES.items():
-    app.command(command.__name__.removesuffix("_command").replace("_", "-"), epilog=f"Example: manyarms {example}")(command)
+    app.command(command.__name__.removesuffix("_command").replace("_", "-"), epilog=f"Example: manyarms {example}")(
+        command
+    )
 
 
 def _print_version(requested: bool) -> bool:
