@@ -16,11 +16,9 @@ import manyarms as ma
 from manyarms import theory
 
 EXPERIMENTS = DOCS / "experiments.md"
-# Clusters: test_engines.py; real logs: test_command_docs.py; an index: test_examples.py.
-ELSEWHERE = [
-    EXPERIMENTS,
-    *(DOCS / name for name in ("scale.md", "how-to/dask.md", "how-to/spark.md", "how-to/serving.md", "tutorial.md")),
-]
+# Clusters: test_engines.py; databases: test_ibis.py; real logs: test_command_docs.py; an index: test_examples.py.
+NOT_HERE = ("dask.md", "serving.md", "spark.md", "warehouse.md")
+ELSEWHERE = [EXPERIMENTS, DOCS / "scale.md", DOCS / "tutorial.md", *(DOCS / "how-to" / name for name in NOT_HERE)]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
 
