@@ -29,7 +29,7 @@ def backtest_command(
         Path | None,
         typer.Option("--out", help="Page to write (HTML or JSON), or a folder for the charts as SVG or PNG files."),
     ] = None,
-    level: Annotated[float, typer.Option("--level", min=0.0, max=1.0, help="Probability that each interval should contain the outcome.")] = 0.95,
+    level: Annotated[float, typer.Option("--level", min=0.0, max=1.0, help="Coverage of the intervals.")] = 0.95,
     false_alarm: Annotated[
         float,
         typer.Option(

@@ -65,7 +65,7 @@ def backtest(
         period: The length of a period: a timedelta, or a number where times are numbers. By default a day; days begin
             at midnight in the clock of the times.
         training: The number of periods that only teach; by default a fifth of them, and at least one.
-        categories: (K,) The category labels of the actions. Each category is forecast separately. None: those of the catalog.
+        categories: (K,) The category labels of the actions. Each is forecast separately. None: those of the catalog.
         logged_by: (n,) The name of the policy that logged each round. Each policy is forecast separately.
         policies: Policies by name whose values are forecast, and compared with their estimates by snIPS. The logs need
             propensities.
