@@ -228,7 +228,7 @@ def compare_values(items: int, n: int, n_logs: int) -> list[str]:
         covered = np.mean([answer.low <= value <= answer.high for answer, value in given])
         width = np.mean([answer.high - answer.low for answer, _ in given])
         refused = "" if len(given) == len(pairs) else f" (refused {len(pairs) - len(given)})"
-        figures = f"{error:.3f}{refused} | {covered:.0%} | {width:.2f} | {seconds[library]:.2f}"
+        figures = f"{error:.3f}{refused} | {100 * covered:.0f} % | {width:.2f} | {seconds[library]:.2f}"
         lines.append(f"| {library} | {name} | {10 * items} | {figures} |")
     return lines
 
