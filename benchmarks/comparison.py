@@ -9,7 +9,7 @@ logging policy mixes a weak classifier with chance. The target policy mixes a be
 other half of the items. Both are known, so every estimator gets true propensities. The true value is the mean over all
 images.
 
-Each library is used through its public functions, with its defaults where it has some.
+Each library is used through its public functions, with simple linear models of the rewards.
 """
 
 from __future__ import annotations
