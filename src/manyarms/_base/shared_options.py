@@ -128,6 +128,13 @@ class LogOptions(TypedDict, total=False):
             "decide show them.",
         ),
     ]
+    eligible: Annotated[
+        str | None,
+        Option(
+            None,
+            "Column with lists of the actions that could be chosen in each round; policies choose among them.",
+        ),
+    ]
     categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
     max_levels: Annotated[
         int, Option(100, "Maximum number of levels per categorical column; rarer levels are merged.", minimum=1)
