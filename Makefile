@@ -135,7 +135,7 @@ notebooks: $(VENV)/.installed  ## run the scripts of notebooks/ and write them a
 	$(RUN) notebooks/build.py
 
 # Open Bandit Pipeline asks for Python 3.10 or older, and runs on 3.11; it needs PyTorch, seaborn and the packages after it.
-comparison:  ## other libraries on the digits of scikit-learn, into docs/comparison.md (a quarter of an hour)
+comparison:  ## other libraries on the digits of scikit-learn, into docs/comparison.md (minutes)
 	$(PYTHON) -m venv .venv-neighbours
 	.venv-neighbours/bin/python -m pip install --quiet . skdr-eval causalrl bayesianbandits torch seaborn pyyaml tqdm
 	.venv-neighbours/bin/python -m pip install --quiet --no-deps --ignore-requires-python obp

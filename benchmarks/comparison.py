@@ -9,7 +9,7 @@ logging policy mixes a weak classifier with chance. The target policy mixes a be
 other half of the items. Both are known, so every estimator gets true propensities. The true value is the mean over all
 images.
 
-Each library is used through its public functions, with its defaults where it has some.
+Each library is used through its public functions, with simple linear models of the rewards.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def compare_values(items: int, n: int, n_logs: int) -> list[str]:
         covered = np.mean([answer.low <= value <= answer.high for answer, value in given])
         width = np.mean([answer.high - answer.low for answer, _ in given])
         refused = "" if len(given) == len(pairs) else f" (refused {len(pairs) - len(given)})"
-        figures = f"{error:.3f}{refused} | {covered:.0%} | {width:.2f} | {seconds[library]:.2f}"
+        figures = f"{error:.3f}{refused} | {100 * covered:.0f} % | {width:.2f} | {seconds[library]:.2f}"
         lines.append(f"| {library} | {name} | {10 * items} | {figures} |")
     return lines
 
