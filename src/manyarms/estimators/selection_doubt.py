@@ -1,9 +1,8 @@
-"""The doubt about a model whose own rounds chose the policy: two posteriors of one prior that may not agree.
+"""The doubt about a model whose own rounds chose the policy: what it takes back when it sees other rounds.
 
 A policy that was learned from a log takes what the noise of that log favours. Bayes' rule allows for it, if the prior
-is right. If effects are smaller or of another shape than the prior says, the model overrates just this policy, though
-it may be right on average over all other choices. A second posterior, given the rounds of the evaluation alone, knows
-nothing of that noise. Where the two differ by more than their variances explain, the prior is wrong for this policy.
+is right. If the prior is wrong, the model overrates just this policy, though it may be right on average over all other
+choices. Rounds that had no part in the choice show it: they move the model further than its own variance allows.
 """
 
 from __future__ import annotations
@@ -14,31 +13,33 @@ from typing import Any
 import numpy as np
 
 from manyarms.core import Estimate, LoggedData, Policy
+from manyarms.estimators.model_error import MARGIN
 from manyarms.posterior.posterior import Posterior
 
 
 @dataclass(frozen=True)
 class SelectionDoubt:
-    """The doubt that two posteriors of one prior leave about a policy: how far they differ beyond their variances.
+    """The doubt that a posterior leaves about a policy when it takes back more than it was unsure of.
 
     Attributes:
-        together: The posterior given the rounds that chose the policy and those of the evaluation.
-        alone: The posterior given the rounds of the evaluation alone.
+        before: The posterior whose rounds chose the policy.
+        after: The same, given further rounds.
     """
 
-    together: Posterior
-    alone: Posterior
+    before: Posterior
+    after: Posterior
 
     def std(self, policy: Policy, baseline: Policy | None, logs: LoggedData, eligible: Any = None) -> float:
-        """The standard deviation of the model's error that the two reveal, of a value or of the gain over a baseline.
+        """The standard deviation of the model's error that is still left, of a value or of the gain over a baseline.
 
-        If the prior is right, `together` is efficient, so that its errors are uncorrelated with the difference of the
-        two (Hausman, 1978). The difference then has the variance of `alone` minus that of `together`. What its square
-        has beyond that is the error of the prior.
+        If the prior is right, posterior means are a martingale: the step from `before` to `after` has mean zero, and
+        the variance of `before` minus that of `after`, also for a policy that the rounds of `before` chose. What its
+        square has beyond that is an error of the prior, of which the further rounds have removed a part. What is left
+        may be larger by the margin of `model_error`.
         """
-        first, second = (_answer(side, policy, baseline, logs, eligible) for side in (self.together, self.alone))
-        explained = max(posterior_std(second) ** 2 - posterior_std(first) ** 2, 0.0)
-        return float(np.sqrt(max((first.value - second.value) ** 2 - explained, 0.0)))
+        first, second = (_answer(side, policy, baseline, logs, eligible) for side in (self.before, self.after))
+        explained = max(posterior_std(first) ** 2 - posterior_std(second) ** 2, 0.0)
+        return MARGIN * float(np.sqrt(max((first.value - second.value) ** 2 - explained, 0.0)))
 
 
 def posterior_std(estimate: Estimate) -> float:
