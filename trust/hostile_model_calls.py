@@ -24,6 +24,11 @@ def core_calls() -> Iterator[HostileCall]:
     yield make_method("LoggedData.split", lambda w: w.logs, lambda w: dict(fraction=0.5, by="row", rng=w.rng()))
     yield make_method("LoggedData.take", lambda w: w.logs, lambda w: dict(rows=w.few_actions))
     yield make_method("LoggedData.with_segments", lambda w: w.logs, lambda w: dict(segments=w.groups % 2))
+    yield make_method(
+        "LoggedData.with_eligible",
+        lambda w: w.logs,
+        lambda w: dict(eligible=np.ones((len(w.logs), w.logs.n_actions), dtype=bool)),
+    )
     yield make_method("LoggedData.batches", lambda w: w.logs, lambda w: dict(size=7))
     yield make_call("Catalog", ma.Catalog, lambda w: dict(
         ids=w.ids, categories=w.categories, tags=w.tags, paths=[["t", name] for name in w.categories],
@@ -178,6 +183,7 @@ def posterior_calls() -> Iterator[HostileCall]:
     )
     yield make_method("RewardPosterior.refit", posterior, lambda w: dict(logs=new(w), engine="local"))
     yield make_method("RewardPosterior.summary", posterior, lambda w: dict(actions=np.array([0, 2])))
+    yield make_method("ItemVectors.queries", lambda w: w.posterior.item_vectors(), lambda w: dict(contexts=w.few))
     yield make_method("RewardPosterior.discounted", posterior, lambda w: dict(share=0.5))
     yield make_method("RewardPosterior.with_actions", lambda w: ma.fit(w.logs, ma.HierarchicalGaussian(
         np.zeros(2), np.eye(2), w.mixing, 1.0)), lambda w: dict(mixing=w.mixing[:2], action_cov=np.eye(3)))  # fmt: skip

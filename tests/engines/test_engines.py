@@ -65,6 +65,7 @@ def test_the_actions_of_a_sharded_fit_are_those_of_a_fit(engine, stream, prior, 
         ma.fit_sharded(stream, prior, ma.Gaussian(0.5), out=tmp_path / "actions")
 
 
+@pytest.mark.slow
 def test_a_sharded_posterior_is_shown_in_a_line(stream, prior, tmp_path):
     result = ma.fit_sharded(stream, prior, ma.Gaussian(0.5), out=tmp_path / "spread")
     assert repr(result).startswith(
@@ -218,7 +219,7 @@ def test_a_command_on_spark_is_as_quiet_as_one_without(tmp_path):
 
 
 def test_an_unknown_engine_is_refused(stream, prior):
-    with pytest.raises(InputError, match="engine must be local, dask or spark; got 'ray'"):
+    with pytest.raises(InputError, match="engine must be local, dask, spark or ibis; got 'ray'"):
         ma.fit(stream, prior, engine="ray")
     with pytest.raises(InputError, match="cannot be spread"):
         batches = pa.table({**{c: [0.0] * 4 for c in COLUMNS}, "item": [0, 1, 2, 3], "click": [0.0] * 4}).to_batches()
@@ -242,6 +243,7 @@ def test_python_blocks_on_scale_run_on_clusters(dask_client, spark_session, tmp_
     assert shown["sharded"].n_seen == len(names)
 
 
+@pytest.mark.slow
 def test_the_page_on_dask_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(DOCS / "how-to" / "dask.md")

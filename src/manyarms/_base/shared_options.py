@@ -89,10 +89,16 @@ class Option:
     alias: str = ""
 
 
+LOGS = (
+    "Logs in Parquet, CSV or Arrow: a file, a folder or a glob; or a table of a database: duckdb://shop.db?table=logs."
+)
+"""The help text of logs."""
+
+
 class LogColumns(TypedDict, total=False):
     """Shared options that name the path of the logs, and the columns that every job needs."""
 
-    logs: Annotated[str, Option(NEEDED, "Logs in Parquet, CSV or Arrow: a file, a folder or a glob.", "path")]
+    logs: Annotated[str, Option(NEEDED, LOGS, "path")]
     context: Annotated[Names, Option((), "Context columns, separated by commas.")]
     action: Annotated[str, Option(NEEDED, "Column of action ids.")]
     reward: Annotated[str, Option(NEEDED, "Column of rewards.")]
@@ -122,6 +128,13 @@ class LogOptions(TypedDict, total=False):
             "decide show them.",
         ),
     ]
+    eligible: Annotated[
+        str | None,
+        Option(
+            None,
+            "Column with lists of the actions that could be chosen in each round; policies choose among them.",
+        ),
+    ]
     categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
     max_levels: Annotated[
         int, Option(100, "Maximum number of levels per categorical column; rarer levels are merged.", minimum=1)
@@ -130,8 +143,8 @@ class LogOptions(TypedDict, total=False):
         Expand | None,
         Option(
             None,
-            "Further features made of numeric context columns when features are learned: splines of each, products of "
-            "two, or 100 fourier or 50 nystroem features of all.",
+            "Extra features computed from the numeric context columns: splines of each, products of every two, or 100 "
+            "fourier or 50 nystroem features of all together.",
             metavar="KIND",
         ),
     ]
@@ -325,7 +338,7 @@ class BacktestPeriods(TypedDict, total=False):
     ]
     logged_by: Annotated[
         str | None,
-        Option(None, "Column with the name of the policy that logged each round, to forecast each by itself."),
+        Option(None, "Column with the name of the policy that logged each round, so that each is forecast separately."),
     ]
 
 

@@ -14,12 +14,13 @@ from manyarms.jobs.guess_roles import RoleGuess, guess_roles
 from manyarms.jobs.log_findings import LogPass, log_findings
 from manyarms.logs.column_profile import ColumnProfile
 from manyarms.logs.sources import Source, as_source
+from manyarms.logs.warehouse_table import shown_name
 
 SAMPLE = 20_000
 """Rows from which the roles of columns are guessed."""
 BATCH = 1 << 16
 """Rows that are read at a time."""
-ROLES = ("action", "reward", "propensity", "weight", "group", "time", "id", "category")
+ROLES = ("action", "reward", "propensity", "weight", "group", "time", "eligible", "id", "category")
 Level = Literal["problem", "warning", "note"]
 
 
@@ -169,7 +170,7 @@ def _categories(items: Source, roles: RoleGuess) -> dict[Any, Any]:
 
 
 def _column_record(column: ColumnProfile, roles: RoleGuess) -> dict[str, Any]:
-    role = next((role for role in ROLES[:6] if getattr(roles, role) == column.name), "")
+    role = next((role for role in ROLES[:7] if getattr(roles, role) == column.name), "")
     role = role or ("context" if column.name in roles.context else "picks" if column.name in roles.picks else "")
     distinct = f"{column.n_distinct:,}" if column.is_open else f"over {column.n_distinct:,}"
     return {
@@ -185,12 +186,12 @@ def _commands(logs: Any, catalog: Any, roles: RoleGuess, result: LogPass) -> tup
     """The commands to run next on these files; none for tables in memory."""
     if not isinstance(logs, str) and not hasattr(logs, "__fspath__"):
         return ()
-    flags = ["--logs", str(logs), "--context", ",".join(roles.context) or "none", "--action", roles.action]
+    flags = ["--logs", shown_name(logs), "--context", ",".join(roles.context) or "none", "--action", roles.action]
     flags += ["--reward", roles.reward]
-    for role in ("propensity", "weight", "group", "time"):
+    for role in ("propensity", "weight", "group", "time", "eligible"):
         flags += [f"--{role}", getattr(roles, role)] if getattr(roles, role) else []
     if catalog is not None:
-        flags += ["--catalog", str(catalog)]
+        flags += ["--catalog", shown_name(catalog)]
         flags += ["--id", roles.id] if roles.id and roles.id != roles.action else []
         flags += ["--category", roles.category] if roles.category else []
     if result.is_binary:

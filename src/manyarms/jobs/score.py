@@ -13,17 +13,17 @@ from typing import Any, get_args
 
 import numpy as np
 from jaxtyping import Int
-from scipy import sparse
 
-from manyarms._base.arrow import compute, csv, pa, pq
+from manyarms._base.arrow import csv, pa, pq
 from manyarms._base.checks import Array, as_count, as_instance, check_choice
 from manyarms._base.files import as_path, replacing, write_failure
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.row_numbers import numbered_row, rows_from
 from manyarms._base.shared_options import Missing
-from manyarms.core import FeatureMap, Policy, Tabular, as_arrow, as_contexts, codes_of, html_facts
+from manyarms.core import FeatureMap, Policy, Tabular, as_arrow, as_contexts, html_facts
+from manyarms.core.action_numbering import ActionNumbering
 from manyarms.engines import Engine, Local, as_engine
-from manyarms.errors import ActionError, DataFileError, DataTypeError, EligibilityError, InputError
+from manyarms.errors import DataFileError, InputError
 from manyarms.logs.file_source import refuse_overwriting
 from manyarms.logs.row_reader import complete
 from manyarms.logs.sources import Source, as_source
@@ -115,8 +115,7 @@ def score(
         engine: Where contexts are scored: "local" (the default), "dask", "spark", or an engine with options of its own.
     """
     check_choice("missing", missing, get_args(Missing))
-    made = load(model) if isinstance(model, str | os.PathLike) else model
-    policy = made if isinstance(made, Policy) else Greedy(made)
+    policy, posterior = ranking_of(load(model) if isinstance(model, str | os.PathLike) else model)
     features, path, source, where = _map_of(policy), as_path("out", out), as_source(contexts), as_engine(engine)
     source.need([*features.columns, *keep, *([] if eligible is None else [eligible])])
     source = source.with_labels(features.categories, features.columns)
@@ -128,11 +127,8 @@ def score(
         problem = f"names {taken[0]!r}, which is a column of the output itself."
         raise InputError(problem, "Rename it first.", argument="keep")
     ids = pa.array(np.arange(policy.n_actions)) if policy.catalog is None else as_arrow(policy.catalog.ids.tolist())
-    # Of a policy that follows another one, the posterior is that of the other.
-    posterior = getattr(getattr(policy, "policy", policy), "posterior", None)
     work = _Scoring(
-        policy, features, posterior if isinstance(posterior, Posterior) else None, ids, as_count("top_k", top_k),
-        tuple(keep), eligible, missing,
+        policy, features, posterior, ids, as_count("top_k", top_k), tuple(keep), eligible, missing,
     )  # fmt: skip
     if work.top_k > policy.n_actions:
         raise InputError(f"must be at most the {policy.n_actions} actions there are; got {top_k}.", argument="top_k")
@@ -147,6 +143,20 @@ def score(
     with reporter(progress, source.n_rows or 0, "scoring") as report:
         result = _write(path, work.batches(source), lambda done: report(done, source.n_rows or 0))
     return _not_empty(result)
+
+
+def ranking_of(model: Posterior | Policy) -> tuple[Policy, Posterior | None]:
+    """The policy that ranks actions by a model, and the posterior behind it, which gives their expected rewards.
+
+    Raises:
+        InputError: If the policy has choices for particular rows only.
+    """
+    policy = model if isinstance(model, Policy) else Greedy(model)
+    if policy.n_rows is not None:
+        raise InputError(f"{policy!r} has no choices for other rows.")
+    # Of a policy that follows another one, the posterior is that of the other.
+    posterior = getattr(getattr(policy, "policy", policy), "posterior", None)
+    return policy, posterior if isinstance(posterior, Posterior) else None
 
 
 def _not_empty(result: ScoreResult) -> ScoreResult:
@@ -239,7 +249,10 @@ class _Scoring:
 
     def _scored(self, table: pa.Table, rows: Int[Array, " n"]) -> pa.Table:
         x = as_contexts(table, self.features)
-        allowed = None if self.eligible is None else self._sets(table[self.eligible], rows)
+        allowed = None
+        if self.eligible is not None:
+            numbering = ActionNumbering(self.policy.n_actions, self.policy.catalog)
+            allowed = numbering.sets_of(self.eligible, table[self.eligible], lambda row: numbered_row(rows[row]))
         best = self.policy.top_k(x, self.top_k, eligible=allowed)
         which, rank = np.nonzero(best >= 0)
         actions = best[which, rank]
@@ -258,37 +271,6 @@ class _Scoring:
             }
         )
 
-    def _sets(self, column: pa.ChunkedArray, rows: Int[Array, " n"]) -> sparse.csr_array:
-        """Lists of ids as the eligible sets of every row."""
-        name, kind = self.eligible, column.type
-        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-            raise DataTypeError(f"column {name} must hold lists of actions; its type is {kind}.")
-        sizes = compute.call_function("list_value_length", [column]).fill_null(0).to_numpy()
-        if sizes.min() == 0:
-            where = numbered_row(rows[np.argmin(sizes)])
-            raise EligibilityError(f"column {name} leaves nothing to choose from in {where}.", "Leave such rows out.")
-        flat = compute.call_function("list_flatten", [column])
-        owner = np.repeat(np.arange(len(sizes)), sizes)
-        if flat.null_count:
-            place = flat.is_null().to_pylist().index(True)
-            raise ActionError(
-                f"column {name} has a missing action in {numbered_row(rows[owner[place]])}.", "Leave it out."
-            )
-        codes, ids = codes_of(flat if isinstance(flat, pa.ChunkedArray) else pa.chunked_array([flat]))
-        if self.policy.catalog is not None:
-            numbers = self.policy.catalog.find(ids)
-        else:
-            fine = [isinstance(id, int) and 0 <= id < self.policy.n_actions for id in ids]
-            numbers = np.array([id if ok else -1 for id, ok in zip(ids, fine, strict=True)], dtype=np.int64)
-        actions = numbers[codes]
-        if (actions < 0).any():
-            place = int(np.argmax(actions < 0))
-            raise ActionError(
-                f"column {name} has {ids[codes[place]]!r} in {numbered_row(rows[owner[place]])}, which is not among "
-                f"the {self.policy.n_actions:,} actions."
-            )
-        return sparse.csr_array((np.ones(len(actions)), (owner, actions)), shape=(len(sizes), self.policy.n_actions))
-
 
 def _map_of(policy: Policy) -> FeatureMap:
     if policy.features is None:
@@ -297,6 +279,4 @@ def _map_of(policy: Policy) -> FeatureMap:
             "Score a policy or a posterior made from logs that ma.read_logs read.",
             flag_remedy="Score a file that `manyarms fit` or `manyarms learn` wrote.",
         )
-    if policy.n_rows is not None:
-        raise InputError(f"{policy!r} has no choices for other rows.")
     return as_instance("features", policy.features, FeatureMap, "a FeatureMap")

@@ -144,7 +144,7 @@ class MemorySiteSolver:
         fit = self.counts * self.likelihood.expected_log_density(logs.rewards, m, v)
         moved = self.counts * (linear - weight * m) * (m - self.prior_mean)
         joint = float(np.sum(fit - 0.5 * moved))
-        gained = weights.log_det - self.prior.log_det - float(self.counts @ (weight * v))
+        gained = weights.log_det - self.prior.log_det - float(np.sum(self.counts * weight * v))
         log_evidence = joint - 0.5 * gained
         rounding = 1e-13 * float(np.sum(np.abs(fit)) + np.sum(np.abs(moved)))
         objective = log_evidence if self.variational else joint
@@ -152,7 +152,7 @@ class MemorySiteSolver:
             sites, statistics, weights, objective, log_evidence, rounding,
             target=lambda: self._site(m, v),
             careful=lambda: self._settled(sites, m, v),
-            dispersion_slope=lambda: float(self.counts @ self.likelihood.dispersion_slope(logs.rewards, m, v)),
+            dispersion_slope=lambda: float(np.sum(self.counts * self.likelihood.dispersion_slope(logs.rewards, m, v))),
         )  # fmt: skip
 
     def _site(self, mean: PerRound, variance: PerRound) -> Site:
@@ -191,7 +191,7 @@ class _UpdateSites(StatisticsTask):
         site = likelihood.site(rewards, m, v)
         total.add_rounds(rounds.contexts, rounds.actions, site.linear / site.weight, site.weight * counts)
         fit = counts * likelihood.expected_log_density(rewards, m, v)
-        return np.array([fit.sum(), np.abs(fit).sum(), counts @ likelihood.dispersion_slope(rewards, m, v)])
+        return np.array([fit.sum(), np.abs(fit).sum(), np.sum(counts * likelihood.dispersion_slope(rewards, m, v))])
 
 
 class StreamSiteSolver:

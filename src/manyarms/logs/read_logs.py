@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack, get_args
 
-from manyarms._base.arrow import pa
+from manyarms._base.arrow import compute, pa
 from manyarms._base.checks import as_count, as_instance, as_names, as_text
 from manyarms._base.row_numbers import rows_from
 from manyarms._base.shared_options import LogOptions, Missing, Unknown, takes, with_defaults
@@ -19,6 +19,7 @@ from manyarms.logs.learn_features import learn_features
 from manyarms.logs.log_stream import BATCH, LogStream
 from manyarms.logs.row_reader import ColumnRoles, RowReader, complete
 from manyarms.logs.sources import Source, TableSource, as_source
+from manyarms.logs.warehouse_table import WarehouseTable
 
 MOST_NUMBERED, MOST_NUMBERED_PER_ROW = 10_000_000, 100
 """Beyond both of these, the largest number is somebody's id and does not count actions."""
@@ -46,7 +47,8 @@ def read_logs(
     rows, in one pass, is the `FeatureMap` that the posterior keeps.
 
     Args:
-        logs: A table of pandas, Polars or Arrow; a Parquet, CSV or Arrow file, a folder or a glob; or Arrow batches.
+        logs: A table of pandas, Polars or Arrow; a Parquet, CSV or Arrow file, a folder or a glob; Arrow batches; or a
+            table of a database: an Ibis table, or its address, as in "duckdb://shop.db?table=logs".
             CSV files may be separated by semicolons or tabs: the header of the first one tells. Ids and categories of
             a CSV file are read as they are written: 007 is not 7, and NA is a label; only an empty cell is missing.
         context: The name of a context column, or several.
@@ -62,7 +64,8 @@ def read_logs(
         options: How rows become rounds; see `LogOptions`. The columns `weight` (how often a row counts), `group` (the
             user or session) and `time` (timestamps, dates, texts such as 2024-05-01 09:30, or numbers that increase
             with time), which is kept as `LoggedData.times`; `segment` (a label of a part of the traffic, such as a
-            country, which no model sees), kept as `LoggedData.segments`; the context columns of whole numbers that are
+            country, which no model sees), kept as `LoggedData.segments`; `eligible` (lists of the actions that could be
+            chosen), kept as `LoggedData.eligible`; the context columns of whole numbers that are
             `categorical`, and the `max_levels` of a category (100) with a feature of their own. `expand`: further
             features of the numbers, "splines", "products", "fourier" or "nystroem", fitted to the first 10,000 rows.
             `missing`: "refuse" a row that lacks a value, or "drop" it. `unknown`: "refuse" an action that is not in the
@@ -82,6 +85,7 @@ def read_logs(
         "group": given.group,
         "time": given.time,
         "segment": given.segment,
+        "eligible": given.eligible,
         **{f"context {place}": name for place, name in enumerate(context)},
     }
     for argument, name in named.items():
@@ -91,7 +95,7 @@ def read_logs(
     if isinstance(source, TableSource):
         kept = [name for name in source.columns if source.columns.count(name) == 1]
     roles = ColumnRoles(
-        tuple(context), action, reward, propensity, given.weight, given.group, given.time, given.segment
+        tuple(context), action, reward, propensity, given.weight, given.group, given.time, given.segment, given.eligible
     )
     source.need([*roles.columns, *as_names("keep", keep)])
     for text in leakage_warnings(roles.context, reward):
@@ -105,11 +109,7 @@ def read_logs(
     single = [name for name in (action, given.group, given.segment) if name is not None]
     source = source.with_labels([*single, *(name for name in categories if name in roles.context)], roles.context)
     if features is None:
-        rows = _complete_rows(source, roles, given.missing)
-        features = learn_features(
-            rows, roles.context, categorical=categorical, written=source.written, max_levels=given.max_levels,
-            expand=given.expand,
-        )  # fmt: skip
+        features = _learned_features(source, roles, categorical, given)
     elif as_instance("features", features, FeatureMap, "a FeatureMap").columns != roles.context:
         problem = f"reads the columns {features.columns}; context names {roles.context}."
         raise InputError(problem, argument="features")
@@ -142,7 +142,23 @@ def leakage_warnings(context: Sequence[str], reward: str) -> list[str]:
     ]
 
 
+def _learned_features(source: Source, roles: ColumnRoles, categorical: list[str], given: Any) -> FeatureMap:
+    """The feature map learned from the rows that lack no value: in a database where they are, else in one pass."""
+    how: dict[str, Any] = {"categorical": categorical, "max_levels": given.max_levels, "expand": given.expand}
+    if isinstance(source, WarehouseTable):
+        from manyarms.logs.warehouse_features import learn_warehouse_features  # noqa: PLC0415  an extra
+
+        return learn_warehouse_features(source.complete(roles.needed, given.missing)[0], roles.context, **how)
+    rows = _complete_rows(source, roles, given.missing)
+    return learn_features(rows, roles.context, written=source.written, **how)
+
+
 def _complete_rows(source: Source, roles: ColumnRoles, missing: Missing) -> Iterator[pa.Table]:
+    if isinstance(source, WarehouseTable):
+        # Every id once is enough.
+        complete_rows = source.complete(roles.needed, missing)[0]
+        yield complete_rows.ask(complete_rows.table.select(roles.action).distinct())
+        return
     first = 0
     for batch in source.batches(roles.columns, BATCH):
         with rows_from(first, source.place_of):
@@ -164,6 +180,9 @@ def _numbered(
             largest = max(largest, int(whole_numbers_of(roles.action, column).max(initial=-1)))
         else:
             texts.update(codes_of(column)[1])
+            if roles.eligible is not None:
+                candidates = compute.call_function("list_flatten", [column_of(table, roles.eligible)])
+                texts.update(compute.call_function("unique", [candidates]).drop_null().to_pylist())
     numbers = integers_or_texts(list(texts)) if roles.action in source.written else []
     if numbers and isinstance(numbers[0], int):
         largest, texts = max(numbers), set[Any]()
