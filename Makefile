@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-dependencies lint types layers unit unit-all docs docs-serve format lock release-check \
 	line-coverage coverage reproduce benchmark learned-priors taxonomy real-priors decisions clicks clicks-at-scale \
-	estimators-at-scale out-of-core plans looks segments gallery trust clean
+	estimators-at-scale out-of-core plans looks segments warehouse notebooks gallery item-index trust clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,9 +49,9 @@ test-dependencies: $(VENV)/.installed-dev  ## the tests with the oldest dependen
 	.venv-$(RESOLUTION)/bin/python -m pytest -n 2 --dist loadgroup -rs -m "not slow"
 
 release-check: $(VENV)/.installed-dev  ## build the package, check its metadata, install the wheel in a clean environment, run the demo
-	$(INSTALL) build twine
+	$(INSTALL) build hatchling twine
 	rm -rf dist .venv-release
-	$(RUN) -m build --quiet
+	$(RUN) -m build --quiet --no-isolation
 	$(BIN)/twine check --strict dist/*
 	$(PYTHON) -m venv .venv-release
 	.venv-release/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
@@ -99,6 +99,9 @@ decisions: $(VENV)/.installed  ## are gains and ships right where the model is w
 backtests: $(VENV)/.installed  ## do forecasts of the next day hold, and does the drift alarm keep its promise? (a quarter of an hour)
 	$(RUN) studies/backtests.py
 
+warehouse: $(VENV)/.installed-dev  ## bytes that leave PostgreSQL for a fit of a million rounds; needs its server programs (a minute)
+	$(RUN) studies/warehouse_bytes.py
+
 guardrails: $(VENV)/.installed  ## false ships with and without guardrails, in worlds with two goals (ten minutes)
 	$(RUN) studies/guardrails.py
 
@@ -128,15 +131,23 @@ looks: $(VENV)/.installed  ## do confidence sequences cover 10,000 looks at once
 segments: $(VENV)/.installed  ## do intervals by segment cover, and how often is a loser named wrongly? (ten minutes)
 	$(RUN) studies/segments.py --refresh docs/how-to/segments.md
 
+notebooks: $(VENV)/.installed  ## run the scripts of notebooks/ and write them as notebooks (a minute)
+	$(RUN) notebooks/build.py
+
 gallery: $(VENV)/.installed  ## draw the charts of the demo's report for the docs
 	$(RUN) studies/gallery.py docs/report
+
+item-index: $(VENV)/.installed-dev  ## top-10 items from FAISS and hnswlib: exact, or what is lost (a minute; hnswlib is compiled)
+	$(INSTALL) hnswlib
+	$(RUN) studies/item_index.py
 
 trust: $(VENV)/.installed-dev  ## the trust campaign, resumable, into docs/trust.md (an hour or more)
 	$(RUN) -m trust --page docs/trust.md
 
+# Without the extra `gpu`: which PyTorch fits depends on the machine, and every version brings gigabytes.
 lock: $(VENV)/.installed-dev  ## update constraints.txt
 	$(INSTALL) uv
-	$(BIN)/uv pip compile --quiet --universal --no-emit-index-url --no-header --no-annotate --all-extras \
+	$(BIN)/uv pip compile --quiet --universal --no-emit-index-url --no-header --no-annotate --extra dev \
 		--python-version 3.11 --upgrade -o constraints.txt pyproject.toml
 
 clean:  ## remove everything these targets created

@@ -1,8 +1,9 @@
-"""Every shape annotation of the package is checked at run time while the tests run."""
+"""Shape annotations of the package are checked at run time while the tests run; fixtures that many tests share."""
 
 import jaxtyping
+import shape_checks
 
-jaxtyping.install_import_hook("manyarms", "beartype.beartype")
+shape_checks.install()
 
 import hypothesis  # noqa: E402
 import pyarrow.csv  # noqa: E402
@@ -14,6 +15,12 @@ hypothesis.settings.register_profile(
     "manyarms", deadline=None, derandomize=True, phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate]
 )
 hypothesis.settings.load_profile("manyarms")
+
+
+@pytest.fixture(autouse=True)
+def shapes():
+    """The first calls of every function in every test have their shapes checked."""
+    shape_checks.calls.clear()
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ import manyarms as ma
 from manyarms import theory
 
 EXPERIMENTS = DOCS / "experiments.md"
-# Clusters: test_engines.py; real logs: test_command_docs.py.
-ELSEWHERE = [EXPERIMENTS, *(DOCS / name for name in ("scale.md", "how-to/dask.md", "how-to/spark.md", "tutorial.md"))]
+# Clusters: test_engines.py; databases: test_ibis.py; real logs: test_command_docs.py; an index: test_examples.py.
+NOT_HERE = ("dask.md", "serving.md", "spark.md", "warehouse.md")
+ELSEWHERE = [EXPERIMENTS, DOCS / "scale.md", DOCS / "tutorial.md", *(DOCS / "how-to" / name for name in NOT_HERE)]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 
 
@@ -150,4 +151,6 @@ def named_on_page(path):
 def test_every_page_is_in_the_menu():
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     listed = re.findall(r"^ +- (?:.*: )?(\S+\.md)$", menu, flags=re.MULTILINE)
-    assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+    pages = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]
+    pages += [f"notebooks/{notebook.stem}.md" for notebook in (ROOT / "notebooks").glob("*.ipynb")]
+    assert sorted(listed) == sorted(pages)

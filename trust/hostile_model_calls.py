@@ -178,6 +178,7 @@ def posterior_calls() -> Iterator[HostileCall]:
     )
     yield make_method("RewardPosterior.refit", posterior, lambda w: dict(logs=new(w), engine="local"))
     yield make_method("RewardPosterior.summary", posterior, lambda w: dict(actions=np.array([0, 2])))
+    yield make_method("ItemVectors.queries", lambda w: w.posterior.item_vectors(), lambda w: dict(contexts=w.few))
     yield make_method("RewardPosterior.discounted", posterior, lambda w: dict(share=0.5))
     yield make_method("RewardPosterior.with_actions", lambda w: ma.fit(w.logs, ma.HierarchicalGaussian(
         np.zeros(2), np.eye(2), w.mixing, 1.0)), lambda w: dict(mixing=w.mixing[:2], action_cov=np.eye(3)))  # fmt: skip

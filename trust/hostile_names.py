@@ -21,7 +21,8 @@ WITHOUT_CALLS = {
     **dict.fromkeys(
         (
             "AveragedPosterior", "Backtest", "CategoryChecks", "CheckUp", "Comparison", "Decision", "Evaluation",
-            "HurdlePosterior", "LearnedPrior", "LogStream", "Plan", "PriorCheck", "PriorComparison", "RewardPosterior",
+            "HurdlePosterior", "ItemVectors", "LearnedPrior", "LogStream", "Plan", "PriorCheck", "PriorComparison",
+            "RewardPosterior",
             "Segments", "Sensitivity", "ShardedPosterior", "Statistics", "TradeOff", "datasets.JesterWorld",
             "datasets.KuaiRec", "datasets.KuaiRecWorld",
             "datasets.MovieLens", "datasets.MovieLensFactors", "datasets.MovieLensWorld", "datasets.OpenBanditLog",

@@ -116,6 +116,7 @@ from manyarms.policies.thompson import Thompson as Thompson
 from manyarms.policies.uniform import Uniform as Uniform
 from manyarms.posterior.fit import fit as fit
 from manyarms.posterior.hurdle_posterior import HurdlePosterior as HurdlePosterior
+from manyarms.posterior.item_vectors import ItemVectors as ItemVectors
 from manyarms.posterior.misfit import PriorCheck as PriorCheck
 from manyarms.posterior.posterior import Posterior as Posterior
 from manyarms.posterior.reward_posterior import RewardPosterior as RewardPosterior

@@ -120,7 +120,7 @@ class NumericalError(ManyarmsError, ArithmeticError):
 
 
 class EngineError(ManyarmsError):
-    """A cluster cannot be reached, is not installed, or failed."""
+    """A cluster or a database cannot be reached, is not installed, or failed."""
 
 
 class DeviceError(ManyarmsError):

@@ -48,7 +48,7 @@ def test_the_list_has_every_figure_with_its_claims():
 
 def test_a_figure_comes_with_rows_drawing_page_and_verdicts_and_a_second_run_computes_nothing(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
-    arguments = ("cost", "--instances", 3, "--workers", 1, "--method", "own.py:Guess")
+    arguments = ("cost", "--instances", 2, "--workers", 1, "--method", "own.py:Guess")
     first = reproduce(*arguments)
     assert first.exit_code == 0, first.output
     out = tmp_path / "reproduction"
@@ -57,8 +57,8 @@ def test_a_figure_comes_with_rows_drawing_page_and_verdicts_and_a_second_run_com
     assert (out / "cost.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert b"<svg" in (out / "cost.svg").read_bytes()
     page = (out / "reproduction.md").read_text()
-    assert "manyarms reproduce cost --quick --instances 3 --method own.py:Guess`" in page and str(tmp_path) not in page
-    assert "decided after results" not in page and first.stderr == "cost (1 of 1): 48 cells to do\n"
+    assert "manyarms reproduce cost --quick --instances 2 --method own.py:Guess`" in page and str(tmp_path) not in page
+    assert "decided after results" not in page and first.stderr == "cost (1 of 1): 32 cells to do\n"
     assert r"guess \| &lt;b>bold&lt;/b> against each method: K = 10**" in page
     assert re.search(
         r"^  guess .* by CPU time, K = 10, n = 1,000: (better|worse|open)", first.stdout, flags=re.MULTILINE

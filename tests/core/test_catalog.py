@@ -93,7 +93,7 @@ def test_metadata_are_kept_and_shown():
 MARKS = {
     "None": ["b", None, "a", "b"],
     "NaN": np.array(["b", np.nan, "a", "b"], dtype=object),
-    "NaT": np.array(["b", np.datetime64("NaT"), "a", "b"], dtype=object),
+    "NaT": np.array(["b", np.datetime64("NaT", "D"), "a", "b"], dtype=object),
     "masked": np.ma.array(["b", "?", "a", "b"], mask=[False, True, False, False]),
     "Arrow null": pa.array(["b", None, "a", "b"]),
     "said": ["b", MISSING, "a", "b"],

@@ -203,7 +203,7 @@ def test_real_logs_have_the_published_counts(campaign, n_items):
     logs = {policy: load_open_bandit(REAL / "obd", campaign=campaign, policy=policy) for policy in ("random", "bts")}
     for log in logs.values():
         assert (len(log), len(log.items)) == (10_000, n_items)
-        assert (np.diff(log.timestamps) >= np.timedelta64(0)).all()
+        assert (np.diff(log.timestamps) >= np.timedelta64(0, "us")).all()
         assert_allclose(log.logged_data("position+user").contexts.sum(axis=1), 5.0)
     assert_allclose(logs["random"].propensities, 1 / n_items, rtol=1e-12)
     if campaign == "all":

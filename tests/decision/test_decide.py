@@ -81,6 +81,7 @@ def test_nothing_is_decided_without_a_policy(known):
         ma.decide({}, known[2], known[3])
 
 
+@pytest.mark.slow
 def test_thousands_of_categories_are_summed_up_and_not_checked_one_by_one():
     train, test, _ = world(K=4000)
     posterior = ma.fit(train, ma.priors.independent(4000, dim=3, cov=1.0))

@@ -65,6 +65,7 @@ def test_the_actions_of_a_sharded_fit_are_those_of_a_fit(engine, stream, prior, 
         ma.fit_sharded(stream, prior, ma.Gaussian(0.5), out=tmp_path / "actions")
 
 
+@pytest.mark.slow
 def test_a_sharded_posterior_is_shown_in_a_line(stream, prior, tmp_path):
     result = ma.fit_sharded(stream, prior, ma.Gaussian(0.5), out=tmp_path / "spread")
     assert repr(result).startswith(
@@ -242,6 +243,7 @@ def test_python_blocks_on_scale_run_on_clusters(dask_client, spark_session, tmp_
     assert shown["sharded"].n_seen == len(names)
 
 
+@pytest.mark.slow
 def test_the_page_on_dask_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(DOCS / "how-to" / "dask.md")

@@ -97,6 +97,7 @@ def test_segments_are_named_by_the_rule_of_holm():
     assert surely_below(np.array([0.04])).tolist() == [True]
 
 
+@pytest.mark.slow
 def test_where_no_segment_differs_at_most_five_percent_of_reports_name_a_loser():
     """50 segments without any gain; the noise of segments, of the model and of the overall gain is as it is stated."""
     rng, n, named, covered, n_reports = np.random.default_rng(5), 50, 0, [], 120

@@ -88,7 +88,7 @@ REAL = [
 
 
 # Those that are not fast share their problems with those that are.
-FAST = {"movielens", "kuairec", "jester", "open-bandit"}
+FAST = {"kuairec", "open-bandit"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in FAST else pytest.mark.slow) for n in REAL])

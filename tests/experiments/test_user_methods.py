@@ -167,6 +167,7 @@ def test_what_was_finished_before_a_method_failed_stays_and_nothing_is_begun_aft
     assert Cell(SMALL.label, "opl", "late", 40, 0) in kept and len(kept) < 24
 
 
+@pytest.mark.slow
 def test_a_method_that_was_changed_is_not_mixed_with_its_old_rows(own, tmp_path):
     grids, spec = [Grid(SMALL, "opl", ("mine", "sDM"), (40,), 1)], f"{own}:Mine"
     store = Store(tmp_path / "out")
@@ -198,6 +199,7 @@ def test_what_cannot_be_run_is_refused_before_workers_start(methods, extra, word
         check_method_paths([METHODS["sDM"]])
 
 
+@pytest.mark.slow
 def test_a_script_without_a_guard_is_refused_with_the_way_out(tmp_path):
     (tmp_path / "script.py").write_text(
         "from pathlib import Path\nfrom manyarms.experiments import Grid, Store, Synthetic, run\n"

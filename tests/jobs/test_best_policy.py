@@ -1,5 +1,7 @@
 """The best of all policies: against draws of all weights from the posterior."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,7 +23,6 @@ def problem():
 
 def model_only(evaluation):
     """The evaluation with the model's own gains, on these contexts alone: those that draws of the weights give."""
-    from dataclasses import replace
 
     def narrowed(estimate):
         return replace(estimate, std=estimate.posterior_std)
@@ -69,3 +70,22 @@ def test_without_pairs_or_a_model_there_are_no_probabilities(problem):
     assert ma.evaluate(policies, logs, posterior).probability_best == {}
     known = ma.LoggedData(logs.contexts, logs.actions, logs.rewards, np.full(40, 1 / 6), n_actions=6)
     assert ma.evaluate(policies, known, estimators=[ma.IPS()]).expected_loss == {}
+
+
+def test_what_the_check_adds_is_shared_by_policies_with_the_same_choices_only(problem):
+    posterior, logs, policies = problem
+    candidates = {"a": policies["always 1"], "b": policies["always 2"], "c": policies["always 1"]}
+    evaluation = model_only(ma.evaluate(candidates, logs, posterior, pairs=True))
+    wider = tuple(
+        replace(row, checked=replace(row.difference, std=np.hypot(row.difference.std, 0.4)))
+        for row in evaluation.policies
+    )
+    evaluation = replace(evaluation, policies=wider)
+    rng = np.random.default_rng(1)
+    weights, added = posterior.weights.sample(rng, 40_000, np.arange(6)), 0.4 * rng.normal(size=(40_000, 2))
+    now = np.einsum("nd,snd->s", logs.contexts, weights[:, logs.actions]) / len(logs)
+    a, b = (weights[:, k] @ logs.contexts.mean(axis=0) - now + added[:, k - 1] for k in (1, 2))
+    assert evaluation.probability_better("a", "b") == pytest.approx(np.mean(a > b), abs=0.01)
+    assert evaluation.probability_better("b", "a") == pytest.approx(np.mean(b > a), abs=0.01)
+    assert evaluation.probability_better("a", "c") == 0.5
+    assert evaluation.probability_best["b"] == pytest.approx(np.mean((b > a) & (b > 0)), abs=0.01)

@@ -82,7 +82,7 @@ def assert_same_model(first, second):
         assert_array_equal(mine, theirs)
 
 
-@pytest.mark.parametrize("kind", LIKELIHOODS)
+@pytest.mark.parametrize("kind", ["gaussian", pytest.param("bernoulli", marks=pytest.mark.slow)])
 def test_python_and_the_command_line_build_the_same_model_and_refuse_what_it_has_seen(kind, shop):
     reward, likelihood = REWARDS[kind], LIKELIHOODS[kind]
     logs, items, model = shop / "logs", shop / "items.parquet", shop / "model.arrow"

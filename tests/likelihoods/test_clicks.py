@@ -83,7 +83,7 @@ def test_effective_size_of_an_autoregression_and_r_hat_of_chains_that_disagree()
     assert r_hat(draws + 3.0 * np.arange(4)[:, None]) > 1.5
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize("rate", [pytest.param(rate, marks=pytest.mark.slow) for rate in (0.01, 0.2)] + [0.05])
 def test_variational_is_near_the_exact_posterior_where_others_are_not(rate):
     """In units of the exact standard deviation; 0.15 is four standard errors of the sampler's mean or so."""
     from clicks import POLICIES, distances, run_problem

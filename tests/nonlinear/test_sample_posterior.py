@@ -65,7 +65,7 @@ def test_on_an_ellipse_of_the_fit_the_level_is_the_density_over_a_t_density(shap
     assert_allclose(found, found[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("move", ["_around_fit", "_around_prior"])
+@pytest.mark.parametrize("move", ["_around_fit", pytest.param("_around_prior", marks=pytest.mark.slow)])
 def test_a_move_leaves_exact_draws_exact(move, unchecked):
     problem, rng = linear_problem(FORMS[0], n_rounds=20), np.random.default_rng(0)
     kernel = kernels.kernel_for(SeenActions(as_hierarchy(problem.prior), problem.logs), ma.Gaussian(problem.noise_std))
@@ -156,6 +156,7 @@ def test_draws_given_other_rewards_match_a_grid(likelihood, log_density, shape, 
     assert abs(got.value - [0.2, 0.3, 0.5] @ np.mean(by_context, axis=0)) < 4 * got.diagnostics["monte_carlo_std"]
 
 
+@pytest.mark.slow
 def test_draws_where_actions_have_covariances_of_their_own_and_many_rounds(unchecked):
     # Against the Gaussian fit of a variational treatment that is nearly exact: many clicks on few actions.
     problem = linear_problem(FORMS[1], n_actions=3, n_rounds=600, latent_dim=2, action_scale=0.3)

@@ -62,7 +62,7 @@ def _size(joint, contexts):
     return max(np.einsum("nd,kde,ne->nk", contexts, blocks, contexts).max(), np.finfo(float).tiny)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(recipe=recipes())
 def test_posterior_equals_the_dense_joint(recipe):
     problem = make_problem(**recipe)
@@ -71,7 +71,7 @@ def test_posterior_equals_the_dense_joint(recipe):
     assert max(found.values()) < 1e-10, found
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(recipe=recipes(action_scales=(1e2, 1e6, 1e10), noise_stds=(1e-4, 1e-2, 1.0)))
 def test_error_grows_no_faster_than_the_weight_of_the_data(recipe):
     problem = make_problem(**recipe)

@@ -89,10 +89,16 @@ class Option:
     alias: str = ""
 
 
+LOGS = (
+    "Logs in Parquet, CSV or Arrow: a file, a folder or a glob; or a table of a database: duckdb://shop.db?table=logs."
+)
+"""The help text of logs."""
+
+
 class LogColumns(TypedDict, total=False):
     """Shared options that name the path of the logs, and the columns that every job needs."""
 
-    logs: Annotated[str, Option(NEEDED, "Logs in Parquet, CSV or Arrow: a file, a folder or a glob.", "path")]
+    logs: Annotated[str, Option(NEEDED, LOGS, "path")]
     context: Annotated[Names, Option((), "Context columns, separated by commas.")]
     action: Annotated[str, Option(NEEDED, "Column of action ids.")]
     reward: Annotated[str, Option(NEEDED, "Column of rewards.")]

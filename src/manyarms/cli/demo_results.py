@@ -87,6 +87,7 @@ def evaluate_shop(folder: Path, truth: LinearEnvironment) -> DemoResult:
         truth=true_values,
         true_rewards=truth.expected_reward(logs.contexts, logs.actions),
         notes={"command": "manyarms demo", "data": "a made-up shop, so the truth is known"},
+        unit="euros",
     )
     return DemoResult(
         n_rounds=len(old) + len(logs),

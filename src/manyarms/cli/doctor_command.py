@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from manyarms._base.shared_options import LOGS
 from manyarms.cli import flags_and_spec as f
 from manyarms.cli import terminal
 
@@ -18,8 +18,8 @@ EXIT_CODES = {"note": 0, "warning": 3, "problem": 4}
 
 
 def doctor_command(
-    logs: Annotated[str, typer.Argument(help="Logs in Parquet, CSV or Arrow: a file, a folder or a glob.")],
-    catalog: Annotated[Path | None, typer.Argument(help="Catalog of all actions: Parquet, CSV or Arrow.")] = None,
+    logs: Annotated[str, typer.Argument(help=LOGS)],
+    catalog: Annotated[str | None, typer.Argument(help="Catalog of all actions, in a file or a database.")] = None,
     action: Annotated[str | None, typer.Option("--action", help="Column of action ids, if guessed wrongly.")] = None,
     reward: Annotated[str | None, typer.Option("--reward", help="Column of rewards, if guessed wrongly.")] = None,
     propensity: Annotated[str | None, typer.Option("--propensity", help="Column of propensities.")] = None,

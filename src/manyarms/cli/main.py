@@ -18,7 +18,7 @@ from manyarms.cli.commands import (
     score_command,
     update_command,
 )
-from manyarms.cli.demo_command import demo_command
+from manyarms.cli.demo_command import demo_command, sample_data_command
 from manyarms.cli.doctor_command import doctor_command, explain_command
 from manyarms.cli.plan_command import plan_command
 from manyarms.cli.reproduce_command import reproduce_command
@@ -46,6 +46,7 @@ EXAMPLES = {
     "--likelihood bernoulli --catalog items.parquet --category department --out backtest.html",
     plan_command: f"plan --model model.arrow {LOGS} --candidate policy.arrow --share 0.1 --max-cost 0.01 "
     "--policy explore.arrow --chart plan.svg",
+    sample_data_command: "sample-data --out practice",
     demo_command: "demo --items 500 --categories 20 --rounds 5000 --json",
     reproduce_command: "reproduce synthetic-opl movielens --quick --data my-data",
 }
@@ -65,7 +66,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command, example in EXAMPLES.items():
-    app.command(command.__name__.removesuffix("_command"), epilog=f"Example: manyarms {example}")(command)
+    app.command(command.__name__.removesuffix("_command").replace("_", "-"), epilog=f"Example: manyarms {example}")(
+        command
+    )
 
 
 def _print_version(requested: bool) -> bool:

@@ -156,3 +156,17 @@ def _splines(x: Float[Array, " n"], knots: Float[Array, " t"]) -> Float[Array, "
         fall = (knots[degree + 1 :] - x) / (knots[degree + 1 :] - knots[1:-degree])
         basis = rise * basis[:, :-1] + fall * basis[:, 1:]
     return basis
+
+
+def spline_pieces(knots: Float[Array, " t"]) -> Float[Array, "k p c"]:
+    """The B-splines of `FeatureExpansion`, without the last, as polynomials between two inner knots.
+
+    Coefficients of 1, u, u², ... for u = x - left knot, one row per spline and interval.
+    """
+    inner = knots[DEGREE : len(knots) - DEGREE]
+    width, powers = np.diff(inner), np.arange(DEGREE + 1)
+    # A polynomial of degree 3 is known by its values at four points; inside, where no neighbour takes over.
+    at = (powers + 1) / (DEGREE + 2)
+    values = np.stack([_splines(left + at * wide, knots)[:, :-1] for left, wide in zip(inner, width, strict=False)])
+    scaled = np.linalg.solve(at[:, None] ** powers, values)
+    return np.moveaxis(scaled / width[:, None, None] ** powers[:, None], 2, 0)

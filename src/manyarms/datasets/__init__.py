@@ -15,6 +15,7 @@ from manyarms.datasets.movielens import (
 )
 from manyarms.datasets.open_bandit import OpenBanditLog, load_open_bandit, merge_levels
 from manyarms.datasets.rating_matrix import factorise, split_cells
+from manyarms.datasets.sample_data import write_sample_data
 from manyarms.datasets.shop import Shop
 
 __all__ = [
@@ -47,4 +48,5 @@ __all__ = [
     "movielens_factors",
     "movielens_world",
     "split_cells",
+    "write_sample_data",
 ]

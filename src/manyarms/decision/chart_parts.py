@@ -44,6 +44,8 @@ def theme(*, dark: bool = False) -> dict[str, Any]:
         "background": "transparent" if dark else look["ground"],
         "font": "system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif",
         "view": {"stroke": None},
+        # Labels are measured in the fonts of this machine; a reader's may be wider.
+        "padding": {"left": 16, "top": 5, "right": 10, "bottom": 5},
         "axis": {
             **words, "gridColor": look["line"], "domainColor": look["line"], "tickColor": look["line"],
             "titleFontWeight": "normal", "labelLimit": 170,

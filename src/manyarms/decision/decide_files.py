@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack, cast
 
-from jaxtyping import Int
-
 from manyarms._base.arrow import pa
-from manyarms._base.checks import Array, as_text
+from manyarms._base.checks import as_text
 from manyarms._base.files import PathLike
 from manyarms._base.progress import Progress
 from manyarms._base.shared_options import (
@@ -25,6 +23,7 @@ from manyarms._base.shared_options import (
     takes,
     with_defaults,
 )
+from manyarms.core import LoggedData
 from manyarms.core.arrow_columns import numbers_of
 from manyarms.decision.decide import SURE, Decision, decide
 from manyarms.decision.guardrail import Better, Guardrail
@@ -34,10 +33,11 @@ from manyarms.jobs.fit_files import OnRows
 from manyarms.jobs.open_policies import named_sources
 from manyarms.jobs.parse_names import likelihood_named
 from manyarms.jobs.sample_rounds import unstacked
-from manyarms.logs.file_source import FileSource
+from manyarms.logs.file_source import open_logs
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import leakage_warnings, read_logs
+from manyarms.logs.warehouse_table import shown_name
 from manyarms.posterior.posterior import Posterior
 
 DEFAULT_ESTIMATORS = ("snips", "dr")
@@ -72,10 +72,15 @@ def decide_files(
     """
     if model is not None and propensity is not None and not options.get("estimators"):
         options["estimators"] = DEFAULT_ESTIMATORS
-    inputs = read_evaluation_inputs(logs, action, reward, propensity, model, seed, on_rows, **options)
+    goals = parse_guardrails(guardrail)
+    inputs = read_evaluation_inputs(logs, action, reward, propensity, model, seed, on_rows, _columns(goals), **options)
     rounds, total = inputs.sample.logs, inputs.sample.total
     features = rounds.features
-    lines = {**(notes or {}), "logs": str(logs), **_caution(() if features is None else features.columns, reward)}
+    lines = {
+        **(notes or {}),
+        "logs": shown_name(logs),
+        **_caution(() if features is None else features.columns, reward),
+    }
     if total > len(rounds):
         lines["rounds"] = f"{len(rounds):,} drawn from {total:,}"
     if model is not None and not isinstance(model, Posterior):
@@ -89,9 +94,8 @@ def decide_files(
             place = known.find(rounds.catalog.ids.tolist())
             categories = known.categories[place].astype(object)
             categories[place < 0] = None
-    goals = read_guardrails(guardrail, guardrail_sure, inputs.stream, inputs.sample.rows)
     return decide(
-        inputs.policies, rounds, inputs.posterior, guardrails=goals,
+        inputs.policies, rounds, inputs.posterior, guardrails=_guardrails(goals, guardrail_sure, rounds),
         estimators=inputs.estimators, categories=categories, sure=sure, unit=unit,
         fingerprints=inputs.fingerprints, notes=lines, progress=progress,
     )  # fmt: skip
@@ -122,19 +126,20 @@ def decide_from_logs(
     """
     given = with_defaults("decide_from_logs", options, DecideOptions)
     actions = open_catalog(given, action, only(options, CatalogOptions))
-    source = FileSource(logs, on_rows)
-    read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
+    source, goals = open_logs(logs, on_rows), parse_guardrails(given.guardrail)
+    read = read_logs(
+        source, context, action, reward, propensity, actions, keep=_columns(goals), **only(options, LogOptions)
+    )
     sources = named_sources(given.policies)
     stream, made = open_on_stream(sources, cast(LogStream, read), given.position_weights)
     whole = unstacked(stream.collect())
-    goals = read_guardrails(given.guardrail, given.guardrail_sure, stream, None)
     bound = {name: whole.bound(policy) for name, policy in made.items()}
     likelihood = likelihood_named(given.likelihood, given.noise_std)
     columns = (context,) if isinstance(context, str) else context
-    lines = {**(notes or {}), "logs": str(logs), **_caution(columns, reward)}
+    lines = {**(notes or {}), "logs": shown_name(logs), **_caution(columns, reward)}
     decision = decide(
-        {**sources, **bound}, whole.logs, likelihood=likelihood, sure=sure, unit=unit, guardrails=goals, swap=swap,
-        notes=lines, progress=progress,
+        {**sources, **bound}, whole.logs, likelihood=likelihood, sure=sure, unit=unit, swap=swap,
+        guardrails=_guardrails(goals, given.guardrail_sure, whole.logs), notes=lines, progress=progress,
     )  # fmt: skip
     # Bound to the rounds they cannot be used elsewhere.
     return replace(decision, candidates={**decision.candidates, **made})
@@ -144,27 +149,21 @@ GUARDRAIL = re.compile(r"(?P<column>.+?)\s*(?P<side><=|>=)\s*(?P<limit>[+-]?\d+(
 """A guardrail as a text: a column, a side, and the largest change."""
 
 
-def read_guardrails(
-    texts: str | Sequence[str], sure: float, stream: LogStream, rows: Int[Array, " n"] | None
-) -> list[Guardrail]:
-    """Guardrails as texts, with the rewards of their columns in some rounds of a stream, or in all.
+def parse_guardrails(texts: str | Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    """The column of each guardrail, written as in "returns<=1%" or "margin>=-2%", and its options."""
+    return [_parse_guardrail(text) for text in ([texts] if isinstance(texts, str) else texts)]
 
-    Args:
-        texts: Texts such as "returns<=1%" or "margin>=-2%".
-        sure: The probability with which each must hold.
-        stream: The logs.
-        rows: The rounds that decide; None for all.
-    """
-    parsed = [_parse_guardrail(text) for text in ([texts] if isinstance(texts, str) else texts)]
-    if not parsed:
-        return []
-    columns = stream.columns(list(dict.fromkeys(column for column, _ in parsed)))
-    goals = list[Guardrail]()
-    for column, options in parsed:
-        values = columns.column(column)
-        rewards = numbers_of(column, values if rows is None else values.take(pa.array(rows)))
-        goals.append(Guardrail(column, rewards, sure=sure, **options))
-    return goals
+
+def _columns(goals: Sequence[tuple[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(column for column, _ in goals))
+
+
+def _guardrails(goals: Sequence[tuple[str, dict[str, Any]]], sure: float, rounds: LoggedData) -> list[Guardrail]:
+    """Guardrails, each to hold with probability `sure`, on the columns that the rounds have kept."""
+    return [
+        Guardrail(column, numbers_of(column, cast(pa.Table, rounds.table).column(column)), sure=sure, **options)
+        for column, options in goals
+    ]
 
 
 def _parse_guardrail(text: str) -> tuple[str, dict[str, Any]]:

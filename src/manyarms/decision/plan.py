@@ -30,7 +30,7 @@ EXPLORED = 0.2
 ITEMS_SHOWN = 20
 MOST_CONTEXTS = 5000
 """A plan for a decision uses no more contexts than this."""
-CURVE_POINTS = 25
+CURVE_POINTS = 13
 """Numbers of rounds at which a curve shows the chance of a decision."""
 
 

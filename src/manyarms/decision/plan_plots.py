@@ -38,7 +38,9 @@ def plan_chances(plan: Plan) -> alt.LayerChart:
     wished = chart_of([{"chance": plan.chance}]).mark_rule(style="reference").encode(y="chance:Q")
     layers = [
         wished,
-        chart_of(plan.curve()).mark_line(strokeWidth=2.5).encode(x=x, y=y, color=colour, tooltip=tips),
+        chart_of(plan.curve())
+        .mark_line(strokeWidth=2.5, interpolate="monotone")
+        .encode(x=x, y=y, color=colour, tooltip=tips),
         chart_of(planned).mark_point().encode(x=x, y=y, color=colour, tooltip=tips),
     ]
     return layered(layers, 280, f"Probability of a decision against more rounds. {plan}")

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from manyarms.core.logged_data import LoggedData, Logs
+from manyarms.core.statistics import Statistics
 from manyarms.errors import InputError
 from manyarms.linalg.threads import on_one_core
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import DroppedRows, RowReader
 from manyarms.logs.sources import Source
+from manyarms.logs.warehouse_table import WarehouseTable
 from manyarms.model_file.save import Saved
 
 Answer = TypeVar("Answer")
@@ -49,6 +51,15 @@ class Task(ABC, Generic[Answer]):
     def begin(self) -> Tally[Answer]:
         """A tally that has seen no rounds."""
 
+    @property
+    def takes_statistics(self) -> bool:
+        """True if statistics of the rewards as they are say all that the task asks for; see `of_statistics`."""
+        return False
+
+    def of_statistics(self, statistics: Statistics) -> Answer:
+        """The answer for rounds of which only the statistics are known."""
+        raise InputError("this pass needs the rounds themselves.")
+
     def shards(self, answer: Answer, /, count: int) -> list[Answer]:
         """An answer in at most `count` parts that are merged separately; by default one part."""
         return [answer]
@@ -82,24 +93,33 @@ class Engine(ABC):
         """The results of some work on every piece of a source, in order, brought to this process."""
 
 
+def pass_over(logs: Logs, task: Task[Answer]) -> Answer:
+    """The answer to a task over all rounds, batch by batch in this process."""
+    tally = task.begin()
+    for batch in logs.batches():
+        tally.take(batch)
+    return tally.answer()
+
+
 class Local(Engine):
     """The engine in this process, batch by batch: memory is bounded by a batch and the answer, whatever the rounds."""
 
     def total(self, logs: Logs, task: Task[Answer]) -> Answer:
-        tally = task.begin()
-        for batch in logs.batches():
-            tally.take(batch)
-        return tally.answer()
+        if isinstance(logs, LogStream) and isinstance(logs.source, WarehouseTable):
+            from manyarms.engines.ibis import Ibis  # noqa: PLC0415  an extra
+
+            return Ibis().total(logs, task)
+        return pass_over(logs, task)
 
     def each(self, source: Source, work: Work[Result]) -> list[Result]:
         return [work(source)]
 
     @contextmanager
     def sharded(self, logs: Logs, task: Task[Answer]) -> Generator[Shards[Answer]]:
-        yield _OneShard(self.total(logs, task))
+        yield OneShard(self.total(logs, task))
 
 
-class _OneShard(Shards[Answer]):
+class OneShard(Shards[Answer]):
     """The whole answer as one shard, in this process."""
 
     def __init__(self, answer: Answer):
@@ -182,8 +202,12 @@ def as_engine(engine: Any) -> Engine:
         from manyarms.engines.spark import Spark  # noqa: PLC0415  an extra
 
         return Spark(cluster or None)
+    if engine == "ibis":
+        from manyarms.engines.ibis import Ibis  # noqa: PLC0415  an extra
+
+        return Ibis()
     raise InputError(
-        f"must be local, dask or spark; got {engine!r}.",
+        f"must be local, dask, spark or ibis; got {engine!r}.",
         "Dask(...) and Spark(...) from manyarms.engines are accepted too.",
         argument="engine",
         flag_remedy="Add the address of a cluster after a colon, as in dask:tcp://10.0.0.1:8786.",

@@ -1,4 +1,4 @@
-"""Results, settings and model files in a run of MLflow: `ma.mlflow`, with the extra `manyarms[mlflow]`."""
+"""Results, settings and models in MLflow: `ma.mlflow`, with the extra `manyarms[mlflow]`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from manyarms._base.checks import as_instance, import_optional
 from manyarms._version import __version__
 from manyarms.core.result_tables import Tabular
 from manyarms.errors import InputError, TooLargeError
+from manyarms.integrations.mlflow_model import load_model, log_model, save_model
 from manyarms.learners.training import TrainingStep
 from manyarms.model_file.save import SavedModel
 from manyarms.posterior.gaussian_posterior import GaussianPosterior
 from manyarms.posterior.posterior import Posterior
 
-__all__ = ["log", "log_step"]
+__all__ = ["load_model", "log", "log_model", "log_step", "save_model"]
 
 MAX_METRICS = 1000
 """The largest number of metrics that one table may become."""

@@ -17,10 +17,10 @@ from manyarms.jobs.backtest import backtest
 from manyarms.jobs.backtest_result import Backtest
 from manyarms.jobs.fit_files import OnRows
 from manyarms.jobs.parse_names import likelihood_named
-from manyarms.logs.file_source import FileSource
-from manyarms.logs.log_stream import LogStream
+from manyarms.logs.file_source import open_logs
 from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import read_logs
+from manyarms.logs.warehouse_table import shown_name
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.posterior import as_posterior
 
@@ -67,14 +67,14 @@ def backtest_files(
         read |= {"features": posterior.features}
         if actions is None:
             read["n_actions"] = posterior.n_actions
-    stream = cast(LogStream, read_logs(FileSource(logs, on_rows), context, action, reward, propensity, actions, **read))
-    labels = None
-    if given.logged_by is not None:
-        labels = stream.columns([given.logged_by]).column(given.logged_by).to_pylist()
+    keep = [] if given.logged_by is None else [given.logged_by]
+    source = open_logs(logs, on_rows)
+    rounds = read_logs(source, context, action, reward, propensity, actions, keep=keep, **read).collect()
+    labels = None if rounds.table is None else rounds.table.column(given.logged_by).to_pylist()
     result = backtest(
-        stream.collect(), cast(RewardPosterior | None, posterior),
+        rounds, cast(RewardPosterior | None, posterior),
         likelihood=None if model is not None else likelihood_named(given.likelihood, given.noise_std),
         period=given.period, training=given.training, logged_by=labels, half_life=half_life, level=level,
         false_alarm=false_alarm, progress=progress,
     )  # fmt: skip
-    return replace(result, made_with={**(notes or {}), "logs": str(logs), **result.made_with})
+    return replace(result, made_with={**(notes or {}), "logs": shown_name(logs), **result.made_with})

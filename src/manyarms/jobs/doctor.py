@@ -14,6 +14,7 @@ from manyarms.jobs.guess_roles import RoleGuess, guess_roles
 from manyarms.jobs.log_findings import LogPass, log_findings
 from manyarms.logs.column_profile import ColumnProfile
 from manyarms.logs.sources import Source, as_source
+from manyarms.logs.warehouse_table import shown_name
 
 SAMPLE = 20_000
 """Rows from which the roles of columns are guessed."""
@@ -185,12 +186,12 @@ def _commands(logs: Any, catalog: Any, roles: RoleGuess, result: LogPass) -> tup
     """The commands to run next on these files; none for tables in memory."""
     if not isinstance(logs, str) and not hasattr(logs, "__fspath__"):
         return ()
-    flags = ["--logs", str(logs), "--context", ",".join(roles.context) or "none", "--action", roles.action]
+    flags = ["--logs", shown_name(logs), "--context", ",".join(roles.context) or "none", "--action", roles.action]
     flags += ["--reward", roles.reward]
     for role in ("propensity", "weight", "group", "time"):
         flags += [f"--{role}", getattr(roles, role)] if getattr(roles, role) else []
     if catalog is not None:
-        flags += ["--catalog", str(catalog)]
+        flags += ["--catalog", shown_name(catalog)]
         flags += ["--id", roles.id] if roles.id and roles.id != roles.action else []
         flags += ["--category", roles.category] if roles.category else []
     if result.is_binary:

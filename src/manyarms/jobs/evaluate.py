@@ -150,12 +150,11 @@ class Evaluation(Tabular):
         check_choice("first", first, known)
         check_choice("second", second, known)
         for sign, pair in ((1, (first, second)), (-1, (second, first))):
-            difference = self.pairs.get(pair)
-            if difference is None and pair[1] == self.baseline.name:
-                difference = next((row.gain for row in self.policies if row.name == pair[0]), None)
-            if difference is not None:
-                return difference.probability_positive if sign > 0 else 1.0 - difference.probability_positive
-        return None
+            gain = next((row.gain for row in self.policies if row.name == pair[0]), None)
+            if gain is not None and pair[1] == self.baseline.name:
+                return gain.probability_positive if sign > 0 else 1.0 - gain.probability_positive
+        choice = self.choices.get(first)
+        return None if choice is None or first == second else choice.probability_better[second]
 
     @cached_property
     def choices(self) -> Mapping[str, Choice]:

@@ -35,7 +35,7 @@ from manyarms.jobs.open_policies import (
 )
 from manyarms.jobs.parse_names import estimator_named, policy_named
 from manyarms.jobs.sample_rounds import RoundSample, sample_rounds
-from manyarms.logs.file_source import FileSource
+from manyarms.logs.file_source import open_logs
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import leakage_warnings, read_logs
@@ -54,7 +54,6 @@ class _EvaluationInputs:
 
     policies: dict[str, Policy]
     sample: RoundSample
-    stream: LogStream
     posterior: Posterior | None
     estimators: tuple[Estimator, ...]
     fingerprints: tuple[Fingerprint, ...]
@@ -140,9 +139,10 @@ def read_evaluation_inputs(
     model: PathLike | Posterior | None,
     seed: int,
     on_rows: OnRows | None,
+    keep: Sequence[str] = (),
     **options: Unpack[EvaluateOptions],
 ) -> _EvaluationInputs:
-    """Read what `evaluate` and `decide` need from files; the arguments are those of `evaluate_files`."""
+    """Read what `evaluate` and `decide` need from files; arguments are those of `evaluate_files` and `read_logs`."""
     given = with_defaults("evaluate_files", options, EvaluateOptions)
     sources, estimators = named_sources(given.policies), given.estimators
     for name in as_instance("estimators", estimators, Sequence, "a list of names"):
@@ -155,7 +155,7 @@ def read_evaluation_inputs(
     columns, features, warnings = _features(owners, given.context)
     actions = _catalog(owners, given, action)
     read = read_logs(
-        FileSource(logs, on_rows), columns, action, reward, propensity, actions, features=features,
+        open_logs(logs, on_rows), columns, action, reward, propensity, actions, features=features, keep=keep,
         n_actions=owners[0].n_actions if owners and actions is None else None, **only(options, LogOptions),
     )  # fmt: skip
     stream, made = open_on_stream({**sources, **files}, cast(LogStream, read), given.position_weights)
@@ -165,7 +165,6 @@ def read_evaluation_inputs(
     return _EvaluationInputs(
         {name: sample.bound(policy) for name, policy in chosen.items()},
         sample,
-        stream,
         posterior,
         tuple(estimator_named(name, posterior) for name in estimators),
         stream.source.fingerprints,

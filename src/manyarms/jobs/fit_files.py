@@ -31,7 +31,7 @@ from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.engines import Engine
 from manyarms.errors import InputError
 from manyarms.jobs.parse_names import LIKELIHOODS, likelihood_named
-from manyarms.logs.file_source import FileSource, refuse_overwriting
+from manyarms.logs.file_source import open_logs, refuse_overwriting
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
 from manyarms.logs.read_logs import leakage_warnings, read_logs
@@ -166,7 +166,7 @@ def fit_files(
     refuse_overwriting(out, logs, given.catalog)
     likelihood = likelihood_named(given.likelihood, given.noise_std)
     actions = open_catalog(given, action, only(options, CatalogOptions))
-    source = FileSource(logs, on_rows)
+    source = open_logs(logs, on_rows)
     read = read_logs(source, context, action, reward, propensity, actions, **only(options, LogOptions))
     stream = cast(LogStream, read)
 
@@ -245,7 +245,7 @@ def _updated(
     before = _as_updatable(model)
     assert before.features is not None
     grown = _grown(before, open_catalog(given, action, only(options, CatalogOptions), required=False))
-    source = FileSource(logs, on_rows)
+    source = open_logs(logs, on_rows)
     stream = read_logs(
         source, before.features.columns, action, reward, propensity, grown.catalog, features=before.features,
         n_actions=grown.n_actions if grown.catalog is None else None, **only(options, LogOptions),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count, as_instance
 from manyarms._base.rng import as_generator
@@ -13,6 +13,7 @@ from manyarms.core import FeatureMap, LoggedData, Policy, PolicyWithOwnFeatures
 from manyarms.core.feature_map import StackedMap
 from manyarms.errors import InputError
 from manyarms.logs.log_stream import LogStream, joined
+from manyarms.logs.warehouse_table import WarehouseTable
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,12 @@ class RoundSample:
         total: The number of rounds in the stream.
         contexts: (n, d) the rounds in all features that were read.
         features: The feature maps of `contexts`.
-        rows: (n,) The numbers of the rounds among all rounds of the stream, ascending.
     """
 
     logs: LoggedData
     total: int
     contexts: Float[Array, "n d"]
     features: FeatureMap | None
-    rows: Int[Array, " n"]
 
     def bound(self, policy: Policy) -> Policy:
         """A policy on these rounds, in the features of its own map; as it is where that is the map of the logs."""
@@ -54,31 +53,32 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Rou
     """
     as_instance("stream", stream, LogStream, "what read_logs gave for files")
     n, rng = as_count("n", n), as_generator(rng)
-    parts, keys = list[LoggedData](), list[tuple[Array, Array]]()
+    parts, keys = list[LoggedData](), list[Array]()
     total = held = 0
     worst = np.inf
-    for batch in stream.batches():
+    drawn = _thinned(stream, n)
+    for batch in drawn.batches():
         key = rng.random(len(batch))
         likely = np.flatnonzero(key < worst)
-        parts.append(batch.take(likely))
-        keys.append((key[likely], total + likely))
+        # Joined again, since a part of a batch would keep all of it in memory.
+        parts.append(joined([batch.take(likely)], stream))
+        keys.append(key[likely])
         total, held = total + len(batch), held + len(likely)
         if held > 2 * n:
-            part, (key, rows) = _smallest(parts, keys, n, stream)
-            parts, keys, held, worst = [part], [(key, rows)], n, float(key.max())
-    if not parts:
-        return unstacked(joined([], stream), total)
-    logs, (_, rows) = _smallest(parts, keys, n, stream)
-    return unstacked(logs, total, rows)
+            part, key = _smallest(parts, keys, n, stream)
+            parts, keys, held, worst = [part], [key], n, float(key.max())
+    if drawn is not stream:
+        stream.note_dropped(drawn.dropped)
+        total = stream.source.n_rows or total
+    return unstacked(_smallest(parts, keys, n, stream)[0] if parts else joined([], stream), total)
 
 
-def unstacked(logs: LoggedData, total: int | None = None, rows: Int[Array, " n"] | None = None) -> RoundSample:
+def unstacked(logs: LoggedData, total: int | None = None) -> RoundSample:
     """Rounds that were read through several feature maps at once, with the contexts of the first.
 
     Args:
         logs: The rounds; those with one feature map stay as they are.
         total: The number of rounds that they were drawn from; None for their own number.
-        rows: Their numbers among those; None where they are all.
     """
     contexts, features = logs.contexts, logs.features
     if isinstance(features, StackedMap):
@@ -88,17 +88,23 @@ def unstacked(logs: LoggedData, total: int | None = None, rows: Int[Array, " n"]
             weights=logs.weights, groups=logs.groups, times=logs.times, segments=logs.segments,
             features=first, catalog=logs.catalog,
         ).keeping(table)  # fmt: skip
-    numbers = np.arange(len(logs)) if rows is None else rows
-    return RoundSample(logs, len(logs) if total is None else total, contexts, features, numbers)
+    return RoundSample(logs, len(logs) if total is None else total, contexts, features)
+
+
+def _thinned(stream: LogStream, n: int) -> LogStream:
+    """A stream with fewer rounds to choose n from: a database draws them where they are. Files are read as they are."""
+    if not isinstance(stream.source, WarehouseTable):
+        return stream
+    fewer = stream.source.thinned(n)
+    return stream if fewer is stream.source else LogStream(fewer, stream.reader)
 
 
 def _smallest(
-    parts: list[LoggedData], keys: list[tuple[Array, Array]], n: int, stream: LogStream
-) -> tuple[LoggedData, tuple[Float[Array, " n"], Int[Array, " n"]]]:
-    """The rounds with the n smallest keys, in their order, with their keys and row numbers."""
-    rounds = joined(parts, stream)
-    key, rows = (np.concatenate(column) for column in zip(*keys, strict=True))
+    parts: list[LoggedData], keys: list[Array], n: int, stream: LogStream
+) -> tuple[LoggedData, Float[Array, " n"]]:
+    """The rounds with the n smallest keys, in their order, with their keys."""
+    rounds, key = joined(parts, stream), np.concatenate(keys)
     if len(key) <= n:
-        return rounds, (key, rows)
+        return rounds, key
     kept = np.sort(np.argpartition(key, n - 1)[:n])
-    return rounds.take(kept), (key[kept], rows[kept])
+    return rounds.take(kept), key[kept]

@@ -115,8 +115,7 @@ def score(
         engine: Where contexts are scored: "local" (the default), "dask", "spark", or an engine with options of its own.
     """
     check_choice("missing", missing, get_args(Missing))
-    made = load(model) if isinstance(model, str | os.PathLike) else model
-    policy = made if isinstance(made, Policy) else Greedy(made)
+    policy, posterior = ranking_of(load(model) if isinstance(model, str | os.PathLike) else model)
     features, path, source, where = _map_of(policy), as_path("out", out), as_source(contexts), as_engine(engine)
     source.need([*features.columns, *keep, *([] if eligible is None else [eligible])])
     source = source.with_labels(features.categories, features.columns)
@@ -128,11 +127,8 @@ def score(
         problem = f"names {taken[0]!r}, which is a column of the output itself."
         raise InputError(problem, "Rename it first.", argument="keep")
     ids = pa.array(np.arange(policy.n_actions)) if policy.catalog is None else as_arrow(policy.catalog.ids.tolist())
-    # Of a policy that follows another one, the posterior is that of the other.
-    posterior = getattr(getattr(policy, "policy", policy), "posterior", None)
     work = _Scoring(
-        policy, features, posterior if isinstance(posterior, Posterior) else None, ids, as_count("top_k", top_k),
-        tuple(keep), eligible, missing,
+        policy, features, posterior, ids, as_count("top_k", top_k), tuple(keep), eligible, missing,
     )  # fmt: skip
     if work.top_k > policy.n_actions:
         raise InputError(f"must be at most the {policy.n_actions} actions there are; got {top_k}.", argument="top_k")
@@ -147,6 +143,20 @@ def score(
     with reporter(progress, source.n_rows or 0, "scoring") as report:
         result = _write(path, work.batches(source), lambda done: report(done, source.n_rows or 0))
     return _not_empty(result)
+
+
+def ranking_of(model: Posterior | Policy) -> tuple[Policy, Posterior | None]:
+    """The policy that ranks actions by a model, and the posterior behind it, which gives their expected rewards.
+
+    Raises:
+        InputError: If the policy has choices for particular rows only.
+    """
+    policy = model if isinstance(model, Policy) else Greedy(model)
+    if policy.n_rows is not None:
+        raise InputError(f"{policy!r} has no choices for other rows.")
+    # Of a policy that follows another one, the posterior is that of the other.
+    posterior = getattr(getattr(policy, "policy", policy), "posterior", None)
+    return policy, posterior if isinstance(posterior, Posterior) else None
 
 
 def _not_empty(result: ScoreResult) -> ScoreResult:
@@ -297,6 +307,4 @@ def _map_of(policy: Policy) -> FeatureMap:
             "Score a policy or a posterior made from logs that ma.read_logs read.",
             flag_remedy="Score a file that `manyarms fit` or `manyarms learn` wrote.",
         )
-    if policy.n_rows is not None:
-        raise InputError(f"{policy!r} has no choices for other rows.")
     return as_instance("features", policy.features, FeatureMap, "a FeatureMap")

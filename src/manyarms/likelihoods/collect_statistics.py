@@ -78,6 +78,13 @@ class CollectStatistics(StatisticsTask):
     def begin(self) -> StatisticsTally:
         return StatisticsTally(self, self.n_actions, self.dim, 1)
 
+    @property
+    def takes_statistics(self) -> bool:
+        return self.likelihood.is_linear
+
+    def of_statistics(self, statistics: Statistics) -> CollectedStatistics:
+        return CollectedStatistics(statistics, np.zeros(1))
+
     def add(self, rounds: LoggedData, total: StatisticsSum) -> float:
         total.add_rounds(rounds.contexts, rounds.actions, self.likelihood.response(rounds.rewards), rounds.weights)
         return self.likelihood.log_jacobian(rounds.rewards, rounds.weights)

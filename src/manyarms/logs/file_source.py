@@ -18,7 +18,8 @@ from manyarms._base.files import PathLike, as_path, refuse_inputs
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.core.labels import INTEGER
 from manyarms.errors import DataFileError, without_full_stop
-from manyarms.logs.sources import Source
+from manyarms.logs.sources import Source, as_source
+from manyarms.logs.warehouse_table import database_files, is_address, is_ibis_table
 
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".arrow": "ipc", ".feather": "ipc"}
 """Formats by the ending of a file's name; a folder holds files of one format."""
@@ -201,6 +202,13 @@ class FileSource(Source):
         return tuple(Fingerprint(_content_digest(file), 1, path=str(file.resolve())) for file in self.files)
 
 
+def open_logs(logs: Any, report: Callable[[int, int | None], None] | None = None) -> Source:
+    """The logs of a job: files, whose reading is reported, or a table of a database."""
+    if is_ibis_table(logs) or is_address(logs):
+        return as_source(logs)
+    return FileSource(logs, report)
+
+
 def refuse_overwriting(out: PathLike | None, *inputs: Any, argument: str = "out") -> None:
     """Refuse an output that is, or holds, a file that one of the inputs of a job is read from.
 
@@ -217,6 +225,8 @@ def files_behind(given: Any) -> list[Path]:
     """The files that an input of a job is read from; none where it is in memory or does not exist."""
     if isinstance(given, Source):
         return list(given.files)
+    if is_address(given):
+        return database_files(given)
     paths = given if isinstance(given, list | tuple) else [given]
     if not paths or not all(isinstance(path, str | os.PathLike) for path in paths):
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -47,7 +47,7 @@ def learn_features(
     if strangers:
         problem = f"names {strangers[0]!r}, which is not among the columns {list(columns)}."
         raise InputError(problem, argument="categorical")
-    limit, seen = as_count("max_levels", max_levels), dict[str, _NumberColumn | _LevelColumn | _ListColumn]()
+    limit, seen = as_count("max_levels", max_levels), dict[str, ColumnSummary]()
     sample, n_sampled = list[pa.Table](), 0
     for batch in batches:
         if expand is not None and n_sampled < SAMPLE:
@@ -57,12 +57,18 @@ def learn_features(
         for name in columns:
             column = column_of(batch, name)
             if name not in seen:
-                seen[name] = _begin(name, column, name in categorical, name in written, limit)
+                seen[name] = summary_of(name, column.type, name in categorical, name in written, limit)
             seen[name].take(column)
     if columns and not seen:
         raise InputError("there are no rows to learn features from.")
-    features = [seen[name].feature() for name in columns]
-    plain = FeatureMap(features, intercept=intercept)
+    return expanded_map([seen[name].feature() for name in columns], intercept, expand, sample)
+
+
+def expanded_map(
+    features: Sequence[Feature], intercept: bool, expand: Expand | None, sample: Iterable[pa.Table]
+) -> FeatureMap:
+    """The feature map of some features, with further features that are fitted to a sample of rows."""
+    plain = FeatureMap(list(features), intercept=intercept)
     if expand is None:
         return plain
     ends = np.cumsum([int(intercept), *(len(feature.names) for feature in features)]).tolist()
@@ -73,24 +79,21 @@ def learn_features(
         for place in range(low, high)
     ]
     expansion = learn_expansion(expand, np.vstack([plain(part) for part in sample]), numbers)
-    return FeatureMap(features, intercept=intercept, expansion=expansion)
+    return FeatureMap(list(features), intercept=intercept, expansion=expansion)
 
 
-def _begin(
-    name: str, column: pa.ChunkedArray, categorical: bool, written: bool, max_levels: int
-) -> _NumberColumn | _LevelColumn | _ListColumn:
-    """One column, before any of it has been read."""
-    kind = column.type
+def summary_of(name: str, kind: pa.DataType, categorical: bool, written: bool, max_levels: int) -> ColumnSummary:
+    """The summary of a column of some type, before any of it has been read."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     texts = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_boolean(kind)
     if texts or (categorical and pa.types.is_integer(kind)):
-        return _LevelColumn(name, max_levels, written)
+        return LevelSummary(name, max_levels, written)
     if lists:
-        return _ListColumn(name)
+        return ListSummary(name)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-        return _NumberColumn(name)
+        return NumberSummary(name)
     if pa.types.is_null(kind):
         raise InputError(
             f"column {name} has no values: there are no rows to learn features from, or it is always empty."
@@ -101,23 +104,28 @@ def _begin(
     )
 
 
-class _NumberColumn:
+class NumberSummary:
     """Mean and variance, merged batch by batch (Chan et al.): no cancellation when numbers are far from zero."""
 
     def __init__(self, name: str):
         self._name, self._count, self._mean, self._square = name, 0, 0.0, 0.0
 
     def take(self, column: pa.ChunkedArray) -> None:
+        """Add the numbers of a batch."""
         x = numbers_of(self._name, column)
-        if len(x) == 0:
-            return
-        mean, count = float(x.mean()), len(x)
+        if len(x):
+            mean = float(x.mean())
+            self.merge(len(x), mean, float(np.square(x - mean).sum()))
+
+    def merge(self, count: int, mean: float, square: float) -> None:
+        """Add numbers of which only the count, the mean, and the sum of squares about the mean are known."""
         gap, total = mean - self._mean, self._count + count
-        self._square += float(np.square(x - mean).sum()) + gap**2 * self._count * count / total
+        self._square += square + gap**2 * self._count * count / total
         self._mean += gap * count / total
         self._count = total
 
     def feature(self) -> Feature:
+        """The standardised column."""
         if self._count == 0:
             return Numeric(self._name)
         spread = float(np.sqrt(self._square / self._count))
@@ -126,15 +134,22 @@ class _NumberColumn:
         return Numeric(self._name, self._mean, spread if spread > tiny else 1.0)
 
 
-class _LevelColumn:
+class LevelSummary:
+    """The number of rows with each level of a category."""
+
     def __init__(self, name: str, max_levels: int, written: bool):
         self._name, self._max_levels, self._written = name, max_levels, written
         self._counts = Counter[Level]()
 
     def take(self, column: pa.ChunkedArray) -> None:
+        """Add the levels of a batch."""
         codes, distinct = codes_of(column)
         counts = np.bincount(codes, minlength=len(distinct))
-        self._counts.update(dict(zip(distinct, counts.tolist(), strict=True)))
+        self.merge(dict(zip(distinct, counts.tolist(), strict=True)))
+
+    def merge(self, counts: Mapping[Level, int]) -> None:
+        """Add levels of which only the counts are known."""
+        self._counts.update(counts)
         if len(self._counts) > MAX_DISTINCT:
             raise InputError(
                 f"column {self._name} has more than {MAX_DISTINCT:,} distinct values: an id is not a feature.",
@@ -142,6 +157,7 @@ class _LevelColumn:
             )
 
     def feature(self) -> Feature:
+        """The one-hot column of the commonest levels."""
         # Ties by the text of a level, so that the order of rows does not matter.
         common = sorted(self._counts, key=lambda level: (-self._counts[level], str(level)))[: self._max_levels]
         if self._written and all(integer_of(cast(str, level)) is not None for level in self._counts):
@@ -149,19 +165,30 @@ class _LevelColumn:
         return Categorical(self._name, tuple(sorted(common, key=lambda level: (str(type(level)), level))))
 
 
-class _ListColumn:
+class ListSummary:
+    """The length of the lists of a column, which is the same in all rows."""
+
     def __init__(self, name: str):
         self._name = name
         self._size: int | None = None
 
     def take(self, column: pa.ChunkedArray) -> None:
+        """Check the lists of a batch."""
         if len(column) == 0:
             return
-        if self._size is None:
-            self._size = len(column[0])
-        lists_of(self._name, column, self._size)
+        size = self._size or len(column[0])
+        lists_of(self._name, column, size)
+        self.merge(size)
+
+    def merge(self, size: int) -> None:
+        """Take the length of lists that have been checked elsewhere."""
+        self._size = size
 
     def feature(self) -> Feature:
+        """The list as it is."""
         if not self._size:
             raise ShapeError(f"column {self._name} has empty lists; an embedding needs numbers.")
         return Embedding(self._name, self._size)
+
+
+ColumnSummary = NumberSummary | LevelSummary | ListSummary

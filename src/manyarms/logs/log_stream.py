@@ -110,20 +110,6 @@ class LogStream:
         """Keep the count of rows that a full pass, here or in other processes, has left out."""
         self._dropped = dropped
 
-    def columns(self, names: Sequence[str]) -> pa.Table:
-        """Further columns of the rows that become rounds, in the order of the rounds: one row per round.
-
-        Args:
-            names: Columns of the source, of any type; values may be missing.
-        """
-        self.source.need(names)
-        wanted, parts, first = (*self.reader.roles.columns, *names), list[pa.Table](), self.source.first_row
-        for batch in self.source.batches(wanted, BATCH):
-            with rows_from(first, self.source.place_of):
-                parts.append(self.reader.further_columns(batch, names))
-            first += batch.num_rows
-        return pa.concat_tables(parts) if parts else pa.table({name: pa.array([]) for name in names})
-
     def collect(self) -> LoggedData:
         """All rounds in memory at once."""
         return joined(list(self.batches()), self)

@@ -14,6 +14,7 @@ from manyarms.core.labels import integers_or_texts
 from manyarms.errors import DataTypeError, InputError
 from manyarms.logs.log_stream import BATCH
 from manyarms.logs.sources import as_source
+from manyarms.logs.warehouse_table import WarehouseTable
 
 
 @takes(CatalogOptions)
@@ -44,6 +45,9 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
     source = source.with_labels(name for name in names if name not in numbers)
     batches = list(source.batches(names, BATCH))
     table = pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in names})
+    if isinstance(source, WarehouseTable):
+        # A database keeps no order, and the numbers of actions follow it.
+        table = table.sort_by(id)
 
     def labels(name: str) -> list[Any]:
         values = table[name].to_pylist()

@@ -19,6 +19,7 @@ from manyarms.logs.learn_features import learn_features
 from manyarms.logs.log_stream import BATCH, LogStream
 from manyarms.logs.row_reader import ColumnRoles, RowReader, complete
 from manyarms.logs.sources import Source, TableSource, as_source
+from manyarms.logs.warehouse_table import WarehouseTable
 
 MOST_NUMBERED, MOST_NUMBERED_PER_ROW = 10_000_000, 100
 """Beyond both of these, the largest number is somebody's id and does not count actions."""
@@ -46,7 +47,8 @@ def read_logs(
     rows, in one pass, is the `FeatureMap` that the posterior keeps.
 
     Args:
-        logs: A table of pandas, Polars or Arrow; a Parquet, CSV or Arrow file, a folder or a glob; or Arrow batches.
+        logs: A table of pandas, Polars or Arrow; a Parquet, CSV or Arrow file, a folder or a glob; Arrow batches; or a
+            table of a database: an Ibis table, or its address, as in "duckdb://shop.db?table=logs".
             CSV files may be separated by semicolons or tabs: the header of the first one tells. Ids and categories of
             a CSV file are read as they are written: 007 is not 7, and NA is a label; only an empty cell is missing.
         context: The name of a context column, or several.
@@ -105,11 +107,7 @@ def read_logs(
     single = [name for name in (action, given.group, given.segment) if name is not None]
     source = source.with_labels([*single, *(name for name in categories if name in roles.context)], roles.context)
     if features is None:
-        rows = _complete_rows(source, roles, given.missing)
-        features = learn_features(
-            rows, roles.context, categorical=categorical, written=source.written, max_levels=given.max_levels,
-            expand=given.expand,
-        )  # fmt: skip
+        features = _learned_features(source, roles, categorical, given)
     elif as_instance("features", features, FeatureMap, "a FeatureMap").columns != roles.context:
         problem = f"reads the columns {features.columns}; context names {roles.context}."
         raise InputError(problem, argument="features")
@@ -142,7 +140,23 @@ def leakage_warnings(context: Sequence[str], reward: str) -> list[str]:
     ]
 
 
+def _learned_features(source: Source, roles: ColumnRoles, categorical: list[str], given: Any) -> FeatureMap:
+    """The feature map learned from the rows that lack no value: in a database where they are, else in one pass."""
+    how: dict[str, Any] = {"categorical": categorical, "max_levels": given.max_levels, "expand": given.expand}
+    if isinstance(source, WarehouseTable):
+        from manyarms.logs.warehouse_features import learn_warehouse_features  # noqa: PLC0415  an extra
+
+        return learn_warehouse_features(source.complete(roles.needed, given.missing)[0], roles.context, **how)
+    rows = _complete_rows(source, roles, given.missing)
+    return learn_features(rows, roles.context, written=source.written, **how)
+
+
 def _complete_rows(source: Source, roles: ColumnRoles, missing: Missing) -> Iterator[pa.Table]:
+    if isinstance(source, WarehouseTable):
+        # Every id once is enough.
+        complete_rows = source.complete(roles.needed, missing)[0]
+        yield complete_rows.ask(complete_rows.table.select(roles.action).distinct())
+        return
     first = 0
     for batch in source.batches(roles.columns, BATCH):
         with rows_from(first, source.place_of):

@@ -116,18 +116,14 @@ class RowReader:
         table, actions, decay, times, dropped = self._kept(batch)
         return self._logged(table, actions, decay, times), dropped
 
-    def further_columns(self, batch: pa.RecordBatch, names: Sequence[str]) -> pa.Table:
-        """Further columns of the rows of a batch that become rounds; values may be missing there."""
-        return self._kept(batch, names)[0].select(list(names))
-
     def _kept(
-        self, batch: pa.RecordBatch, further: Sequence[str] = ()
+        self, batch: pa.RecordBatch
     ) -> tuple[pa.Table, Int[Array, " n"], Float[Array, " n"] | None, pa.ChunkedArray | None, DroppedRows]:
         """The rows that become rounds, with their actions, weights by age and times, and the number of all others."""
-        table, missing = complete(batch, self.roles.needed, self.missing, (*self.columns, *further))
+        table, missing = complete(batch, self.roles.needed, self.missing, self.columns)
         times = None if self.roles.time is None else _time_column(self.roles.time, column_of(table, self.roles.time))
         decay, mature, fresh, ahead = self._aged(times, table.num_rows)
-        actions, known, spelled = self._actions(table)
+        actions, known, spelled = self.actions_of(table)
         wanted = mature & fresh
         mapped = 0
         if self.unknown == "other" and self.catalog is not None:
@@ -176,7 +172,7 @@ class RowReader:
         numbers = pa.array(row_numbers(table.num_rows))
         return named if ROW in self.columns else named.append_column(ROW, numbers)
 
-    def _actions(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"], str]:
+    def actions_of(self, table: pa.Table) -> tuple[Int[Array, " n"], Bool[Array, " n"], str]:
         """Action numbers, a mask of the rows that have one, and an unknown id that the catalog spells otherwise."""
         name = self.roles.action
         column, numbering = column_of(table, name), ActionNumbering(self.n_actions, self.catalog)

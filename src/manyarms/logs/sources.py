@@ -149,11 +149,22 @@ class BatchSource(Source):
 
 
 def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of thing that holds rows
-    """Anything that holds rows: a path, a table of pandas, Polars or Arrow, or batches."""
-    from manyarms.logs.file_source import FileSource  # noqa: PLC0415  it derives from Source
+    """Anything that holds rows: a path, a table of pandas, Polars, Arrow or a database, or batches."""
+    # These derive from Source.
+    from manyarms.logs.file_source import FileSource  # noqa: PLC0415
+    from manyarms.logs.warehouse_table import (  # noqa: PLC0415
+        WarehouseTable,
+        is_address,
+        is_ibis_table,
+        open_warehouse,
+    )
 
     if isinstance(value, Source):
         return value
+    if is_ibis_table(value):
+        return WarehouseTable(value)
+    if is_address(value):
+        return open_warehouse(value)
     if isinstance(value, pa.Table):
         return TableSource(value)
     if isinstance(value, pa.RecordBatch):

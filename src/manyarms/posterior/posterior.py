@@ -30,6 +30,7 @@ from manyarms.errors import InputError, ShapeError, UndefinedLiftError
 from manyarms.model_file.load import load
 from manyarms.model_file.save import SavedModel
 from manyarms.posterior.action_scores import ActionWeights, Scores
+from manyarms.posterior.item_vectors import ItemVectors, make_item_vectors
 from manyarms.posterior.policy_profile import (
     POLICY_ALONE,
     POLICY_AND_BASELINE,
@@ -127,6 +128,16 @@ class Posterior(SavedModel, ABC):
         actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(x))
         with np.errstate(over="ignore", invalid="ignore"):
             return check_overflow("reward_std", self.pair_std(x, actions))
+
+    def item_vectors(self) -> ItemVectors:
+        """Every action as a vector, for an index that searches for the largest inner product, such as FAISS.
+
+        `Greedy` then is such a search, exactly where rewards are linear; see `ItemVectors` and docs/how-to/serving.md.
+
+        Raises:
+            InputError: If no inner product ranks the actions, as with a hurdle.
+        """
+        return make_item_vectors(self)
 
     def value(
         self,

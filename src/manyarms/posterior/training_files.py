@@ -14,6 +14,7 @@ from manyarms.engines import LOCAL, Engine, as_engine
 from manyarms.errors import InputError
 from manyarms.likelihoods import Likelihood
 from manyarms.logs.log_stream import LogStream, joined
+from manyarms.logs.warehouse_table import WarehouseTable
 
 if TYPE_CHECKING:
     from manyarms.posterior.reward_posterior import RewardPosterior
@@ -32,6 +33,12 @@ def new_rounds(stream: LogStream, learned_from: Sequence[Fingerprint]) -> Iterat
         InputError: Naming a file that the model has seen in full.
     """
     known = _by_origin_and_path(learned_from)
+    if isinstance(stream.source, WarehouseTable) and stream.source.fingerprints[0].origin in known:
+        raise InputError(
+            "the model has seen this table of a database already: its rounds would count twice.",
+            "Pass the new rows only, as in table.filter(...), or count all again with allow_repeats=True.",
+            flag_remedy="Name a view of the new rows only, or count all again with --allow-repeats.",
+        )
     fingerprints = stream.source.fingerprints if stream.source.files else ()
     bounds = dict[Path, str | None]()
     for file, fingerprint in zip(stream.source.files, fingerprints, strict=True):

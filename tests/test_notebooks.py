@@ -1,0 +1,71 @@
+"""The notebooks: each is its script, uses public names alone, and prints what it shows."""
+
+import ast
+import json
+
+import pytest
+from pages import ROOT, assert_shown
+
+import manyarms as ma
+from manyarms import datasets, jobs
+from notebooks.build import INSTALL, cells_of, run, scripts
+
+SCRIPTS = scripts()
+PUBLIC = {"ma": ma, "ma.priors": ma.priors, "ma.plots": ma.plots, "jobs": jobs}
+
+
+def stored(script):
+    return json.loads(script.with_suffix(".ipynb").read_text(encoding="utf-8"))
+
+
+def test_there_are_five_and_each_is_on_a_page_of_the_docs():
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert len(SCRIPTS) == 5
+    assert [script.stem for script in SCRIPTS if f"notebooks/{script.stem}.md" not in menu] == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_notebook_is_valid_small_and_the_same_as_its_script(script):
+    notebook = stored(script)
+    assert (notebook["nbformat"], notebook["metadata"]["kernelspec"]["language"]) == (4, "python")
+    cells = notebook["cells"]
+    assert [(cell["cell_type"], cell["source"]) for cell in cells] == cells_of(script)
+    assert cells[1]["source"] == INSTALL and len({cell["id"] for cell in cells}) == len(cells)
+    drawings = [
+        output for cell in cells for output in cell.get("outputs", []) if "image/svg+xml" in output.get("data", {})
+    ]
+    assert 1 <= len(drawings) <= 2
+    assert script.with_suffix(".ipynb").stat().st_size < 150_000
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_notebook_uses_public_names_alone(script):
+    for cell in cells_of(script):
+        if cell.kind == "code":
+            for node in ast.walk(ast.parse(cell.text)):
+                assert unknown_names(node) == []
+
+
+def unknown_names(node):
+    """Names of the package in a piece of code that are not public."""
+    if isinstance(node, ast.Attribute) and (owner := PUBLIC.get(ast.unparse(node.value))) is not None:
+        return [] if node.attr in owner.__all__ else [node.attr]
+    if isinstance(node, ast.ImportFrom) and node.module.startswith("manyarms"):
+        source = {"manyarms": [*ma.__all__, "jobs"], "manyarms.datasets": datasets.__all__}.get(node.module, [])
+        return [alias.name for alias in node.names if alias.name not in source]
+    return []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_notebook_runs_and_prints_what_it_shows(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    for cell in stored(script)["cells"]:
+        if cell["cell_type"] == "code":
+            outputs = run(cell["source"], names)
+            assert [output["output_type"] for output in outputs] == [
+                output["output_type"] for output in cell["outputs"]
+            ]
+            for shown, output in zip(cell["outputs"], outputs, strict=True):
+                assert_shown(shown.get("text", ""), output.get("text", ""), script)
