@@ -68,7 +68,7 @@ def choose(policy: str, k: int = 1, **data: Any) -> Callable[[], Callable[[], An
 
 
 def draw_job() -> Callable[[], Any]:
-    """Shares of 100 draws for 100 contexts among a million actions; versions draw differently, so answers are not compared."""
+    """Shares of 100 draws for 100 contexts among a million actions; versions draw differently, so answers are zeros."""
     import manyarms as ma  # noqa: PLC0415
 
     logs, prior = logs_and_prior(1_000_000, 100_000, 16)

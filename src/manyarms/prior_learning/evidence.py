@@ -359,7 +359,7 @@ def _sites(result: Approximation) -> Site | Statistics:
 
 
 def _extrapolated(turns: list[tuple[Vector, Vector]]) -> Vector:
-    """Where a sequence of points η, each followed by a step to another, would end (Anderson, 1965): at a step of zero.
+    """The point at which a sequence of points η, each with a step to another, would end (Anderson, 1965).
 
     As many earlier steps are used as there are numbers in η. Long steps are taken as they are, and so is a step whose
     extrapolation leads far away.
