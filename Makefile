@@ -8,7 +8,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-dependencies lint types layers unit unit-all docs docs-serve format lock release-check \
 	line-coverage coverage reproduce benchmark learned-priors taxonomy real-priors decisions clicks clicks-at-scale \
-	estimators-at-scale out-of-core plans looks segments warehouse notebooks gallery item-index trust clean
+	estimators-at-scale out-of-core plans looks segments warehouse notebooks comparison gallery item-index trust clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -133,6 +133,13 @@ segments: $(VENV)/.installed  ## do intervals by segment cover, and how often is
 
 notebooks: $(VENV)/.installed  ## run the scripts of notebooks/ and write them as notebooks (a minute)
 	$(RUN) notebooks/build.py
+
+# Open Bandit Pipeline asks for Python 3.10 or older, and runs on 3.11; it needs PyTorch, seaborn and the packages after it.
+comparison:  ## other libraries on the digits of scikit-learn, into docs/comparison.md (minutes)
+	$(PYTHON) -m venv .venv-neighbours
+	.venv-neighbours/bin/python -m pip install --quiet . skdr-eval causalrl bayesianbandits torch seaborn pyyaml tqdm
+	.venv-neighbours/bin/python -m pip install --quiet --no-deps --ignore-requires-python obp
+	.venv-neighbours/bin/python benchmarks/comparison.py --refresh docs/comparison.md
 
 gallery: $(VENV)/.installed  ## draw the charts of the demo's report for the docs
 	$(RUN) studies/gallery.py docs/report

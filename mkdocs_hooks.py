@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,6 @@ def _page_and_files(path: Path) -> dict[str, str]:
                 files[chart] = data["image/svg+xml"]
                 page.append(f"![A chart, described in the text around it]({chart})")
             else:
-                shown = f"```text\n{output.get('text', data.get('text/plain', '')).rstrip()}\n```"
-                page.append(data.get("text/html", shown))
+                printed = output.get("text", data.get("text/plain", "")).rstrip().splitlines()
+                page.append("\n".join(["```text", *(textwrap.fill(line, 110) for line in printed), "```"]))
     return {f"{path.stem}.md": "\n\n".join(page), **files}

@@ -76,12 +76,11 @@ def run(text: str, names: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _shown(value: Any) -> dict[str, str]:
-    """The value as text, and as a drawing or a table where it has one."""
+    """The value as a drawing if it is a chart, else as text."""
     if isinstance(value, alt.TopLevelMixin):
         drawing = vl_convert.vegalite_to_svg(value.configure(**ma.plots.theme()).to_json())
         return {"image/svg+xml": drawing, "text/plain": "a chart"}
-    data = {"text/plain": repr(value)}
-    return data | ({"text/html": value._repr_html_()} if hasattr(value, "_repr_html_") else {})
+    return {"text/plain": repr(value)}
 
 
 def notebook(script: Path) -> dict[str, Any]:

@@ -24,6 +24,11 @@ def core_calls() -> Iterator[HostileCall]:
     yield make_method("LoggedData.split", lambda w: w.logs, lambda w: dict(fraction=0.5, by="row", rng=w.rng()))
     yield make_method("LoggedData.take", lambda w: w.logs, lambda w: dict(rows=w.few_actions))
     yield make_method("LoggedData.with_segments", lambda w: w.logs, lambda w: dict(segments=w.groups % 2))
+    yield make_method(
+        "LoggedData.with_eligible",
+        lambda w: w.logs,
+        lambda w: dict(eligible=np.ones((len(w.logs), w.logs.n_actions), dtype=bool)),
+    )
     yield make_method("LoggedData.batches", lambda w: w.logs, lambda w: dict(size=7))
     yield make_call("Catalog", ma.Catalog, lambda w: dict(
         ids=w.ids, categories=w.categories, tags=w.tags, paths=[["t", name] for name in w.categories],

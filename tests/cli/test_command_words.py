@@ -121,7 +121,7 @@ def run(folder, *arguments):
     [
         ([*FIT, "--half-life", "7d"], ["--half-life", "--time"]),
         ([*FIT, "--maturity", "7d"], ["--maturity", "--time"]),
-        ([*FIT, "--engine", "ray"], ["--engine must be local, dask or spark; got 'ray'"]),
+        ([*FIT, "--engine", "ray"], ["--engine must be local, dask, spark or ibis; got 'ray'"]),
         ([*FIT, "--unknown", "some"], ["--unknown must be one of refuse, drop, other; got 'some'"]),
         ([*FIT, "--category", "kind", "--prior-std", "-1"], ["--effect-std must"]),
         ([*FIT, "--action-std", "-1"], ["--action-std must"]),

@@ -204,7 +204,7 @@ def test_rounds_later_than_now_are_counted_in_full_with_a_warning(shop, tmp_path
         (["--spec", "wrong.toml"], ["has no key 'colour'"]),
         (["--out", "file/model.arrow"], ["file does not exist"]),
         (["--out", "empty"], ["empty is a folder"]),
-        (["--engine", "sparc", "--logs", "nowhere"], ["--engine must be local, dask or spark; got 'sparc'"]),
+        (["--engine", "sparc", "--logs", "nowhere"], ["--engine must be local, dask, spark or ibis; got 'sparc'"]),
     ],
     ids=lambda value: value[0].strip("-") + "-" + str(value[1]) if isinstance(value, list) and len(value) == 2 else "",
 )

@@ -30,14 +30,14 @@ def test_the_verdict_names_the_goal_that_blocks_and_ships_the_next_policy(world)
     guardrail = ma.Guardrail("returns", returned, at_most_worse=0.25, better="lower")
     alone = ma.decide({"rich": policies["rich"]}, logs, posterior, guardrails=[guardrail])
     assert alone.verdict == "keep"
-    assert "but returns blocks it" in alone.sentence and "Returns changes by +" in alone.reason
+    assert "but the guardrail on returns blocks it" in alone.sentence
+    assert "The change in returns is +" in alone.reason
     (result,) = alone.guardrails
     assert result.is_broken and not result.holds and result.probability < 0.01
     both = ma.decide(policies, logs, posterior, guardrails=[guardrail])
     assert both.verdict == "ship" and both.policy == "safe"
-    assert (
-        "rich gains more, but returns blocks it" in both.reason and "It keeps to the guardrails: returns" in both.reason
-    )
+    assert "rich gains more, but the guardrail on returns blocks it" in both.reason
+    assert "It keeps to the guardrails: returns" in both.reason
     record = both.as_json()
     assert [entry["holds"] for entry in record["guardrails"]] == [False, True]
     assert sum(record["probability_best"].values()) == pytest.approx(1.0)

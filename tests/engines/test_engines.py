@@ -219,7 +219,7 @@ def test_a_command_on_spark_is_as_quiet_as_one_without(tmp_path):
 
 
 def test_an_unknown_engine_is_refused(stream, prior):
-    with pytest.raises(InputError, match="engine must be local, dask or spark; got 'ray'"):
+    with pytest.raises(InputError, match="engine must be local, dask, spark or ibis; got 'ray'"):
         ma.fit(stream, prior, engine="ray")
     with pytest.raises(InputError, match="cannot be spread"):
         batches = pa.table({**{c: [0.0] * 4 for c in COLUMNS}, "item": [0, 1, 2, 3], "click": [0.0] * 4}).to_batches()

@@ -6,6 +6,7 @@ import shlex
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from small_shop import run
@@ -33,6 +34,24 @@ def log(n=600, seed=0):
 
 def findings(frame, catalog=ITEMS, **roles):
     return {(finding.level, finding.subject): finding for finding in ma.doctor(frame, catalog, **roles).findings}
+
+
+def test_the_layout_of_the_open_bandit_pipeline_is_recognised(tmp_path):
+    rng = np.random.default_rng(0)
+    columns = {
+        "": np.arange(300),
+        "timestamp": [f"2019-11-24 00:{k // 60:02d}:{k % 60:02d}+00:00" for k in range(300)],
+        "item_id": np.arange(300) % 34,
+        "click": (rng.random(300) < 0.1).astype(int),
+        "propensity_score": np.full(300, 1 / 34),
+        "user_feature_0": rng.choice(["cef3", "81ce"], 300),
+    }
+    pa.csv.write_csv(pa.table(columns), tmp_path / "men.csv")
+    roles = ma.doctor(tmp_path / "men.csv").roles
+    assert (roles.action, roles.reward, roles.propensity, roles.time) == (
+        "item_id", "click", "propensity_score", "timestamp"
+    )  # fmt: skip
+    assert roles.context == ("user_feature_0",) and roles.group == ""
 
 
 def test_a_sound_log_has_its_roles_and_nothing_to_mend():

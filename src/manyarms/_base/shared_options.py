@@ -128,6 +128,13 @@ class LogOptions(TypedDict, total=False):
             "decide show them.",
         ),
     ]
+    eligible: Annotated[
+        str | None,
+        Option(
+            None,
+            "Column with lists of the actions that could be chosen in each round; policies choose among them.",
+        ),
+    ]
     categorical: Annotated[Names, Option((), "Integer context columns to treat as categories.")]
     max_levels: Annotated[
         int, Option(100, "Maximum number of levels per categorical column; rarer levels are merged.", minimum=1)
@@ -136,8 +143,8 @@ class LogOptions(TypedDict, total=False):
         Expand | None,
         Option(
             None,
-            "Further features made of numeric context columns when features are learned: splines of each, products of "
-            "two, or 100 fourier or 50 nystroem features of all.",
+            "Extra features computed from the numeric context columns: splines of each, products of every two, or 100 "
+            "fourier or 50 nystroem features of all together.",
             metavar="KIND",
         ),
     ]
@@ -331,7 +338,7 @@ class BacktestPeriods(TypedDict, total=False):
     ]
     logged_by: Annotated[
         str | None,
-        Option(None, "Column with the name of the policy that logged each round, to forecast each by itself."),
+        Option(None, "Column with the name of the policy that logged each round, so that each is forecast separately."),
     ]
 
 

@@ -29,11 +29,11 @@ def backtest_command(
         Path | None,
         typer.Option("--out", help="Page to write (HTML or JSON), or a folder for the charts as SVG or PNG files."),
     ] = None,
-    level: Annotated[float, typer.Option("--level", min=0.0, max=1.0, help="Probability of the intervals.")] = 0.95,
+    level: Annotated[float, typer.Option("--level", min=0.0, max=1.0, help="Coverage of the intervals.")] = 0.95,
     false_alarm: Annotated[
         float,
         typer.Option(
-            "--false-alarm", min=0.0, max=1.0, help="Probability with which right forecasts may raise an alarm."
+            "--false-alarm", min=0.0, max=1.0, help="Largest probability of an alarm while the forecasts are right."
         ),
     ] = 0.05,
     format: ReportFormat = None,
@@ -44,7 +44,7 @@ def backtest_command(
 
     Forecasts the mean reward of the next day's rounds, of every category, and
     of every policy named by --logged-by, with an interval that includes the
-    noise of single rewards. An alarm is raised when the forecasts stop to hold.
+    noise of single rewards. An alarm is raised when the forecasts no longer hold.
     The exit code is 3 if there was an alarm, else 0. Needs --time.
     """
     from manyarms.cli.print_results import print_json

@@ -20,8 +20,8 @@ EXIT_CODES = {"note": 0, "warning": 3, "problem": 4}
 def doctor_command(
     logs: Annotated[str, typer.Argument(help=LOGS)],
     catalog: Annotated[str | None, typer.Argument(help="Catalog of all actions, in a file or a database.")] = None,
-    action: Annotated[str | None, typer.Option("--action", help="Column of action ids, if guessed wrongly.")] = None,
-    reward: Annotated[str | None, typer.Option("--reward", help="Column of rewards, if guessed wrongly.")] = None,
+    action: Annotated[str | None, typer.Option("--action", help="Column of action ids, if the guess is wrong.")] = None,
+    reward: Annotated[str | None, typer.Option("--reward", help="Column of rewards, if the guess is wrong.")] = None,
     propensity: Annotated[str | None, typer.Option("--propensity", help="Column of propensities.")] = None,
     group: Annotated[str | None, typer.Option("--group", help="Column of users or sessions.")] = None,
     time: Annotated[str | None, typer.Option("--time", help="Column of times.")] = None,
@@ -55,7 +55,7 @@ def doctor_command(
 
 def explain_command(
     term: Annotated[
-        list[str] | None, typer.Argument(help="A term, such as propensity or gains chart; all terms without one.")
+        list[str] | None, typer.Argument(help="A term, such as propensity or gains chart. Without one, all are listed.")
     ] = None,
 ) -> None:
     """Explain a term of the glossary, or how to read a chart of the report."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
+from scipy import sparse
 
-from manyarms._base.arrow import pa
+from manyarms._base.arrow import compute, pa
 from manyarms._base.checks import Array, as_actions, as_count
 from manyarms._base.row_numbers import row_name
 from manyarms.core.arrow_columns import codes_of, whole_numbers_of
 from manyarms.core.catalog import Catalog
 from manyarms.core.labels import integer_of
-from manyarms.errors import ActionError, DataTypeError
+from manyarms.errors import ActionError, DataTypeError, EligibilityError
 
 MOST_COMPARED = 1_000
 """Unknown ids of a batch that are compared with the catalog's in other spellings."""
@@ -60,6 +61,40 @@ class ActionNumbering:
         actions = numbers[codes] if len(ids) else np.empty(0, dtype=np.int64)
         spelled = _spelled(self.catalog, [ids[place] for place in np.flatnonzero(numbers < 0)])
         return NumberedColumn(actions, actions >= 0, spelled)
+
+    def sets_of(
+        self, name: str, column: pa.ChunkedArray, where: Callable[[int], str] = row_name, *, skip_unknown: bool = False
+    ) -> sparse.csr_array:
+        """Lists of ids in a column, such as candidates, as sets of actions: one row each, with ones.
+
+        Args:
+            name: The name of the column in errors.
+            column: Lists; none may be empty.
+            where: The name of a row in errors.
+            skip_unknown: True to leave out ids that are not those of actions, rather than refuse them.
+        """
+        kind = column.type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+            raise DataTypeError(f"column {name} must hold lists of actions; its type is {kind}.")
+        sizes = compute.call_function("list_value_length", [column]).fill_null(0).to_numpy()
+        if sizes.min(initial=1) == 0:
+            row = where(int(np.argmin(sizes)))
+            raise EligibilityError(f"column {name} leaves nothing to choose from in {row}.", "Leave such rows out.")
+        flat, owner = compute.call_function("list_flatten", [column]), np.repeat(np.arange(len(sizes)), sizes)
+        if flat.null_count:
+            row = where(int(owner[flat.is_null().to_pylist().index(True)]))
+            raise ActionError(f"column {name} has a missing action in {row}.", "Leave it out.")
+        flat = flat if isinstance(flat, pa.ChunkedArray) else pa.chunked_array([flat])
+        numbered = self.of_column(name, flat)
+        known = numbered.known
+        if not known.all() and not skip_unknown:
+            place = int(np.argmin(known))
+            raise ActionError(
+                f"column {name} has {flat[place].as_py()!r} in {where(int(owner[place]))}, which is not among "
+                f"the {self.n_actions:,} actions."
+            )
+        entries = (np.ones(int(known.sum())), (owner[known], numbered.actions[known]))
+        return sparse.csr_array(entries, shape=(len(sizes), self.n_actions))
 
     def unknown(
         self,

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy import sparse
 
 from manyarms._base.arrow import pa
 from manyarms._base.checks import (
@@ -27,14 +28,15 @@ from manyarms._base.checks import (
     import_optional,
 )
 from manyarms._base.rng import as_generator
-from manyarms._base.row_numbers import row_number, rows_from
+from manyarms._base.row_numbers import row_name, row_number, rows_from
 from manyarms.core.action_columns import as_column
 from manyarms.core.catalog import Catalog
+from manyarms.core.eligibility import as_eligibility
 from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint, digest
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.core.policy import Policy
-from manyarms.errors import DataTypeError, InputError, PropensityError, ShapeError
+from manyarms.errors import DataTypeError, EligibilityError, InputError, PropensityError, ShapeError
 from manyarms.linalg.indexing import chunks
 
 COLUMNS = ("contexts", "actions", "rewards", "propensities", "weights", "groups", "times", "segments")
@@ -144,6 +146,7 @@ class LoggedData:
             raise ShapeError(
                 f"has {self.catalog.n_actions} actions; n_actions is {self.n_actions}.", argument="catalog"
             )
+        self.eligible: sparse.csr_array | None = None
         # None for a whole log: a reference to itself would keep batches alive long after their use.
         self._source: LoggedData | None = None
         self._rows: Int[Array, " n"] | None = None
@@ -165,7 +168,7 @@ class LoggedData:
         for name, column in columns.items():
             setattr(out, name, None if column is None else frozen(column))
         out.n_actions, out.features, out.catalog = n_actions, features, catalog
-        out.logging_policy, out._source, out._rows = None, None, None
+        out.logging_policy, out.eligible, out._source, out._rows = None, None, None, None
         return out
 
     def _check_logging_policy(self, policy: Policy) -> Policy:
@@ -184,7 +187,7 @@ class LoggedData:
     def __repr__(self) -> str:
         known = [
             name
-            for name in ("propensities", "weights", "groups", "times", "segments")
+            for name in ("propensities", "weights", "groups", "times", "segments", "eligible")
             if getattr(self, name) is not None
         ]
         extra = f", with {', '.join(known)}" if known else ""
@@ -202,6 +205,7 @@ class LoggedData:
         columns = {name: None if column is None else column[rows] for name, column in whole.items()}
         part = LoggedData.checked(columns, self.n_actions, self.features, self.catalog)
         part.logging_policy = None if self.logging_policy is None else self.logging_policy.take(rows)
+        part.eligible = None if self.eligible is None else self.eligible[rows]
         part._source = self if self._source is None else self._source
         part._rows = self.rows[rows]
         return part
@@ -242,6 +246,18 @@ class LoggedData:
         """A log of these rounds with segments: a label for each round, None or NaN where one is missing."""
         other = self.take(slice(None))
         other.segments = as_segments(segments, len(self))
+        return other
+
+    def with_eligible(self, eligible: Any) -> LoggedData:
+        """A log of these rounds with the candidates of each: policies choose among them wherever this log evaluates.
+
+        Args:
+            eligible: The actions that may be chosen in each round, in any form that `policy.actions` takes; the logged
+                action must be among them.
+        """
+        sets = as_eligibility(eligible, len(self), self.n_actions)
+        other = self.take(slice(None))
+        other.eligible = None if sets is None else check_candidates(sets.block(slice(0, len(self))), self.actions)
         return other
 
     def split(
@@ -352,6 +368,19 @@ def as_segments(value: Any, length: int) -> Array:
     if len(labels) != length:
         raise ShapeError(f"must have a label for each of {length:,} rounds; got {len(labels):,}.", argument="segments")
     return labels
+
+
+def check_candidates(eligible: sparse.csr_array, actions: Int[Array, " n"]) -> sparse.csr_array:
+    """Refuse candidates among which the logged action is not."""
+    among = np.asarray(eligible[np.arange(len(actions)), actions] != 0).ravel()
+    if not among.all():
+        row = int(np.argmin(among))
+        raise EligibilityError(
+            f"the logged action of {row_name(row)} is not among its candidates.",
+            "Add it to them, or leave the row out.",
+            argument="eligible",
+        )
+    return eligible
 
 
 def check_logs(logs: Any, prior: HierarchicalGaussian) -> LoggedData:

@@ -228,6 +228,30 @@ class PolicyWithOwnFeatures(Policy):
         return self.policy.choices(self._contexts, eligible)
 
 
+class PolicyOnCandidates(Policy):
+    """A policy on fixed rows, each of which has candidates that it chooses among."""
+
+    def __init__(self, policy: Policy, candidates: sparse.csr_array):
+        self.policy, self._candidates = policy, candidates
+        self.n_actions, self.n_rows, self.dim = policy.n_actions, shape_of(candidates)[0], policy.dim
+        self.features, self.catalog = policy.features, policy.catalog
+        self.rows_per_block, self.learned_from = policy.rows_per_block, policy.learned_from
+        self.samples_have_probabilities = policy.samples_have_probabilities
+
+    def take(self, rows: slice | Int[Array, " m"]) -> PolicyOnCandidates:
+        return PolicyOnCandidates(self.policy.take(rows), self._candidates[rows])
+
+    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
+        if eligible is None:
+            return self.policy.choices(contexts, self._candidates)
+        both = sparse.csr_array(self._candidates.multiply(eligible))
+        both.eliminate_zeros()
+        sizes = np.diff(both.indptr)
+        if len(sizes) and sizes.min() == 0:
+            raise RowError(int(np.argmin(sizes)), "has no candidate that is eligible")
+        return self.policy.choices(contexts, both)
+
+
 def with_own_features(policy: Policy, contexts: Any, features: FeatureMap | None, name: str = "policy") -> Policy:
     """The policy to evaluate on contexts that a posterior or a log reads through `features`.
 
@@ -254,7 +278,7 @@ def with_own_features(policy: Policy, contexts: Any, features: FeatureMap | None
 
 
 def on_rounds(policy: Policy, rounds: Any, contexts: Any = None, name: str = "policy") -> Policy:
-    """The policy to evaluate on logged rounds; one that reads other columns than the logs is bound to their rows.
+    """The policy to evaluate on logged rounds, bound to their rows if it reads other columns or has candidates there.
 
     Args:
         policy: The policy.
@@ -265,7 +289,10 @@ def on_rounds(policy: Policy, rounds: Any, contexts: Any = None, name: str = "po
     own = policy.features
     if own is not None and contexts is None and rounds.table is not None:
         contexts = rounds.frame if own.reads_frames else rounds.table
-    return with_own_features(policy, rounds.contexts if contexts is None else contexts, rounds.features, name)
+    policy = with_own_features(policy, rounds.contexts if contexts is None else contexts, rounds.features, name)
+    if rounds.eligible is None or policy.repeats_log or isinstance(policy, PolicyOnCandidates):
+        return policy
+    return PolicyOnCandidates(policy, rounds.eligible)
 
 
 @dataclass(frozen=True, eq=False)

@@ -115,18 +115,18 @@ def shorten(text: str, width: int) -> str:
 
 
 def number(value: float) -> str:
-    """A number as text in a table of results, with three significant digits."""
-    return f"{value:,.3g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    """A number as text in a table of results, with three significant digits, or as a whole number from 1,000 on."""
+    return f"{value:,.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
 
 
 def signed_number(value: float) -> str:
     """A gain or loss as text in a table of results, with its sign."""
-    return f"{value:+.3g}"
+    return f"{value:+.3g}" if abs(value) < 999.5 else f"{value:+,.0f}"
 
 
 def signed_percent(value: float) -> str:
     """A relative change as text in a table of results: in percent, with its sign."""
-    return f"{100 * value:+.3g} %"
+    return f"{signed_number(100 * value)} %"
 
 
 def percent(probability: float) -> str:

@@ -120,9 +120,9 @@ class GuardrailResult:
         write = signed_number if scale == 0 else lambda value: signed_percent(value / scale)
         worst = write(-self.limit if self.better == "higher" else self.limit)
         return (
-            f"{self.name} changes by {write(self.change.value)} (95 % interval {write(low)} to {write(high)}), and "
-            f"stays within the limit of {worst} with probability {percent(self.probability)}; {percent(self.sure)} is "
-            "needed"
+            f"the change in {self.name} is {write(self.change.value)} (95 % interval {write(low)} to {write(high)}). "
+            f"It stays within the limit of {worst} with probability {percent(self.probability)}; "
+            f"{percent(self.sure)} is needed"
         )
 
 

@@ -157,7 +157,8 @@ def _passed_over(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailRes
 
 
 def _blocks(names: Sequence[str]) -> str:
-    return f"{' and '.join(names)} {'blocks' if len(names) == 1 else 'block'}"
+    many = len(names) > 1
+    return f"the guardrail{'s' if many else ''} on {' and '.join(names)} block{'' if many else 's'}"
 
 
 def _blocked(rows: Sequence[PolicyResult], guardrails: Sequence[GuardrailResult]) -> Recommendation:

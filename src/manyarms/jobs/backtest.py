@@ -65,13 +65,13 @@ def backtest(
         period: The length of a period: a timedelta, or a number where times are numbers. By default a day; days begin
             at midnight in the clock of the times.
         training: The number of periods that only teach; by default a fifth of them, and at least one.
-        categories: (K,) The category labels of the actions, to forecast each by itself; None for those of the catalog.
-        logged_by: (n,) The name of the policy that logged each round, to forecast each by itself.
+        categories: (K,) The category labels of the actions. Each is forecast separately. None: those of the catalog.
+        logged_by: (n,) The name of the policy that logged each round. Each policy is forecast separately.
         policies: Policies by name whose values are forecast, and compared with their estimates by snIPS. The logs need
             propensities.
         half_life: The age at which a round counts half as much as a new one, by whole periods; None to forget nothing.
         level: The probability of the intervals.
-        false_alarm: The probability with which right forecasts may raise an alarm, over all periods.
+        false_alarm: The largest probability that right forecasts raise an alarm, over all periods.
         progress: True shows how many periods are done; a function is called as progress(done, total).
 
     Raises:

@@ -20,7 +20,7 @@ SAMPLE = 20_000
 """Rows from which the roles of columns are guessed."""
 BATCH = 1 << 16
 """Rows that are read at a time."""
-ROLES = ("action", "reward", "propensity", "weight", "group", "time", "id", "category")
+ROLES = ("action", "reward", "propensity", "weight", "group", "time", "eligible", "id", "category")
 Level = Literal["problem", "warning", "note"]
 
 
@@ -170,7 +170,7 @@ def _categories(items: Source, roles: RoleGuess) -> dict[Any, Any]:
 
 
 def _column_record(column: ColumnProfile, roles: RoleGuess) -> dict[str, Any]:
-    role = next((role for role in ROLES[:6] if getattr(roles, role) == column.name), "")
+    role = next((role for role in ROLES[:7] if getattr(roles, role) == column.name), "")
     role = role or ("context" if column.name in roles.context else "picks" if column.name in roles.picks else "")
     distinct = f"{column.n_distinct:,}" if column.is_open else f"over {column.n_distinct:,}"
     return {
@@ -188,7 +188,7 @@ def _commands(logs: Any, catalog: Any, roles: RoleGuess, result: LogPass) -> tup
         return ()
     flags = ["--logs", shown_name(logs), "--context", ",".join(roles.context) or "none", "--action", roles.action]
     flags += ["--reward", roles.reward]
-    for role in ("propensity", "weight", "group", "time"):
+    for role in ("propensity", "weight", "group", "time", "eligible"):
         flags += [f"--{role}", getattr(roles, role)] if getattr(roles, role) else []
     if catalog is not None:
         flags += ["--catalog", shown_name(catalog)]

@@ -24,13 +24,16 @@ NAMES: Mapping[str, str] = {
 
 CATEGORY = r"categor|shelf|department|kind|type|genre|topic|class|group|brand|segment"
 
+ELIGIBLE = r"eligible|candidat"
+"""Names of columns with the actions that could be chosen."""
+
 
 @dataclass(frozen=True)
 class RoleGuess:
     """The likely roles of columns.
 
     Attributes:
-        action, reward, propensity, weight, group, time: Columns of the log; empty where none seems to have the role.
+        action, reward, propensity, weight, group, time, eligible: Columns of the log; empty where none has the role.
         context: The other columns of the log that may be contexts.
         picks: Columns of the log that hold ids of actions, such as those of a recommender.
         left_out: Columns that are no contexts, with the reason.
@@ -43,6 +46,7 @@ class RoleGuess:
     weight: str = ""
     group: str = ""
     time: str = ""
+    eligible: str = ""
     context: tuple[str, ...] = ()
     picks: tuple[str, ...] = ()
     left_out: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -62,6 +66,9 @@ def guess_roles(logs: Sequence[ColumnProfile], catalog: Sequence[ColumnProfile],
             if fits:
                 known[role] = fits[0]
                 taken.add(fits[0])
+    named = [name for name, column in columns.items() if column.is_id_list and re.search(ELIGIBLE, name.lower())]
+    known["eligible"] = named[0] if named else ""
+    taken |= set(named[:1])
     known.setdefault("id", _id_column(columns, items, known.get("action", "")))
     ids = items[known["id"]].counts if known["id"] in items else {}
     free = [column for name, column in columns.items() if name not in taken and column.is_label]
@@ -99,7 +106,10 @@ def _fits(role: str, column: ColumnProfile) -> bool:
     if role == "time":
         return column.is_time or (named and column.is_label and column.n_distinct > 1)
     if role == "group":
-        return named and column.is_label
+        # user_feature_0 and User.age describe a user; user_id and User.id name one.
+        outer, _, last = column.name.lower().rpartition(".")
+        describes = re.search(r"feature|affinit", last) or (outer and not re.search(rf"{NAMES['group']}|id$", last))
+        return named and column.is_label and not describes
     if role == "propensity":
         sure = re.search(r"propensit|pscore", column.name.lower()) is not None
         if not (named and column.is_number):
@@ -131,8 +141,10 @@ def _is_lists(column: ColumnProfile, ids: Mapping[object, int]) -> bool:
 
 def _not_a_context(column: ColumnProfile) -> str:
     """The reason why a column is not a context; empty if it may be one."""
-    if column.is_constant:
-        return "it is constant"
+    if not column.name or re.fullmatch(r"Unnamed: \d+", column.name):
+        return "it has no name, as a column of row numbers"
+    if column.is_constant or column.is_id_list:
+        return "it is constant" if column.is_constant else "it holds lists of labels"
     if column.is_time:
         return "it is a time"
     many = column.n_distinct > 0.5 * max(column.n_rows, 1) and column.n_rows > 20

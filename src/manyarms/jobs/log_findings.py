@@ -309,7 +309,8 @@ def _propensities(logs: LogPass, roles: RoleGuess, ids: ColumnProfile | None) ->
         yield "problem", roles.propensity, problem, "Log the probability of the item that was shown, or leave it out."
     n, total, square = logs.weights.tolist()
     actions = logs.columns.get(roles.action)
-    if n < 2 or actions is None or not actions.is_open:
+    if n < 2 or actions is None or not actions.is_open or roles.eligible:
+        # With candidates, 1 / p averages to their number, which differs from round to round.
         return
     # Under the logging policy, 1 / p averages to the number of items that it can choose.
     mean = total / n

@@ -82,12 +82,13 @@ def unstacked(logs: LoggedData, total: int | None = None) -> RoundSample:
     """
     contexts, features = logs.contexts, logs.features
     if isinstance(features, StackedMap):
-        first, table = features.maps[0], logs.table
+        first, whole = features.maps[0], logs
         logs = LoggedData(
             features.part(contexts, first), logs.actions, logs.rewards, logs.propensities, logs.n_actions,
             weights=logs.weights, groups=logs.groups, times=logs.times, segments=logs.segments,
             features=first, catalog=logs.catalog,
-        ).keeping(table)  # fmt: skip
+        ).keeping(whole.table)  # fmt: skip
+        logs.eligible = whole.eligible
     return RoundSample(logs, len(logs) if total is None else total, contexts, features)
 
 

@@ -13,17 +13,17 @@ from typing import Any, get_args
 
 import numpy as np
 from jaxtyping import Int
-from scipy import sparse
 
-from manyarms._base.arrow import compute, csv, pa, pq
+from manyarms._base.arrow import csv, pa, pq
 from manyarms._base.checks import Array, as_count, as_instance, check_choice
 from manyarms._base.files import as_path, replacing, write_failure
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.row_numbers import numbered_row, rows_from
 from manyarms._base.shared_options import Missing
-from manyarms.core import FeatureMap, Policy, Tabular, as_arrow, as_contexts, codes_of, html_facts
+from manyarms.core import FeatureMap, Policy, Tabular, as_arrow, as_contexts, html_facts
+from manyarms.core.action_numbering import ActionNumbering
 from manyarms.engines import Engine, Local, as_engine
-from manyarms.errors import ActionError, DataFileError, DataTypeError, EligibilityError, InputError
+from manyarms.errors import DataFileError, InputError
 from manyarms.logs.file_source import refuse_overwriting
 from manyarms.logs.row_reader import complete
 from manyarms.logs.sources import Source, as_source
@@ -249,7 +249,10 @@ class _Scoring:
 
     def _scored(self, table: pa.Table, rows: Int[Array, " n"]) -> pa.Table:
         x = as_contexts(table, self.features)
-        allowed = None if self.eligible is None else self._sets(table[self.eligible], rows)
+        allowed = None
+        if self.eligible is not None:
+            numbering = ActionNumbering(self.policy.n_actions, self.policy.catalog)
+            allowed = numbering.sets_of(self.eligible, table[self.eligible], lambda row: numbered_row(rows[row]))
         best = self.policy.top_k(x, self.top_k, eligible=allowed)
         which, rank = np.nonzero(best >= 0)
         actions = best[which, rank]
@@ -267,37 +270,6 @@ class _Scoring:
                 "reward_std": std,
             }
         )
-
-    def _sets(self, column: pa.ChunkedArray, rows: Int[Array, " n"]) -> sparse.csr_array:
-        """Lists of ids as the eligible sets of every row."""
-        name, kind = self.eligible, column.type
-        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-            raise DataTypeError(f"column {name} must hold lists of actions; its type is {kind}.")
-        sizes = compute.call_function("list_value_length", [column]).fill_null(0).to_numpy()
-        if sizes.min() == 0:
-            where = numbered_row(rows[np.argmin(sizes)])
-            raise EligibilityError(f"column {name} leaves nothing to choose from in {where}.", "Leave such rows out.")
-        flat = compute.call_function("list_flatten", [column])
-        owner = np.repeat(np.arange(len(sizes)), sizes)
-        if flat.null_count:
-            place = flat.is_null().to_pylist().index(True)
-            raise ActionError(
-                f"column {name} has a missing action in {numbered_row(rows[owner[place]])}.", "Leave it out."
-            )
-        codes, ids = codes_of(flat if isinstance(flat, pa.ChunkedArray) else pa.chunked_array([flat]))
-        if self.policy.catalog is not None:
-            numbers = self.policy.catalog.find(ids)
-        else:
-            fine = [isinstance(id, int) and 0 <= id < self.policy.n_actions for id in ids]
-            numbers = np.array([id if ok else -1 for id, ok in zip(ids, fine, strict=True)], dtype=np.int64)
-        actions = numbers[codes]
-        if (actions < 0).any():
-            place = int(np.argmax(actions < 0))
-            raise ActionError(
-                f"column {name} has {ids[codes[place]]!r} in {numbered_row(rows[owner[place]])}, which is not among "
-                f"the {self.policy.n_actions:,} actions."
-            )
-        return sparse.csr_array((np.ones(len(actions)), (owner, actions)), shape=(len(sizes), self.policy.n_actions))
 
 
 def _map_of(policy: Policy) -> FeatureMap:

@@ -66,8 +66,16 @@ class ColumnProfile:
 
     @property
     def is_constant(self) -> bool:
-        """True if all values are the same."""
-        return self.is_open and self.n_distinct <= 1
+        """True if all values are the same; lists are not compared."""
+        return self.is_open and self.n_distinct <= 1 and not pa.types.is_nested(self.type)
+
+    @property
+    def is_id_list(self) -> bool:
+        """True for lists of texts or integers, such as candidates."""
+        if not (pa.types.is_list(self.type) or pa.types.is_large_list(self.type)):
+            return False
+        inside = self.type.value_type
+        return pa.types.is_string(inside) or pa.types.is_large_string(inside) or pa.types.is_integer(inside)
 
     @property
     def correlation(self) -> float:

@@ -21,7 +21,14 @@ from manyarms.errors import DataFileError, without_full_stop
 from manyarms.logs.sources import Source, as_source
 from manyarms.logs.warehouse_table import database_files, is_address, is_ibis_table
 
-FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".arrow": "ipc", ".feather": "ipc"}
+FORMATS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".arrow": "ipc",
+    ".feather": "ipc",
+    ".dsjson": "dsjson",
+}
 """Formats by the ending of a file's name; a folder holds files of one format."""
 
 READ_AHEAD = {"batch_readahead": 1, "fragment_readahead": 1}
@@ -199,14 +206,27 @@ class FileSource(Source):
     @property
     def fingerprints(self) -> tuple[Fingerprint, ...]:
         """One fingerprint for each file, by its size and by its first and last bytes: a copy is the same file."""
-        return tuple(Fingerprint(_content_digest(file), 1, path=str(file.resolve())) for file in self.files)
+        return tuple(Fingerprint(content_digest(file), 1, path=str(file.resolve())) for file in self.files)
 
 
 def open_logs(logs: Any, report: Callable[[int, int | None], None] | None = None) -> Source:
     """The logs of a job: files, whose reading is reported, or a table of a database."""
     if is_ibis_table(logs) or is_address(logs):
         return as_source(logs)
-    return FileSource(logs, report)
+    return open_files(logs, report)
+
+
+def open_files(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    report: Callable[[int, int | None], None] | None = None,
+) -> Source:
+    """Files of one format, with what `FileSource` accepts as a path; decisions in dsjson become rows."""
+    files, _ = _files(path)
+    if files and _format(files) == "dsjson":
+        from manyarms.logs.dsjson_source import DsjsonSource  # noqa: PLC0415  it uses this module
+
+        return DsjsonSource(files, report)
+    return FileSource(path, report)
 
 
 def refuse_overwriting(out: PathLike | None, *inputs: Any, argument: str = "out") -> None:
@@ -306,7 +326,8 @@ def _punctuation(file: Path) -> tuple[str, str]:
     return separator, "," if separator != "," and any(map(DECIMAL_COMMA.fullmatch, cells)) else "."
 
 
-def _content_digest(file: Path) -> str:
+def content_digest(file: Path) -> str:
+    """A digest of the size of a file and of its first and last bytes."""
     with open(file, "rb") as content:
         size = content.seek(0, os.SEEK_END)
         content.seek(0)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count
@@ -127,5 +128,7 @@ def joined(parts: list[LoggedData], stream: LogStream) -> LoggedData:
         for name in COLUMNS
     }
     logs = LoggedData(**columns, n_actions=stream.n_actions, features=stream.features, catalog=stream.catalog)
+    if parts[0].eligible is not None:
+        logs.eligible = sparse.csr_array(sparse.vstack([part.eligible for part in parts]))
     tables = [part.table for part in parts]
     return logs.keeping(pa.concat_tables(tables), stream.source.library) if stream.reader.kept else logs

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Unpack, get_args
 
-from manyarms._base.arrow import pa
+from manyarms._base.arrow import compute, pa
 from manyarms._base.checks import as_count, as_instance, as_names, as_text
 from manyarms._base.row_numbers import rows_from
 from manyarms._base.shared_options import LogOptions, Missing, Unknown, takes, with_defaults
@@ -64,7 +64,8 @@ def read_logs(
         options: How rows become rounds; see `LogOptions`. The columns `weight` (how often a row counts), `group` (the
             user or session) and `time` (timestamps, dates, texts such as 2024-05-01 09:30, or numbers that increase
             with time), which is kept as `LoggedData.times`; `segment` (a label of a part of the traffic, such as a
-            country, which no model sees), kept as `LoggedData.segments`; the context columns of whole numbers that are
+            country, which no model sees), kept as `LoggedData.segments`; `eligible` (lists of the actions that could be
+            chosen), kept as `LoggedData.eligible`; the context columns of whole numbers that are
             `categorical`, and the `max_levels` of a category (100) with a feature of their own. `expand`: further
             features of the numbers, "splines", "products", "fourier" or "nystroem", fitted to the first 10,000 rows.
             `missing`: "refuse" a row that lacks a value, or "drop" it. `unknown`: "refuse" an action that is not in the
@@ -84,6 +85,7 @@ def read_logs(
         "group": given.group,
         "time": given.time,
         "segment": given.segment,
+        "eligible": given.eligible,
         **{f"context {place}": name for place, name in enumerate(context)},
     }
     for argument, name in named.items():
@@ -93,7 +95,7 @@ def read_logs(
     if isinstance(source, TableSource):
         kept = [name for name in source.columns if source.columns.count(name) == 1]
     roles = ColumnRoles(
-        tuple(context), action, reward, propensity, given.weight, given.group, given.time, given.segment
+        tuple(context), action, reward, propensity, given.weight, given.group, given.time, given.segment, given.eligible
     )
     source.need([*roles.columns, *as_names("keep", keep)])
     for text in leakage_warnings(roles.context, reward):
@@ -178,6 +180,9 @@ def _numbered(
             largest = max(largest, int(whole_numbers_of(roles.action, column).max(initial=-1)))
         else:
             texts.update(codes_of(column)[1])
+            if roles.eligible is not None:
+                candidates = compute.call_function("list_flatten", [column_of(table, roles.eligible)])
+                texts.update(compute.call_function("unique", [candidates]).drop_null().to_pylist())
     numbers = integers_or_texts(list(texts)) if roles.action in source.written else []
     if numbers and isinstance(numbers[0], int):
         largest, texts = max(numbers), set[Any]()

@@ -19,6 +19,7 @@ from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, as_propensitie
 from manyarms.core.action_numbering import ActionNumbering
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
 from manyarms.core.labels import integer_of
+from manyarms.core.logged_data import check_candidates
 from manyarms.errors import DataTypeError, InputError, NonFiniteError
 from manyarms.logs.age_rule import AgeRule, local_time, seconds_between
 from manyarms.model_file.save import Saved
@@ -39,6 +40,7 @@ class ColumnRoles:
     group: str | None = None
     time: str | None = None
     segment: str | None = None
+    eligible: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -48,7 +50,7 @@ class ColumnRoles:
     @property
     def needed(self) -> tuple[str, ...]:
         """The names of the columns in which no value may be missing: a round without a segment is still a round."""
-        single = (self.action, self.reward, self.propensity, self.weight, self.group, self.time)
+        single = (self.action, self.reward, self.propensity, self.weight, self.group, self.time, self.eligible)
         return tuple(dict.fromkeys([*self.context, *(name for name in single if name is not None)]))
 
 
@@ -162,7 +164,13 @@ class RowReader:
             times=None if times is None else _times(str(self.roles.time), times),
             segments=None if self.roles.segment is None else _labels(table.column(self.roles.segment)),
         )
-        return LoggedData.checked(columns, self.n_actions, self.features, self.catalog, self._kept_columns(table))
+        rounds = LoggedData.checked(columns, self.n_actions, self.features, self.catalog, self._kept_columns(table))
+        if self.roles.eligible is not None:
+            numbering, skip = ActionNumbering(self.n_actions, self.catalog), self.unknown != "refuse"
+            candidates = column_of(table, self.roles.eligible)
+            sets = numbering.sets_of(self.roles.eligible, candidates, row_name, skip_unknown=skip)
+            rounds.eligible = check_candidates(sets, actions)
+        return rounds
 
     def _kept_columns(self, table: pa.Table) -> pa.Table | None:
         """The rows as they are, with their numbers in the whole log unless a column has that name."""

@@ -151,7 +151,7 @@ class BatchSource(Source):
 def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of thing that holds rows
     """Anything that holds rows: a path, a table of pandas, Polars, Arrow or a database, or batches."""
     # These derive from Source.
-    from manyarms.logs.file_source import FileSource  # noqa: PLC0415
+    from manyarms.logs.file_source import open_files  # noqa: PLC0415
     from manyarms.logs.warehouse_table import (  # noqa: PLC0415
         WarehouseTable,
         is_address,
@@ -171,7 +171,7 @@ def as_source(value: Any) -> Source:  # noqa: PLR0911  one line for each kind of
         return TableSource(pa.Table.from_batches([value]))
     paths = value if isinstance(value, list | tuple) and value else [value]
     if all(isinstance(path, str | os.PathLike) for path in paths):
-        return FileSource(value)
+        return open_files(value)
     if isinstance(value, pa.RecordBatchReader):
         return BatchSource(iter(value))
     if callable(value) and not hasattr(value, "columns"):

@@ -276,8 +276,8 @@ def few_data_warnings(hyper: Hyperparameters, evidence: Evidence) -> tuple[str, 
     for group, form in zip(hyper.groups, hyper.forms[1:], strict=True):
         # Every round informs the effect that all actions share, so little depends on how far it might have spread.
         if form is not None and group.name != "shared" and group.count * group.part_dim < FEW:
-            effects = "1 effect hardly shows" if group.count == 1 else f"{group.count} effects hardly show"
-            notes.append(f"{group.name}: {effects} how far effects spread; {_AVERAGE}")
+            effects = "is 1 effect" if group.count == 1 else f"are {group.count} effects"
+            notes.append(f"{group.name}: there {effects}, so how far effects spread is hardly known; {_AVERAGE}")
     if hyper.learn_noise and evidence.residual_degrees < 1:
         notes.append("no action has more rounds than weights, so noise is hardly distinguishable from spread")
     return tuple(notes)
