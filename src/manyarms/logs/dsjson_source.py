@@ -64,6 +64,7 @@ class DsjsonSource(Source):
 
     def only(self, files: Sequence[Path]) -> DsjsonSource:
         part = copy(self)
+        part._begins = {}
         part.files = [file for file in self.files if file in set(files)]
         return part
 
@@ -79,15 +80,13 @@ class DsjsonSource(Source):
         if self._report is not None:
             self._report(done, None)
         while block := list(islice(decisions, size)):
-            yield pa.RecordBatch.from_pydict(
-                self._rows(block, names, done), pa.schema([(n, self._types[n]) for n in names])
-            )
+            yield pa.RecordBatch.from_pydict(self._rows(block, names))
             done += len(block)
             if self._report is not None:
                 self._report(done, None)
 
-    def _rows(self, block: list[_Decision], names: list[str], first: int) -> dict[str, pa.Array]:
-        """The columns of some decisions, of which the first is row `first`."""
+    def _rows(self, block: list[_Decision], names: list[str]) -> dict[str, pa.Array]:
+        """Some columns of some decisions."""
         contexts = [_context_of(decision) for decision in block]
         rows = dict[str, pa.Array]()
         for name in names:
@@ -146,9 +145,8 @@ class _Decision:
     def broken(self, problem: str) -> DataFileError:
         """The error for this line."""
         number, _, file = self.where.removeprefix("line ").partition(" of ")
-        return DataFileError(
-            f"{self.where} {problem}.", f"Remove the line, as in `sed -i {number}d {file}`, or write it again."
-        )
+        how = "" if file.endswith(".gz") else f", as in `sed -i {number}d {file}`"
+        return DataFileError(f"{self.where} {problem}.", f"Remove the line{how}, or write it again.")
 
     def _choice(self) -> int:
         """The place of the chosen candidate. VW counts from one in `a` and `_label_Action`, and from zero otherwise."""
