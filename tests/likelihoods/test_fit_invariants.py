@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from likelihood_cases import EVERY_FIT, FITTED, dense_weights, make_problem, summary
 from numpy.testing import assert_allclose
+from threadpoolctl import threadpool_limits
 
 import manyarms as ma
 from manyarms.likelihoods import LogNormal, Poisson
@@ -70,3 +71,15 @@ def test_relabelling_rounds_changes_nothing(likelihood):
     assert_allclose(
         summary(ma.fit(shuffled, problem.prior, likelihood)), summary(problem.fit(likelihood)), rtol=1e-7, atol=1e-9
     )
+
+
+def test_a_fit_of_many_rounds_does_not_depend_on_the_threads_of_the_linear_algebra():
+    # Beyond 10,000 numbers, OpenBLAS adds up a product of two vectors on all cores, and rounds otherwise than on one.
+    rng = np.random.default_rng(2)
+    contexts, actions = rng.normal(size=(12_000, 1)), rng.integers(6_000, size=12_000)
+    logs = ma.LoggedData(contexts, actions, rng.integers(2, size=12_000), n_actions=6_000)
+    traces = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            traces.append(ma.fit(logs, ma.priors.independent(6_000, dim=1), ma.Bernoulli()).trace)
+    assert traces[0] == traces[1]

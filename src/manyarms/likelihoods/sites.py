@@ -23,7 +23,7 @@ from manyarms.engines import Engine
 from manyarms.inference import condition
 from manyarms.likelihoods.collect_statistics import StatisticsTally, StatisticsTask
 from manyarms.likelihoods.likelihood import Likelihood, PerRound, Site
-from manyarms.linalg.indexing import chunks
+from manyarms.linalg.indexing import chunks, group_by
 from manyarms.linalg.quadratic_forms import row_norms
 
 WIDE = 1.0
@@ -66,8 +66,9 @@ def between(old: Any, new: Any, share: Any) -> Any:
 def predictions(weights: HierarchicalGaussian, rounds: LoggedData, *, with_variance: bool) -> tuple[PerRound, PerRound]:
     """Mean and variance of the predictor of every round, from which its site is made."""
     x, actions = rounds.contexts, rounds.actions
-    seen, where = np.unique(actions, return_inverse=True)
-    mean = np.einsum("nd,nd->n", x, weights.action_mean(seen)[where])
+    seen, order, _, counts = group_by(actions)
+    mean = np.empty(len(x))
+    mean[order] = np.einsum("nd,nd->n", x[order], np.repeat(weights.action_mean(seen), counts, axis=0))
     return mean, row_norms(x, actions, weights.action_cov) ** 2 if with_variance else np.zeros_like(mean)
 
 
@@ -144,7 +145,7 @@ class MemorySiteSolver:
         fit = self.counts * self.likelihood.expected_log_density(logs.rewards, m, v)
         moved = self.counts * (linear - weight * m) * (m - self.prior_mean)
         joint = float(np.sum(fit - 0.5 * moved))
-        gained = weights.log_det - self.prior.log_det - float(self.counts @ (weight * v))
+        gained = weights.log_det - self.prior.log_det - float(np.sum(self.counts * weight * v))
         log_evidence = joint - 0.5 * gained
         rounding = 1e-13 * float(np.sum(np.abs(fit)) + np.sum(np.abs(moved)))
         objective = log_evidence if self.variational else joint
@@ -152,7 +153,7 @@ class MemorySiteSolver:
             sites, statistics, weights, objective, log_evidence, rounding,
             target=lambda: self._site(m, v),
             careful=lambda: self._settled(sites, m, v),
-            dispersion_slope=lambda: float(self.counts @ self.likelihood.dispersion_slope(logs.rewards, m, v)),
+            dispersion_slope=lambda: float(np.sum(self.counts * self.likelihood.dispersion_slope(logs.rewards, m, v))),
         )  # fmt: skip
 
     def _site(self, mean: PerRound, variance: PerRound) -> Site:
@@ -191,7 +192,7 @@ class _UpdateSites(StatisticsTask):
         site = likelihood.site(rewards, m, v)
         total.add_rounds(rounds.contexts, rounds.actions, site.linear / site.weight, site.weight * counts)
         fit = counts * likelihood.expected_log_density(rewards, m, v)
-        return np.array([fit.sum(), np.abs(fit).sum(), counts @ likelihood.dispersion_slope(rewards, m, v)])
+        return np.array([fit.sum(), np.abs(fit).sum(), np.sum(counts * likelihood.dispersion_slope(rewards, m, v))])
 
 
 class StreamSiteSolver:
