@@ -25,6 +25,7 @@ from scipy import sparse
 import manyarms as ma
 from manyarms.gpu.batched_posterior import SharedEffects, absorb_actions, action_means
 from manyarms.gpu.click_sums import ClickRounds
+from manyarms.gpu.device_draws import DeviceDraws, DrawnActions
 from manyarms.gpu.device_top_k import DeviceBounds, DeviceMeans
 from manyarms.gpu.half_screen import TileShape
 from manyarms.likelihoods.bernoulli import EXPONENTIAL_COEFFICIENTS, Bernoulli
@@ -191,6 +192,44 @@ def pessimistic(limit: dict[str, float]) -> list[dict[str, Any]]:
     return rows
 
 
+def thompson(limit: dict[str, float]) -> list[dict[str, Any]]:
+    """The best of a million actions in 1,000 categories under 1,000 draws, for 1,000 contexts."""
+    d, n, n_draws, n_kinds = 16, 1000, 1000, 1000
+    factor = torch.empty(K, d, d, dtype=torch.float64, device=DEVICE)
+    eye = torch.eye(d, dtype=torch.float64, device=DEVICE)
+    for start in range(0, K, 50_000):
+        size = 10 ** (torch.rand(50_000, 1, 1, dtype=torch.float64, device=DEVICE) * 2 - 1.5)
+        rounds = normal(50_000, 8, d, seed=start) * size
+        lower = torch.linalg.cholesky(eye + rounds.mT @ rounds)
+        factor[start : start + 50_000] = torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False).mT
+    kind = torch.arange(K, device=DEVICE) * n_kinds // K
+    draws = DeviceDraws(DrawnActions(factor, normal(K, d, seed=1), kind, 2 * normal(n_draws, n_kinds, d, seed=2)), 5)
+    x = normal(n, d, seed=3)
+
+    def plainly(draw: int) -> torch.Tensor:
+        noise = normal(K, d, seed=draw)
+        own = torch.einsum("mde,md->me", factor, draws._actions.shared[draw][kind]) + noise
+        return argmax_by_product(x, draws._actions.constant + torch.einsum("mde,me->md", factor, own))
+
+    best, n_tiles = draws.best_on_device(x)
+    differ, loss, checked = 0, 0.0, range(0, n_draws, 50)
+    for draw in checked:
+        scores = x @ draws.weights(draw).T
+        top, action = scores.max(dim=1)
+        got = best[draw].to(torch.int64)
+        differ += int((got != action).sum())
+        loss = max(loss, float(((top - scores.gather(1, got[:, None])[:, 0]) / top.abs()).max()))
+    row = {
+        "stage": "thompson", "d": d, "n": n, "draws": n_draws, "ms": milliseconds(lambda: draws.best_on_device(x), 11),
+        # One draw at a time, and all take the same time.
+        "plain_ms": n_draws * milliseconds(lambda: plainly(0), 5, 2),
+        "floor_ms": 2 * n * K * n_draws * d / limit["float16"], "tiles_per_choice": n_tiles / (n * n_draws),
+        "mismatches": differ, "checked": n * len(checked), "largest_loss": loss,
+    }  # fmt: skip
+    print(row, flush=True)
+    return [row]
+
+
 def posterior(limit: dict[str, float]) -> list[dict[str, Any]]:
     """Posteriors of a million actions under one shared effect with a matrix W for every action."""
     rows = []
@@ -327,9 +366,10 @@ def plain_click_step(
 
 
 def end_to_end(limit: dict[str, float]) -> list[dict[str, Any]]:
-    """A fit of ten million clicks on a million actions and a choice for 10,000 contexts, through the public names.
+    """Ten million clicks on a million actions, from the prior to a decision, through the public names.
 
-    Wall time, with copies to and from the device. Only the fit is timed on the processor, for a tenth of the rounds.
+    The prior is learned from 20,000 of the rounds, on the processor; the fit and the choices are on the device.
+    Wall time, with copies. A fit is timed on the processor too, for a tenth of the rounds.
     """
     n, d, rows = 10_000_000, 16, []
     rng = np.random.default_rng(0)
@@ -349,24 +389,53 @@ def end_to_end(limit: dict[str, float]) -> list[dict[str, Any]]:
         row |= {"s": time.perf_counter() - started, "steps": len(fitted.trace) - 1, "log_evidence": fitted.log_evidence}
         rows.append(row)
         print(row, flush=True)
-        if len(part) == n:
-            policy = ma.Pessimistic(fitted, device="cuda")
-            for what in ("first choice", "choice"):
+        if device == DEVICE and len(part) == n:
+            policy, drawn = ma.Pessimistic(fitted, device="cuda"), ma.Thompson(fitted, rng=rng, device="cuda")
+            for what, chosen, n_rows in (
+                ("first choice", policy, 10_000), ("choice", policy, 10_000),
+                ("first choice by draws", drawn, 1000), ("choice by draws", drawn, 1000),
+            ):  # fmt: skip
                 started = time.perf_counter()
-                policy.actions(x[:10_000])
+                chosen.actions(x[:n_rows])
                 rows.append({"stage": "end to end", "what": what, "s": time.perf_counter() - started})
                 print(rows[-1], flush=True)
+            del fitted, policy, drawn, chosen
+            rows += decision(prior, x, actions, clicked)
+    return rows
+
+
+def decision(prior: Any, x: Any, actions: Any, clicked: Any) -> list[dict[str, Any]]:
+    """Learn the prior, fit, and decide on 10,000 further rounds, timed one after the other."""
+    n, rows = len(x), []
+    held = ma.LoggedData(x[-10_000:], actions[-10_000:], clicked[-10_000:], n_actions=K)
+    logs = ma.LoggedData(x[:-10_000], actions[:-10_000], clicked[:-10_000], n_actions=K)
+    sample = ma.LoggedData(x[: n // 500], actions[: n // 500], clicked[: n // 500], n_actions=K)
+
+    def timed(what: str, work: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        out = work()
+        rows.append({"stage": "decision", "what": what, "s": time.perf_counter() - started})
+        print(rows[-1], flush=True)
+        return out
+
+    learned = timed("prior", lambda: ma.learn_prior(sample, prior, ma.Bernoulli()))
+    fitted = timed("fit", lambda: ma.fit(logs, learned.prior, ma.Bernoulli(), device="cuda"))
+    policies = {"pessimistic": ma.Pessimistic(fitted, device="cuda")}
+    verdict = timed("decision", lambda: ma.decide(policies, held, fitted))
+    rows[-1]["sentence"] = verdict.sentence
+    print(verdict.sentence, flush=True)
     return rows
 
 
 STAGES: dict[str, Callable[..., list[dict[str, Any]]]] = {
-    "pessimistic": pessimistic, "posterior": posterior, "clicks": clicks, "end_to_end": end_to_end,
+    "pessimistic": pessimistic, "thompson": thompson, "posterior": posterior, "clicks": clicks,
+    "end_to_end": end_to_end,
 }  # fmt: skip
 
 GOALS = {
     ("greedy", 32, 10_000): 2.0, ("greedy", 32, 100_000): 15.0, ("pessimistic", 16, 1000): 3.0,
     ("pessimistic", 32, 1000): 3.0, ("posterior", 32, None): 20.0, ("posterior", 16, None): 5.0,
-    ("clicks", 16, 10_000_000): 1.5,
+    ("clicks", 16, 10_000_000): 1.5, ("thompson", 16, 1000): 130.0,
 }  # fmt: skip
 
 
@@ -375,7 +444,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = ["| stage | plain PyTorch, ms | ours, ms | floor, ms | goal, ms | difference from double precision |"]
     lines.append("|---|---|---|---|---|---|")
     for row in rows:
-        if "ms" not in row or row["stage"] not in ("greedy", "pessimistic", "posterior", "clicks"):
+        if "ms" not in row or row["stage"] not in ("greedy", "pessimistic", "thompson", "posterior", "clicks"):
             continue
         goal = None if row.get("kind") == "wide" else GOALS.get((row["stage"], row["d"], row.get("n")))
         verdict = "" if goal is None else f"{goal:g}, {'met' if row['ms'] <= goal else 'missed'}"
@@ -383,7 +452,10 @@ def table(rows: list[dict[str, Any]]) -> str:
         name += f", {row['n']:,} {'rounds' if row['stage'] == 'clicks' else 'contexts'}" if "n" in row else ""
         name += f", {row['kind']}" if "kind" in row else ""
         error = row.get("error")
-        if "mismatches" in row:
+        name += f", {row['draws']:,} draws" if "draws" in row else ""
+        if "checked" in row:
+            far = f"{row['mismatches']} of {row['checked']:,} actions"
+        elif "mismatches" in row:
             far = f"{row['mismatches']} actions"
         else:
             far = f"{max(error.values()) if isinstance(error, dict) else error:.0e} relative"
@@ -425,7 +497,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--page", type=Path)
-    parser.add_argument("--stages", default="greedy,ties,pessimistic,posterior,clicks,end_to_end")
+    parser.add_argument("--stages", default="greedy,ties,pessimistic,thompson,posterior,clicks,end_to_end")
     parser.add_argument("--tune", action="store_true")
     options = parser.parse_args()
     if options.page is None:

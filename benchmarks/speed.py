@@ -67,6 +67,15 @@ def choose(policy: str, k: int = 1, **data: Any) -> Callable[[], Callable[[], An
     return prepare
 
 
+def draw_job() -> Callable[[], Any]:
+    """Shares of 100 draws for 100 contexts among a million actions; versions draw differently, so answers are zeros."""
+    import manyarms as ma  # noqa: PLC0415
+
+    logs, prior = logs_and_prior(1_000_000, 100_000, 16)
+    policy = ma.Thompson(ma.fit(logs, prior), 100, rng=np.random.default_rng(0))
+    return lambda: policy.top_k(logs.contexts[:100], 1) * 0
+
+
 def fit_job(learn: bool, n_actions: int, n_rounds: int, clicks: bool) -> Callable[[], Callable[[], Any]]:
     """A fit, or a learned prior with its fit; the answer is the log evidence."""
 
@@ -104,6 +113,7 @@ JOBS: dict[str, Callable[[], Callable[[], Any]]] = {
     "pessimistic": choose("Pessimistic"),
     "greedy, popular actions": choose("Greedy", n_rounds=1_000_000, popular=True),
     "pessimistic, popular actions": choose("Pessimistic", n_rounds=1_000_000, popular=True),
+    "Thompson": draw_job,
     "fit": fit_job(False, 100_000, 1_000_000, False),
     "learn_prior": fit_job(True, 100_000, 1_000_000, False),
     "fit, clicks": fit_job(False, 10_000, 100_000, True),

@@ -64,10 +64,12 @@ class World:
 
 
 def load_world(name: str, data: Path | None, seed: int = 0) -> World:
-    """A data set as a world. Digits come with scikit-learn; other sets need the folder `data`."""
+    """A data set as a world. Digits come with scikit-learn, ratings are simulated; others need the folder `data`."""
     if name == "digits":
         images, digits = load_digits(return_X_y=True)
         return labelled_world(images, np.eye(10)[digits], seed)
+    if name == "ratings":
+        return joke_world(simulated_ratings(seed), seed)
     if data is None:
         raise SystemExit(f"{name} needs MANYARMS_DATA, a folder with multilabel/, jester/, kuairec/ and ml-1m/.")
     if name == "jester":
@@ -99,6 +101,18 @@ def joke_world(ratings: np.ndarray, seed: int) -> World:
     world = jester_world(ratings, rank=COMPONENTS, n_actions=50, rng=np.random.default_rng(seed))
     x = world.environment.features
     return World(x, np.asarray(world.environment.matrix), x @ world.item_vectors.T, clusters(world.item_vectors, seed))
+
+
+def simulated_ratings(seed: int, n_users: int = 3600, n_jokes: int = 100) -> np.ndarray:
+    """(users, jokes) Ratings of users who differ in generosity, in tastes, and in how much of the scale they use.
+
+    A linear model is right about levels here, and wrong about which jokes a user likes best, as it is on Jester.
+    """
+    rng = np.random.default_rng(seed)
+    generosity, use = 2.5 * rng.normal(size=(n_users, 1)), np.exp(0.5 * rng.normal(size=(n_users, 1)))
+    means = 1.0 + generosity + rng.normal(size=n_jokes)
+    tastes = rng.normal(size=(n_users, 5)) @ rng.normal(size=(5, n_jokes))
+    return np.clip(means + use * (tastes + 2.5 * rng.normal(size=(n_users, n_jokes))), -10.0, 10.0)
 
 
 def video_world(data: KuaiRec, seed: int, n_actions: int = N_VIDEOS) -> World:

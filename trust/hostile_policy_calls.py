@@ -27,7 +27,9 @@ def policy_calls() -> Iterator[HostileCall]:
     yield make_call("Mixture", ma.Mixture, lambda w: dict(policies=[w.uniform, w.greedy], shares=np.array([0.3, 0.7])))
     yield make_call("Softmax", ma.Softmax, lambda w: dict(posterior=w.posterior, temperature=0.5))
     yield make_call("LinearSoftmax", ma.LinearSoftmax, lambda w: dict(weights=w.mixing[..., 0], catalog=w.catalog))
-    yield make_call("Thompson", ma.Thompson, lambda w: dict(posterior=w.posterior, n_draws=20, rng=w.rng()))
+    yield make_call(
+        "Thompson", ma.Thompson, lambda w: dict(posterior=w.posterior, n_draws=20, rng=w.rng(), device="cpu")
+    )
     yield make_call("TablePolicy", ma.TablePolicy, lambda w: dict(probabilities=w.table[0]))
     yield make_call("TablePolicy", ma.TablePolicy, lambda w: dict(probabilities=w.table[:5]))
     yield make_call("TablePolicy.from_shares", ma.TablePolicy.from_shares, lambda w: dict(

@@ -12,7 +12,8 @@ INTRODUCTION = """# Trust
 What is tested beyond the ordinary tests, and what came out. `make trust` runs every check below and rewrites this
 page. It goes on where it was interrupted; `python -m trust --finished --page docs/trust.md` writes the page of what has
 finished so far. A short form of every check is part of the tests. The [security policy](project/security.md) says what
-is promised about files from strangers.
+is promised about files from strangers. A threshold for how often intervals cover leaves room for three standard errors
+of the number of cases.
 """
 
 

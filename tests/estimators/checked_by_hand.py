@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 from scipy import integrate, stats
+from scipy.special import ndtr
 
 SCALE = 0.7
 """The scale of the model's error."""
@@ -58,11 +59,13 @@ class CheckedByHand:
             std, extra = 0.0, self.posterior_std**2
             variance *= max(1 - extra / (variance * self.spread_at(m + own, spread)), 0.1)
 
+        # What the quadrature asks for thousands of times is kept out of the density.
+        scales = np.sqrt(std**2 + (stats.t.ppf(0.5 + (np.arange(40) + 0.5) / 80, 3) * SCALE * distance) ** 2)
+
         def density(v):
             u = np.arcsinh(v / knee) - np.arcsinh(centre / knee)
-            scales = stats.t.ppf(0.5 + (np.arange(40) + 0.5) / 80, 3) * SCALE * distance
-            prior = stats.norm.pdf(u, scale=np.sqrt(std**2 + scales**2)).mean() / np.hypot(v, knee)
-            return prior * stats.norm.pdf(m + own, v, np.sqrt(variance * self.spread_at(v, spread)))
+            prior = normal_density(u, scales).mean() / np.hypot(v, knee)
+            return prior * normal_density(m + own - v, np.sqrt(variance * self.spread_at(v, spread)))
 
         bounds = {"clicks": (0.0, 1.0), "amounts": (0.0, 30.0), "signed": (-30.0, 30.0)}[self.kind]
         noise = trusted * residual.var() / n * max(0, min(1, 2 * distance) - effective / n)
@@ -76,12 +79,22 @@ class CheckedByHand:
         rate = min(max(value, 1e-3), 1 - 1e-3)
         return spread * rate * (1 - rate)
 
+    @cached_property
+    def total(self):
+        """The integral of the density."""
+        density, bounds, around, _, _ = self.parts
+        return integrate.quad(density, *bounds, limit=500, points=around)[0]
+
     def below(self, x):
         """The probability that the gain is below x."""
         density, bounds, around, baseline, blur = self.parts
 
         def share(v):
-            return density(v) * stats.norm.cdf(x, v - baseline, blur)
+            return density(v) * ndtr((x - v + baseline) / blur)
 
-        inside, total = (integrate.quad(f, *bounds, limit=500, points=around)[0] for f in (share, density))
-        return inside / total
+        return integrate.quad(share, *bounds, limit=500, points=around)[0] / self.total
+
+
+def normal_density(x, std):
+    """The density of a normal distribution around zero."""
+    return np.exp(-0.5 * (x / std) ** 2) / (std * np.sqrt(2 * np.pi))

@@ -65,7 +65,23 @@ def test_a_learned_prior_is_the_one_that_l_bfgs_finds(monkeypatch):
     logs = ma.LoggedData(x, actions, np.einsum("nd,nd->n", x, weights[actions]) + rng.normal(size=900), n_actions=60)
     prior = ma.priors.from_categories(category, dim=3)
     newton = ma.learn_prior(logs, prior)
-    monkeypatch.setattr(sys.modules["manyarms.prior_learning.learn_prior"], "_FEW", 0)
+    monkeypatch.setattr(sys.modules["manyarms.prior_learning.learn_prior"], "FEW", 0)
     general = ma.learn_prior(logs, prior)
     assert_allclose(newton.eta, general.eta, atol=1e-5)
     assert_allclose(newton.posterior.log_evidence, general.posterior.log_evidence, rtol=1e-8)
+
+
+def test_clicks_learn_the_prior_that_they_learn_without_a_nearer_start(monkeypatch):
+    rng = np.random.default_rng(1)
+    category, actions = rng.integers(4, size=30), rng.integers(30, size=1200)
+    x = np.column_stack([np.ones(1200), rng.normal(size=1200)])
+    weights = rng.normal(size=(4, 2))[category] + 0.5 * rng.normal(size=(30, 2)) - [1.0, 0.0]
+    clicks = (rng.random(1200) < 1 / (1 + np.exp(-np.einsum("nd,nd->n", x, weights[actions])))).astype(float)
+    logs, prior = ma.LoggedData(x, actions, clicks, n_actions=30), ma.priors.from_categories(category, dim=2)
+    near = ma.learn_prior(logs, prior, ma.Bernoulli())
+    monkeypatch.setattr(sys.modules["manyarms.prior_learning.evidence"], "FEW", 0)
+    far = ma.learn_prior(logs, prior, ma.Bernoulli())
+    assert len(near.trace) < len(far.trace)
+    assert_allclose(near.eta, far.eta, atol=2e-3)
+    assert_allclose(near.trace[-1], far.trace[-1], atol=3e-5)
+    assert_allclose(near.posterior.log_evidence, ma.fit(logs, near.prior, ma.Bernoulli()).log_evidence, rtol=1e-8)

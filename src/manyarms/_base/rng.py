@@ -5,6 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 import numpy as np
+from numpy.typing import NDArray
 
 from manyarms.errors import DataTypeError
 
@@ -32,3 +33,24 @@ def generator(*parts: object) -> np.random.Generator:
     """A random generator that depends on these words and numbers alone."""
     digest = sha256("\x1f".join(map(str, parts)).encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:16], "big"))
+
+
+def hashed_uniforms(key: int, *counters: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Random numbers above 0 and below 1 that depend on a key and on 64-bit counters alone, by broadcasting.
+
+    Counters are mixed in one after the other by the finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
+    """
+    state = np.full(1, key, dtype=np.uint64)
+    for counter in counters:
+        state = _mixed(state + _mixed(counter.astype(np.uint64) + _GOLDEN) + _GOLDEN)
+    return ((state >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def _mixed(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        state = (state ^ (state >> np.uint64(shift))) * np.uint64(factor)
+    return state ^ (state >> np.uint64(31))
+
+
+_GOLDEN = np.array([0x9E3779B97F4A7C15], dtype=np.uint64)
+"""2⁶⁴ over the golden ratio; an array, since sums of arrays wrap around."""

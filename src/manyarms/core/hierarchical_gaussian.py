@@ -14,7 +14,7 @@ from manyarms._base.rng import split
 from manyarms.core.action_covariance import ActionCovariance
 from manyarms.core.effect_group import EffectGroup, as_effects
 from manyarms.core.latent_covariance import BlockFactor, LatentFactor
-from manyarms.core.mixing import DenseMixing, MixedEffects, Mixing, as_mixing
+from manyarms.core.mixing import DenseMixing, MixedEffects, Mixing, Roots, as_mixing
 from manyarms.core.observed_rows import ObservedRows
 from manyarms.core.score_widths import ScoreWidths
 from manyarms.errors import InputError, ShapeError
@@ -189,9 +189,9 @@ class HierarchicalGaussian(Saved):
     def action_cov(self, actions: Any) -> Float[Array, "m d d"]:
         """Cov θ_a of each given action, with ψ integrated out."""
         actions = self._checked(actions)
-        out = np.empty((len(actions), self.dim, self.dim))
+        out, latent_roots = np.empty((len(actions), self.dim, self.dim)), self.mixing.roots(self.latent_factor)
         for part in cache_chunks(len(actions), self.mixing.action_size(self.latent_factor)):
-            root = self._cov_root(actions[part])
+            root = self._cov_root(actions[part], latent_roots)
             np.matmul(root, root.swapaxes(1, 2), out=out[part])
         return out
 
@@ -403,13 +403,13 @@ class HierarchicalGaussian(Saved):
             out[where] -= gain.swapaxes(1, 2) @ self.observed.groups[number].root[place]
         return out
 
-    def _cov_root(self, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
+    def _cov_root(self, actions: Int[Array, " m"], latent_roots: Roots) -> Float[Array, "m d q"]:
         """B_a = [T_a L_a, T_a W_a F, Σ_a N_aᵀ] with Cov θ_a = B_a B_aᵀ (L_a L_aᵀ = Σ_a).
 
         The first and the last part give S_a = T_a Σ_a T_aᵀ + Σ_a N_aᵀ N_a Σ_a, the covariance given ψ. A sum of squares
         cannot be indefinite, however far the data outweigh the prior.
         """
-        d, latent = self.dim, self.mixing.root(self.latent_factor, actions)
+        d, latent = self.dim, latent_roots(actions)
         rank = max((self.observed.groups[number].rank for number, _, _ in self.observed.find(actions)), default=0)
         out = np.zeros((len(actions), d, d + latent.shape[2] + rank))
         transfer = self._transfer(actions)

@@ -23,6 +23,9 @@ from manyarms.linalg.factor_and_solve import gram
 from manyarms.linalg.indexing import all_pairs, chunks, csr_from_parts, csr_parts, pair_rows, shape_of, sum_by
 from manyarms.model_file.save import Saved, floats, indices, is_flag, is_size
 
+Roots = Callable[[Int[Array, " m"]], Float[Array, "m d q"]]
+"""Roots B_a of W_a Σ W_aᵀ of some actions."""
+
 
 class Mixing(Saved, ABC):
     """The mixing W_a of every action.
@@ -73,7 +76,7 @@ class Mixing(Saved, ABC):
     def root(self, factor: LatentFactor, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
         """B_a with B_a B_aᵀ = W_a Σ W_aᵀ, where Σ = F Fᵀ."""
 
-    def roots(self, factor: LatentFactor) -> Callable[[Int[Array, " m"]], Float[Array, "m d q"]]:
+    def roots(self, factor: LatentFactor) -> Roots:
         """`root` for one factor, where it is asked for many times."""
         return lambda actions: self.root(factor, actions)
 
@@ -277,7 +280,7 @@ class MixedEffects(Mixing):
     def root(self, factor: LatentFactor, actions: Int[Array, " m"]) -> Float[Array, "m d q"]:
         return factor.mixed_root(self.weights[actions], self.dim)
 
-    def roots(self, factor: LatentFactor) -> Callable[[Int[Array, " m"]], Float[Array, "m d q"]]:
+    def roots(self, factor: LatentFactor) -> Roots:
         if not self._grouped or len(self.kinds[1]) * self.action_size(factor) > _KEPT_ROOTS:
             return super().roots(factor)
         kind = self.kinds[0]

@@ -4,7 +4,8 @@ The model says V(π) = M. Where the model is wrong, V(π) = M + b. Two sources t
 
 - The log: the weighted mean of the residuals r - r̂ estimates b, with an error that the weights determine. Before, a
   trend of the residuals is added to the model (see `surprise_trend`): it tells what the logging policy knew.
-- The model's own record: how far it is off on test policies that the log can check (see `model_error`).
+- The model's own record: how far it is off on test policies that the log can check (see `model_error`), and how much
+  it takes back about a policy that its own rounds chose (see `selection_doubt`).
 
 Both are joined by Bayes' rule on a grid of values. With good overlap the log decides, and the answer is that of doubly
 robust estimation. Without overlap only the model and its record remain, and the interval says so by its width.
@@ -28,6 +29,7 @@ from manyarms.estimators.logging_policy import propensities_of
 from manyarms.estimators.model_error import USUAL, ModelError
 from manyarms.estimators.policy_residuals import PolicyResiduals
 from manyarms.estimators.reward_model import CrossFit, CrossUpdate, FittedModel, RewardModel
+from manyarms.estimators.selection_doubt import SelectionDoubt, posterior_std
 from manyarms.estimators.surprise_trend import SurpriseTrend
 from manyarms.estimators.value_on_grid import ResidualEvidence, value_on_grid
 from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
@@ -58,6 +60,15 @@ class _Prepared:
         return self.model.posterior.update(self.logs) if isinstance(self.model, CrossUpdate) else self.posterior
 
     @cached_property
+    def doubt(self) -> SelectionDoubt | None:
+        """The doubt about policies that the rounds of the posterior chose; None where the scale of errors is fixed.
+
+        A posterior that learns nothing from these rounds takes nothing back.
+        """
+        known = self.scale is not None or not isinstance(self.model, CrossUpdate)
+        return None if known else SelectionDoubt(self.posterior, self.informed)
+
+    @cached_property
     def error(self) -> ModelError:
         return _model_error(self.scale, self.rounds, self.propensities)
 
@@ -70,6 +81,7 @@ class _Comparison:
         policy: The policy on these rounds.
         baseline: The baseline on these rounds; None for the value of the policy alone.
         spread: The posterior standard deviation of the value or the gain.
+        doubt: The standard deviation of the model's error that its choice of the policy reveals.
         figures: Diagnostics that the model, the propensities and the fingerprints give.
         warnings: The warnings of the model.
         is_pooled: True if the model has learned from the same rounds that evaluate it, one part from the other.
@@ -79,6 +91,7 @@ class _Comparison:
     policy: PolicyResiduals
     baseline: PolicyResiduals | None
     spread: float
+    doubt: float
     figures: dict[str, float]
     warnings: tuple[str, ...]
     is_learned: bool
@@ -102,6 +115,7 @@ class _Comparison:
             # The models of the parts have the same form and err alike, so their errors count as fully correlated: the
             # standard deviation of the mean is the mean of the standard deviations. This can only be too wide.
             spread=float(shares @ np.array([part.spread for part in parts])),
+            doubt=float(shares @ np.array([part.doubt for part in parts])),
             figures=figures,
             warnings=tuple(dict.fromkeys(text for part in parts for text in part.warnings)),
             is_learned=all(part.is_learned for part in parts),
@@ -241,7 +255,8 @@ class Checked(Estimator):
         return _Comparison(
             policy=self._residuals(policy, prepared, eligible),
             baseline=None if baseline is None else self._residuals(baseline, prepared, eligible),
-            spread=model.std if model.posterior_std is None else model.posterior_std,
+            spread=posterior_std(model),
+            doubt=self._doubt(policy, baseline, prepared, eligible),
             figures={
                 **{key: model.diagnostics[key] for key in _MODEL_FIGURES if key in model.diagnostics},
                 **({} if policy.repeats_log else prepared.estimated),
@@ -251,21 +266,30 @@ class Checked(Estimator):
             is_learned=bool(policy.learned_from),
         )
 
+    def _doubt(self, policy: Policy, baseline: Policy | None, prepared: _Prepared, eligible: Any) -> float:
+        """The doubt about the model if its own rounds chose the policy or the baseline; else zero."""
+        sides = (policy,) if baseline is None else (policy, baseline)
+        if not any(any_shared(side.learned_from, self.posterior.learned_from) for side in sides):
+            return 0.0
+        doubt = prepared.doubt
+        return 0.0 if doubt is None else doubt.std(policy, baseline, prepared.logs, eligible)
+
     @one_blas_thread()
     def _checked(self, comparison: _Comparison, error: ModelError) -> Estimate:
-        residuals, spread = comparison.policy, comparison.spread
+        residuals, doubt = comparison.policy, comparison.doubt
+        spread = float(np.hypot(comparison.spread, doubt))
         # Whoever fixes the scale fixes it for every policy.
         above = error if self.scale is not None or comparison.is_learned else error.at_least(USUAL)
         with np.errstate(over="ignore", invalid="ignore"):
             evidence = ResidualEvidence.collect(residuals, comparison.baseline, error, spread)
         figures = (evidence.model, evidence.baseline, evidence.inverse_size, evidence.spread, evidence.context_error)
         if comparison.is_pooled:
-            evidence, spread = evidence.of_learned_rounds(spread), 0.0
+            evidence, spread = evidence.of_learned_rounds(comparison.spread), doubt
         check_overflow("weights, rewards or their squares", np.array(figures))
         result = value_on_grid(evidence, spread, error, above)
         median, offset = result.median, evidence.baseline
         more = value_on_grid(evidence.with_more_rounds(2.0, median), spread, error, above)
-        unchecked = value_on_grid(replace(evidence, observed=None, context_error=0.0), 0.0, error, above)
+        unchecked = value_on_grid(replace(evidence, observed=None, context_error=0.0), doubt, error, above)
         diagnostics = {
             **comparison.figures,
             "mean_weight": residuals.mean_weight,

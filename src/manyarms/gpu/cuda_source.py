@@ -19,8 +19,8 @@ def kernel_size(dim: int) -> int | None:
 
 
 @cache
-def compiled(source: str, name: str, size: int) -> Any:
-    """Kernel `name` of the file `cuda/source.cu`, for `size` features.
+def compiled(source: str, name: str, size: int, shared_bytes: int = 0) -> Any:
+    """Kernel `name` of the file `cuda/source.cu`, for `size` features, with so much shared memory of its own.
 
     Raises:
         DeviceError: If this PyTorch cannot compile kernels, or not for this GPU.
@@ -31,6 +31,8 @@ def compiled(source: str, name: str, size: int) -> Any:
         kernel = torch.cuda._compile_kernel(text, name, nvcc_options=["-std=c++17", f"-DD={size}"])
         # As much of the fast memory as there is goes to the kernel, so that many of its blocks fit at once.
         torch.cuda._utils._get_gpu_runtime_library().cuFuncSetAttribute(kernel.func, _SHARED_MEMORY_SHARE, 100)
+        if shared_bytes:
+            kernel.set_shared_memory_config(shared_bytes)
         return kernel
     except (AttributeError, OSError, RuntimeError) as cause:
         raise DeviceError(
@@ -39,11 +41,11 @@ def compiled(source: str, name: str, size: int) -> Any:
         ) from cause
 
 
-def launch(kernel: Any, blocks: int, threads: int, *arguments: Any) -> None:
+def launch(kernel: Any, blocks: int, threads: int, *arguments: Any, shared_bytes: int = 0) -> None:
     """Run a kernel on the GPU of its first argument."""
     torch = load_torch()
     with torch.cuda.device(arguments[0].device):
-        kernel(grid=(blocks, 1, 1), block=(threads, 1, 1), args=list(arguments))
+        kernel(grid=(blocks, 1, 1), block=(threads, 1, 1), args=list(arguments), shared_mem=shared_bytes)
 
 
 def sum_runs(rows: Tensor, first: Tensor, target: Tensor, out: Tensor) -> None:

@@ -46,7 +46,7 @@ def fit_weights(
     likelihood: Likelihood,
     *,
     engine: Engine = LOCAL,
-    start: Site | HierarchicalGaussian | None = None,
+    start: Site | Statistics | HierarchicalGaussian | None = None,
     max_iterations: int = MAX_ITERATIONS,
     tolerance: float = 1e-6,
     progress: Progress = False,

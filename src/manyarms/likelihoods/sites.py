@@ -23,7 +23,7 @@ from manyarms.engines import Engine
 from manyarms.inference import condition
 from manyarms.likelihoods.collect_statistics import StatisticsTally, StatisticsTask
 from manyarms.likelihoods.likelihood import Likelihood, PerRound, Site
-from manyarms.linalg.indexing import chunks
+from manyarms.linalg.indexing import chunks, group_by
 from manyarms.linalg.quadratic_forms import row_norms
 
 WIDE = 1.0
@@ -66,8 +66,9 @@ def between(old: Any, new: Any, share: Any) -> Any:
 def predictions(weights: HierarchicalGaussian, rounds: LoggedData, *, with_variance: bool) -> tuple[PerRound, PerRound]:
     """Mean and variance of the predictor of every round, from which its site is made."""
     x, actions = rounds.contexts, rounds.actions
-    seen, where = np.unique(actions, return_inverse=True)
-    mean = np.einsum("nd,nd->n", x, weights.action_mean(seen)[where])
+    seen, order, _, counts = group_by(actions)
+    mean = np.empty(len(x))
+    mean[order] = np.einsum("nd,nd->n", x[order], np.repeat(weights.action_mean(seen), counts, axis=0))
     return mean, row_norms(x, actions, weights.action_cov) ** 2 if with_variance else np.zeros_like(mean)
 
 

@@ -68,6 +68,9 @@ def approximate(
     predictions of some weights, by default the prior. It ends when a full step gains less than `tolerance` nats.
     """
     in_memory = isinstance(logs, LoggedData)
+    if in_memory and not prior.observed.groups and prior.n_actions <= len(logs):
+        # There are enough rounds that preparing sums by kind of action pays off in the first step.
+        prior = prior.grouped()
     solver: Any
     if device != CPU:
         solver = DeviceSiteSolver(prior, logs, likelihood, device)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.linalg.indexing import chunks
+from manyarms.linalg.indexing import chunks, group_by
 
 
 def row_norms(vectors: Float[Array, "n d"], keys: Int[Array, " n"], matrices: Matrices) -> Float[Array, " n"]:
@@ -17,17 +17,15 @@ def row_norms(vectors: Float[Array, "n d"], keys: Int[Array, " n"], matrices: Ma
 
     `matrices` is called for a bounded number of distinct keys at a time.
     """
-    distinct, where = np.unique(keys, return_inverse=True)
-    order = np.argsort(where, kind="stable")
-    bounds = np.searchsorted(where[order], np.arange(len(distinct) + 1))
+    distinct, order, starts, counts = group_by(keys)
     out = np.empty(len(vectors))
     for part in chunks(len(distinct), 1024):
-        rows = order[bounds[part.start] : bounds[part.stop]]
-        forms = matrices(distinct[part])
+        rows = order[starts[part.start] : starts[part.stop - 1] + counts[part.stop - 1]]
+        forms, form = matrices(distinct[part]), np.repeat(np.arange(part.stop - part.start), counts[part])
         for piece in chunks(len(rows), 1 << 13):
             mine = rows[piece]
             v = vectors[mine]
-            out[mine] = np.einsum("nd,nd->n", np.einsum("nd,nde->ne", v, forms[where[mine] - part.start]), v)
+            out[mine] = np.einsum("nd,nd->n", np.einsum("nd,nde->ne", v, forms[form[piece]]), v)
     return np.sqrt(np.maximum(out, 0.0))
 
 

@@ -1,4 +1,4 @@
-"""Scores whose best actions are found on a GPU."""
+"""Scores and draws whose best actions are found on a GPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
+from manyarms.core import HierarchicalGaussian
 from manyarms.errors import InputError
+from manyarms.gpu.device import Tensor, load_torch, require_memory, upload
+from manyarms.gpu.device_draws import SIZE, DeviceDraws, DrawnActions
 from manyarms.gpu.device_top_k import DeviceBounds, DeviceMeans, DeviceRanking
 from manyarms.posterior.action_scores import ActionWeights, LinearScores, Scores
 
@@ -63,3 +66,70 @@ def bounds_on_device(scores: Scores, weights: ActionWeights, radius: float, devi
         return DeviceBounds(means, lambda part: weights.action_cov(actions[part]), radius, device)
 
     return DeviceScores(scores, ranking)
+
+
+class DeviceWeightDraws:
+    """Draws of Gaussian weights on a GPU: θ_a given the draws of ψ.
+
+    Args:
+        weights: Their distribution. All actions have one Σ_a before the data, which is positive definite.
+        latent: The draws of ψ.
+        seed: The seed of the noise of θ_a given ψ.
+        device: The GPU.
+    """
+
+    def __init__(self, weights: HierarchicalGaussian, latent: Float[Array, "s p"], seed: int, device: str):
+        root = _shared_root(weights)
+        self._device, self._root = device, upload(root, device)
+        kind, lowest = weights.mixing.kinds
+        needed = 8 * (weights.n_actions * (6 * SIZE**2 + 4 * SIZE) + 3 * len(latent) * len(lowest) * SIZE)
+        fewer = 'Use fewer draws, or device="cpu".'
+        require_memory(device, needed, f"{len(latent):,} draws of {weights.n_actions:,} actions", fewer)
+        self._order = np.argsort(kind, kind="stable")
+        shared = np.linalg.solve(root, weights.mixing.apply(latent, lowest).reshape(-1, weights.dim).T).T
+        factor, constant = self._solve(weights)
+        actions = DrawnActions(
+            factor, constant, upload(kind[self._order], device),
+            upload(shared.reshape(len(latent), -1, weights.dim), device),
+        )  # fmt: skip
+        self.draws = DeviceDraws(actions, seed)
+
+    def best(self, contexts: Float[Array, "n d"]) -> Int[Array, "n s"]:
+        """The best action of each context under every draw."""
+        return self._order[self.draws.best(upload(contexts, self._device) @ self._root)]
+
+    def _solve(self, weights: HierarchicalGaussian) -> tuple[Tensor, Tensor]:
+        """U and g of all actions, in order of their kinds."""
+        torch, K, d = load_torch(), weights.n_actions, weights.dim
+        place = np.empty(K, dtype=np.int64)
+        place[self._order] = np.arange(K)
+        gram = torch.zeros(K, d, d, dtype=torch.float64, device=self._device)
+        offset = np.linalg.solve(self._root.cpu().numpy(), weights.offset_of(self._order).reshape(-1, d).T).T
+        right = upload(offset, self._device).expand(K, d).contiguous()
+        for group in weights.observed.groups:
+            where = torch.from_numpy(place[group.actions]).to(self._device)
+            rows = upload(group.root, self._device) @ self._root
+            gram[where] = rows.mT @ rows
+            right[where] += torch.einsum("mrd,mr->md", rows, upload(group.response, self._device))
+        eye, factors = torch.eye(d, dtype=torch.float64, device=self._device), []
+        for part in gram.split(1 << 17):
+            lower = torch.linalg.cholesky(part + eye)
+            factors.append(torch.linalg.solve_triangular(lower, eye.expand_as(lower), upper=False).mT.contiguous())
+        factor = torch.cat(factors)
+        return factor, torch.einsum("mde,me->md", factor, torch.einsum("mde,md->me", factor, right))
+
+
+def _shared_root(weights: HierarchicalGaussian) -> Float[Array, "d d"]:
+    """L with L Lᵀ = Σ_a, the same for all actions."""
+    covariance, d = weights.action_covariance, weights.dim
+    problem = ""
+    if d > SIZE:
+        problem = f"draws at most {SIZE} features; here there are {d}"
+    elif covariance.each is not None:
+        problem = "draws weights of actions that have one action_cov in common"
+    else:
+        root = covariance.times_root(np.eye(d)[None], np.zeros(1, dtype=np.int64))[0]
+        if np.linalg.matrix_rank(root) == d:
+            return root
+        problem = "draws weights with a positive definite action_cov"
+    raise InputError(f"a GPU {problem}.", 'Use device="cpu".', argument="device")

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, row_weights
 from manyarms._base.rng import split
-from manyarms.core import Choices, Policy
+from manyarms.core import Choices, HierarchicalGaussian, Policy
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import chunks, pair_rows
 
@@ -62,6 +62,11 @@ class GaussianFactorDraws(FactorDraws):
         latent_rng, action_rng = split(rng, "latent", "actions")
         latent = posterior.factors_for(_NONE)[number].weights.draw_latent(latent_rng, n_draws)
         return cls(posterior, number, latent, draw_key(action_rng))
+
+    @property
+    def weights(self) -> HierarchicalGaussian:
+        """The distribution of the weights of all actions."""
+        return self.posterior.factors_for(np.arange(self.posterior.n_actions))[self.number].weights
 
     def theta(self, chunk: int, actions: Int[Array, " c"]) -> Float[Array, "s c d"]:
         weights = self.posterior.factors_for(actions)[self.number].weights

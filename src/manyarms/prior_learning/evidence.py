@@ -11,18 +11,19 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, ObservedRows, Statistics
 from manyarms.engines import LOCAL, Engine, Tally, Task
-from manyarms.errors import InputError
+from manyarms.errors import InputError, NumericalError
 from manyarms.inference.condition import condition_on, observe
 from manyarms.inference.evidence_gradient import evidence_gradient
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
-from manyarms.likelihoods.fit_weights import fit_statistics
+from manyarms.likelihoods.fit_weights import fit_statistics, fit_weights
 from manyarms.likelihoods.likelihood import Site
-from manyarms.likelihoods.variational import Approximation, approximate
+from manyarms.likelihoods.variational import MAX_ITERATIONS, Approximation, approximate
 from manyarms.model_file.save import Saved
 from manyarms.posterior import RewardPosterior, fit
 from manyarms.posterior.fit import posterior_of
 from manyarms.prior_learning.hyperparameters import Hyperparameters, Scale, Vector
+from manyarms.prior_learning.newton_search import FEW, newton_search
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,6 +173,10 @@ class Evidence(ABC):
         value, weights = self.solve(hyper, eta)
         return value + (hyper.penalty(eta)[0] if avoid_boundary else 0.0), weights
 
+    def approach(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[Vector, float]:
+        """A start for the search, nearer to the maximum than η if that is cheap, and at most the value at η."""
+        return eta, self.posterior(hyper, eta, avoid_boundary=avoid_boundary)[0]
+
     @abstractmethod
     def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
         """The posterior of these rounds under a prior."""
@@ -246,6 +251,8 @@ class ApproximateEvidence(Evidence):
         self._likelihood, self._engine = likelihood, engine
         self._logs = logs.counted() if isinstance(logs, LoggedData) else logs
         self._start: Site | Statistics | None = None
+        self._last: tuple[Hyperparameters, Vector, HierarchicalGaussian, Approximation, float] | None = None
+        """The last evaluation, and its tolerance: a search asks for its end more than once."""
         self.summary = summary = engine.total(logs, _SummariseRounds(likelihood, n_actions, logs.dim))
         self.total_weight, self.seen = summary.total_weight, summary.actions
         self.residual_degrees = self.total_weight - float(np.minimum(summary.often, logs.dim).sum())
@@ -274,15 +281,97 @@ class ApproximateEvidence(Evidence):
         _, result = self._approximate(hyper, eta)
         return result.log_evidence, result.weights
 
-    def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
-        return fit(self._logs, prior, self._likelihood.with_dispersion(dispersion), engine=self._engine)
+    def approach(self, hyper: Hyperparameters, eta: Vector, *, avoid_boundary: bool) -> tuple[Vector, float]:
+        """η and sites in turn, each the best given the other, until η stays where it is.
 
-    def _approximate(self, hyper: Hyperparameters, eta: Vector) -> tuple[HierarchicalGaussian, Approximation]:
-        prior, dispersion = hyper.build(eta)
+        With the sites held fixed, the evidence of the Gaussian rounds that they stand for takes one solve instead of a
+        loop. Where sites match their posterior, its derivative is that of the bound (Fisher's identity holds for both),
+        so both have their maximum at the same η.
+        """
+        if hyper.learn_noise or hyper.size > FEW or self._likelihood.treatment != "variational":
+            return super().approach(hyper, eta, avoid_boundary=avoid_boundary)
+        # Sites under the prior as given: means that are integrated out are too vague to begin with.
+        first = approximate(hyper.given, self._logs, self._likelihood, engine=self._engine, tolerance=_LOOSE)
+        self._start = _sites(first)
+        start, (_, result) = eta, self._approximate(hyper, eta, tolerance=_LOOSE)
+        least = result.log_evidence + (hyper.penalty(eta)[0] if avoid_boundary else 0.0)
+        turns = list[tuple[Vector, Vector]]()
+        try:
+            for _ in range(_TURNS):
+                best = self._best_for_sites(hyper, eta, result.statistics, avoid_boundary)
+                turns.append((eta, best))
+                eta = np.clip(_extrapolated(turns), *hyper.bounds())
+                _, result = self._approximate(hyper, eta, tolerance=_LOOSE, max_iterations=_STEPS_PER_TURN)
+                if np.abs(eta - turns[-1][0]).max() < _NEAR:
+                    break
+            better = self.posterior(hyper, eta, avoid_boundary=avoid_boundary)[0] >= least
+        except NumericalError:
+            better = False
+        return (eta if better else start), least
+
+    def _best_for_sites(self, hyper: Hyperparameters, eta: Vector, sites: Statistics, avoid_boundary: bool) -> Vector:
+        """The η that makes the Gaussian rounds in place of clicks most likely."""
+        observed = observe(sites, 1.0)
+
+        def objective(x: Vector) -> tuple[float, Vector]:
+            by_part = evidence_gradient(hyper.build(x)[0], observed, hyper.groups)
+            extra, extra_slope = hyper.penalty(x) if avoid_boundary else (0.0, 0.0)
+            return by_part.log_evidence + extra, hyper.gradient(x, by_part, 0.0) + extra_slope
+
+        reach = np.where(hyper.log_scales() > 0, 1.0, np.inf)
+        inside = np.clip(eta, *hyper.bounds())
+        return newton_search(objective, inside, hyper.bounds(), reach, _LOOSE, 20, lambda value: None).eta
+
+    def fit(self, prior: HierarchicalGaussian, dispersion: float | None) -> RewardPosterior:
         likelihood = self._likelihood.with_dispersion(dispersion)
-        result = approximate(prior, self._logs, likelihood, engine=self._engine, start=self._start, tolerance=1e-9)
-        self._start = result.statistics if result.sites is None else result.sites
+        fitted = fit_weights(
+            prior, self._logs, likelihood, engine=self._engine, start=self._start, tolerance=_PRECISE
+        )  # fmt: skip
+        return posterior_of(fitted, self._logs, prior, likelihood)
+
+    def _approximate(
+        self,
+        hyper: Hyperparameters,
+        eta: Vector,
+        *,
+        tolerance: float | None = None,
+        max_iterations: int = MAX_ITERATIONS,
+    ) -> tuple[HierarchicalGaussian, Approximation]:
+        if tolerance is None:
+            # A derivative by differences needs more digits than one by Fisher's identity.
+            tolerance = 1e-9 if self._likelihood.treatment == "laplace" else 1e-7
+        if self._last is not None and self._last[0] is hyper and np.array_equal(self._last[1], eta):
+            prior, result, reached = self._last[2:]
+            if reached <= tolerance:
+                return prior, result
+        prior, dispersion = hyper.build(eta)
+        result = approximate(
+            prior, self._logs, self._likelihood.with_dispersion(dispersion), engine=self._engine, start=self._start,
+            tolerance=tolerance, max_iterations=max_iterations,
+        )  # fmt: skip
+        self._start = _sites(result)
+        self._last = hyper, eta.copy(), prior, result, tolerance if max_iterations == MAX_ITERATIONS else np.inf
         return prior, result
+
+
+def _sites(result: Approximation) -> Site | Statistics:
+    return result.statistics if result.sites is None else result.sites
+
+
+def _extrapolated(turns: list[tuple[Vector, Vector]]) -> Vector:
+    """The point at which a sequence of points η, each with a step to another, would end (Anderson, 1965).
+
+    As many earlier steps are used as there are numbers in η. Long steps are taken as they are, and so is a step whose
+    extrapolation leads far away.
+    """
+    eta, best = turns[-1]
+    step, earlier = best - eta, turns[-1 - len(eta) : -1]
+    if not earlier or np.abs(step).max() > _CLOSE:
+        return best
+    changes = np.array([step - (after - before) for before, after in earlier]).T
+    moves = np.array([best - after for _, after in earlier]).T
+    ahead = best - moves @ np.linalg.lstsq(changes, step, rcond=1e-6)[0]
+    return ahead if np.abs(ahead - best).max() <= 2 * _CLOSE else best
 
 
 def evidence_of(logs: Logs | Statistics, likelihood: Likelihood, n_actions: int, engine: Engine = LOCAL) -> Evidence:
@@ -315,6 +404,11 @@ def _constant_column(summary: _RoundSummary) -> int | None:
     return int(columns[0]) if len(columns) else None
 
 
+_LOOSE, _PRECISE = 1e-2, 1e-8
+"""Gains in nats that end the loop: on the way to a start for the search, and for the posterior itself."""
+_TURNS, _STEPS_PER_TURN, _NEAR, _CLOSE = 12, 2, 0.02, 0.2
+"""The most turns of η and sites, the steps of the loop in each, the change of η that ends them, and that below which
+steps are extrapolated."""
 _PREDICTOR = 3.0
 _ROUNDING, _TINY_SHARE = 1e-10, 1e-3
 """Below the first share of their size, the noise of rewards is rounding; above the second, it is in no way tiny."""

@@ -51,6 +51,7 @@ class Hyperparameters:
     """The vector η, and the prior and noise at each value of it.
 
     Attributes:
+        given: The prior that learning begins with.
         groups: The groups of effects in ψ, each with a covariance of its own.
         forms: How the covariance of the actions, then of each group, is learned; None where it is fixed.
         means: The means that are learned.
@@ -73,7 +74,7 @@ class Hyperparameters:
         constant: int | None = None,
     ):
         check_choice("means", means, ("integrated", "maximised", "fixed"))
-        self._given, self._noise_std, self._scale = prior, noise_std, scale
+        self.given, self._noise_std, self._scale = prior, noise_std, scale
         self.learn_noise = learn_noise and noise_std is not None
         self.groups, self._roots, notes = _independent_groups(prior)
         self._n_given = len(self.groups)
@@ -196,9 +197,9 @@ class Hyperparameters:
         """
         built, _ = self.build(eta)
         if not self.integrated:
-            return self._given.with_parts(built.latent_mean, built.prior_factor, built.action_covariance, built.offset)
-        own, d = self._given.latent_dim, self._given.dim
-        latent_mean, offset, known = built.latent_mean[:own].copy(), self._given.offset, dict[str, Array]()
+            return self.given.with_parts(built.latent_mean, built.prior_factor, built.action_covariance, built.offset)
+        own, d = self.given.latent_dim, self.given.dim
+        latent_mean, offset, known = built.latent_mean[:own].copy(), self.given.offset, dict[str, Array]()
         for number, mean in enumerate(self.means):
             start = own + number * d
             shift = posterior.latent_mean[start : start + d][mean.columns]
@@ -206,7 +207,7 @@ class Hyperparameters:
             if mean.is_single:
                 known[mean.name] = posterior.latent_factor.part_gram(start, 1, d)
         factor = self._factor(eta, self._n_given, known)
-        return self._given.with_parts(latent_mean, factor, built.action_covariance, offset)
+        return self.given.with_parts(latent_mean, factor, built.action_covariance, offset)
 
     def gradient(self, eta: Vector, by_part: EvidenceGradient, by_noise: float) -> Vector:
         """The derivative of the log evidence by η, given that by the logarithm of the noise."""

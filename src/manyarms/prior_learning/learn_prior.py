@@ -31,7 +31,7 @@ from manyarms.prior_learning.learned_prior import (
     fractional_weights_warnings,
     uneven_columns_notes,
 )
-from manyarms.prior_learning.newton_search import newton_search
+from manyarms.prior_learning.newton_search import FEW, newton_search
 
 MAX_ITERATIONS = 500
 _AROUND_AVERAGE = (
@@ -39,8 +39,6 @@ _AROUND_AVERAGE = (
 )
 LONGEST = 2.0
 """The longest move of a logarithm before the search starts anew."""
-_FEW = 8
-"""Up to so many numbers to learn, the curvature by each of them is worth an evaluation."""
 
 
 def learn_prior(
@@ -266,9 +264,8 @@ def _check_rewards(evidence: Evidence, likelihood: Likelihood) -> None:
 def _search(
     evidence: Evidence, hyper: Hyperparameters, avoid_boundary: bool, max_iterations: int, progress: Progress
 ) -> tuple[Vector, float, list[float], bool]:
-    """L-BFGS from the given start, after all scales were multiplied by the one number that suits the data best."""
-    eta = hyper.start()
-    value, _ = evidence.posterior(hyper, eta, avoid_boundary=avoid_boundary)
+    """Climb from the given start, after all scales were multiplied by the one number that suits the data best."""
+    eta, value = evidence.approach(hyper, hyper.start(), avoid_boundary=avoid_boundary)
     trace = [value]
     if hyper.learn_noise and isinstance(evidence, ExactEvidence):
         # All learned scales times c. The best c has a closed form when no scale is fixed: c² = misfit / rounds.
@@ -287,6 +284,9 @@ def _search(
 
         eta, iterations = _climb(evidence, hyper, eta, avoid_boundary, max_iterations, accepted)
     value, _ = evidence.posterior(hyper, eta, avoid_boundary=avoid_boundary)
+    if value > trace[-1]:
+        # The search began where it ended: the way to its start counts as a step.
+        trace.append(value)
     return eta, value, trace, iterations < max_iterations
 
 
@@ -301,7 +301,7 @@ def _climb(
     """The maximum from η upwards, by Newton's steps where there are few numbers, else or if these fail by L-BFGS."""
     (low, high), reach = hyper.bounds(), np.where(hyper.log_scales() > 0, LONGEST, np.inf)
     steps = 0
-    if hyper.size <= _FEW:
+    if hyper.size <= FEW:
         result = newton_search(
             lambda x: evidence.at(hyper, x, avoid_boundary=avoid_boundary),
             eta, (low, high), reach, evidence.negligible, max_iterations, accepted,

@@ -15,6 +15,8 @@ from jaxtyping import Float
 from manyarms._base.checks import Array
 from manyarms.errors import NumericalError
 
+FEW = 8
+"""Up to so many numbers, the curvature by each of them is worth an evaluation."""
 Vector = Float[Array, " p"]
 Objective = Callable[[Vector], tuple[float, Vector]]
 """The function to maximise, and its derivative."""

@@ -1,0 +1,68 @@
+"""The best of many actions that were never logged is drawn at once, with the distribution of all their draws."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import manyarms as ma
+from manyarms._base.rng import hashed_uniforms
+from manyarms.policies import thompson
+
+N_ACTIONS, N_DRAWS = 90, 20_000
+
+
+def fitted():
+    """Two categories of 40 and 44 actions that were never logged, and six that were."""
+    rng = np.random.default_rng(0)
+    category = np.repeat([0, 1, 0, 1], [3, 3, 40, 44])
+    cov = np.array([[0.5, 0.2], [0.2, 0.3]])
+    prior = ma.HierarchicalGaussian(rng.normal(size=4), 0.3, ma.MixedEffects(np.eye(2)[category], 2), cov, [0.2, -0.1])
+    x, actions = rng.normal(size=(60, 2)), rng.integers(0, 6, size=60)
+    return ma.fit(ma.LoggedData(x, actions, 1.5 + rng.normal(size=60), n_actions=N_ACTIONS), prior), x[:3]
+
+
+def shares(posterior, x, seed):
+    return ma.Thompson(posterior, N_DRAWS, rng=np.random.default_rng(seed)).probabilities(x)
+
+
+def test_shares_are_those_of_draws_of_every_action(monkeypatch):
+    posterior, x = fitted()
+    every = shares(posterior, x, 1)
+    monkeypatch.setattr(thompson, "MANY_UNSEEN", 10)
+    at_once = shares(posterior, x, 2)
+    # Logged actions one by one, and those of each category together: within five standard errors of a difference.
+    parts = np.repeat(np.arange(8), [1, 1, 1, 1, 1, 1, 40, 44])
+    pooled = [np.array([row[parts == part].sum() for row in table for part in range(8)]) for table in (every, at_once)]
+    error = np.sqrt(2 * pooled[0] * (1 - pooled[0]) / N_DRAWS)
+    assert (np.abs(pooled[0] - pooled[1]) < 5 * error + 1e-3).all()
+    assert (pooled[0] > 0.004).sum() > 8
+    # Within a category, all are alike.
+    for members in (slice(6, 46), slice(46, 90)):
+        mean = at_once[:, members].mean(axis=1, keepdims=True)
+        assert (np.abs(at_once[:, members] - mean) < 5 * np.sqrt(mean / N_DRAWS)).all()
+    assert_allclose(at_once.sum(axis=1), 1.0)
+
+
+def test_draws_at_once_belong_to_the_context_whatever_its_neighbours(monkeypatch):
+    monkeypatch.setattr(thompson, "MANY_UNSEEN", 10)
+    posterior, x = fitted()
+    policy = ma.Thompson(posterior, 50, rng=np.random.default_rng(3))
+    together = policy.probabilities(np.vstack([x, x[::-1]]))
+    assert np.array_equal(together[:3], together[:2:-1])
+    assert np.array_equal(together[:1], policy.probabilities(x[:1]))
+    drawn = policy.sample(np.repeat(x, 2000, axis=0), np.random.default_rng(4))
+    share = np.array([np.isin(drawn[row * 2000 : row * 2000 + 2000], np.arange(6)).mean() for row in range(3)])
+    exact = shares(posterior, x, 5)[:, :6].sum(axis=1)
+    # 2,000 rows share 50 draws.
+    assert np.abs(share - exact).max() < 5 * 0.5 / np.sqrt(50)
+
+
+@pytest.mark.parametrize("purpose", [0, 1])
+def test_hashed_numbers_are_uniform_and_differ_by_every_counter(purpose):
+    a, b = np.arange(200)[:, None], np.arange(300)[None]
+    u = hashed_uniforms(9, np.array([purpose]), a, b)
+    assert u.shape == (200, 300) and 0 < u.min() < u.max() < 1 and len(np.unique(u)) == u.size
+    counts = np.histogram(u, bins=50, range=(0, 1))[0]
+    assert ((counts - 1200) ** 2 / 1200).sum() < 100
+    assert abs(np.corrcoef(u.reshape(-1)[1:], u.reshape(-1)[:-1])[0, 1]) < 0.02
+    assert not np.array_equal(u, hashed_uniforms(8, np.array([purpose]), a, b))
