@@ -16,7 +16,7 @@ from manyarms.linalg.indexing import pair_rows
 
 
 def as_column(name: str, value: Any, *, length: int | None = None, minimum: int = 1) -> Array:
-    """One value per action of the catalog, as a read-only array; of objects, unless it is a typed array already."""
+    """A column of a catalog: one value per action, as a read-only array."""
     array = _as_array(name, value)
     if array.ndim != 1:
         raise ShapeError(f"must have 1 axis; got shape {array.shape}.", argument=name)

@@ -32,7 +32,7 @@ from manyarms.jobs.evaluate_files import open_on_stream, read_evaluation_inputs
 from manyarms.jobs.fit_files import OnRows
 from manyarms.jobs.open_policies import named_sources
 from manyarms.jobs.parse_names import likelihood_named
-from manyarms.jobs.sample_rounds import unstacked
+from manyarms.jobs.sample_rounds import sample_of_all
 from manyarms.logs.file_source import open_logs
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.read_catalog import open_catalog
@@ -132,7 +132,7 @@ def decide_from_logs(
     )
     sources = named_sources(given.policies)
     stream, made = open_on_stream(sources, cast(LogStream, read), given.position_weights)
-    whole = unstacked(stream.collect())
+    whole = sample_of_all(stream.collect())
     bound = {name: whole.bound(policy) for name, policy in made.items()}
     likelihood = likelihood_named(given.likelihood, given.noise_std)
     columns = (context,) if isinstance(context, str) else context

@@ -83,7 +83,7 @@ def cautions(changes: TrafficChanges | None, calibrated: Calibration | None, che
 def checks_by_category(
     model: RewardPosterior, logs: LoggedData, column: Any, n: int, held_out: bool
 ) -> tuple[CategoryChecks | None, list[str]]:
-    """The predictive checks, or the reason why they are missing."""
+    """The model checks of each category, or the reason why there are none."""
     if n > MANY_CATEGORIES:
         return None, [f"Categories were not checked one by one: there are {n:,}, more than {MANY_CATEGORIES:,}."]
     try:

@@ -23,7 +23,7 @@ LONG_TABLE = 25
 
 @dataclass(frozen=True)
 class Section:
-    """One section of the page of a decision, or of another result such as a backtest.
+    """A section, the part of which reports are made: those of a decision, and of other results such as a backtest.
 
     Attributes:
         anchor: Its place on the page, for links.

@@ -143,7 +143,7 @@ class Finding(Saved, Generic[Answer]):
 
 @dataclass(frozen=True)
 class AnswerWork:
-    """An engine's work on the answer in a finding; its dropped rows do not matter."""
+    """The work of an engine on the answer of one shard; the rows that the shard dropped do not matter."""
 
     work: Callable[[Any], Any]
 

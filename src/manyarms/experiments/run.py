@@ -41,7 +41,7 @@ GUARD = (
 
 @dataclass(frozen=True)
 class Grid:
-    """The cells to run on one problem: all combinations of methods, by name, numbers of rounds and first instances."""
+    """A run on one problem: a cell for each combination of method, number of rounds and instance."""
 
     problem: Problem
     kind: Kind

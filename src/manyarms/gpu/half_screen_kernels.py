@@ -135,7 +135,7 @@ def rounded_rows(x: Tensor, width: int, multiple: int) -> tuple[Tensor, Tensor, 
 def block_maxima(
     x: Tensor, m: Tensor, x_bounds: Tensor, m_bounds: Tensor, tile: tuple[int, int, int, int], half: bool
 ) -> tuple[Tensor, Tensor]:
-    """The largest score of every block of columns in every row, and the best of these less its error."""
+    """Run the kernel of the screen: the largest score of each block, and the best of these less its error."""
     (bm, bn, warps, stages), n, blocks = tile, len(x), m_bounds.shape[1]
     tops = torch.empty(blocks, n, dtype=torch.float16 if half else torch.float32, device=x.device)
     floor = torch.full((n,), float("-inf"), dtype=torch.float32, device=x.device)

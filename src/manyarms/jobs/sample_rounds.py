@@ -70,11 +70,11 @@ def sample_rounds(stream: LogStream, n: int, *, rng: np.random.Generator) -> Rou
     if drawn is not stream:
         stream.note_dropped(drawn.dropped)
         total = stream.source.n_rows or total
-    return unstacked(_smallest(parts, keys, n, stream)[0] if parts else joined([], stream), total)
+    return sample_of_all(_smallest(parts, keys, n, stream)[0] if parts else joined([], stream), total)
 
 
-def unstacked(logs: LoggedData, total: int | None = None) -> RoundSample:
-    """Rounds that were read through several feature maps at once, with the contexts of the first.
+def sample_of_all(logs: LoggedData, total: int | None = None) -> RoundSample:
+    """Make a sample of all rounds: with several feature maps, each has its own contexts.
 
     Args:
         logs: The rounds; those with one feature map stay as they are.

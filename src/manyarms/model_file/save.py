@@ -112,7 +112,7 @@ def is_text(part: Any) -> bool:
 
 
 def is_time(part: Any) -> bool:
-    """Check a saved part that must be a time in ISO 8601."""
+    """Check that a part to be saved is a time in ISO 8601."""
     try:
         return isinstance(part, str) and bool(datetime.fromisoformat(part))
     except ValueError:

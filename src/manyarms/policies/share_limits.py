@@ -135,7 +135,7 @@ def _budgets(n_actions: int, budgets: Any, categories: Array | None) -> list[tup
 
 @dataclass(frozen=True)
 class PricedShares:
-    """The best policy under limits on some contexts.
+    """The best shares of actions under limits, found by giving every action a price.
 
     Attributes:
         prices: (K,) The price of each action: choices are those with the highest score minus price.

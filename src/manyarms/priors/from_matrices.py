@@ -205,7 +205,7 @@ def _as_basis(value: Any, n_actions: int | None) -> Float[Array, "K d p"]:
 
 
 def from_joint(mean: Any, cov: Any, n_actions: int, *, rank: int | None = None) -> HierarchicalGaussian:
-    """θ = (θ_1, ..., θ_K) ~ N(mean, cov), any such, written as ψ ~ N(0, I) and θ_a | ψ ~ N(W_a ψ + m_a, Σ_a).
+    """θ = (θ_1, ..., θ_K) ~ N(mean, cov), for any mean and cov, as ψ ~ N(0, I) and θ_a | ψ ~ N(W_a ψ + m_a, Σ_a).
 
     The paper's appendix "Discussing the Main Assumption": some W Wᵀ + blockdiag(Σ_a) equals cov. There it subtracts
     λ I; here as much of the block diagonal as leaves a covariance, λ D_a with D_a = Cov θ_a. So nothing depends on the
