@@ -99,3 +99,18 @@ def test_tiny_propensities_do_not_overflow(tiny):
     propensities[::100] = tiny
     error = ModelError.learn(*rounds(propensities=propensities))
     assert np.isfinite(error.shares).all() and np.isfinite(error.scale)
+
+
+def test_rounds_of_weight_zero_are_no_rounds_wherever_their_predictions_lie():
+    seen, propensities = rounds(off=0.3, n=500)
+    logs, predicted = seen.logs, seen.at_logged
+    counted = (predicted > 1.2) & (predicted < 2.8)
+    weighted = LoggedData(
+        logs.contexts, logs.actions, logs.rewards, propensities, n_actions=4, weights=counted.astype(float)
+    )
+    all_rounds = PolicyResiduals(weighted, np.ones(500), predicted, predicted)
+    some = PolicyResiduals(logs.take(np.flatnonzero(counted)), np.ones(counted.sum()), *2 * (predicted[counted],))
+    expected = ModelError.learn(some, propensities[counted])
+    learned = ModelError.learn(all_rounds, propensities)
+    # Not to the last digit: the size of the log, which the counts add up to, is that of all rounds.
+    assert_allclose(learned.shares @ learned.scales, expected.shares @ expected.scales, rtol=0.02)

@@ -90,5 +90,5 @@ def test_too_little_memory_is_an_error_that_says_how_much(monkeypatch):
 
 def test_kernels_are_part_of_the_package():
     names = {path.name for path in (files("manyarms.gpu") / "cuda").iterdir()}
-    assert names == {"double_units.cuh", "posterior.cu", "clicks.cu", "sum_runs.cu"}
+    assert names == {"double_units.cuh", "posterior.cu", "clicks.cu", "sum_runs.cu", "thompson.cu"}
     assert [kernel_size(dim) for dim in (1, 16, 17, 32, 33)] == [16, 16, 32, 32, None]

@@ -113,6 +113,7 @@ class ModelError:
 def _test_policies(rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> Iterator[tuple[float, float, float]]:
     """The value of each test policy by the model, the model's error for it, and the variance of that error."""
     predicted, order = rounds.at_logged, np.argsort(rounds.at_logged, kind="stable")
+    order = order[rounds.counts[order] > 0]
     middles = np.cumsum(rounds.counts[order]) - 0.5 * rounds.counts[order]
     fifths = np.floor(N_TESTS * middles / rounds.counts.sum()).astype(np.int64)
     # The spread of a few residuals is itself uncertain.
