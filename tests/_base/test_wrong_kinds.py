@@ -134,7 +134,6 @@ OVERFLOWS = {
     "rows in units of small noise": lambda: ma.fit(
         ma.LoggedData(np.full((4, 3), 1e200), LOGS.actions, LOGS.rewards, n_actions=5), PRIOR, ma.Gaussian(1e-149)
     ),
-    "expected rewards": lambda: POSTERIOR.expected_reward(np.full((4, 3), 1e308) * [1, -1, 1]),
     "chances of a click": lambda: CLICKS.expected_reward(np.full((4, 3), 1e200)),
     "chances of the clicks of pairs": lambda: CLICKS.expected_reward(np.full((4, 3), 1e200), [0] * 4),
     "goals of which one is a click": lambda: ma.BlendedGreedy([POSTERIOR, CLICKS], [1.0, 0.5]).actions(
