@@ -41,6 +41,7 @@ _KINDS_BY_NAME = {
     "rows": "rows",
     "groups": "groups",
     "times": "groups",
+    "segments": "labels",
     "name": "name",
     "title": "name",
 }

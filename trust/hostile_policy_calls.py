@@ -42,7 +42,8 @@ def policy_calls() -> Iterator[HostileCall]:
         function=lambda rows: [0] * len(rows), actions=6, columns=["user"], probabilities=False))  # fmt: skip
     yield make_call("Uniform", ma.Uniform, lambda w: dict(n_actions=6))
     yield make_call("SegmentPolicy", ma.SegmentPolicy, lambda w: dict(
-        policy=w.softmax, otherwise=w.uniform, segments=w.groups[:5] % 2, follow=[1]))  # fmt: skip
+        policy=w.softmax, otherwise=w.uniform, segments=w.groups[:5] % 2, follow=[1]),
+        follow="labels")  # fmt: skip
     yield make_call("Logged", ma.Logged, lambda w: dict(logs=w.logs))
     yield make_call("EstimatedLogging", ma.EstimatedLogging, lambda w: dict(
         logs=w.logs, categories=w.categories, smoothing=0.5, penalty=1.0))  # fmt: skip
@@ -220,7 +221,7 @@ def decision_calls() -> Iterator[HostileCall]:
         guardrails=[ma.Guardrail("returns", w.clicks)]))  # fmt: skip
     yield make_call("Guardrail", ma.Guardrail, lambda w: dict(
         name="returns", rewards=w.clicks, at_most_worse=0.25, sure=0.9, better="lower", absolute=False,
-        likelihood=ma.Gaussian(), posterior=w.posterior), rewards="object")  # fmt: skip
+        likelihood=ma.Gaussian(), posterior=w.posterior))  # fmt: skip
     yield make_call("trade_off", ma.trade_off, lambda w: dict(
         posterior=w.posterior, other=w.click_posterior, contexts=w.few, better="lower", baseline=w.uniform,
         weights=[0.0, 1.0]))  # fmt: skip

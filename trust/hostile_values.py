@@ -36,6 +36,16 @@ class Corruption:
     change: Change
 
 
+class NoSets:
+    """A function of rows that has no eligible actions for them. It counts its calls: an unused one does no harm."""
+
+    def __init__(self) -> None:
+        self.n_calls = 0
+
+    def __call__(self, rows: Any) -> None:
+        self.n_calls += 1
+
+
 class _Subclass(np.ndarray):
     """A subclass of arrays, as other libraries have them."""
 
@@ -252,7 +262,7 @@ ELIGIBLE = (
     _made("twice", "either", lambda value, _: [[*row, *row] for row in value]),
     _made("booleans in lists", "either", lambda value, _: [[True, False] for _ in value]),
     _made("generator", "either", lambda value, _: (row for row in value)),
-    _made("function of None", "refused", lambda value, _: lambda rows: None),
+    _made("function of None", "refused", lambda value, _: NoSets()),
     _made("tuples", "same", lambda value, _: tuple(tuple(row) for row in value)),
     *_replaced("either", none=None, empty=[]),
 )

@@ -129,7 +129,7 @@ CALLS = {
         lambda: ma.fit(ma.LoggedData(X, A, R, n_actions=9), prior()), errors.ShapeError, "9 actions; the prior knows 5",
     ),
     "no prior": (lambda: ma.fit(ma.LoggedData(X, A, R), None), errors.DataTypeError, "prior must be"),
-    "noise of zero": (lambda: ma.Gaussian(0.0), errors.InputError, "noise_std must be above 0"),
+    "noise of zero": (lambda: ma.Gaussian(0.0), errors.InputError, "noise_std must be above 1e-150"),
     "NaN noise": (lambda: ma.Gaussian(np.nan), errors.NonFiniteError, "noise_std must be finite"),
     "effects with NaN": (
         lambda: ma.MixedEffects(NAN_WEIGHTS, 3), errors.NonFiniteError, "weights must be finite; row 1",

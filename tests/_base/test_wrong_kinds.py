@@ -23,6 +23,7 @@ X = np.arange(12.0).reshape(4, 3) / 8
 LOGS = ma.LoggedData(X, [0, 1, 1, 4], [1.0, 0.0, 2.0, 1.0], np.full(4, 0.2), n_actions=5)
 PRIOR = ma.priors.independent(5, dim=3)
 POSTERIOR = ma.fit(LOGS, PRIOR)
+CLICKS = ma.fit(ma.LoggedData(X, LOGS.actions, [1.0, 0.0, 0.0, 1.0], n_actions=5), PRIOR, ma.Bernoulli())
 SYNTHETIC = datasets.SyntheticProblem(5, 3, 2)
 WORLD = datasets.LinearEnvironment(np.ones((5, 3)), 1.0, SYNTHETIC.draw_contexts)
 SOFTMAX = ma.LinearSoftmax(np.ones((5, 3)))
@@ -96,6 +97,23 @@ CALLS = {
     "logs of a sensitivity": lambda: ma.prior_sensitivity(POSTERIOR, SOFTMAX, X, logs=[]),
     "logs of a logging policy": lambda: ma.EstimatedLogging(True),
     "the rate of an optimiser": lambda: learners.Adam(HUGE),
+    "an optimiser that is a mapping": lambda: ma.Training({}),
+    "an optimiser that is an array": lambda: ma.Training(np.zeros(2)),
+    "categories without budgets": lambda: ma.CappedPolicy(POSTERIOR, X, max_share=0.5, categories=b"abcde"),
+    "categories that cannot be hashed": lambda: ma.CappedPolicy(POSTERIOR, X, categories=[[0]] * 5),
+    "segments that cannot be hashed": lambda: LOGS.with_segments([[0]] * 4),
+    "segments to follow": lambda: ma.SegmentPolicy(SOFTMAX, SOFTMAX, [0] * 4, [[0]]),
+    "rewards of a guardrail": lambda: ma.Guardrail("returns", {}),
+    "costs of a guardrail": lambda: ma.Guardrail("returns", costs=object()),
+    "a generator that is not used": lambda: ma.priors.from_catalog(5, dim=3, rng=object()),
+    "a format that is empty": lambda: ma.write_report(
+        ma.decide({"u": ma.Uniform(5)}, LOGS, POSTERIOR), "report.html", format={}
+    ),
+    "the names of goals": lambda: ma.plots.trade_off(ma.trade_off(POSTERIOR, POSTERIOR, X), names="ab"),
+    "one goal of two": lambda: ma.plots.trade_off(ma.trade_off(POSTERIOR, POSTERIOR, X), names=["a"]),
+    "contexts that no policy reads": lambda: ma.evaluate(
+        {"u": ma.Uniform(5)}, LOGS, POSTERIOR, contexts=np.full((4, 3), np.nan)
+    ),
 }
 
 
@@ -112,6 +130,15 @@ OVERFLOWS = {
     "actions at infinity": lambda: POSTERIOR.reward_std(X, np.array([0, 1, np.inf, 2])),
     "feature mass": lambda: SOFTMAX.feature_mass(np.full((4, 3), 1e308), weights=np.full(4, 2.0)),
     "draws of Thompson": lambda: ma.Thompson(POSTERIOR, 20, rng=RNG).probabilities(np.full((4, 3), 1e308)),
+    "squares of tiny noise": lambda: ma.fit(LOGS, PRIOR, ma.Gaussian(5e-324)),
+    "rows in units of small noise": lambda: ma.fit(
+        ma.LoggedData(np.full((4, 3), 1e200), LOGS.actions, LOGS.rewards, n_actions=5), PRIOR, ma.Gaussian(1e-149)
+    ),
+    "chances of a click": lambda: CLICKS.expected_reward(np.full((4, 3), 1e200)),
+    "chances of the clicks of pairs": lambda: CLICKS.expected_reward(np.full((4, 3), 1e200), [0] * 4),
+    "goals of which one is a click": lambda: ma.BlendedGreedy([POSTERIOR, CLICKS], [1.0, 0.5]).actions(
+        np.full((4, 3), 1e200), eligible=[[0, 1], [1, 2], [2], [3, 4]]
+    ),
     "variance of a value": lambda: ma.prior_sensitivity(POSTERIOR, SOFTMAX, np.full((4, 3), 1e308)),
 }
 

@@ -286,9 +286,7 @@ def encode(name: str, column: Array, rows: Int[Array, " n"] | None = None) -> Co
     try:
         raw = np.fromiter((table.setdefault(v, len(table)) for v in values), dtype=np.int64, count=len(values))
     except TypeError:
-        bad = next(i for i, value in enumerate(values) if not is_hashable(value))
-        row = bad if rows is None else rows[bad]
-        raise DataTypeError(f"must hold hashable labels; row {row} has {values[bad]!r}.", argument=name) from None
+        raise _unhashable(name, values, rows) from None
     distinct = list(table)
     kept = [i for i, value in enumerate(distinct) if not is_missing(value)]
     try:
@@ -298,6 +296,24 @@ def encode(name: str, column: Array, rows: Int[Array, " n"] | None = None) -> Co
     number = np.full(len(distinct), -1, dtype=np.int64)
     number[kept] = np.arange(len(kept))
     return Codes(number[raw], tuple(distinct[i] for i in kept))
+
+
+def check_hashable(name: str, column: Array) -> Array:
+    """`column` itself, or an error if one of its labels cannot be hashed, such as a list."""
+    if column.dtype == object:
+        values = column.tolist()
+        try:
+            set(values)
+        except TypeError:
+            raise _unhashable(name, values) from None
+    return column
+
+
+def _unhashable(name: str, values: list[Any], rows: Int[Array, " n"] | None = None) -> DataTypeError:
+    bad = next(i for i, value in enumerate(values) if not is_hashable(value))
+    row = bad if rows is None else rows[bad]
+    problem = f"must hold hashable labels; row {row} has {values[bad]!r}."
+    return DataTypeError(problem, "Pass numbers or texts as labels.", argument=name)
 
 
 def plain_values(column: Array) -> list[Any]:

@@ -35,6 +35,7 @@ from manyarms.core.eligibility import as_eligibility
 from manyarms.core.feature_map import FeatureMap
 from manyarms.core.fingerprint import Fingerprint, digest
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
+from manyarms.core.labels import check_hashable
 from manyarms.core.policy import Policy
 from manyarms.errors import DataTypeError, EligibilityError, InputError, PropensityError, ShapeError
 from manyarms.linalg.indexing import chunks
@@ -367,7 +368,7 @@ def as_segments(value: Any, length: int) -> Array:
     labels = as_column("segments", value, minimum=0)
     if len(labels) != length:
         raise ShapeError(f"must have a label for each of {length:,} rounds; got {len(labels):,}.", argument="segments")
-    return labels
+    return check_hashable("segments", labels)
 
 
 def check_candidates(eligible: sparse.csr_array, actions: Int[Array, " n"]) -> sparse.csr_array:

@@ -67,6 +67,9 @@ class Guardrail:
         as_flag("absolute", self.absolute)
         if (self.rewards is None) == (self.costs is None):
             raise InputError(f"{self.name} needs either rewards per round or costs per action, and not both.")
+        for name in ("rewards", "costs"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, as_vector(f"{name} of {self.name}", getattr(self, name)))
         kinds = (("likelihood", Likelihood, "a likelihood"), ("posterior", Posterior, "a fitted posterior"))
         for name, kind, words in kinds:
             if getattr(self, name) is not None:

@@ -59,8 +59,8 @@ def write_report(
     path, title = as_path("path", path), as_text("title", title)
     if unit is not None:
         decision = replace(decision, unit=as_instance("unit", unit, str, "a text"))
-    kind = format or path.suffix.removeprefix(".").lower()
-    if kind not in FORMATS:
+    kind = path.suffix.removeprefix(".").lower() if format is None else format
+    if not isinstance(kind, str) or kind not in FORMATS:  # pyright: ignore[reportUnnecessaryIsInstance]
         problem = f"must be one of {', '.join(FORMATS)}; got {kind!r}."
         remedy = "Name one, or let the path end in it."
         raise InputError(problem, remedy, argument="format", flag_remedy="Name one, or let --out end in it.")

@@ -38,13 +38,14 @@ def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: fl
     prior = as_instance("prior", prior, HierarchicalGaussian, "a HierarchicalGaussian")
     statistics = as_instance("statistics", statistics, Statistics, "Statistics of rounds")
     check_sizes(prior, statistics)
-    noise_std = as_scalar("noise_std", noise_std, above=0.0)
+    noise_std = as_scalar("noise_std", noise_std, above=1e-150, below=1e150)
     # Rounds seen before are solved for again, together with the new: rows are few (at most d per action), and a
     # posterior then never carries the rounding errors of the posteriors before it.
     observed = prior.observed.joined(observe(statistics, noise_std))
     return condition_on(prior.base, observed)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # an overflow is reported where the rows are used
 def observe(statistics: Statistics, noise_std: float) -> ObservedRows:
     """Prepare statistics for `condition_on`: as rows in units of the noise, the square-root form that is solved.
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from manyarms._base.checks import as_flag, as_instance, check_choice, row_weights
+from manyarms._base.checks import as_flag, as_instance, as_matrix, check_choice, row_weights
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, any_shared, html_table
+from manyarms.core.arrow_columns import table_of
 from manyarms.core.choices import ChoiceShares
 from manyarms.core.policy import on_rounds
 from manyarms.core.shapes import NormalMixture
@@ -337,6 +338,8 @@ def _check_inputs(
         as_instance("estimators", estimator, Estimator, "estimators")
     if contexts is not None and (not hasattr(contexts, "__len__") or len(contexts) != len(logs)):
         raise ShapeError("must be a table or an array with a row for each round of the logs.", argument="contexts")
+    if contexts is not None and table_of(contexts) is None:
+        as_matrix("contexts", contexts)
 
 
 def _evaluate_by_posterior(

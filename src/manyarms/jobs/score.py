@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int
 
 from manyarms._base.arrow import csv, pa, pq
-from manyarms._base.checks import Array, as_count, as_instance, check_choice
+from manyarms._base.checks import Array, as_count, as_instance, as_names, as_text, check_choice
 from manyarms._base.files import as_path, replacing, write_failure
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.row_numbers import numbered_row, rows_from
@@ -117,18 +117,19 @@ def score(
     check_choice("missing", missing, get_args(Missing))
     policy, posterior = ranking_of(load(model) if isinstance(model, str | os.PathLike) else model)
     features, path, source, where = _map_of(policy), as_path("out", out), as_source(contexts), as_engine(engine)
-    source.need([*features.columns, *keep, *([] if eligible is None else [eligible])])
+    kept = tuple(as_text("keep", name) for name in as_names("keep", keep))
+    source.need([*features.columns, *kept, *([] if eligible is None else [eligible])])
     source = source.with_labels(features.categories, features.columns)
     if path.suffix.lower() in (".gz", ".arrow", ".feather"):
         problem = f"must end in .parquet or .csv, since scores are written as Parquet or CSV; got {path}."
         raise InputError(problem, argument="out")
-    taken = [name for name in keep if name in (*COLUMNS, _NUMBER)]
+    taken = [name for name in kept if name in (*COLUMNS, _NUMBER)]
     if taken:
         problem = f"names {taken[0]!r}, which is a column of the output itself."
         raise InputError(problem, "Rename it first.", argument="keep")
     ids = pa.array(np.arange(policy.n_actions)) if policy.catalog is None else as_arrow(policy.catalog.ids.tolist())
     work = _Scoring(
-        policy, features, posterior, ids, as_count("top_k", top_k), tuple(keep), eligible, missing,
+        policy, features, posterior, ids, as_count("top_k", top_k), kept, eligible, missing,
     )  # fmt: skip
     if work.top_k > policy.n_actions:
         raise InputError(f"must be at most the {policy.n_actions} actions there are; got {top_k}.", argument="top_k")

@@ -59,7 +59,8 @@ class Training:
         rng: np.random.Generator | None = None,
         progress: Callable[[TrainingStep], None] | None = None,
     ):
-        self.optimiser = as_instance("optimiser", optimiser or LBFGS(), Optimiser, "LBFGS() or Adam(...)")
+        optimiser = LBFGS() if optimiser is None else optimiser
+        self.optimiser = as_instance("optimiser", optimiser, Optimiser, "LBFGS() or Adam(...)")
         self.holdout = as_scalar("holdout", holdout, at_least=0.0, below=1.0)
         self.patience = as_count("patience", patience)
         self.imitation = as_scalar("imitation", imitation, at_least=0.0)

@@ -27,7 +27,8 @@ class _GaussianResponse(Likelihood):
     dispersion_name = "noise_std"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "noise_std", as_scalar("noise_std", self.noise_std, above=0.0, below=1e150))
+        # The squares of smaller and larger ones are zero or infinite.
+        object.__setattr__(self, "noise_std", as_scalar("noise_std", self.noise_std, above=1e-150, below=1e150))
 
     @abstractmethod
     def log_slope(self, rewards: PerRound) -> PerRound | float:

@@ -13,6 +13,7 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_instance, check_overflow
 from manyarms.core import Choices, Policy, as_eligibility, eligible_blocks
 from manyarms.linalg.indexing import pair_rows, shared_set
+from manyarms.linalg.screen import check_scores
 from manyarms.linalg.top_k import best_of_pairs
 from manyarms.policies.choice_memory import ChoiceMemory
 from manyarms.posterior.action_scores import Scores
@@ -92,7 +93,9 @@ class ScoredPolicy(Policy):
         shared = shared_set(eligible)
         if shared is not None and len(shared) >= k:
             return self.scores.best(contexts, k, shared)
-        scores = self.scores.score_stored(contexts, eligible)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = self.scores.score_stored(contexts, eligible)
+        check_scores(scores[:, None], pair_rows(eligible))
         return best_of_pairs(scores, eligible.indptr, eligible.indices, k)
 
 

@@ -13,7 +13,7 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_instance, as_rows
 from manyarms.core import Choices, Fingerprint, Policy, RowError, as_column
 from manyarms.core.feature_map import levels_of
-from manyarms.core.labels import other_type, plain_values
+from manyarms.core.labels import check_hashable, other_type, plain_values
 from manyarms.errors import DataTypeError, InputError, ShapeError
 from manyarms.model_file.save import instance_of, is_text, tuple_of
 
@@ -61,7 +61,9 @@ class SegmentPolicy(Policy):
         maps = [side.features for side in (policy, otherwise) if side.features is not None]
         if len(maps) == 2 and maps[0] != maps[1]:
             raise InputError("was learned with another feature map than policy.", argument="otherwise")
-        self.follow: tuple[Hashable, ...] = tuple(plain_values(as_column("follow", follow, minimum=0)))
+        self.follow: tuple[Hashable, ...] = tuple(
+            plain_values(check_hashable("follow", as_column("follow", follow, minimum=0)))
+        )
         self.features, self.chosen_on = (maps[0] if maps else None), chosen_on
         self.segments: Any = segments if isinstance(segments, str) else None
         self._follows = None if self.segments is not None else self._chosen(as_column("segments", segments))
@@ -150,6 +152,7 @@ class SegmentPolicy(Policy):
 
     def _chosen(self, labels: Array) -> Bool[Array, " n"]:
         """A mask of the rows whose label is among those to follow; integers and texts match if written alike."""
+        check_hashable("segments", labels)
         wanted = {*self.follow, *(other_type(label) for label in self.follow)} - {None}
         distinct, places = dict[Any, int](), np.empty(len(labels), dtype=np.int64)
         places[:] = [distinct.setdefault(label, len(distinct)) for label in plain_values(labels)]

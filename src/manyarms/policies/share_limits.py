@@ -19,7 +19,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_floats, as_scalar, as_vector, check_rows
 from manyarms.core import as_column, encode
-from manyarms.core.labels import with_missing
+from manyarms.core.labels import check_hashable, with_missing
 from manyarms.errors import InfeasibleError, InputError, NumericalError, RangeError
 from manyarms.linalg.indexing import shape_of
 from manyarms.posterior.action_scores import Scores
@@ -54,6 +54,9 @@ class ShareLimits:
     ) -> ShareLimits:
         """The limits that users give: a cap per action, and budgets per category or for everything."""
         names, rows, limits = list[str](), list[Array](), list[float]()
+        labels = None if categories is None else as_column("categories", categories, length=n_actions)
+        if labels is not None:
+            check_hashable("categories", labels)
         if max_share is not None:
             caps = as_floats("max_share", max_share, ndim=(0, 1))
             caps = np.full(n_actions, float(caps)) if caps.ndim == 0 else as_vector("max_share", caps, length=n_actions)
@@ -66,7 +69,7 @@ class ShareLimits:
             limits += caps[capped].tolist()
         else:
             identity = sparse.csr_array((0, n_actions))
-        for name, members, limit in _budgets(n_actions, budgets, categories):
+        for name, members, limit in _budgets(n_actions, budgets, labels):
             names.append(name)
             rows.append(np.where(members, costs, 0.0))
             limits.append(limit)
@@ -107,7 +110,7 @@ class ShareLimits:
         )
 
 
-def _budgets(n_actions: int, budgets: Any, categories: Any) -> list[tuple[str, Array, float]]:
+def _budgets(n_actions: int, budgets: Any, categories: Array | None) -> list[tuple[str, Array, float]]:
     """The name, the members and the limit of each budget."""
     if budgets is None:
         return []
@@ -118,7 +121,7 @@ def _budgets(n_actions: int, budgets: Any, categories: Any) -> list[tuple[str, A
             "by category need the categories of the actions.", "Pass categories=, or fit with a catalog.",
             argument="budgets",
         )  # fmt: skip
-    codes, labels, _ = with_missing(encode("categories", as_column("categories", categories, length=n_actions)))
+    codes, labels, _ = with_missing(encode("categories", categories))
     known = {str(label): place for place, label in enumerate(labels)}
     out = list[tuple[str, Array, float]]()
     for name, limit in budgets.items():

@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, row_weights
+from manyarms._base.checks import Array, all_finite, row_weights
 from manyarms.core import Choices, FeatureMass, HierarchicalGaussian, Policy
-from manyarms.errors import ShapeError
+from manyarms.errors import NumericalError, ShapeError
 from manyarms.likelihoods import Likelihood
 from manyarms.linalg.indexing import cache_chunks, chunks, lowest_of_each, pair_rows
 from manyarms.linalg.quadratic_forms import Forms, pack_forms, pack_squares, row_norms
@@ -77,7 +77,9 @@ class Scores(ABC):
         names = np.arange(self.n_actions) if among is None else among
         out = np.empty((len(contexts), k), dtype=np.int64)
         for rows in chunks(len(contexts), max(1, (1 << 21) // self.n_actions)):
-            table = self.score_all(contexts[rows])[:, names]
+            # An overflow is reported where the best are chosen.
+            with np.errstate(over="ignore", invalid="ignore"):
+                table = self.score_all(contexts[rows])[:, names]
             out[rows] = names[best_scores(len(table), len(names), lambda r, c, table=table: table[r, c].copy(), k)]
         return out
 
@@ -145,13 +147,16 @@ class Predictor(Scores):
     ) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
         """Mean and variance of η, one action per row."""
         mean = np.einsum("pd,pd->p", contexts, self.weights.action_mean()[actions])
-        return mean, row_norms(contexts, actions, self.weights.action_cov) ** 2
+        with np.errstate(over="ignore"):
+            variance = row_norms(contexts, actions, self.weights.action_cov) ** 2
+        return mean, _finite(variance)
 
     def tile(self, contexts: Float[Array, "n d"], actions: Actions) -> tuple[Float[Array, "n m"], Float[Array, "n m"]]:
         """Mean and variance of η for some contexts and some actions, all with all."""
-        mean = contexts @ self.weights.action_mean()[actions].T
-        variance = pack_squares(contexts) @ self._packed(actions).T
-        return mean, np.maximum(variance, 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = contexts @ self.weights.action_mean()[actions].T
+            variance = pack_squares(contexts) @ self._packed(actions).T
+        return mean, np.maximum(_finite(variance), 0.0)
 
     def of_pairs(self, contexts: Float[Array, "p d"], actions: Int[Array, " p"]) -> Rewards:
         """The rewards of one action per row."""
@@ -263,6 +268,13 @@ class Predictor(Scores):
         for part in cache_chunks(self.n_actions, self.dim**2):
             out[part] = pack_forms(self.weights.action_cov(np.arange(part.start, part.stop)))
         return out
+
+
+def _finite(variance: Array) -> Array:
+    """`variance` itself, or an error if it has overflowed: with infinite variance any click would be a coin flip."""
+    if not all_finite(variance):
+        raise NumericalError("the variance of a score overflows.", "Rescale contexts, rewards or the prior.")
+    return variance
 
 
 def _product(first: Rewards, second: Rewards) -> Rewards:

@@ -109,11 +109,12 @@ class Posterior(SavedModel, ABC):
             actions: (n,) one action per row; None for all actions, as an n x K array.
         """
         x = as_contexts(contexts, self.features, columns=self.dim)
-        if actions is None:
-            return self.expected_rewards.score_all(x)
-        return self.expected_rewards.score_pairs(
-            x, as_actions("actions", actions, n_actions=self.n_actions, length=len(x))
-        )
+        if actions is not None:
+            actions = as_actions("actions", actions, n_actions=self.n_actions, length=len(x))
+        scores = self.expected_rewards
+        with np.errstate(over="ignore", invalid="ignore"):
+            rewards = scores.score_all(x) if actions is None else scores.score_pairs(x, actions)
+        return check_overflow("expected rewards", rewards)
 
     def reward_std(self, contexts: Any, actions: Any) -> Float[Array, " n"]:
         """Posterior standard deviation of r(x_i, a_i), one action per row, without the noise of a single reward.

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_instance, check_choice
+from manyarms._base.rng import as_generator
 from manyarms._base.shared_options import PriorKind
 from manyarms.core import MISSING, Catalog, EffectGroup, HierarchicalGaussian, MixedEffects, as_embeddings
 from manyarms.errors import InputError
@@ -65,6 +66,7 @@ def from_catalog(
     """
     if kind is not None:
         check_choice("kind", kind, get_args(PriorKind))
+    rng = np.random.default_rng(0) if rng is None else as_generator(rng)
     if isinstance(catalog, int):
         if kind not in (None, "independent"):
             raise InputError(f"a prior of {kind} needs a catalog that has them.", flag_remedy="Pass --catalog.")
@@ -83,7 +85,6 @@ def from_catalog(
         assert isinstance(catalog, Catalog)
         return _combined(catalog, dim=dim, **stds)
     if kind == "embeddings":
-        rng = np.random.default_rng(0) if rng is None else rng
         return from_embeddings(catalog, n_components, dim=dim, rng=rng, **stds)
     return _BUILDERS[kind](catalog, dim=dim, **stds)
 
