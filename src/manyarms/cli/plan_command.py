@@ -47,11 +47,11 @@ def plan_command(
 ) -> None:
     """Plan the rounds that settle whether a policy beats the current one.
 
-    Prints how many more rounds are needed: logged as now, with a share of the
-    traffic to the candidate, and with the same share to the best traffic, which
-    shows the items whose rewards tell the two policies apart. --policy saves
-    that policy. The logs show the contexts to come, and what the current policy
-    shows.
+    Prints how many more rounds are needed if they are logged as now, if a share
+    of the traffic goes to the candidate, or if that share goes to the best
+    traffic: a policy that shows the items whose rewards tell the two policies
+    apart. --policy saves that policy. Future contexts, and what the current
+    policy shows, are taken to be like those of the logs.
     """
     outputs = {name: path for name, path in (("policy", policy), ("chart", chart)) if path is not None}
     for name, path in outputs.items():

@@ -57,7 +57,7 @@ BLIND_SPOTS = (
     "not logged may have other rewards. Only traffic that was assigned at random can show it.",
     "Hidden causes: if something that is not among the contexts moved both the logged choice and the reward, the model "
     "and the importance weights are both wrong, and no check here notices.",
-    "Change: the next weeks are taken to be like these rounds.",
+    "Change: the coming weeks are assumed to be like these rounds.",
 )
 """What no log can show, whatever the checks say."""
 

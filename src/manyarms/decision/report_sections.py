@@ -261,7 +261,7 @@ def _hidden(decision: Decision, _: Charts) -> str:
 
 def _cannot_see(decision: Decision, _: Charts) -> str:
     return (
-        "<p>The checks on this page use the log. They cannot show these mistakes, whatever their result:</p>"
+        "<p>The checks on this page use the log. Even if all of them pass, they cannot detect these problems:</p>"
         + notes(decision.cannot_see)
     )
 
