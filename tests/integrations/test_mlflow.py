@@ -4,7 +4,6 @@ import json
 import sys
 from pathlib import Path
 
-import jaxtyping
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -12,26 +11,6 @@ from numpy.testing import assert_allclose
 import manyarms as ma
 from manyarms.core.result_tables import Records
 from manyarms.errors import InputError, MissingLibraryError, TooLargeError
-
-
-@pytest.fixture
-def mlflow(tmp_path, monkeypatch):
-    """MLflow on a folder; a database would need more libraries."""
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    import mlflow as module
-
-    module.set_tracking_uri((tmp_path / "runs").as_uri())
-    module.set_experiment("shop")
-    return module
-
-
-@pytest.fixture
-def own_errors():
-    """Our own checks speak, rather than those of the types."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="module")

@@ -15,19 +15,10 @@ import manyarms as ma
 from manyarms.errors import DataTypeError, InputError, MissingLibraryError
 
 # MLflow warns about its own code when it is imported.
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def mlflow(tmp_path, monkeypatch):
-    """MLflow on a folder; a database would need more libraries."""
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
-    import mlflow as module
-
-    module.set_tracking_uri((tmp_path / "runs").as_uri())
-    module.set_experiment("shop")
-    return module
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning"),
+    pytest.mark.usefixtures("mlflow"),
+]
 
 
 def context_table(n=30, seed=1):

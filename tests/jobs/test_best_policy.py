@@ -73,18 +73,19 @@ def test_without_pairs_or_a_model_there_are_no_probabilities(problem):
 
 
 def test_what_the_check_adds_is_shared_by_policies_with_the_same_choices_only(problem):
+    """To the model the gains are as good as one; what the check adds is as large, and only a and c share it."""
     posterior, logs, policies = problem
     candidates = {"a": policies["always 1"], "b": policies["always 2"], "c": policies["always 1"]}
-    evaluation = model_only(ma.evaluate(candidates, logs, posterior, pairs=True))
-    wider = tuple(
-        replace(row, checked=replace(row.difference, std=np.hypot(row.difference.std, 0.4)))
-        for row in evaluation.policies
-    )
-    evaluation = replace(evaluation, policies=wider)
+    evaluation = ma.evaluate(candidates, logs, posterior, pairs=True)
+    values, rows = {"a": 0.1, "b": 0.0, "c": 0.1}, []
+    for row in evaluation.policies:
+        gain = ma.Estimate(values[row.name], 0.3)
+        rows.append(replace(row, difference=gain, checked=ma.Estimate(gain.value, 0.5)))
+    pairs = {("a", "b"): ma.Estimate(0.1, 1e-6), ("a", "c"): ma.Estimate(0.0, 0.0), ("b", "c"): ma.Estimate(-0.1, 1e-6)}
+    evaluation = replace(evaluation, policies=tuple(rows), pairs=pairs)
     rng = np.random.default_rng(1)
-    weights, added = posterior.weights.sample(rng, 40_000, np.arange(6)), 0.4 * rng.normal(size=(40_000, 2))
-    now = np.einsum("nd,snd->s", logs.contexts, weights[:, logs.actions]) / len(logs)
-    a, b = (weights[:, k] @ logs.contexts.mean(axis=0) - now + added[:, k - 1] for k in (1, 2))
+    common, (a, b) = 0.3 * rng.normal(size=200_000), 0.4 * rng.normal(size=(2, 200_000))
+    a, b = 0.1 + common + a, common + b
     assert evaluation.probability_better("a", "b") == pytest.approx(np.mean(a > b), abs=0.01)
     assert evaluation.probability_better("b", "a") == pytest.approx(np.mean(b > a), abs=0.01)
     assert evaluation.probability_better("a", "c") == 0.5

@@ -92,7 +92,8 @@ def load_model(model_uri: str) -> Posterior | Policy:
         model = _pyfunc().load_model(str(model_uri)).get_raw_model()
     except NotImplementedError:
         model = None
-    return as_instance("model_uri", model, SavedModel, "the URI of a model that ma.mlflow wrote")  # type: ignore
+    checked: Any = as_instance("model_uri", model, SavedModel, "the URI of a model that ma.mlflow wrote")
+    return checked
 
 
 class RankedActions:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack, cast
 
+from manyarms._base.checks import as_text
 from manyarms._base.files import PathLike
 from manyarms._base.progress import Progress
 from manyarms._base.shared_options import BacktestOptions, CatalogOptions, LogOptions, only, takes, with_defaults
@@ -67,7 +68,7 @@ def backtest_files(
         read |= {"features": posterior.features}
         if actions is None:
             read["n_actions"] = posterior.n_actions
-    keep = [] if given.logged_by is None else [given.logged_by]
+    keep = [] if given.logged_by is None else [as_text("logged_by", given.logged_by)]
     source = open_logs(logs, on_rows)
     rounds = read_logs(source, context, action, reward, propensity, actions, keep=keep, **read).collect()
     labels = None if rounds.table is None else rounds.table.column(given.logged_by).to_pylist()
