@@ -180,7 +180,7 @@ def test_an_error_is_one_line_about_flags(shop, arguments, words):
         FIT,
         [*FIT, "--reward", "click"],
         ["evaluate", "--model", "model.arrow", *LOGS, "--propensity", "p", "--estimators", "dr,ips,replay"],
-        ["report", "--model", "model.arrow", *LOGS, "--propensity", "p"],
+        pytest.param(["report", "--model", "model.arrow", *LOGS, "--propensity", "p"], marks=pytest.mark.slow),
         ["report", *UNIFORM, "--propensity", "p", "--estimators", "snips"],
     ],
     ids=lambda arguments: " ".join(arguments[:1] + arguments[-2:]),

@@ -185,6 +185,7 @@ def test_a_wider_terminal_shows_the_same_table(tmp_path):
     assert_nothing_is_cut_or_wrapped(result.stdout, tmp_path, columns=120)
 
 
+@pytest.mark.slow
 def test_decision_follows_the_probability(tmp_path):
     few = json.loads(
         invoke("demo", "--items", 60, "--categories", 6, "--rounds", 5, "--output", tmp_path, "--json").stdout
@@ -199,6 +200,7 @@ def test_decision_follows_the_probability(tmp_path):
     assert f"{best['difference']:+.3f}" in many["decision"]["sentence"]
 
 
+@pytest.mark.slow
 def test_a_second_run_replaces_its_own_files_and_keeps_yours(figures, folder, tmp_path):
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     before = (tmp_path / "logs.parquet").read_bytes()

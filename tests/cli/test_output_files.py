@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow.parquet as pq
 import pytest
+from fast_first import fast_first
 from small_shop import CATALOG, CONTEXT, ROLES, done, fit_command, log_table, refused, run
 
 import manyarms as ma
@@ -95,7 +96,9 @@ def test_the_lock_of_a_reproduction_does_not_follow_a_planted_link(tmp_path):
     assert (tmp_path / "precious").read_text() == "kept"
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "save"])
+@pytest.mark.parametrize(
+    "command", ["save", *(c if c != "decide" else pytest.param(c, marks=pytest.mark.slow) for c in COMMANDS)]
+)
 def test_a_file_is_replaced_behind_its_link_and_keeps_its_mode(command, shop, tmp_path):
     (tmp_path / "store").mkdir()
     target, link = tmp_path / "store" / "target", tmp_path / "link.html"
@@ -251,7 +254,7 @@ def test_a_draft_has_a_name_that_nobody_can_guess_and_follows_no_link(tmp_path, 
     assert (tmp_path / "precious").read_text() == "kept" and planted.is_symlink()
 
 
-@pytest.mark.parametrize("out", ["page.html", "page.json", "charts"])
+@pytest.mark.parametrize("out", fast_first(["page.html", "page.json", "charts"]))
 def test_a_full_disk_names_the_file_of_the_report(out, shop, tmp_path, monkeypatch):
     def full(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -46,10 +46,12 @@ def test_the_list_has_every_figure_with_its_claims():
         assert all(claim.text in listed.stdout for claim in figure.claims)
 
 
+WITH_OWN_METHOD = ("cost", "--instances", 2, "--workers", 1, "--method", "own.py:Guess")
+
+
 def test_a_figure_comes_with_rows_drawing_page_and_verdicts_and_a_second_run_computes_nothing(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
-    arguments = ("cost", "--instances", 2, "--workers", 1, "--method", "own.py:Guess")
-    first = reproduce(*arguments)
+    first = reproduce(*WITH_OWN_METHOD)
     assert first.exit_code == 0, first.output
     out = tmp_path / "reproduction"
     rows = pq.read_table(out / "rows.parquet")
@@ -68,15 +70,23 @@ def test_a_figure_comes_with_rows_drawing_page_and_verdicts_and_a_second_run_com
         assert claim.text in first.stdout and claim.text in page
     assert re.search(r"(holds|does not hold|undecided) ", first.stdout)
     before = (out / "rows.parquet").stat()
-    assert reproduce(*arguments, "--page", "elsewhere/page.md").exit_code == 0
+    assert reproduce(*WITH_OWN_METHOD, "--page", "elsewhere/page.md").exit_code == 0
     assert (out / "rows.parquet").stat().st_mtime_ns == before.st_mtime_ns
     assert "](../reproduction/cost.svg)" in (tmp_path / "elsewhere" / "page.md").read_text()
-    redone = reproduce(*arguments, "--redo", "guess | <b>bold</b>")
+
+
+@pytest.mark.slow
+def test_rows_of_an_own_method_are_redone_when_asked_and_refused_when_its_file_has_changed(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    assert reproduce(*WITH_OWN_METHOD).exit_code == 0
+    out = tmp_path / "reproduction"
+    rows, before = pq.read_table(out / "rows.parquet"), (out / "rows.parquet").stat()
+    redone = reproduce(*WITH_OWN_METHOD, "--redo", "guess | <b>bold</b>")
     assert redone.exit_code == 0 and (out / "rows.parquet").stat().st_mtime_ns > before.st_mtime_ns
     assert pq.read_table(out / "rows.parquet").equals(rows)
     (tmp_path / "own.py").write_text(OWN + "# changed")
     quoted = "'guess | <b>bold</b>'"
-    refused(reproduce(*arguments), f"own.py has changed since its rows were made. Pass --redo {quoted}.")
+    refused(reproduce(*WITH_OWN_METHOD), f"own.py has changed since its rows were made. Pass --redo {quoted}.")
 
 
 def refused(result, *words):

@@ -130,6 +130,7 @@ def ratings(movielens_file):
     return load_movielens(movielens_file)
 
 
+@pytest.mark.slow
 def test_counts_are_those_of_the_lines(movielens_file, ratings):
     with zipfile.ZipFile(movielens_file) as archive:
         lines = archive.read("ml-1m/ratings.dat").decode().splitlines()

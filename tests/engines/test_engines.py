@@ -256,6 +256,7 @@ def test_the_page_on_spark_runs(spark_session, tmp_path, monkeypatch):
     run(DOCS / "how-to" / "spark.md")
 
 
+@pytest.mark.slow
 def test_a_cluster_is_named_by_its_address(dask_client, stream, prior, monkeypatch):
     result = ma.fit(stream, prior, ma.Gaussian(0.5), engine=f"dask:{dask_client.scheduler.address}")
     assert_same_posterior(result, ma.fit(stream.collect(), prior, ma.Gaussian(0.5)), 1e-10)

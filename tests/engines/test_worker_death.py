@@ -61,6 +61,7 @@ def test_a_dask_worker_that_dies_when_the_work_reaches_it_changes_nothing(
     assert_allclose(result.log_evidence, expected.log_evidence, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_shards_of_a_dead_dask_worker_are_computed_again(dask_client, stream):
     task, rounds = CollectStatistics(ma.Gaussian(), K, stream.dim), attrgetter("statistics.n_rounds")
     with Dask(dask_client, pieces=7).sharded(stream, task) as shards:

@@ -118,6 +118,7 @@ def test_data_that_is_cut_short_has_another_digest_and_a_caveat(made_up, tmp_pat
     assert cut.digest != whole.digest and cut.caveat != whole.caveat
 
 
+@pytest.mark.slow
 def test_rows_of_an_earlier_revision_of_a_method_are_refused(tmp_path):
     grid, store = Grid(Coin(), "ope", ("DM (Freq)", "sDM"), (20,), 2), Store(tmp_path)
     run([grid], store, workers=1)

@@ -51,6 +51,7 @@ def test_longer_forms_of_the_checks_hold(name, n_cases):
     assert outcome.holds, outcome.notes
 
 
+@pytest.mark.slow
 def test_small_models_are_the_same_bytes_from_two_processes():
     outcome = load.summarise_determinism([load.measure_determinism(case) for case in (0, 3)])
     assert outcome.holds, outcome.notes
