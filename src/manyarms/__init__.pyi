@@ -98,10 +98,10 @@ from manyarms.nonlinear.fit_nonlinear import fit_nonlinear as fit_nonlinear
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy as NonlinearHierarchy
 from manyarms.nonlinear.nonlinear_hierarchy import chain as chain
 from manyarms.nonlinear.posterior_sampler import sample_posterior as sample_posterior
-from manyarms.policies.blended import BlendedGreedy as BlendedGreedy
 from manyarms.policies.callable_policy import CallablePolicy as CallablePolicy
 from manyarms.policies.capped import CappedPolicy as CappedPolicy
 from manyarms.policies.column_policy import ColumnPolicy as ColumnPolicy
+from manyarms.policies.greedy import BlendedGreedy as BlendedGreedy
 from manyarms.policies.greedy import EpsilonGreedy as EpsilonGreedy
 from manyarms.policies.greedy import Greedy as Greedy
 from manyarms.policies.logged import Logged as Logged

@@ -15,7 +15,7 @@ from small_data import open_bandit, open_bandit_parquet
 from typer.testing import CliRunner
 
 import manyarms as ma
-from manyarms._base.shared_options import ESTIMATORS, POLICIES, TABLES, options_of
+from manyarms._base.job_options import ESTIMATORS, POLICIES, TABLES, options_of
 from manyarms.cli import app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from small_shop import done, in_python
 
 import manyarms as ma
-from manyarms._base.shared_options import TABLES, options_of
+from manyarms._base.job_options import TABLES, options_of
 from manyarms.cli.flags_and_spec import read_spec
 from manyarms.errors import InputError
 

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy import stats
 
 import manyarms as ma
-from manyarms.core.shapes import NormalMixture
+from manyarms.core.estimate import NormalMixture
 
 
 def test_intervals_and_probabilities_are_those_of_a_normal():

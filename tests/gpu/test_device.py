@@ -9,7 +9,7 @@ import pytest
 from device_cases import stand_in, torch_or_skip
 
 import manyarms as ma
-from manyarms.gpu.cuda_source import kernel_size
+from manyarms.gpu.cuda_kernels import kernel_size
 from manyarms.gpu.device import as_device, require_memory
 
 

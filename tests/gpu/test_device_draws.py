@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 import manyarms as ma
 from manyarms.gpu.device_draws import philox, standard_normals
-from manyarms.policies.device_scores import DeviceWeightDraws
+from manyarms.policies.device_scores import DeviceScoreDraws
 
 N_ACTIONS, DIM, NOISE = 60, 3, 0.7
 
@@ -40,7 +40,7 @@ def test_draws_given_the_latent_have_the_dense_mean_and_covariance(action_cov):
     torch_or_skip()
     logs, prior, posterior = problem(action_cov)
     latent = np.random.default_rng(1).normal(size=(5, 4 * DIM))
-    drawn = DeviceWeightDraws(posterior.weights, latent, 7, HERE)
+    drawn = DeviceScoreDraws(posterior.weights, latent, 7, HERE)
     cov = np.diag(np.full(DIM, action_cov)) if np.isscalar(action_cov) else action_cov
     L = np.linalg.cholesky(cov)
     W = np.einsum("kj,de->kdje", prior.mixing.weights.toarray(), np.eye(DIM)).reshape(N_ACTIONS, DIM, -1)

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import manyarms as ma
-from manyarms.core.policy import FeatureMass
+from manyarms.core.feature_mass import FeatureMass
 from manyarms.engines import LOCAL, Engine
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, NumericalError, ShapeError, UndefinedLiftError
 from manyarms.jobs import evaluate, score

@@ -5,9 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import manyarms as ma
-from manyarms.linalg import screen, threads, top_k
-from manyarms.linalg.form_bounds import reach_by_form, reach_by_rank
-from manyarms.linalg.quadratic_forms import Forms
+from manyarms.linalg import threads, top_k
+from manyarms.linalg.quadratic_forms import Forms, reach_by_form, reach_by_rank
 
 
 @pytest.fixture(params=[(256, 1024), (7, 16)])

@@ -206,7 +206,7 @@ def as_text(name: str, value: Any) -> str:
 
 
 def as_rows(value: Any, n_rows: int) -> slice | Int[Array, " m"]:
-    """Check the argument `rows` of a selection: a slice, a mask with one boolean per row, or row numbers."""
+    """Check the argument `rows` of a selection: a slice, a mask with one boolean per row, or integers."""
     if isinstance(value, slice):
         return value
     array = as_numbers("rows", value, "Pass a slice, a boolean mask or row numbers.")
@@ -253,7 +253,7 @@ def check_rows(
     remedy: str,
     flag_remedy: str = "",
 ) -> None:
-    """Raise `error` with the first row for which the elementwise `good` does not hold.
+    """Check an array element by element: raise `error` with the first row for which `good` does not hold.
 
     `must` is the condition, as in "must be finite". `remedy` is a sentence of its own, and `flag_remedy` the one on the
     command line where that reads differently.

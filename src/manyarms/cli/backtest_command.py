@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from manyarms._base import shared_options as o
+from manyarms._base import job_options as o
 from manyarms.cli import flags_and_spec as f
 from manyarms.cli import terminal
 from manyarms.cli.commands import EXIT_CODES, ReportFormat, checked_format

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from manyarms._base import shared_options as o
+from manyarms._base import job_options as o
 from manyarms._base.files import check_output, check_output_folder
 from manyarms.cli import flags_and_spec as f
 from manyarms.cli import terminal

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from manyarms._base.shared_options import LOGS
+from manyarms._base.job_options import LOGS
 from manyarms.cli import flags_and_spec as f
 from manyarms.cli import terminal
 

@@ -1,6 +1,6 @@
 """The options of a command, from its flags and from its spec, a TOML file with the tables logs, catalog, prior, ...
 
-Flags are made from the options that are defined in `_base.shared_options`, with what a shell completes, and win over
+Flags are made from the options that are defined in `_base.job_options`, with what a shell completes, and win over
 the spec. A path in the spec is taken from the folder that the file lies in.
 """
 
@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from manyarms._base.files import refuse_inputs
-from manyarms._base.shared_options import ESTIMATORS, NEEDED, POLICIES, TABLES, Names, Option, options_of, value_type
+from manyarms._base.job_options import ESTIMATORS, NEEDED, POLICIES, TABLES, Names, Option, options_of, value_type
 from manyarms.cli.terminal import one_line_errors
 from manyarms.errors import InputError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from manyarms._base import shared_options as o
+from manyarms._base import job_options as o
 from manyarms._base.files import check_output
 from manyarms.cli import flags_and_spec as f
 from manyarms.cli import terminal

@@ -12,11 +12,11 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_numbers, check_rows, frozen
 from manyarms.core.labels import TagRow, is_missing
 from manyarms.errors import DataTypeError, NonFiniteError, RangeError, ShapeError
-from manyarms.linalg.indexing import pair_rows
+from manyarms.linalg.sparse_matrices import pair_rows
 
 
 def as_column(name: str, value: Any, *, length: int | None = None, minimum: int = 1) -> Array:
-    """A column of a catalog: one value per action, as a read-only array."""
+    """Check an action column: one value per action, as a read-only array."""
     array = _as_array(name, value)
     if array.ndim != 1:
         raise ShapeError(f"must have 1 axis; got shape {array.shape}.", argument=name)
@@ -25,7 +25,7 @@ def as_column(name: str, value: Any, *, length: int | None = None, minimum: int 
 
 
 def as_tags(name: str, value: Any, *, length: int | None = None) -> sparse.csr_array | tuple[TagRow, ...]:
-    """The tags of every action in a catalog: labels, weights by label, or a sparse matrix of weights."""
+    """Check the action column of tags in a catalog: labels, weights by label, or a sparse matrix of weights."""
     if sparse.issparse(value):
         if value.ndim != 2 or value.dtype.kind not in "biuf":
             raise DataTypeError(f"must be a matrix of numbers; got {value.ndim} axes of {value.dtype}.", argument=name)
@@ -48,7 +48,7 @@ def as_tags(name: str, value: Any, *, length: int | None = None) -> sparse.csr_a
 
 
 def as_paths(name: str, value: Any, *, length: int | None = None) -> Array | tuple[tuple[Hashable, ...], ...]:
-    """The path of every action in a catalog's taxonomy, from the top down: (K, depth), or tuples of any length."""
+    """Check the action column of paths in a catalog's taxonomy, top first: (K, depth), or tuples of any length."""
     if hasattr(value, "to_numpy") and not hasattr(value, "to_pylist"):  # a data frame with one column per level
         value = value.to_numpy()
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.ndim == 2:
@@ -58,7 +58,7 @@ def as_paths(name: str, value: Any, *, length: int | None = None) -> Array | tup
 
 
 def as_embeddings(name: str, value: Any, *, length: int | None = None) -> Float[Array, "K e"]:
-    """The embeddings of every action in a catalog: finite numbers, except rows entirely NaN, which are missing."""
+    """Check the action column of embeddings in a catalog: finite numbers, or rows entirely NaN, which are missing."""
     if isinstance(value, np.ma.MaskedArray):
         value = np.ma.filled(value.astype(np.float64), np.nan)
     if hasattr(value, "to_pylist"):

@@ -12,7 +12,8 @@ from manyarms._base.checks import Array, as_covariances, as_floats, check_rows, 
 from manyarms.errors import CovarianceError, ShapeError
 from manyarms.linalg.factor_and_solve import eigen_root, psd_root
 from manyarms.linalg.indexing import chunks
-from manyarms.model_file.save import Saved, flags_array, floats, maybe
+from manyarms.model_file.part_checks import flags_array, floats, maybe
+from manyarms.model_file.save import Saved
 
 
 class ActionCovariance(Saved):

@@ -17,7 +17,7 @@ Level = str | int | bool
 
 
 def table_of(value: Any) -> pa.Table | None:
-    """Arrow columns of a table or data frame of any library, as one Arrow table; None if `value` is not a table."""
+    """All Arrow columns of a table or data frame of any library, as one table; None if `value` is not a table."""
     if isinstance(value, np.ndarray | list | tuple | str):
         return None
     if isinstance(value, pa.RecordBatch):

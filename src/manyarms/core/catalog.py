@@ -26,15 +26,16 @@ from manyarms.core.labels import (
     rough_key,
     unpack_labels,
 )
-from manyarms.core.mixing import saved_csr
 from manyarms.errors import (
     ActionError,
     DataTypeError,
     InputError,
     ModelFileError,
 )
-from manyarms.linalg.indexing import chunks, csr_from_parts, csr_parts, shape_of
-from manyarms.model_file.save import Saved, is_size, maybe, once
+from manyarms.linalg.indexing import chunks
+from manyarms.linalg.sparse_matrices import csr_from_parts, csr_parts, shape_of
+from manyarms.model_file.part_checks import is_size, maybe, once, saved_csr
+from manyarms.model_file.save import Saved
 
 Value = TypeVar("Value")
 
@@ -336,7 +337,7 @@ def _numbered(ids: Array) -> dict[Any, int]:
 
 
 def metadata(source: Any, column: str, check: Callable[[str, Any], Value], name: str | None = None) -> Value:
-    """Metadata that a user passed: a column of a catalog, or a plain array checked as a catalog checks it.
+    """A column of a catalog, or a plain array in its place that is checked as a catalog checks it.
 
     `name` is the name of the argument, where it differs from the column.
     """

@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array
-from manyarms.linalg.indexing import chunks, pair_rows, shape_of, shared_set
+from manyarms.linalg.indexing import chunks
+from manyarms.linalg.sparse_matrices import pair_rows, shape_of, shared_set
 from manyarms.linalg.top_k import best_of_pairs
 
 

@@ -12,7 +12,8 @@ from manyarms._base.checks import as_count, as_flag, as_text
 from manyarms.core.labels import IntegerLabels, MixedLabels, WordLabels, pack_labels, unpack_labels
 from manyarms.core.mixing import MixedEffects, Mixing
 from manyarms.errors import DataTypeError, ShapeError
-from manyarms.model_file.save import Saved, instance_of, is_count, is_flag, is_size, is_text, maybe
+from manyarms.model_file.part_checks import instance_of, is_count, is_flag, is_size, is_text, maybe
+from manyarms.model_file.save import Saved
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import numpy as np
 from scipy import sparse
 
 from manyarms.errors import ActionError, DataTypeError, EligibilityError, NonFiniteError, ShapeError
-from manyarms.linalg.indexing import chunks, shape_of
+from manyarms.linalg.indexing import chunks
+from manyarms.linalg.sparse_matrices import shape_of
 
 
 class Eligibility(ABC):

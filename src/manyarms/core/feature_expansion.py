@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array, check_choice
-from manyarms._base.shared_options import Expand
+from manyarms._base.job_options import Expand
 from manyarms.errors import InputError
 
 N_KNOTS, DEGREE = 5, 3

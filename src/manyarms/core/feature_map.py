@@ -21,7 +21,8 @@ from manyarms.core.labels import other_type
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, ShapeError
 from manyarms.linalg.indexing import chunks
 from manyarms.model_file.arrow_file import UnknownPart, WrongPart
-from manyarms.model_file.save import Saved, check_saved_names, is_count, is_finite, is_flag, is_text
+from manyarms.model_file.part_checks import check_saved_names, is_count, is_finite, is_flag, is_text
+from manyarms.model_file.save import Saved
 
 OTHER = "(other)"
 """The feature of all levels of a category that do not have one of their own."""
@@ -322,7 +323,7 @@ def as_contexts(
         part = ".contexts" if hasattr(value, "contexts") else ".collect().contexts, or those of a sample"
         problem = f"must be rows in memory here; got a {type(value).__name__}."
         raise DataTypeError(problem, f"Pass its {part}.", argument="contexts")
-    if isinstance(value, ReadChoices):
+    if isinstance(value, _ReadChoices):
         return value
     table = table_of(value)
     if table is not None and features is None:
@@ -337,11 +338,11 @@ def as_contexts(
     return as_matrix("contexts", matrix, columns=columns, rows=rows)
 
 
-class ReadChoices(np.ndarray):
+class _ReadChoices(np.ndarray):
     """Choices made elsewhere, as a policy has read them from a table: one row per context."""
 
 
-def _read_choices(value: Any, table: pa.Table | None, features: FeatureMap) -> ReadChoices:
+def _read_choices(value: Any, table: pa.Table | None, features: FeatureMap) -> _ReadChoices:
     if table is None:
         columns = f"the column {', '.join(features.columns)}" if features.columns else "the rows"
         raise InputError(
@@ -349,7 +350,7 @@ def _read_choices(value: Any, table: pa.Table | None, features: FeatureMap) -> R
             "Pass the table, or logs that have kept it, as ma.read_logs does for a table.",
             argument="contexts",
         )
-    return as_matrix("the choices", features.read(value, table), rows=table.num_rows).view(ReadChoices)
+    return as_matrix("the choices", features.read(value, table), rows=table.num_rows).view(_ReadChoices)
 
 
 class StackedMap(FeatureMap):

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Int
 
 from manyarms._base.checks import Array
-from manyarms.model_file.save import Saved, instance_of, is_count, is_text, is_time, maybe
+from manyarms.model_file.part_checks import instance_of, is_count, is_text, is_time, maybe
+from manyarms.model_file.save import Saved
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from manyarms.core.observed_rows import ObservedRows
 from manyarms.core.score_widths import ScoreWidths
 from manyarms.errors import InputError, ShapeError
 from manyarms.linalg.indexing import cache_chunks
-from manyarms.model_file.save import Saved, floats, instance_of, is_number, maybe, tuple_of
+from manyarms.model_file.part_checks import floats, instance_of, is_number, maybe, tuple_of
+from manyarms.model_file.save import Saved
 
 _STRUCTURE = ("mixing", "latent_mean", "latent_factor", "action_covariance", "offset", "effects")
 _LEARNED = ("observed", "gains", "log_evidence", "misfit", "log_det")

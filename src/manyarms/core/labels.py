@@ -18,7 +18,8 @@ from jaxtyping import Bool, Int, UInt8
 from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_actions
 from manyarms.errors import DataTypeError, ShapeError
-from manyarms.model_file.save import Saved, bytes_array, flags_array, indices, instance_of, maybe
+from manyarms.model_file.part_checks import bytes_array, flags_array, indices, instance_of, maybe
+from manyarms.model_file.save import Saved
 
 MISSING = "(missing)"
 """Name of the effect of actions that lack the metadata. As a label it means the same as None."""
@@ -134,7 +135,7 @@ Labels: TypeAlias = Array | WordLabels | IntegerLabels | MixedLabels
 
 
 def is_packed(part: Any) -> bool:
-    """Check that a saved part is a list of labels in one of the forms of `pack_labels`."""
+    """True for labels in one of the forms that `pack_labels` gives."""
     array = isinstance(part, np.ndarray) and part.ndim == 1
     return array or isinstance(part, WordLabels | IntegerLabels | MixedLabels)
 
@@ -172,7 +173,7 @@ def _words(values: list[Any]) -> WordLabels:
 
 @dataclass(frozen=True, eq=False)
 class RaggedLabels(Saved):
-    """Several labels per action, with or without weights, as a model file stores them."""
+    """Labels of which every row has several, with or without weights, as a model file stores them."""
 
     saved_as = "ragged labels"
     saved_checks: ClassVar = {

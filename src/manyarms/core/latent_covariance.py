@@ -14,8 +14,10 @@ from manyarms._base.checks import Array, as_covariances, as_floats, check_rows, 
 from manyarms.errors import CovarianceError, ShapeError, TooLargeError
 from manyarms.linalg.block_cholesky import BlockCholesky
 from manyarms.linalg.factor_and_solve import psd_root
-from manyarms.linalg.indexing import chunks, pair_rows, shape_of
-from manyarms.model_file.save import Saved, floats, instance_of
+from manyarms.linalg.indexing import chunks
+from manyarms.linalg.sparse_matrices import pair_rows, shape_of
+from manyarms.model_file.part_checks import floats, instance_of
+from manyarms.model_file.save import Saved
 
 MAX_DENSE_LATENT = 8192
 """Largest latent dimension whose full covariance is formed (half a gigabyte)."""
@@ -64,7 +66,7 @@ class LatentFactor(Saved, ABC):
 
 
 class BlockFactor(LatentFactor):
-    """Factor of a latent covariance: J blocks of size b, J b = d'. A full one is one block; b = 1 makes it diagonal."""
+    """A latent covariance by its factor, J blocks of size b, J b = d'. A full one is one block; b = 1 is a diagonal."""
 
     saved_as = "block factor"
     saved_fields = ("blocks",)

@@ -364,7 +364,7 @@ def as_propensities(value: Any, length: int) -> Float[Array, " n"] | None:
 
 
 def as_segments(value: Any, length: int) -> Array:
-    """Check the labels of the segments of logged rounds, one per round."""
+    """Check the segments of logged data: the label of each round."""
     labels = as_column("segments", value, minimum=0)
     if len(labels) != length:
         raise ShapeError(f"must have a label for each of {length:,} rounds; got {len(labels):,}.", argument="segments")
@@ -372,7 +372,7 @@ def as_segments(value: Any, length: int) -> Array:
 
 
 def check_candidates(eligible: sparse.csr_array, actions: Int[Array, " n"]) -> sparse.csr_array:
-    """Refuse candidates among which the logged action is not."""
+    """Check the candidates of logged data: the logged action must be among those of its round."""
     among = np.asarray(eligible[np.arange(len(actions)), actions] != 0).ravel()
     if not among.all():
         row = int(np.argmin(among))
@@ -411,7 +411,7 @@ def as_logs(logs: Any, prior: HierarchicalGaussian) -> Logs:
 
 
 def check_maps(features: FeatureMap | None, catalog: Catalog | None, logs: Logs) -> None:
-    """Refuse logged data that were read with another feature map or catalog than the posterior's."""
+    """Check that logged data were read with the posterior's own feature map and catalog."""
     remedy = "Read them with ma.read_logs(..., features=posterior.features, catalog=posterior.catalog)."
     if features is not None and logs.features is not None and features != logs.features:
         raise InputError("these logs were read through another feature map than the posterior's.", remedy)

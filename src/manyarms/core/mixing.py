@@ -20,8 +20,10 @@ from manyarms.core.latent_covariance import BlockFactor, LatentFactor
 from manyarms.errors import DataTypeError, NonFiniteError, ShapeError, TooLargeError
 from manyarms.linalg.block_cholesky import EliminationPlan
 from manyarms.linalg.factor_and_solve import gram
-from manyarms.linalg.indexing import all_pairs, chunks, csr_from_parts, csr_parts, pair_rows, shape_of, sum_by
-from manyarms.model_file.save import Saved, floats, indices, is_flag, is_size
+from manyarms.linalg.indexing import all_pairs, chunks, sum_by
+from manyarms.linalg.sparse_matrices import csr_from_parts, csr_parts, pair_rows, shape_of
+from manyarms.model_file.part_checks import floats, is_size, saved_csr
+from manyarms.model_file.save import Saved
 
 Roots = Callable[[Int[Array, " m"]], Float[Array, "m d q"]]
 """Roots B_a of W_a Σ W_aᵀ of some actions."""
@@ -109,12 +111,6 @@ class Mixing(Saved, ABC):
     @abstractmethod
     def action_size(self, factor: LatentFactor) -> int:
         """Size of W_a F for one action, which limits the size of chunks that need it."""
-
-
-def saved_csr(part: Any) -> bool:
-    """Check a saved sparse matrix of finite numbers; `csr_from_parts` looks at its positions."""
-    checks = (floats(1), indices(), indices(), is_size, is_flag)
-    return isinstance(part, tuple) and len(part) == len(checks) and all(f(x) for f, x in zip(checks, part, strict=True))
 
 
 class DenseMixing(Mixing):

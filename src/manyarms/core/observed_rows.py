@@ -16,9 +16,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, frozen
-from manyarms.linalg.factor_and_solve import triangular
-from manyarms.linalg.indexing import group_by
-from manyarms.model_file.save import Saved, floats, indices, instance_of, is_finite, tuple_of
+from manyarms.core.statistics import ActionSums, Statistics
+from manyarms.errors import NumericalError
+from manyarms.linalg.factor_and_solve import gram_root, triangular
+from manyarms.linalg.indexing import chunks, group_by
+from manyarms.model_file.part_checks import floats, indices, instance_of, is_finite, tuple_of
+from manyarms.model_file.save import Saved
 
 
 @dataclass(frozen=True)
@@ -162,3 +165,36 @@ def merge_groups(groups: Sequence[ObservedGroup]) -> tuple[ObservedGroup, ...]:
             columns = [column[order] for column in columns]
         out.append(ObservedGroup(*map(frozen, columns)))
     return tuple(out)
+
+
+@np.errstate(over="ignore", invalid="ignore")  # an overflow is reported where the rows are used
+def observe(statistics: Statistics, noise_std: float) -> ObservedRows:
+    """The observed rows of statistics, in units of the noise: the square-root form that conditioning solves.
+
+    R_a = Φ_a / σ and ρ_a = r_a / σ, or d equivalent rows where only sums were kept.
+    """
+    rows = statistics.rows
+    few, _ = group_rows(rows.actions, rows.features / noise_std, rows.rewards / noise_std)
+    many, residual = _from_sums(statistics.sums, noise_std)
+    log_normaliser = -0.5 * statistics.total_weight * np.log(2 * np.pi * noise_std**2)
+    return ObservedRows(merge_groups((*few, *many)), residual, float(log_normaliser))
+
+
+def _from_sums(sums: ActionSums, noise_std: float) -> tuple[tuple[ObservedGroup, ...], float]:
+    if len(sums.actions) == 0:
+        return (), 0.0
+    root, response = np.empty_like(sums.gram), np.empty_like(sums.moment)
+    about, residual = sums.about_a_fit()[:, 1], 0.0
+    for part in chunks(len(sums.actions), 1024):
+        finite = np.isfinite(sums.gram[part]).all(axis=(1, 2)) & np.isfinite(sums.moment[part]).all(axis=1)
+        finite &= np.isfinite(sums.reward_sq[part])
+        if not finite.all():
+            action = int(sums.actions[part][np.argmin(finite)])
+            raise NumericalError(f"sums over the rounds of action {action} overflow.", "Rescale contexts or rewards.")
+        root[part], response[part] = gram_root(sums.gram[part], sums.moment[part])
+        # About a fit: what no weights explain is the same, and no difference of large numbers.
+        explained = np.square(gram_root(sums.gram[part], about[part, :-1])[1]).sum(axis=1)
+        residual += float(np.sum(np.maximum(about[part, -1] - explained, 0.0)))
+    root /= noise_std
+    response /= noise_std
+    return (ObservedGroup(sums.actions, frozen(root), frozen(response)),), residual / noise_std**2

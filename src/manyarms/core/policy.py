@@ -1,30 +1,27 @@
-"""Policies: a rule π(a | x), evaluated in blocks of rows, so that no n x K array exists unless a user asks for it.
-
-Also the feature mass of a policy, which is all that its value depends on.
-"""
+"""Policies: a rule π(a | x), evaluated in blocks of rows, so that no n x K array exists unless a user asks for it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_actions, as_count, check_overflow, row_weights
+from manyarms._base.checks import Array, as_actions, as_count, row_weights
 from manyarms._base.rng import as_generator
 from manyarms.core.arrow_columns import table_of
 from manyarms.core.catalog import Catalog
 from manyarms.core.choices import Choices, RowError
 from manyarms.core.eligibility import as_eligibility, eligible_blocks
 from manyarms.core.feature_map import FeatureMap, as_contexts
+from manyarms.core.feature_mass import FeatureMass, FeatureMassSum
 from manyarms.core.fingerprint import Fingerprint
 from manyarms.errors import EligibilityError, InputError, NumericalError, ShapeError
-from manyarms.linalg.indexing import shape_of, sum_by
-from manyarms.model_file.save import Saved, SavedModel
+from manyarms.linalg.sparse_matrices import shape_of
+from manyarms.model_file.save import SavedModel
 
 
 class Policy(SavedModel, ABC):
@@ -71,6 +68,8 @@ class Policy(SavedModel, ABC):
 
     def on(self, rounds: Any) -> Policy:
         """The policy for one batch (a `LoggedData`) of a stream; it matters for policies that read its columns."""
+        from manyarms.core.bound_policy import on_rounds  # noqa: PLC0415  bound policies derive from Policy
+
         return on_rounds(self, rounds)
 
     def actions(self, contexts: Any, *, eligible: Any = None) -> Int[Array, " n"]:
@@ -161,7 +160,7 @@ class Policy(SavedModel, ABC):
         if len(contexts) == 0:
             raise ShapeError("must have at least one row: a mean over none is undefined.", argument="contexts")
         counts = row_weights(weights, len(contexts))
-        mass, rows = _FeatureMassSum(), list[Array]()
+        mass, rows = FeatureMassSum(), list[Array]()
         for part, x, choices in self.blocks(contexts, eligible):
             mass.add(choices, x, counts[part])
             if means is not None:
@@ -207,177 +206,3 @@ class Policy(SavedModel, ABC):
     @staticmethod
     def _collect(dtype: type, parts: list[Array]) -> Array:
         return np.concatenate(parts) if parts else np.empty(0, dtype=dtype)
-
-
-class PolicyWithOwnFeatures(Policy):
-    """A policy on fixed contexts that it has read through its own feature map.
-
-    It is needed where the posterior or the logs have another feature map than the policy: their contexts would mean
-    something else to it.
-    """
-
-    def __init__(self, policy: Policy, contexts: Float[Array, "n d"]):
-        self.policy, self._contexts = policy, contexts
-        self.n_actions, self.n_rows, self.catalog = policy.n_actions, len(contexts), policy.catalog
-        self.rows_per_block, self.learned_from = policy.rows_per_block, policy.learned_from
-
-    def take(self, rows: slice | Int[Array, " m"]) -> PolicyWithOwnFeatures:
-        return PolicyWithOwnFeatures(self.policy.take(rows), self._contexts[rows])
-
-    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
-        return self.policy.choices(self._contexts, eligible)
-
-
-class PolicyOnCandidates(Policy):
-    """A policy on fixed rows, each of which has candidates that it chooses among."""
-
-    def __init__(self, policy: Policy, candidates: sparse.csr_array):
-        self.policy, self._candidates = policy, candidates
-        self.n_actions, self.n_rows, self.dim = policy.n_actions, shape_of(candidates)[0], policy.dim
-        self.features, self.catalog = policy.features, policy.catalog
-        self.rows_per_block, self.learned_from = policy.rows_per_block, policy.learned_from
-        self.samples_have_probabilities = policy.samples_have_probabilities
-
-    def take(self, rows: slice | Int[Array, " m"]) -> PolicyOnCandidates:
-        return PolicyOnCandidates(self.policy.take(rows), self._candidates[rows])
-
-    def choices(self, contexts: Float[Array, "n d"], eligible: sparse.csr_array | None) -> Choices:
-        if eligible is None:
-            return self.policy.choices(contexts, self._candidates)
-        both = sparse.csr_array(self._candidates.multiply(eligible))
-        both.eliminate_zeros()
-        sizes = np.diff(both.indptr)
-        if len(sizes) and sizes.min() == 0:
-            raise RowError(int(np.argmin(sizes)), "has no candidate that is eligible")
-        return self.policy.choices(contexts, both)
-
-
-def with_own_features(policy: Policy, contexts: Any, features: FeatureMap | None, name: str = "policy") -> Policy:
-    """The policy to evaluate on contexts that a posterior or a log reads through `features`.
-
-    A policy with the same map, or none, is returned as it is. One with another map reads the table through its own; an
-    error calls it `name` if `contexts` is not a table.
-    """
-    own = policy.features
-    if own is None or (own.is_context and (features is None or own == features)):
-        return policy
-    if table_of(contexts) is None and own.is_context:
-        raise InputError(
-            "was learned with another feature map than the one these contexts were made with.",
-            "Pass the table with the original columns, so that each reads it through its own map.",
-            argument=name,
-        )
-    if table_of(contexts) is None:
-        columns = ", ".join(own.columns)
-        raise InputError(
-            f"reads {f'the column {columns}' if columns else 'a table'}, which is not here: these are arrays.",
-            f"Read the logs with ma.read_logs(..., keep={list(own.columns)}), or pass their rows as a table.",
-            argument=name,
-        )
-    return PolicyWithOwnFeatures(policy, as_contexts(contexts, own))
-
-
-def on_rounds(policy: Policy, rounds: Any, contexts: Any = None, name: str = "policy") -> Policy:
-    """The policy to evaluate on logged rounds, bound to their rows if it reads other columns or has candidates there.
-
-    Args:
-        policy: The policy.
-        rounds: A `LoggedData`.
-        contexts: The rows of the rounds as a table; None for the columns that the rounds have kept.
-        name: The name of the policy in errors.
-    """
-    own = policy.features
-    if own is not None and contexts is None and rounds.table is not None:
-        contexts = rounds.frame if own.reads_frames else rounds.table
-    policy = with_own_features(policy, rounds.contexts if contexts is None else contexts, rounds.features, name)
-    if rounds.eligible is None or policy.repeats_log or isinstance(policy, PolicyOnCandidates):
-        return policy
-    return PolicyOnCandidates(policy, rounds.eligible)
-
-
-@dataclass(frozen=True, eq=False)
-class FeatureMass(Saved):
-    """Summary of a policy over contexts: m_a = mean_i π(a | x_i) φ(x_i) of actions with any mass, ascending by action.
-
-    Attributes:
-        actions: The actions that are chosen at all.
-        vectors: m_a of each.
-        probability: mean_i π(a | x_i) of each.
-    """
-
-    saved_as = "feature mass"
-    actions: Int[Array, " m"]
-    vectors: Float[Array, "m d"]
-    probability: Float[Array, " m"]
-
-    @classmethod
-    def total(cls, masses: Sequence[FeatureMass], factors: Sequence[float]) -> FeatureMass:
-        """The weighted sum of several masses."""
-        vectors = [factor * mass.vectors for mass, factor in zip(masses, factors, strict=True)]
-        shares = [factor * mass.probability for mass, factor in zip(masses, factors, strict=True)]
-        first = masses[0].actions
-        if all(np.array_equal(first, mass.actions) for mass in masses[1:]):
-            return cls(first, sum(vectors[1:], vectors[0]), sum(shares[1:], shares[0]))
-        actions = np.concatenate([mass.actions for mass in masses])
-        keys, summed = sum_by(actions, np.concatenate(vectors))
-        return cls(keys, summed, sum_by(actions, np.concatenate(shares))[1])
-
-
-class _FeatureMassSum:
-    """Σ_i π(a | x_i) φ(x_i), added up block by block; of size K only if the policy spreads over all actions."""
-
-    def __init__(self):
-        self._total = 0.0
-        self._named: list[tuple[Array, Array]] = []
-        self._shared: tuple[Float[Array, " K"], Float[Array, " d"]] | None = None
-        self._dense: Float[Array, "K d"] | None = None
-
-    def add(self, choices: Choices, features: Float[Array, "n d"], weights: Float[Array, " n"]) -> None:
-        """Add the choices of a block of rows, each row counted by its weight."""
-        self._total += float(weights.sum())
-        # A column of ones collects the probabilities along with the features.
-        with np.errstate(over="ignore"):
-            features = np.column_stack([features, np.ones(len(features))]) * weights[:, None]
-        check_overflow("contexts times weights", features)
-        if choices.named is not None and choices.named.nnz:
-            distinct, column = np.unique(choices.named.indices, return_inverse=True)
-            shape = (choices.n_rows, len(distinct))
-            compact = sparse.csr_array((choices.named.data, column, choices.named.indptr), shape=shape)
-            self._named.append((distinct.astype(np.int64), np.asarray(compact.T @ features)))
-        if choices.everywhere is not None:
-            self._add_shared(choices.everywhere, features.sum(axis=0))
-        if choices.dense is not None:
-            self._add_dense(choices.dense.T @ features)
-
-    def mean(self) -> FeatureMass:
-        """The sum divided by the total weight."""
-        if self._shared is not None:
-            self._add_dense(np.outer(*self._shared))
-            self._shared = None
-        if self._dense is None:
-            actions = np.concatenate([a for a, _ in self._named])
-            actions, mass = sum_by(actions, np.concatenate([v for _, v in self._named]))
-        else:
-            actions, mass = np.arange(len(self._dense)), self._dense
-            for some, vectors in self._named:
-                mass[some] += vectors
-        mass /= self._total
-        chosen = mass[:, -1] != 0
-        if not chosen.all():
-            # Actions named with probability zero, or only in rows of weight zero.
-            actions, mass = actions[chosen], mass[chosen]
-        return FeatureMass(actions, mass[:, :-1], mass[:, -1])
-
-    def _add_shared(self, probabilities: Float[Array, " K"], features: Float[Array, " d"]) -> None:
-        # A policy usually shares one distribution over all rows, so this stays a product until the end.
-        if self._shared is not None and np.array_equal(self._shared[0], probabilities):
-            features = features + self._shared[1]
-        elif self._shared is not None:
-            self._add_dense(np.outer(*self._shared))
-        self._shared = (probabilities, features)
-
-    def _add_dense(self, mass: Float[Array, "K d"]) -> None:
-        if self._dense is None:
-            self._dense = mass
-        else:
-            self._dense += mass

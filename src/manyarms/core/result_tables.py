@@ -142,5 +142,5 @@ def share(value: float) -> str:
 
 
 def printable(text: str) -> str:
-    """A label as text in a table or chart of results: without the characters that XML does not allow."""
+    """Text for a table or chart of results, without the characters that XML does not allow."""
     return "".join(character if character.isprintable() else " " for character in text)

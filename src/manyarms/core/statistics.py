@@ -13,7 +13,8 @@ from manyarms._base.checks import Array, as_count, frozen
 from manyarms.errors import ShapeError
 from manyarms.linalg.indexing import Groups, group_by
 from manyarms.linalg.threads import for_each
-from manyarms.model_file.save import Saved, floats, indices, instance_of, is_count, is_finite, is_flag, is_size
+from manyarms.model_file.part_checks import floats, indices, instance_of, is_count, is_finite, is_flag, is_size
+from manyarms.model_file.save import Saved
 
 BUFFER = 1 << 25
 """Numbers of rounds held back before they are summed (256 MB).

@@ -28,7 +28,7 @@ from manyarms._base.checks import (
 from manyarms._base.rng import as_generator, split
 from manyarms.core import Choices, DenseMixing, HierarchicalGaussian, LoggedData, Policy
 from manyarms.errors import ShapeError
-from manyarms.linalg.indexing import pair_rows
+from manyarms.linalg.sparse_matrices import pair_rows
 from manyarms.linalg.top_k import best_columns, best_of_pairs
 
 FLOOR = 1e-3

@@ -22,7 +22,7 @@ from manyarms.datasets.matrix_environment import MatrixEnvironment, draw_test_us
 from manyarms.datasets.rating_matrix import as_sparse, check_cells, factorise
 from manyarms.datasets.read_columns import Columns, Kind, read_columns
 from manyarms.errors import DataTypeError, InputError, RangeError, ShapeError
-from manyarms.linalg.indexing import shape_of
+from manyarms.linalg.sparse_matrices import shape_of
 
 SMALL, BIG, CATEGORIES = "small_matrix.csv", "big_matrix.csv", "item_categories.csv"
 

@@ -18,7 +18,7 @@ from manyarms.core import PAIRS_PER_BLOCK, Choices, Eligibility, LoggedData, Pol
 from manyarms.datasets.environment import check_n_actions
 from manyarms.datasets.rating_matrix import as_ratings, as_sparse, check_cells
 from manyarms.errors import InputError, RangeError, ShapeError
-from manyarms.linalg.indexing import pair_rows, shape_of
+from manyarms.linalg.sparse_matrices import pair_rows, shape_of
 from manyarms.linalg.top_k import best_of_pairs
 
 

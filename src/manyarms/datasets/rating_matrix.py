@@ -12,7 +12,7 @@ from scipy.sparse.linalg import svds
 from manyarms._base.checks import Array, as_count, as_floats
 from manyarms._base.rng import as_generator, split
 from manyarms.errors import DataTypeError, EligibilityError, InputError, NonFiniteError, RangeError, ShapeError
-from manyarms.linalg.indexing import pair_rows, shape_of
+from manyarms.linalg.sparse_matrices import pair_rows, shape_of
 
 DENSE_CELLS = 1 << 21
 """The largest number of cells with a full singular value decomposition, which then takes a second or less."""

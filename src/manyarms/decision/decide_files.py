@@ -13,8 +13,7 @@ from typing import Any, Unpack, cast
 from manyarms._base.arrow import pa
 from manyarms._base.checks import as_text
 from manyarms._base.files import PathLike
-from manyarms._base.progress import Progress
-from manyarms._base.shared_options import (
+from manyarms._base.job_options import (
     CatalogOptions,
     DecideOptions,
     EvaluateOptions,
@@ -23,6 +22,7 @@ from manyarms._base.shared_options import (
     takes,
     with_defaults,
 )
+from manyarms._base.progress import Progress
 from manyarms.core import LoggedData
 from manyarms.core.arrow_columns import numbers_of
 from manyarms.decision.decide import SURE, Decision, decide

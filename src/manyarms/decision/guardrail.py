@@ -15,8 +15,8 @@ from scipy.special import ndtr
 
 from manyarms._base.checks import Array, as_flag, as_instance, as_scalar, as_text, as_vector, check_choice, row_weights
 from manyarms.core import Estimate, LoggedData, Policy
+from manyarms.core.estimate import NormalMixture
 from manyarms.core.result_tables import number, percent, signed_number, signed_percent
-from manyarms.core.shapes import NormalMixture
 from manyarms.errors import InputError
 from manyarms.estimators.checked_value import Checked, pooled_difference
 from manyarms.jobs.evaluate import SwappedHalf

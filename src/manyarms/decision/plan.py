@@ -11,8 +11,8 @@ import numpy as np
 from manyarms._base.checks import as_instance, as_scalar
 from manyarms._base.rng import as_generator
 from manyarms.core import Estimate, LoggedData, Policy, Records, Statistics, any_shared
+from manyarms.core.bound_policy import with_own_features
 from manyarms.core.feature_map import as_contexts
-from manyarms.core.policy import with_own_features
 from manyarms.core.result_tables import Tabular, number
 from manyarms.decision.recommendation import SURE
 from manyarms.errors import InputError

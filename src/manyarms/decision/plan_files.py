@@ -9,7 +9,7 @@ from typing import Unpack
 
 from manyarms._base.checks import as_text
 from manyarms._base.files import PathLike
-from manyarms._base.shared_options import CatalogFile, LogOptions, PlanOptions, only, takes, with_defaults
+from manyarms._base.job_options import CatalogFile, LogOptions, PlanOptions, only, takes, with_defaults
 from manyarms.decision.plan import Plan, plan
 from manyarms.decision.recommendation import SURE
 from manyarms.jobs.evaluate_files import read_evaluation_inputs

@@ -15,7 +15,7 @@ from jaxtyping import Int
 
 from manyarms._base.checks import Array, as_instance
 from manyarms.core import LoggedData, Policy
-from manyarms.core.policy import on_rounds
+from manyarms.core.bound_policy import on_rounds
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import SwappedHalf
 from manyarms.jobs.open_policies import THOMPSON_DRAWS, PolicySource, as_policies, is_given, is_policy_file

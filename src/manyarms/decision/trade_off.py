@@ -14,7 +14,7 @@ from manyarms.core.feature_map import as_contexts
 from manyarms.core.result_tables import number
 from manyarms.decision.guardrail import Better
 from manyarms.errors import RangeError
-from manyarms.policies.blended import BlendedGreedy
+from manyarms.policies.greedy import BlendedGreedy
 from manyarms.posterior.posterior import Posterior
 
 STEPS = (0.0, 0.1, 0.2, 0.4, 0.7, 1.0, 1.5, 2.5, 5.0, 10.0)

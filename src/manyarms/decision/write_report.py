@@ -17,7 +17,7 @@ import vl_convert
 
 from manyarms._base.checks import as_instance, as_text
 from manyarms._base.files import as_path, replace_files
-from manyarms._base.shared_options import REPORT_FORMATS as FORMATS
+from manyarms._base.job_options import REPORT_FORMATS as FORMATS
 from manyarms._version import __version__
 from manyarms.core.result_tables import number, percent
 from manyarms.decision import plots

@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_scalar, as_vector, check_rows
-from manyarms.core.estimate import Method
-from manyarms.core.shapes import Shape
+from manyarms.core.estimate import Method, Shape
 from manyarms.errors import InputError, RangeError
 from manyarms.estimators.intervals import Interval, Units
 

@@ -14,7 +14,8 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_instance, as_text, check_overflow, row_weights
 from manyarms.core import Estimate, Fingerprint, LoggedData, any_shared
-from manyarms.core.policy import Policy, on_rounds
+from manyarms.core.bound_policy import on_rounds
+from manyarms.core.policy import Policy
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.intervals import Interval, Normal, as_units
 from manyarms.estimators.pareto_tail import pareto_k

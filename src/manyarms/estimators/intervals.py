@@ -15,8 +15,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_count, as_scalar, check_choice
 from manyarms._base.rng import as_generator
-from manyarms.core.estimate import Method
-from manyarms.core.shapes import EmpiricalShape, Shape
+from manyarms.core.estimate import EmpiricalShape, Method, Shape
 from manyarms.linalg.indexing import binary_exponent, chunks, sum_by
 
 

@@ -20,8 +20,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import ndtr
 
 from manyarms._base.checks import Array
-from manyarms.core.estimate import Estimate
-from manyarms.core.shapes import NormalMixture
+from manyarms.core.estimate import Estimate, NormalMixture
 from manyarms.estimators.model_error import ModelError
 from manyarms.estimators.policy_residuals import (
     SPREAD_ROUNDS,

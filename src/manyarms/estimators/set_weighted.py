@@ -16,7 +16,7 @@ from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.estimator import EstimatorOptions, Rounds
 from manyarms.estimators.logging_policy import as_clip, logging_policy_of
 from manyarms.estimators.reward_model import ModelEstimator
-from manyarms.linalg.indexing import shape_of
+from manyarms.linalg.sparse_matrices import shape_of
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from scipy.special import ndtri
 
 from manyarms._base.checks import Array
-from manyarms.core.shapes import NormalMixture
+from manyarms.core.estimate import NormalMixture
 from manyarms.estimators.model_error import ModelError
 from manyarms.estimators.policy_residuals import (
     KNEE,

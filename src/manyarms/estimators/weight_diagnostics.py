@@ -11,9 +11,10 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_instance, as_scalar, row_weights
 from manyarms.core import LoggedData, Records, as_column, encode
+from manyarms.core.bound_policy import on_rounds
 from manyarms.core.catalog import metadata
 from manyarms.core.labels import with_missing
-from manyarms.core.policy import Policy, on_rounds
+from manyarms.core.policy import Policy
 
 
 @dataclass(frozen=True)

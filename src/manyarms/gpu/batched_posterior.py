@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from manyarms.gpu.cuda_source import compiled, launch, processors, sum_runs
-from manyarms.gpu.device import Tensor, load_torch
+from manyarms.gpu.cuda_kernels import compiled, launch, sum_runs
+from manyarms.gpu.device import Tensor, load_torch, processors
 
 RESIDENT = {16: 16, 32: 8}
 """Warps of `absorb_actions` that fit on a multiprocessor at once, by number of features."""
 
 
 @dataclass(frozen=True, eq=False)
-class EffectRuns:
+class _EffectRuns:
     """Runs of actions of one effect.
 
     Attributes:
@@ -36,7 +36,7 @@ class EffectRuns:
 
 @dataclass(frozen=True, eq=False)
 class SharedEffects:
-    """Which effect and which W each action has; actions of one effect are neighbours.
+    """The effect and the W of each action in a batched posterior; actions of one effect are neighbours.
 
     Attributes:
         mixing: (Q, D, D) the distinct W.
@@ -51,7 +51,7 @@ class SharedEffects:
     n_effects: int
 
     @cached_property
-    def work(self) -> EffectRuns:
+    def work(self) -> _EffectRuns:
         """The actions split into runs of one effect, a few for each place where a GPU can work on one."""
         torch, device, size = load_torch(), self.effect_of.device, self.mixing.shape[1]
         resident = processors(device) * RESIDENT[size]
@@ -64,12 +64,12 @@ class SharedEffects:
         bounds = torch.cat([runs.new_zeros(1), torch.cumsum(runs, 0)])
         first, everyone = torch.cat([begin, counts.sum()[None]]), torch.arange(self.n_effects, device=device)
         columns = [column.to(torch.int32) for column in (first, bounds, everyone)]
-        return EffectRuns(columns[0], columns[1], columns[2], min(len(begin), resident))
+        return _EffectRuns(columns[0], columns[1], columns[2], min(len(begin), resident))
 
 
 @dataclass(frozen=True, eq=False)
 class AbsorbedActions:
-    """Factors U of all actions, and what they say about the effects.
+    """Batched posteriors of actions given their effects: factors U, and what they say about the effects.
 
     Attributes:
         factor: (m, D, D) U, upper triangular.
@@ -85,7 +85,7 @@ class AbsorbedActions:
 
 
 def absorb_actions(gram: Tensor, moment: Tensor, effects: SharedEffects) -> AbsorbedActions:
-    """The factors of actions, and the sums over them that effects need."""
+    """Batched posteriors of actions: their factors, and the sums over them that effects need."""
     torch, size = load_torch(), gram.shape[1]
     if not gram.is_cuda:
         return _absorb_plainly(gram, moment, effects)
@@ -119,7 +119,7 @@ def _absorb_plainly(gram: Tensor, moment: Tensor, effects: SharedEffects) -> Abs
 
 
 def action_means(factor: Tensor, moment: Tensor, effects: SharedEffects, latent: Tensor) -> Tensor:
-    """U Uᵀ (b + W z) of every action, (m, D), for z of every effect."""
+    """Means of batched posteriors: U Uᵀ (b + W z) of every action, (m, D), for z of every effect."""
     torch, (m, size, _) = load_torch(), factor.shape
     if not factor.is_cuda:
         which, mixing = effects.effect_of.to(torch.int64), effects.mixing[effects.mixing_of.to(torch.int64)]

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array
-from manyarms.gpu.cuda_source import compiled, launch, processors, sum_runs
-from manyarms.gpu.device import Tensor, load_torch
+from manyarms.gpu.cuda_kernels import compiled, launch, sum_runs
+from manyarms.gpu.device import Tensor, load_torch, processors
 
 MOST_ROUNDS = 512
 """Rounds of one action that one warp works through; a busier action is split between several."""

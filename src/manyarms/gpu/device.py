@@ -81,3 +81,8 @@ def free_memory(device: str) -> int:
 
 def _gigabytes(size: int) -> str:
     return f"{size / 1e9:.3g} GB"
+
+
+def processors(device: Any) -> int:
+    """The number of multiprocessors of a GPU device."""
+    return load_torch().cuda.get_device_properties(device).multi_processor_count

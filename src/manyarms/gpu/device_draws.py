@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Int
 
 from manyarms._base.checks import Array
-from manyarms.gpu.cuda_source import compiled, launch, processors
-from manyarms.gpu.device import Tensor, load_torch
+from manyarms.gpu.cuda_kernels import compiled, launch
+from manyarms.gpu.device import Tensor, load_torch, processors
 
 SIZE, DRAWS, ROWS, TILE = 16, 16, 1024, 64
 """Features of the kernel, draws and contexts that a block works on, and actions per tile."""

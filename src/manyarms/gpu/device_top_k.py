@@ -271,9 +271,9 @@ class DeviceBounds(DeviceRanking):
     def scores(self, x: Tensor, row: Tensor, column: Tensor) -> Tensor:
         kernels: Any = PlainKernels
         if x.is_cuda:
-            from manyarms.gpu import half_screen_kernels  # noqa: PLC0415
+            from manyarms.gpu import triton_kernels  # noqa: PLC0415
 
-            kernels = half_screen_kernels
+            kernels = triton_kernels
         width = kernels.pair_widths(x, self.forms, row, column).clamp_min(0.0).sqrt()
         return (x[row] * self.means[column]).sum(dim=1) - self.radius * width
 
@@ -286,9 +286,10 @@ class DeviceBounds(DeviceRanking):
 
 
 def smallest_widths(forms: Tensor) -> Tensor:
-    """Lower bounds on √λ_min of symmetric matrices C, tight to a few per cent; 0 where C is nearly singular.
+    """Bounds for the top-k search on a device: at most √λ_min of symmetric matrices C; 0 where C is nearly singular.
 
-    With B = C⁻¹ / tr C⁻¹, the largest eigenvalue of B is at most (tr B¹⁶)^(1/16), whatever the others are.
+    They are tight to a few per cent: with B = C⁻¹ / tr C⁻¹, the largest eigenvalue of B is at most (tr B¹⁶)^(1/16),
+    whatever the others are.
     """
     torch, d = load_torch(), forms.shape[1]
     factor, failed = torch.linalg.cholesky_ex(forms)

@@ -23,7 +23,7 @@ MOST_PAIRS = 1 << 26
 
 @dataclass(frozen=True)
 class TileShape:
-    """Shape of the work of one program: rows, columns, warps, and blocks that are loaded ahead."""
+    """A tile of the half-precision screen, the work of one program: rows, columns, warps, and blocks loaded ahead."""
 
     rows: int
     columns: int
@@ -37,7 +37,7 @@ class TileShape:
 
 
 class TooManyPairs(Exception):
-    """The screen leaves so many pairs that a product in double precision is faster."""
+    """The half-precision screen leaves so many pairs that a product in double precision is faster."""
 
 
 class HalfScreen:
@@ -53,7 +53,7 @@ class HalfScreen:
         torch = load_torch()
         self.n_columns, self.dim = columns.shape
         self.width = max(LEAST_FEATURES, 1 << (self.dim - 1).bit_length())
-        self.tile = tile or default_tile(self.width)
+        self.tile = tile or _default_tile(self.width)
         self.half = half
         # Every score of a row moves by the same amount when M moves by one vector, so the ranking does not depend on
         # it; what is left is smaller, and so is its rounding.
@@ -85,9 +85,9 @@ class HalfScreen:
     @property
     def _kernels(self) -> Any:
         if self.low.is_cuda:
-            from manyarms.gpu import half_screen_kernels  # noqa: PLC0415
+            from manyarms.gpu import triton_kernels  # noqa: PLC0415
 
-            return half_screen_kernels
+            return triton_kernels
         return PlainKernels
 
     def bytes_per_row(self) -> int:
@@ -97,7 +97,7 @@ class HalfScreen:
 
 @dataclass(frozen=True, eq=False)
 class ScreenedRows:
-    """Block maxima of some rows, with the floor that the best of each row surely reaches.
+    """Block maxima of some rows in half precision, with the floor that the best of each row surely reaches.
 
     Rows are padded to whole tiles; scores are in units of `scale`, and less x·centre.
     """
@@ -157,7 +157,7 @@ class ScreenedRows:
 
 
 class PlainKernels:
-    """The kernels of the screen in plain PyTorch, for any device; they share no code with the Triton ones."""
+    """The half-precision screen in plain PyTorch, for any device; it shares no code with the Triton kernels."""
 
     @staticmethod
     def rounded_rows(x: Tensor, width: int, multiple: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -207,7 +207,7 @@ class PlainKernels:
         return torch.einsum("pd,pde,pe->p", x[row], forms[column], x[row])
 
 
-def default_tile(width: int) -> TileShape:
+def _default_tile(width: int) -> TileShape:
     """The fastest tile for so many features, as measured (docs/gpu.md)."""
     if width <= 64:
         return TileShape(128, 256, 4, 3)

@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_instance, as_scalar, frozen
-from manyarms.core import MAX_DENSE_LATENT, ActionSums, HierarchicalGaussian, Statistics
-from manyarms.core.observed_rows import ObservedGroup, ObservedRows, group_rows, merge_groups
+from manyarms.core import MAX_DENSE_LATENT, HierarchicalGaussian, Statistics
+from manyarms.core.observed_rows import ObservedGroup, ObservedRows, observe
 from manyarms.errors import NumericalError, ShapeError
 from manyarms.inference.latent_posterior import LatentEvidence, LatentPosterior, gather
-from manyarms.linalg.factor_and_solve import gram, gram_root, lower_factor, solve_lower, solve_lower_t
-from manyarms.linalg.indexing import cache_chunks, chunks
+from manyarms.linalg.factor_and_solve import gram, lower_factor, solve_lower, solve_lower_t
+from manyarms.linalg.indexing import cache_chunks
 from manyarms.linalg.threads import one_blas_thread
 
 
@@ -45,39 +45,6 @@ def condition(prior: HierarchicalGaussian, statistics: Statistics, noise_std: fl
     return condition_on(prior.base, observed)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # an overflow is reported where the rows are used
-def observe(statistics: Statistics, noise_std: float) -> ObservedRows:
-    """Prepare statistics for `condition_on`: as rows in units of the noise, the square-root form that is solved.
-
-    R_a = Φ_a / σ and ρ_a = r_a / σ, or d equivalent rows where only sums were kept.
-    """
-    rows = statistics.rows
-    few, _ = group_rows(rows.actions, rows.features / noise_std, rows.rewards / noise_std)
-    many, residual = _from_sums(statistics.sums, noise_std)
-    log_normaliser = -0.5 * statistics.total_weight * np.log(2 * np.pi * noise_std**2)
-    return ObservedRows(merge_groups((*few, *many)), residual, float(log_normaliser))
-
-
-def _from_sums(sums: ActionSums, noise_std: float) -> tuple[tuple[ObservedGroup, ...], float]:
-    if len(sums.actions) == 0:
-        return (), 0.0
-    root, response = np.empty_like(sums.gram), np.empty_like(sums.moment)
-    about, residual = sums.about_a_fit()[:, 1], 0.0
-    for part in chunks(len(sums.actions), 1024):
-        finite = np.isfinite(sums.gram[part]).all(axis=(1, 2)) & np.isfinite(sums.moment[part]).all(axis=1)
-        finite &= np.isfinite(sums.reward_sq[part])
-        if not finite.all():
-            action = int(sums.actions[part][np.argmin(finite)])
-            raise NumericalError(f"sums over the rounds of action {action} overflow.", "Rescale contexts or rewards.")
-        root[part], response[part] = gram_root(sums.gram[part], sums.moment[part])
-        # About a fit: what no weights explain is the same, and no difference of large numbers.
-        explained = np.square(gram_root(sums.gram[part], about[part, :-1])[1]).sum(axis=1)
-        residual += float(np.sum(np.maximum(about[part, -1] - explained, 0.0)))
-    root /= noise_std
-    response /= noise_std
-    return (ObservedGroup(sums.actions, frozen(root), frozen(response)),), residual / noise_std**2
-
-
 def check_sizes(prior: HierarchicalGaussian, statistics: Statistics) -> None:
     """Refuse to condition a prior on statistics of other actions or dimensions."""
     if (statistics.n_actions, statistics.dim) != (prior.n_actions, prior.dim):
@@ -89,14 +56,14 @@ def check_sizes(prior: HierarchicalGaussian, statistics: Statistics) -> None:
 
 
 def condition_on(prior: HierarchicalGaussian, observed: ObservedRows) -> HierarchicalGaussian:
-    """The posterior of an unconditioned prior given rows."""
+    """Condition an unconditioned prior on rows: its posterior alone."""
     return solve(prior, observed)[0]
 
 
 def solve(prior: HierarchicalGaussian, observed: ObservedRows) -> tuple[HierarchicalGaussian, LatentPosterior]:
     """Condition an unconditioned prior on rows: its posterior, and that of ψ alone in units of its prior."""
     # An overflow becomes an error with a name: here below, or where rows are factored.
-    with np.errstate(over="ignore", invalid="ignore"), small_products(prior):
+    with np.errstate(over="ignore", invalid="ignore"), conditioning_threads(prior):
         evidence = gather(prior, observed)
         gains, log_det = absorb_groups(prior, observed, evidence)
         latent = evidence.posterior()
@@ -107,8 +74,8 @@ def solve(prior: HierarchicalGaussian, observed: ObservedRows) -> tuple[Hierarch
     return prior.conditioned(latent.mean, latent.factor, observed, gains, log_evidence, latent.misfit, log_det), latent
 
 
-def small_products(prior: HierarchicalGaussian) -> AbstractContextManager[None]:
-    """BLAS at one thread while a prior is conditioned, unless ψ is so large that its dense factor is worth several."""
+def conditioning_threads(prior: HierarchicalGaussian) -> AbstractContextManager[None]:
+    """Condition priors in this block with one BLAS thread, unless ψ is so large that its factor is worth several."""
     large = _WORTH_THREADS < prior.mixing.gram_blocks(prior.prior_factor) <= MAX_DENSE_LATENT
     return nullcontext() if large else one_blas_thread()
 

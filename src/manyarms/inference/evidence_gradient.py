@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array
 from manyarms.core import EffectGroup, HierarchicalGaussian, ObservedGroup, ObservedRows
-from manyarms.inference.condition import small_products, solve
+from manyarms.inference.condition import conditioning_threads, solve
 from manyarms.inference.latent_posterior import LatentPosterior
 from manyarms.linalg.indexing import cache_chunks
 
@@ -56,7 +56,7 @@ def evidence_gradient(
         observed: Rows of the seen actions.
         groups: The groups of effects to differentiate by, in the order of ψ.
     """
-    with small_products(prior):
+    with conditioning_threads(prior):
         posterior, latent = solve(prior, observed)
         total = _GradientSums(posterior)
         for number, group in enumerate(observed.groups):

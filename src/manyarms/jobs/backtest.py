@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Int
 
 from manyarms._base.checks import Array, as_count, as_instance, as_scalar
+from manyarms._base.job_options import PriorChoice
 from manyarms._base.progress import Progress, reporter
-from manyarms._base.shared_options import PriorChoice
 from manyarms.core import HierarchicalGaussian, LoggedData, Policy, any_shared, as_column, encode
 from manyarms.core.labels import with_missing
 from manyarms.errors import InputError

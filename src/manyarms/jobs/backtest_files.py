@@ -11,8 +11,8 @@ from typing import Any, Unpack, cast
 
 from manyarms._base.checks import as_text
 from manyarms._base.files import PathLike
+from manyarms._base.job_options import BacktestOptions, CatalogOptions, LogOptions, only, takes, with_defaults
 from manyarms._base.progress import Progress
-from manyarms._base.shared_options import BacktestOptions, CatalogOptions, LogOptions, only, takes, with_defaults
 from manyarms.errors import InputError
 from manyarms.jobs.backtest import backtest
 from manyarms.jobs.backtest_result import Backtest

@@ -19,7 +19,7 @@ from scipy.special import ndtr
 
 from manyarms._base.checks import Array
 from manyarms.core import Estimate
-from manyarms.core.shapes import EmpiricalShape, NormalMixture
+from manyarms.core.estimate import EmpiricalShape, NormalMixture
 
 if TYPE_CHECKING:
     from manyarms.jobs.evaluate import Evaluation, PolicyResult

@@ -14,9 +14,9 @@ from manyarms._base.checks import as_flag, as_instance, as_matrix, check_choice,
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, any_shared, html_table
 from manyarms.core.arrow_columns import table_of
+from manyarms.core.bound_policy import on_rounds
 from manyarms.core.choices import ChoiceShares
-from manyarms.core.policy import on_rounds
-from manyarms.core.shapes import NormalMixture
+from manyarms.core.estimate import NormalMixture
 from manyarms.errors import InputError, ShapeError, UndefinedLiftError
 from manyarms.estimators.checked_value import Checked, pooled_difference
 from manyarms.estimators.estimator import Estimator

@@ -13,9 +13,9 @@ import numpy as np
 
 from manyarms._base.checks import as_count, as_instance, as_text
 from manyarms._base.files import PathLike
+from manyarms._base.job_options import EvaluateOptions, LogOptions, only, takes, with_defaults
 from manyarms._base.progress import Progress
 from manyarms._base.rng import split
-from manyarms._base.shared_options import EvaluateOptions, LogOptions, only, takes, with_defaults
 from manyarms.core import Catalog, Estimate, Fingerprint, Policy, any_shared
 from manyarms.core.action_numbering import as_numbering
 from manyarms.core.feature_map import StackedMap

@@ -15,8 +15,7 @@ import numpy as np
 
 from manyarms._base.checks import as_count
 from manyarms._base.files import PathLike, updating
-from manyarms._base.progress import Progress
-from manyarms._base.shared_options import (
+from manyarms._base.job_options import (
     CatalogOptions,
     FitOptions,
     LogOptions,
@@ -26,6 +25,7 @@ from manyarms._base.shared_options import (
     takes,
     with_defaults,
 )
+from manyarms._base.progress import Progress
 from manyarms.core.catalog import Catalog
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.engines import Engine

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from manyarms._base.checks import as_count, as_text
-from manyarms._base.shared_options import ESTIMATORS, FLOOR, POLICIES
+from manyarms._base.job_options import ESTIMATORS, FLOOR, POLICIES
 from manyarms.core.policy import Policy
 from manyarms.errors import InputError, RangeError
 from manyarms.estimators import Estimator

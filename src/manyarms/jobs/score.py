@@ -17,9 +17,9 @@ from jaxtyping import Int
 from manyarms._base.arrow import csv, pa, pq
 from manyarms._base.checks import Array, as_count, as_instance, as_names, as_text, check_choice
 from manyarms._base.files import as_path, replacing, write_failure
+from manyarms._base.job_options import Missing
 from manyarms._base.progress import Progress, reporter
 from manyarms._base.row_numbers import numbered_row, rows_from
-from manyarms._base.shared_options import Missing
 from manyarms.core import FeatureMap, Policy, Tabular, as_arrow, as_contexts, html_facts
 from manyarms.core.action_numbering import ActionNumbering
 from manyarms.engines import Engine, Local, as_engine

@@ -17,7 +17,8 @@ from manyarms.core import Eligibility, LoggedData, SharedSet, eligible_blocks
 from manyarms.errors import DataTypeError, InputError, NumericalError
 from manyarms.estimators.reward_model import CrossFit, FittedModel, RewardModel, check_model_size
 from manyarms.estimators.set_weighted import ActionSets
-from manyarms.linalg.indexing import chunks, pair_rows
+from manyarms.linalg.indexing import chunks
+from manyarms.linalg.sparse_matrices import pair_rows
 from manyarms.linalg.threads import for_each
 from manyarms.posterior.action_scores import LinearScores
 from manyarms.posterior.posterior import Posterior

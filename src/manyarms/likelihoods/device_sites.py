@@ -18,7 +18,7 @@ from manyarms.core.statistics import ActionRows, ActionSums
 from manyarms.errors import InputError
 from manyarms.gpu.batched_posterior import SharedEffects, absorb_actions, action_means
 from manyarms.gpu.click_sums import ClickRounds, SiteSums
-from manyarms.gpu.cuda_source import KERNEL_SIZES, kernel_size
+from manyarms.gpu.cuda_kernels import KERNEL_SIZES, kernel_size
 from manyarms.gpu.device import Tensor, load_torch, require_memory, upload
 from manyarms.inference import condition
 from manyarms.likelihoods.bernoulli import EXPONENTIAL_COEFFICIENTS, Bernoulli

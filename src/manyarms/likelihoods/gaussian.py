@@ -63,7 +63,7 @@ class Gaussian(LinearLikelihood, _GaussianResponse):
 
 @dataclass(frozen=True)
 class LogNormal(_GaussianResponse):
-    """Gaussian noise of log r | x, a ~ N(φ(x)ᵀ θ_a, σ²), so that E[r | η] = g(η) = e^(η + σ²/2).
+    """Gaussian logarithms of rewards: log r | x, a ~ N(φ(x)ᵀ θ_a, σ²), so that E[r | η] = g(η) = e^(η + σ²/2).
 
     The posterior is exact: that of Gaussian rewards log r. The expected reward e^(m + v/2 + σ²/2) includes the
     uncertainty of η, so an action about which little is known has a high one.

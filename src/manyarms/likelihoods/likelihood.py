@@ -23,7 +23,7 @@ Numbers = Float[Array, "..."]
 
 
 class Site(NamedTuple):
-    """Gaussian factor exp(linear η - weight η² / 2) that stands in for the likelihood of each round; weight >= 0."""
+    """The result of a likelihood's `site`: a Gaussian factor exp(linear η - weight η² / 2) per round; weight >= 0."""
 
     weight: PerRound
     linear: PerRound
@@ -185,7 +185,7 @@ class LinearLikelihood(Likelihood):
 
 
 class QuadratureLikelihood(Likelihood):
-    """A likelihood given by log p and its first two derivatives by η; expectations are by quadrature."""
+    """Base class of a likelihood given by log p and its first two derivatives by η; expectations are by quadrature."""
 
     @abstractmethod
     def log_density(self, rewards: PerRound, predictor: PerRound) -> PerRound:

@@ -19,8 +19,10 @@ from scipy.linalg import solve_triangular
 
 from manyarms._base.checks import Array
 from manyarms.linalg.factor_and_solve import solve_lower, solve_lower_t
-from manyarms.linalg.indexing import all_pairs, chunks, pair_rows, sum_by
-from manyarms.model_file.save import Saved, floats, indices, instance_of, is_count, tuple_of
+from manyarms.linalg.indexing import all_pairs, chunks, sum_by
+from manyarms.linalg.sparse_matrices import pair_rows
+from manyarms.model_file.part_checks import floats, indices, instance_of, is_count, tuple_of
+from manyarms.model_file.save import Saved
 
 MAX_DEGREE = 64
 """A node that touches more nodes than this is left to the core: eliminating it would fill in their square."""

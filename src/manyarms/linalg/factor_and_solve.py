@@ -74,7 +74,7 @@ def solve_lower_t(lower: Float[Array, "m r r"], right: Float[Array, "m r c"]) ->
 def gram_root(
     squares: Float[Array, "m d d"], moment: Float[Array, "m d"]
 ) -> tuple[Float[Array, "m d d"], Float[Array, "m d"]]:
-    """Rows R and responses ρ with RᵀR = G and Rᵀρ = B: they replace the rounds that were summed into G and B.
+    """Factor G and B into rows R and responses ρ with RᵀR = G and Rᵀρ = B: they replace the rounds summed into G and B.
 
     One Cholesky factor of the bordered matrix [[G, B], [Bᵀ, ·]] holds both, as a QR of the rounds would. Where G is
     singular, eigenvectors of G take over and the null directions become rows of zeros.

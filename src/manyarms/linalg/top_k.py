@@ -8,10 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from manyarms._base.checks import Array
-from manyarms.linalg.form_bounds import reach_by_form, reach_by_rank
 from manyarms.linalg.indexing import chunks
-from manyarms.linalg.quadratic_forms import Forms, RankBound
-from manyarms.linalg.screen import Screen, best_screened, check_scores
+from manyarms.linalg.quadratic_forms import Forms, RankBound, reach_by_form, reach_by_rank
+from manyarms.linalg.single_screen import Screen, best_screened, check_scores
 from manyarms.linalg.threads import for_each
 
 ROWS, COLUMNS = 256, 1024

@@ -210,7 +210,7 @@ class FileSource(Source):
 
 
 def open_logs(logs: Any, report: Callable[[int, int | None], None] | None = None) -> Source:
-    """The logs of a job: files, whose reading is reported, or a table of a database."""
+    """The file source of a job's logs, whose reading is reported; or the source of a table of a database."""
     if is_ibis_table(logs) or is_address(logs):
         return as_source(logs)
     return open_files(logs, report)
@@ -220,7 +220,7 @@ def open_files(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     report: Callable[[int, int | None], None] | None = None,
 ) -> Source:
-    """Files of one format, with what `FileSource` accepts as a path; decisions in dsjson become rows."""
+    """A file source of what `FileSource` accepts as a path; decisions in dsjson become rows."""
     files, _ = _files(path)
     if files and _format(files) == "dsjson":
         from manyarms.logs.dsjson_source import DsjsonSource  # noqa: PLC0415  it uses this module
@@ -230,7 +230,7 @@ def open_files(
 
 
 def refuse_overwriting(out: PathLike | None, *inputs: Any, argument: str = "out") -> None:
-    """Refuse an output that is, or holds, a file that one of the inputs of a job is read from.
+    """Refuse to overwrite a source file: an output that is, or holds, a file that an input of a job is read from.
 
     Args:
         out: The file or folder to be written; None for none.
@@ -242,7 +242,7 @@ def refuse_overwriting(out: PathLike | None, *inputs: Any, argument: str = "out"
 
 
 def files_behind(given: Any) -> list[Path]:
-    """The files that an input of a job is read from; none where it is in memory or does not exist."""
+    """The files of the source that an input of a job is read from; none where it is in memory or does not exist."""
     if isinstance(given, Source):
         return list(given.files)
     if is_address(given):
@@ -327,7 +327,7 @@ def _punctuation(file: Path) -> tuple[str, str]:
 
 
 def content_digest(file: Path) -> str:
-    """A digest of the size of a file and of its first and last bytes."""
+    """The digest by which a file source knows a file again: of its size and of its first and last bytes."""
     with open(file, "rb") as content:
         size = content.seek(0, os.SEEK_END)
         content.seek(0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from manyarms._base.arrow import pa
 from manyarms._base.checks import as_count
-from manyarms._base.shared_options import Expand
+from manyarms._base.job_options import Expand
 from manyarms.core.arrow_columns import Level, codes_of, column_of, lists_of, numbers_of
 from manyarms.core.feature_expansion import learn_expansion
 from manyarms.core.feature_map import Categorical, Embedding, Feature, FeatureMap, Numeric
@@ -67,7 +67,7 @@ def learn_features(
 def expanded_map(
     features: Sequence[Feature], intercept: bool, expand: Expand | None, sample: Iterable[pa.Table]
 ) -> FeatureMap:
-    """The feature map of some features, with further features that are fitted to a sample of rows."""
+    """The feature map of features that were learned, with further features that are fitted to a sample of rows."""
     plain = FeatureMap(list(features), intercept=intercept)
     if expand is None:
         return plain
@@ -83,7 +83,7 @@ def expanded_map(
 
 
 def summary_of(name: str, kind: pa.DataType, categorical: bool, written: bool, max_levels: int) -> ColumnSummary:
-    """The summary of a column of some type, before any of it has been read."""
+    """The summary that learns the feature of a column of some type, before any of it has been read."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
@@ -105,7 +105,7 @@ def summary_of(name: str, kind: pa.DataType, categorical: bool, written: bool, m
 
 
 class NumberSummary:
-    """Mean and variance, merged batch by batch (Chan et al.): no cancellation when numbers are far from zero."""
+    """Learns the feature of a column of numbers: mean and variance, merged batch by batch without cancellation."""
 
     def __init__(self, name: str):
         self._name, self._count, self._mean, self._square = name, 0, 0.0, 0.0
@@ -119,6 +119,7 @@ class NumberSummary:
 
     def merge(self, count: int, mean: float, square: float) -> None:
         """Add numbers of which only the count, the mean, and the sum of squares about the mean are known."""
+        # As Chan et al. do it: nothing cancels when numbers are far from zero.
         gap, total = mean - self._mean, self._count + count
         self._square += square + gap**2 * self._count * count / total
         self._mean += gap * count / total
@@ -135,7 +136,7 @@ class NumberSummary:
 
 
 class LevelSummary:
-    """The number of rows with each level of a category."""
+    """Learns the feature of a column of categories: the number of rows with each level."""
 
     def __init__(self, name: str, max_levels: int, written: bool):
         self._name, self._max_levels, self._written = name, max_levels, written
@@ -166,7 +167,7 @@ class LevelSummary:
 
 
 class ListSummary:
-    """The length of the lists of a column, which is the same in all rows."""
+    """Learns the feature of a column of lists: their length, which is the same in all rows."""
 
     def __init__(self, name: str):
         self._name = name

@@ -8,7 +8,7 @@ import numpy as np
 
 from manyarms._base.arrow import pa
 from manyarms._base.checks import as_instance, as_names, as_text
-from manyarms._base.shared_options import CatalogOptions, takes, with_defaults
+from manyarms._base.job_options import CatalogOptions, takes, with_defaults
 from manyarms.core import OTHER, Catalog
 from manyarms.core.labels import integers_or_texts
 from manyarms.errors import DataTypeError, InputError

@@ -9,8 +9,8 @@ from typing import Any, Unpack, get_args
 
 from manyarms._base.arrow import compute, pa
 from manyarms._base.checks import as_count, as_instance, as_names, as_text
+from manyarms._base.job_options import LogOptions, Missing, Unknown, takes, with_defaults
 from manyarms._base.row_numbers import rows_from
-from manyarms._base.shared_options import LogOptions, Missing, Unknown, takes, with_defaults
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, codes_of, column_of, whole_numbers_of
 from manyarms.core.labels import integers_or_texts
 from manyarms.errors import ActionError, InputError, RangeError

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from manyarms._base.arrow import pa
 from manyarms._base.checks import Array, as_weights
+from manyarms._base.job_options import Missing, Unknown
 from manyarms._base.row_numbers import keep_rows, row_name, row_numbers
-from manyarms._base.shared_options import Missing, Unknown
 from manyarms.core import OTHER, Catalog, FeatureMap, LoggedData, as_propensities
 from manyarms.core.action_numbering import ActionNumbering
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of

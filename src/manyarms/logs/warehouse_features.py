@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array, import_optional
-from manyarms._base.shared_options import Expand
+from manyarms._base.job_options import Expand
 from manyarms.core.feature_expansion import DEGREE, FeatureExpansion, spline_pieces
 from manyarms.core.feature_map import Categorical, Embedding, Feature, FeatureMap, Numeric
 from manyarms.core.labels import other_type

@@ -134,7 +134,7 @@ def is_address(value: Any) -> bool:
 
 
 def shown_name(logs: Any) -> str:
-    """Logs as a report names them: a path, an address without its password, or the name of a table."""
+    """The name of a warehouse table in reports, or its address without the password; paths of files as they are."""
     if is_ibis_table(logs):
         return str(logs.get_name()) if hasattr(logs.op(), "name") else "a query"
     return _without_password(logs) if is_address(logs) else str(logs)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 from manyarms._base.checks import Array
 from manyarms.errors import ModelFileError
 from manyarms.model_file.arrow_file import UPGRADE, WrongPart, as_path, file_errors, read
+from manyarms.model_file.part_checks import bytes_array, check_saved_names, once
 from manyarms.model_file.registry import MODELS, PARTS, kind_of
-from manyarms.model_file.save import Saved, bytes_array, check_saved_names, once
+from manyarms.model_file.save import Saved
 
 if TYPE_CHECKING:
     from manyarms.core.policy import Policy

@@ -20,7 +20,7 @@ MODELS = {
     "uniform": "policies.uniform:Uniform",
     "table": "policies.table:TablePolicy",
     "capped": "policies.capped:CappedPolicy",
-    "blended greedy": "policies.blended:BlendedGreedy",
+    "blended greedy": "policies.greedy:BlendedGreedy",
     "segments": "policies.segment_policy:SegmentPolicy",
     "column": "policies.column_policy:ColumnPolicy",
     "lookup": "policies.lookup_policy:LookupPolicy",

@@ -18,9 +18,10 @@ from jaxtyping import Float
 from manyarms._base.checks import Array, as_count, as_floats, as_instance, as_scalar
 from manyarms._base.progress import Progress, reporter
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Method, ObservedRows
+from manyarms.core.observed_rows import observe
 from manyarms.engines import Engine
 from manyarms.errors import InputError, NonFiniteError, ShapeError
-from manyarms.inference.condition import observe, solve
+from manyarms.inference.condition import solve
 from manyarms.inference.latent_posterior import LatentPosterior
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.fit_weights import fit_weights

@@ -15,10 +15,11 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_actions, row_weights
 from manyarms._base.rng import as_generator
 from manyarms.core import Catalog, Choices, Estimate, FeatureMap, FeatureMass, Fingerprint, Policy
-from manyarms.core.shapes import EmpiricalShape, NormalMixture
+from manyarms.core.estimate import EmpiricalShape, NormalMixture
 from manyarms.errors import TooLargeError
 from manyarms.likelihoods import Likelihood
-from manyarms.linalg.indexing import chunks, pair_rows
+from manyarms.linalg.indexing import chunks
+from manyarms.linalg.sparse_matrices import pair_rows
 from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy
 from manyarms.nonlinear.seen_actions import Conditional
 from manyarms.posterior.action_scores import LinearScores, Scores
@@ -310,9 +311,9 @@ FEWEST_DRAWS = 100.0
 
 
 def r_hat(chains: Float[Array, "c n q"]) -> Float[Array, " q"]:
-    """Convergence of chains of draws: √(total variance / that within halves); 1 if all halves agree (Gelman and Rubin).
+    """Convergence of posterior draws in chains: √(total variance / that within halves), 1 if all halves agree.
 
-    NaN when a chain has fewer than four draws, 1 for a quantity that never moves.
+    The statistic of Gelman and Rubin. NaN when a chain has fewer than four draws, 1 for a quantity that never moves.
     """
     halves = _halves(chains)
     if halves.shape[1] < 2:
@@ -322,7 +323,7 @@ def r_hat(chains: Float[Array, "c n q"]) -> Float[Array, " q"]:
 
 
 def effective_draws(chains: Float[Array, "c n q"]) -> Float[Array, " q"]:
-    """The number of independent draws that these are worth for a mean, from autocorrelations within halves of chains.
+    """The independent posterior draws that these are worth for a mean, from autocorrelations within halves of chains.
 
     n / (1 + 2 Σ_t ρ_t), summed while pairs ρ_{2t} + ρ_{2t+1} stay positive and do not rise (Geyer, 1992), as in Stan.
     """

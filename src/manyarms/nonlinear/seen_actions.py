@@ -17,7 +17,8 @@ from manyarms.core import (
     ObservedRows,
     Statistics,
 )
-from manyarms.inference.condition import _row_cholesky, observe
+from manyarms.core.observed_rows import observe
+from manyarms.inference.condition import _row_cholesky
 from manyarms.likelihoods.likelihood import Site
 from manyarms.linalg.factor_and_solve import gram, solve_lower, solve_lower_t
 from manyarms.linalg.indexing import cache_chunks
@@ -103,7 +104,7 @@ class WhiteRows:
 
 
 def whiten(action_covariance: ActionCovariance, observed: ObservedRows) -> WhiteRows:
-    """Integrate θ of the seen actions out of their rows."""
+    """The rows of seen actions with θ integrated out of them."""
     groups, log_det = list[ObservedGroup](), 0.0
     for group in observed.groups:
         H, h = np.empty_like(group.root), np.empty_like(group.response)

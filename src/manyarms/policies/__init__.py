@@ -1,8 +1,7 @@
 """Rules for choosing an action, one family per file."""
 
-from manyarms.policies.blended import BlendedGreedy
 from manyarms.policies.capped import CappedPolicy
-from manyarms.policies.greedy import EpsilonGreedy, Greedy
+from manyarms.policies.greedy import BlendedGreedy, EpsilonGreedy, Greedy
 from manyarms.policies.logged import Logged
 from manyarms.policies.pessimistic import Pessimistic
 from manyarms.policies.softmax import Softmax

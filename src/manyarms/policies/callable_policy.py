@@ -15,7 +15,8 @@ from manyarms.core import Choices
 from manyarms.core.action_numbering import ActionNumbering, as_numbering
 from manyarms.core.arrow_columns import column_of
 from manyarms.errors import DataTypeError, ShapeError
-from manyarms.policies.given_policy import ChoiceMap, GivenPolicy, single_picks
+from manyarms.policies.given_policy import ChoiceMap, GivenPolicy
+from manyarms.policies.picks import single_picks
 from manyarms.policies.table import TablePolicy
 
 

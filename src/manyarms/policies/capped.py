@@ -12,7 +12,7 @@ from manyarms._base.checks import Array, as_scalar, as_vector, frozen, row_weigh
 from manyarms.core import Choices
 from manyarms.core.feature_map import as_contexts
 from manyarms.errors import InputError, ShapeError
-from manyarms.model_file.save import floats, indices
+from manyarms.model_file.part_checks import floats, indices
 from manyarms.policies.scored_policy import ScoredPolicy, follow
 from manyarms.policies.share_limits import PricedScores, ShareLimits, price_shares
 from manyarms.posterior.action_scores import Scores

@@ -13,15 +13,9 @@ from manyarms._base.checks import Array, as_text
 from manyarms.core import Catalog, Choices
 from manyarms.core.action_numbering import ActionNumbering, as_numbering
 from manyarms.core.arrow_columns import column_of
-from manyarms.model_file.save import floats, instance_of, is_size, is_text, maybe
-from manyarms.policies.given_policy import (
-    ChoiceMap,
-    GivenPolicy,
-    PositionWeights,
-    as_position_weights,
-    listed_picks,
-    single_picks,
-)
+from manyarms.model_file.part_checks import floats, instance_of, is_size, is_text, maybe
+from manyarms.policies.given_policy import ChoiceMap, GivenPolicy
+from manyarms.policies.picks import PositionWeights, as_position_weights, listed_picks, single_picks
 
 
 class ColumnPolicy(GivenPolicy):

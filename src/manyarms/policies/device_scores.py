@@ -68,8 +68,8 @@ def bounds_on_device(scores: Scores, weights: ActionWeights, radius: float, devi
     return DeviceScores(scores, ranking)
 
 
-class DeviceWeightDraws:
-    """Draws of Gaussian weights on a GPU: θ_a given the draws of ψ.
+class DeviceScoreDraws:
+    """Scores of actions under draws of Gaussian weights on a GPU: θ_a given the draws of ψ.
 
     Args:
         weights: Their distribution. All actions have one Σ_a before the data, which is positive definite.

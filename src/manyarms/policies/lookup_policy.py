@@ -15,20 +15,12 @@ from manyarms._base.row_numbers import row_name, row_numbers
 from manyarms.core import OTHER, Catalog, Choices
 from manyarms.core.action_numbering import ActionNumbering, as_numbering
 from manyarms.core.arrow_columns import codes_of, column_of, numbers_of, whole_numbers_of
-from manyarms.core.mixing import saved_csr
 from manyarms.errors import InputError, PropensityError, RangeError, TooLargeError
-from manyarms.linalg.indexing import csr_from_parts, csr_parts, shape_of
+from manyarms.linalg.sparse_matrices import csr_from_parts, csr_parts, shape_of
 from manyarms.logs.row_reader import ROW
-from manyarms.model_file.save import indices, instance_of, is_size, is_text, maybe, tuple_of
-from manyarms.policies.given_policy import (
-    ChoiceMap,
-    GivenPolicy,
-    PositionWeights,
-    as_position_weights,
-    listed_picks,
-    read_table,
-    single_picks,
-)
+from manyarms.model_file.part_checks import indices, instance_of, is_size, is_text, maybe, saved_csr, tuple_of
+from manyarms.policies.given_policy import ChoiceMap, GivenPolicy
+from manyarms.policies.picks import PositionWeights, as_position_weights, listed_picks, read_picks, single_picks
 from manyarms.policies.table import SUM_ERROR
 
 
@@ -210,7 +202,7 @@ class _Picks:
         """The columns that are needed, without gaps."""
         labels = [*self.key, self.action]
         columns = [*labels, *(name for name in (self.probability, self.rank) if name is not None)]
-        return read_table(table, columns, [name for name in labels if name != ROW])
+        return read_picks(table, columns, [name for name in labels if name != ROW])
 
     def probabilities(
         self,

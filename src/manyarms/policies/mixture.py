@@ -11,7 +11,7 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_instance, as_vector, check_rows
 from manyarms.core import Choices, Policy
 from manyarms.errors import InputError, PropensityError, ShapeError
-from manyarms.model_file.save import floats, instance_of, tuple_of
+from manyarms.model_file.part_checks import floats, instance_of, tuple_of
 from manyarms.policies.table import SUM_ERROR
 
 

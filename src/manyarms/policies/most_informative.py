@@ -18,7 +18,7 @@ from manyarms._base.checks import Array, as_actions, as_count, as_floats
 from manyarms.core import Catalog, FeatureMap, Fingerprint, Policy, Statistics
 from manyarms.errors import ShapeError
 from manyarms.linalg.top_k import best_scores
-from manyarms.model_file.save import floats, indices, instance_of, is_size, maybe, tuple_of
+from manyarms.model_file.part_checks import floats, indices, instance_of, is_size, maybe, tuple_of
 from manyarms.policies.mixture import Mixture
 from manyarms.policies.scored_policy import ScoredPolicy
 from manyarms.posterior.action_scores import Scores

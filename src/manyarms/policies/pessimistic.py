@@ -13,7 +13,7 @@ from manyarms.gpu.device import CPU, as_device
 from manyarms.linalg.top_k import best_lower_bounds
 from manyarms.policies.device_scores import ROWS_ON_DEVICE, bounds_on_device
 from manyarms.policies.scored_policy import ScoredPolicy, follow
-from manyarms.posterior.action_scores import ActionWeights, Scores, competitors, score_widths
+from manyarms.posterior.action_scores import ActionWeights, Scores, action_score_widths, competitors
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_width import confidence_radius
 
@@ -66,7 +66,7 @@ class _PredictorBounds(Scores):
 
     def __init__(self, weights: ActionWeights, radius: float):
         self._weights, self._radius, self.n_actions = weights, radius, weights.n_actions
-        self._widths = score_widths(weights)
+        self._widths = action_score_widths(weights)
 
     def score_pairs(self, contexts: Float[Array, "n d"], actions: Int[Array, " n"]) -> Float[Array, " n"]:
         mean = np.einsum("nd,nd->n", contexts, self._weights.action_mean()[actions])

@@ -12,8 +12,8 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_instance, check_overflow
 from manyarms.core import Choices, Policy, as_eligibility, eligible_blocks
-from manyarms.linalg.indexing import pair_rows, shared_set
-from manyarms.linalg.screen import check_scores
+from manyarms.linalg.single_screen import check_scores
+from manyarms.linalg.sparse_matrices import pair_rows, shared_set
 from manyarms.linalg.top_k import best_of_pairs
 from manyarms.policies.choice_memory import ChoiceMemory
 from manyarms.posterior.action_scores import Scores

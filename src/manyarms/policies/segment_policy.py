@@ -15,7 +15,7 @@ from manyarms.core import Choices, Fingerprint, Policy, RowError, as_column
 from manyarms.core.feature_map import levels_of
 from manyarms.core.labels import check_hashable, other_type, plain_values
 from manyarms.errors import DataTypeError, InputError, ShapeError
-from manyarms.model_file.save import instance_of, is_text, tuple_of
+from manyarms.model_file.part_checks import instance_of, is_text, tuple_of
 
 
 class SegmentPolicy(Policy):

@@ -21,7 +21,7 @@ from manyarms._base.checks import Array, as_floats, as_scalar, as_vector, check_
 from manyarms.core import as_column, encode
 from manyarms.core.labels import check_hashable, with_missing
 from manyarms.errors import InfeasibleError, InputError, NumericalError, RangeError
-from manyarms.linalg.indexing import shape_of
+from manyarms.linalg.sparse_matrices import shape_of
 from manyarms.posterior.action_scores import Scores
 
 FIRST_CONTEXTS = 400
@@ -260,7 +260,7 @@ class _Offers:
 
 
 class PricedScores(Scores):
-    """Scores of actions minus the price of each action."""
+    """Scores of actions minus the price that share limits put on each."""
 
     all_at_once = True
 

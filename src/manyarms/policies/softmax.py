@@ -10,7 +10,7 @@ from scipy import sparse
 from manyarms._base.checks import Array, as_floats, as_instance, as_scalar
 from manyarms.core import Catalog, Choices, FeatureMap, Fingerprint
 from manyarms.errors import ShapeError
-from manyarms.model_file.save import floats, instance_of, maybe, tuple_of
+from manyarms.model_file.part_checks import floats, instance_of, maybe, tuple_of
 from manyarms.policies.scored_policy import ScoredPolicy, follow
 from manyarms.posterior.action_scores import LinearScores, Scores
 from manyarms.posterior.posterior import Posterior

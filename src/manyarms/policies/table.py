@@ -13,9 +13,9 @@ from manyarms.core import Choices, Policy
 from manyarms.core.action_numbering import as_numbering
 from manyarms.core.arrow_columns import column_of, numbers_of
 from manyarms.errors import DataTypeError, InputError, PropensityError, ShapeError
-from manyarms.linalg.indexing import shape_of
-from manyarms.model_file.save import floats, once
-from manyarms.policies.given_policy import read_table, single_picks
+from manyarms.linalg.sparse_matrices import shape_of
+from manyarms.model_file.part_checks import floats, once
+from manyarms.policies.picks import read_picks, single_picks
 
 SUM_ERROR = 1e-6
 """How far the sum of probabilities may be from one."""
@@ -80,7 +80,7 @@ class TablePolicy(Policy):
             share: The column of shares, which sum to 1.
         """
         numbering = as_numbering(actions)
-        content = read_table(table, [as_text("action", action), as_text("share", share)], [action])
+        content = read_picks(table, [as_text("action", action), as_text("share", share)], [action])
         numbers = single_picks(action, column_of(content, action), numbering)
         shares = numbers_of(share, column_of(content, share))
         order = np.argsort(numbers, kind="stable")

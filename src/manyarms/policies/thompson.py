@@ -18,8 +18,8 @@ from manyarms.errors import InputError, RangeError
 from manyarms.gpu.device import CPU, as_device
 from manyarms.linalg.indexing import chunks, group_by
 from manyarms.model_file.arrow_file import WrongPart
-from manyarms.model_file.save import floats, instance_of
-from manyarms.policies.device_scores import DeviceWeightDraws
+from manyarms.model_file.part_checks import floats, instance_of
+from manyarms.policies.device_scores import DeviceScoreDraws
 from manyarms.policies.scored_policy import follow
 from manyarms.posterior.gaussian_posterior import GaussianPosterior
 from manyarms.posterior.posterior import Posterior
@@ -99,7 +99,7 @@ class Thompson(Policy):
         return out
 
     @cached_property
-    def _on_device(self) -> DeviceWeightDraws:
+    def _on_device(self) -> DeviceScoreDraws:
         factor = self._factors[0]
         if len(self._factors) > 1 or not isinstance(factor, GaussianFactorDraws):
             raise InputError(
@@ -108,7 +108,7 @@ class Thompson(Policy):
                 argument="device",
             )
         seed = int(factor.key[0] >> np.uint64(33))
-        return DeviceWeightDraws(factor.weights, factor.latent, seed, self.device)
+        return DeviceScoreDraws(factor.weights, factor.latent, seed, self.device)
 
     @property
     def max_share_error(self) -> float:
@@ -191,7 +191,7 @@ class Thompson(Policy):
         return winner
 
     @cached_property
-    def _unseen(self) -> UnseenActions | None:
+    def _unseen(self) -> _UnseenActions | None:
         """The actions that nothing tells apart, where there are so many that their best is worth drawing at once."""
         factor = self._factors[0]
         if len(self._factors) > 1 or not isinstance(factor, GaussianFactorDraws):
@@ -202,7 +202,7 @@ class Thompson(Policy):
             or weights.action_covariance.each is not None
         ):
             return None
-        return UnseenActions(weights, factor.latent, int(factor.key[1]))
+        return _UnseenActions(weights, factor.latent, int(factor.key[1]))
 
     def _rewards(self, predictors: list[Array]) -> Array:
         """Numbers that rank actions as their rewards do."""
@@ -226,7 +226,7 @@ class Thompson(Policy):
             yield actions, thetas, None if by_column is None else by_column[:, columns].toarray() > 0
 
 
-class UnseenActions:
+class _UnseenActions:
     """Actions that were never logged, by kind: given ψ, those of a kind are independent with one distribution.
 
     The predictor of each is N(φ(x)ᵀ (W ψ + c), ‖φ(x)‖² in Σ), so the largest of m has its centre and, times the

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count
 from manyarms.core import Choices, Policy
-from manyarms.model_file.save import is_size
+from manyarms.model_file.part_checks import is_size
 
 
 class Uniform(Policy):

@@ -14,8 +14,9 @@ from manyarms._base.checks import Array, all_finite, row_weights
 from manyarms.core import Choices, FeatureMass, HierarchicalGaussian, Policy
 from manyarms.errors import NumericalError, ShapeError
 from manyarms.likelihoods import Likelihood
-from manyarms.linalg.indexing import cache_chunks, chunks, lowest_of_each, pair_rows
+from manyarms.linalg.indexing import cache_chunks, chunks, lowest_of_each
 from manyarms.linalg.quadratic_forms import Forms, pack_forms, pack_squares, row_norms
+from manyarms.linalg.sparse_matrices import pair_rows
 from manyarms.linalg.top_k import COLUMNS, ROWS, best_columns, best_scores
 
 MAX_FORMS = 1 << 27
@@ -43,12 +44,12 @@ class ActionWeights(Protocol):
 
 
 def competitors(weights: ActionWeights, k: int, among: Int[Array, " m"] | None) -> Int[Array, " q"] | None:
-    """The actions that need a score to choose the k best, among all or those given: of equals, the k lowest."""
+    """The actions whose scores are needed to choose the k best, among all or those given: of equals, the k lowest."""
     return lowest_of_each(weights.twins, k, among) if isinstance(weights, HierarchicalGaussian) else among
 
 
-def score_widths(weights: ActionWeights) -> Forms:
-    """The standard deviations of φ(x)ᵀ θ_a, as norms of φ(x)."""
+def action_score_widths(weights: ActionWeights) -> Forms:
+    """The standard deviations of the scores φ(x)ᵀ θ_a of actions, as norms of φ(x)."""
     return weights.widths if isinstance(weights, HierarchicalGaussian) else Forms(weights.action_cov)
 
 

@@ -20,8 +20,8 @@ from manyarms._base.checks import Array, row_weights
 from manyarms.core import Choices, HierarchicalGaussian, Policy, Statistics
 from manyarms.core.statistics import StatisticsSum
 from manyarms.inference import condition
-from manyarms.linalg.indexing import pair_rows
 from manyarms.linalg.quadratic_forms import row_norms
+from manyarms.linalg.sparse_matrices import pair_rows
 from manyarms.posterior.policy_profile import PolicyProfiles
 from manyarms.posterior.reward_posterior import RewardPosterior
 

@@ -23,7 +23,7 @@ from manyarms.posterior.reward_draws import FactorDraws, GaussianFactorDraws
 
 
 class RewardFactor(NamedTuple):
-    """One factor of a reward with Gaussian weights: these, what was believed of them before, and its link to them."""
+    """One factor of a Gaussian posterior: its weights, what was believed of them before, and its link to the reward."""
 
     weights: HierarchicalGaussian
     prior: HierarchicalGaussian

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array, as_instance
 from manyarms.core import Catalog, LoggedData, Method, Policy, html_facts
 from manyarms.likelihoods import Likelihood
-from manyarms.model_file.save import instance_of
+from manyarms.model_file.part_checks import instance_of
 from manyarms.posterior.action_scores import Predictor
 from manyarms.posterior.gaussian_posterior import GaussianPosterior, RewardFactor
 from manyarms.posterior.policy_profile import PolicyProfile
@@ -139,7 +139,7 @@ class HurdlePosterior(GaussianPosterior):
 
 
 def split_rounds(logs: LoggedData, amount: Likelihood) -> tuple[LoggedData, LoggedData]:
-    """Split the rounds of a hurdle: all of them, with 1 for a reward that is not zero, and those with such a reward.
+    """The rounds of each part of a hurdle posterior: all, with 1 where a reward is not zero, and those with an amount.
 
     Rewards that are neither zero nor an amount are refused here, by the rows of the log as it was given.
     """

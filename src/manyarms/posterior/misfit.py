@@ -88,7 +88,7 @@ class MeanShift:
 
 @dataclass(frozen=True, repr=False)
 class PriorCheck:
-    """The misfit of prior and noise, with warnings: the result of `check_prior`.
+    """The misfits of prior and noise to all rewards, with the warnings that follow. `check_prior` returns it.
 
     Attributes:
         noise: The misfit of the part of the rewards that no weights could explain; None if there is no such part.
@@ -147,7 +147,7 @@ def check_misfit(
     return PriorCheck(noise, prior, _warnings(noise, prior, noise_std, prior_learned))
 
 
-def check_mean(weights: HierarchicalGaussian, likelihood: Likelihood, *, prior_learned: bool = False) -> PriorCheck:
+def mean_misfit(weights: HierarchicalGaussian, likelihood: Likelihood, *, prior_learned: bool = False) -> PriorCheck:
     """The misfit of the prior's mean, the centre of the weights of all actions, when rewards are not Gaussian.
 
     A score test, one coordinate j after the other: were E θ_aj larger by δ for every action, the log evidence would
@@ -221,36 +221,3 @@ def _warnings(noise: Misfit | None, prior: Misfit | None, noise_std: float, prio
             + (f"{_LEARNED} or learn more of it." if prior_learned else _LEARN)
         )
     return tuple(warnings)
-
-
-def lost_digits_warnings(weights: HierarchicalGaussian) -> tuple[str, ...]:
-    """A warning where rounding shifts the mean weights of an action by a good part of their standard deviation.
-
-    Sums over rounds hold φφᵀ, in which nearly collinear features cancel; the shift, in standard deviations, is about
-    ε ‖ρ_a‖ (Σ_j ‖column j of R_a‖² Var θ_aj)^½ with the machine's ε.
-    """
-    for group in weights.observed.groups:
-        if group.rank < weights.dim:
-            # Rounds as they are have lost nothing.
-            continue
-        columns, pivots = np.square(group.root).sum(axis=1), np.einsum("mjj->mj", group.root)
-        weakest = np.divide(np.abs(pivots), np.sqrt(columns), out=np.ones_like(columns), where=columns > 0).min(axis=1)
-        size = np.finfo(float).eps * np.linalg.norm(group.response, axis=1)
-        # Only pivots are looked at first, for an upper bound of the shift.
-        suspects = np.flatnonzero(size * np.sqrt(weights.dim) > MOST_SHIFT * weakest)[:MOST_SUSPECTS]
-        if not len(suspects):
-            continue
-        variances = np.einsum("mjj->mj", weights.action_cov(group.actions[suspects]))
-        shift = size[suspects] * np.sqrt(np.sum(columns[suspects] * variances, axis=1))
-        worst = int(np.argmax(shift))
-        if shift[worst] > MOST_SHIFT:
-            return (
-                "features are so nearly collinear, and the noise so small beside the rewards, that rounding may shift "
-                f"the mean weights of action {group.actions[suspects[worst]]} by a good part of their standard "
-                "deviations. Drop or combine such features, or check the unit of the noise.",
-            )
-    return ()
-
-
-MOST_SHIFT, MOST_SUSPECTS = 0.05, 1000
-"""The shift of mean weights, in standard deviations, from which rounding is warned about, and actions looked at."""

@@ -24,7 +24,7 @@ from manyarms.core import (
     as_contexts,
     with_own_features,
 )
-from manyarms.core.shapes import EmpiricalShape
+from manyarms.core.estimate import EmpiricalShape
 from manyarms.engines import Engine
 from manyarms.errors import InputError, ShapeError, UndefinedLiftError
 from manyarms.model_file.load import load

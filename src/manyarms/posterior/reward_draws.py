@@ -14,7 +14,8 @@ from manyarms._base.checks import Array, row_weights
 from manyarms._base.rng import split
 from manyarms.core import Choices, HierarchicalGaussian, Policy
 from manyarms.likelihoods import Likelihood
-from manyarms.linalg.indexing import chunks, pair_rows
+from manyarms.linalg.indexing import chunks
+from manyarms.linalg.sparse_matrices import pair_rows
 
 if TYPE_CHECKING:
     from manyarms.posterior.gaussian_posterior import GaussianPosterior
@@ -35,12 +36,12 @@ class FactorDraws(ABC):
 
 
 def chunk_rng(key: UInt64[Array, "2"], chunk: int) -> np.random.Generator:
-    """The generator of the draws of a chunk of actions."""
+    """The generator of reward draws for a chunk of actions."""
     return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, chunk]))
 
 
 def draw_key(rng: np.random.Generator) -> UInt64[Array, "2"]:
-    """A key for the draws of `chunk_rng`."""
+    """A key of reward draws, for `chunk_rng`."""
     return rng.integers(0, 1 << 63, size=2, dtype=np.uint64)
 
 

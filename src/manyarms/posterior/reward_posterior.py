@@ -37,9 +37,9 @@ from manyarms.linalg.indexing import cache_chunks
 from manyarms.logs.age_rule import AgeRule, seconds_between
 from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import DroppedRows
-from manyarms.model_file.save import instance_of, is_flag, is_number, is_text, is_time, maybe, tuple_of
+from manyarms.model_file.part_checks import instance_of, is_flag, is_number, is_text, is_time, maybe, tuple_of
 from manyarms.posterior.gaussian_posterior import RewardFactor, SingleFactorPosterior
-from manyarms.posterior.misfit import PriorCheck, check_mean, check_misfit, lost_digits_warnings
+from manyarms.posterior.misfit import PriorCheck, check_misfit, mean_misfit
 from manyarms.posterior.posterior import same_as
 from manyarms.posterior.training_files import in_memory_if_small, new_rounds, remember_files
 
@@ -140,7 +140,7 @@ class RewardPosterior(SingleFactorPosterior):
     @property
     def warnings(self) -> tuple[str, ...]:
         """Everything that is wrong with the posterior: warnings of the fit, and contradictions of prior or noise."""
-        digits = lost_digits_warnings(self.weights) if self.likelihood.treatment == "exact" else ()
+        digits = _lost_digits_warnings(self.weights) if self.likelihood.treatment == "exact" else ()
         return (*self.fit_warnings, *digits, *self.check.warnings)
 
     @cached_property
@@ -149,7 +149,7 @@ class RewardPosterior(SingleFactorPosterior):
         # A prior that is itself a posterior does not say how many rounds are behind it.
         known = not self.prior.observed.groups
         if self.likelihood.treatment != "exact":
-            return check_mean(self.weights, self.likelihood, prior_learned=self.prior_learned)
+            return mean_misfit(self.weights, self.likelihood, prior_learned=self.prior_learned)
         if not self.statistics.counted:
             # The misfit is not χ² then.
             return PriorCheck(None, None, unchecked="where the weights of rounds are not counts")
@@ -391,3 +391,36 @@ def _summarise(
         std[part] = np.sqrt(np.einsum("mdd->md", weights.action_cov(ids[part])))
     names = tuple(ids.tolist() if catalog is None else catalog.ids[ids].tolist())
     return ActionSummary(names, features, np.isin(ids, weights.observed.actions), weights.action_mean(ids), std)
+
+
+def _lost_digits_warnings(weights: HierarchicalGaussian) -> tuple[str, ...]:
+    """A warning where rounding shifts the mean weights of an action by a good part of their standard deviation.
+
+    Sums over rounds hold φφᵀ, in which nearly collinear features cancel; the shift, in standard deviations, is about
+    ε ‖ρ_a‖ (Σ_j ‖column j of R_a‖² Var θ_aj)^½ with the machine's ε.
+    """
+    for group in weights.observed.groups:
+        if group.rank < weights.dim:
+            # Rounds as they are have lost nothing.
+            continue
+        columns, pivots = np.square(group.root).sum(axis=1), np.einsum("mjj->mj", group.root)
+        weakest = np.divide(np.abs(pivots), np.sqrt(columns), out=np.ones_like(columns), where=columns > 0).min(axis=1)
+        size = np.finfo(float).eps * np.linalg.norm(group.response, axis=1)
+        # Only pivots are looked at first, for an upper bound of the shift.
+        suspects = np.flatnonzero(size * np.sqrt(weights.dim) > _MOST_SHIFT * weakest)[:_MOST_SUSPECTS]
+        if not len(suspects):
+            continue
+        variances = np.einsum("mjj->mj", weights.action_cov(group.actions[suspects]))
+        shift = size[suspects] * np.sqrt(np.sum(columns[suspects] * variances, axis=1))
+        worst = int(np.argmax(shift))
+        if shift[worst] > _MOST_SHIFT:
+            return (
+                "features are so nearly collinear, and the noise so small beside the rewards, that rounding may shift "
+                f"the mean weights of action {group.actions[suspects[worst]]} by a good part of their standard "
+                "deviations. Drop or combine such features, or check the unit of the noise.",
+            )
+    return ()
+
+
+_MOST_SHIFT, _MOST_SUSPECTS = 0.05, 1000
+"""The shift of mean weights, in standard deviations, from which rounding is warned about, and actions looked at."""

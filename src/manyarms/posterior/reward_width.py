@@ -14,7 +14,7 @@ from manyarms.posterior.reward_posterior import RewardPosterior
 
 
 def confidence_radius(dim: int, delta: float) -> float:
-    """The radius in all widths, α(d, δ): a standard normal d-vector is longer with probability at most δ.
+    """The radius α(d, δ) in the width of a reward: a standard normal d-vector is longer with probability at most δ.
 
     α(d, δ) = √(d + 2 √(d log 1/δ) + 2 log 1/δ).
     """

@@ -16,10 +16,10 @@ from manyarms._base.checks import Array, as_actions, as_instance
 from manyarms._base.files import as_path, replacing
 from manyarms.core import Catalog, FeatureMap, Fingerprint, HierarchicalGaussian, LatentFactor, Logs, ObservedRows
 from manyarms.core.logged_data import as_logs
-from manyarms.core.observed_rows import group_rows
+from manyarms.core.observed_rows import group_rows, observe
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import InputError, OutputFileError
-from manyarms.inference.condition import absorb_groups, observe, small_products
+from manyarms.inference.condition import absorb_groups, conditioning_threads
 from manyarms.inference.latent_posterior import sums_for
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics
@@ -159,7 +159,7 @@ def _conditioned(
     prior: HierarchicalGaussian, latent_mean: Float[Array, " p"], latent_factor: LatentFactor, observed: ObservedRows
 ) -> HierarchicalGaussian:
     """The posterior of the actions with these rows, around the ψ of all rounds."""
-    with small_products(prior):
+    with conditioning_threads(prior):
         gains, _ = absorb_groups(prior, observed, sums_for(prior))
     # The evidence of single actions is not needed.
     return prior.conditioned(latent_mean, latent_factor, observed, gains, 0.0, 0.0, 0.0)
@@ -246,7 +246,7 @@ class _ShardEvidence(NamedTuple):
 def latent_evidence(prior: HierarchicalGaussian, noise_std: float, counted: CollectedStatistics) -> _ShardEvidence:
     """The evidence on ψ of one shard of the actions."""
     observed, evidence = observe(counted.statistics, noise_std), sums_for(prior)
-    with np.errstate(over="ignore", invalid="ignore"), small_products(prior):
+    with np.errstate(over="ignore", invalid="ignore"), conditioning_threads(prior):
         _, log_det = absorb_groups(prior, observed, evidence)
     constant = observed.log_normaliser + float(counted.numbers[0])
     return _ShardEvidence(*evidence.sums, log_det, observed.residual, constant, counted.statistics.n_rounds)

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from manyarms._base.checks import Array
 from manyarms._base.rng import split
 from manyarms.core import Estimate, HierarchicalGaussian, Policy
-from manyarms.core.shapes import NormalMixture
+from manyarms.core.estimate import NormalMixture
 from manyarms.linalg.quadratic_forms import row_norms
 from manyarms.posterior.action_scores import LinearScores, Predictor, Scores
 from manyarms.posterior.policy_profile import PolicyProfile, PolicyProfiles

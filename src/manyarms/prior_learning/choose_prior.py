@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 
 from manyarms._base.checks import Array, check_choice
-from manyarms._base.shared_options import PriorChoice, PriorKind
+from manyarms._base.job_options import PriorChoice, PriorKind
 from manyarms.core import Catalog, HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.errors import DataTypeError, ManyarmsError
 from manyarms.likelihoods import Likelihood

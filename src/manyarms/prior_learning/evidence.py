@@ -10,9 +10,10 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, ObservedRows, Statistics
+from manyarms.core.observed_rows import observe
 from manyarms.engines import LOCAL, Engine, Tally, Task
 from manyarms.errors import InputError, NumericalError
-from manyarms.inference.condition import condition_on, observe
+from manyarms.inference.condition import condition_on
 from manyarms.inference.evidence_gradient import evidence_gradient
 from manyarms.likelihoods import Likelihood
 from manyarms.likelihoods.collect_statistics import CollectedStatistics, CollectStatistics

@@ -37,7 +37,7 @@ Means = Literal["integrated", "maximised", "fixed"]
 
 @dataclass(frozen=True)
 class Scale:
-    """The size of rewards and weights, from the data alone, so that no default depends on units."""
+    """The units of hyper-parameters: the size of rewards and weights, from the data alone."""
 
     reward: float
     """Root mean square reward."""

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from manyarms._base.checks import Array, as_count, as_flag, as_instance
+from manyarms._base.job_options import PriorChoice
 from manyarms._base.progress import Progress, reporter
-from manyarms._base.shared_options import PriorChoice
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Statistics
 from manyarms.core.logged_data import as_logs
 from manyarms.engines import Engine, as_engine
 from manyarms.errors import DataTypeError, InputError, NumericalError
-from manyarms.inference.condition import check_sizes, small_products
+from manyarms.inference.condition import check_sizes, conditioning_threads
 from manyarms.likelihoods import Bernoulli, Hurdle, Likelihood, Poisson
 from manyarms.likelihoods.gaussian import as_likelihood
 from manyarms.logs.log_stream import LogStream
@@ -24,14 +24,14 @@ from manyarms.posterior.training_files import in_memory_if_small, remember_files
 from manyarms.prior_learning.evidence import Evidence, ExactEvidence, evidence_of
 from manyarms.prior_learning.hyperparameters import Choice, Hyperparameters, Means, Vector
 from manyarms.prior_learning.learnable_parts import around_average
-from manyarms.prior_learning.learned_prior import (
-    LearnedPrior,
+from manyarms.prior_learning.learned_prior import LearnedPrior
+from manyarms.prior_learning.newton_search import FEW, newton_search
+from manyarms.prior_learning.prior_warnings import (
     certain_mean_warnings,
     few_data_warnings,
     fractional_weights_warnings,
     uneven_columns_notes,
 )
-from manyarms.prior_learning.newton_search import FEW, newton_search
 
 MAX_ITERATIONS = 500
 _AROUND_AVERAGE = (
@@ -350,7 +350,7 @@ def _climb_lbfgs(
         options |= {"maxiter": max_iterations - iterations, "ftol": 0.1 * evidence.negligible / max(1.0, abs(value))}
         box = list(zip(np.maximum(low, eta - reach), np.minimum(high, eta + reach), strict=True))
         # The small matrices of L-BFGS itself must not be split among threads either: their rounding would differ.
-        with small_products(hyper.build(eta)[0]):
+        with conditioning_threads(hyper.build(eta)[0]):
             result = minimize(negative, eta, jac=True, method="L-BFGS-B", bounds=box, callback=after, options=options)
         if -float(result.fun) < value:
             break

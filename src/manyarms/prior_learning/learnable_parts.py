@@ -99,7 +99,7 @@ class CovarianceForm(ABC):
 
 
 class ScaledCovariance(CovarianceForm):
-    """Λ = s² Λ₀: one number for all, the shape of Λ₀ kept. If Λ₀ is zero, nothing is learned."""
+    """A learnable covariance Λ = s² Λ₀: one number for all, the shape of Λ₀ kept. If Λ₀ is zero, nothing is learned."""
 
     def __init__(self, name: str, stds: Float[Array, " b"], reference: Float[Array, " b"]):
         self.name = name
@@ -127,7 +127,7 @@ class ScaledCovariance(CovarianceForm):
 
 
 class DiagonalCovariance(CovarianceForm):
-    """Λ = diag(τ²): a standard deviation for every coordinate; those that begin at zero stay there."""
+    """A learnable Λ = diag(τ²): a standard deviation for every coordinate; those that begin at zero stay there."""
 
     def __init__(self, name: str, stds: Float[Array, " b"], reference: Float[Array, " b"]):
         self.name = name
@@ -158,7 +158,7 @@ class DiagonalCovariance(CovarianceForm):
 
 
 class FullCovariance(CovarianceForm):
-    """Λ = L Lᵀ with L = diag(e^h) U: the logarithms h of its pivots, and the entries of U below its unit diagonal.
+    """A learnable Λ = L Lᵀ, L = diag(e^h) U: the logarithms h of its pivots, and U below its unit diagonal.
 
     A direction without any spread has no pivot to take the logarithm of; it stays as small as it was learned.
     """
@@ -203,7 +203,7 @@ class FullCovariance(CovarianceForm):
 
 @dataclass(frozen=True)
 class SharedMean:
-    """A mean to be learned that `count` effects of a group share, or all actions.
+    """A learnable mean that `count` effects of a group share, or all actions.
 
     Attributes:
         name: The name of the group; "all actions" for the offset that they share.
@@ -225,7 +225,7 @@ class SharedMean:
 def learnable_means(
     prior: HierarchicalGaussian, seen: Int[Array, " m"], constant: int | None = None
 ) -> tuple[tuple[SharedMean, ...], tuple[str, ...]]:
-    """The means that can be learned, and notes on why others cannot.
+    """The learnable means of a prior, and notes on why others cannot be learned.
 
     `constant` is the context column in which a single effect that all actions share learns its mean; None for none.
     """
@@ -275,7 +275,7 @@ def _moved(prior: HierarchicalGaussian, where: slice, actions: Int[Array, " m"])
 def with_mean_effects(
     prior: HierarchicalGaussian, means: tuple[SharedMean, ...], stds: Float[Array, " d"]
 ) -> HierarchicalGaussian:
-    """The prior with an effect N(0, diag(stds²)) for each mean: nearly flat when stds are far above any likely mean."""
+    """The prior with an effect N(0, diag(stds²)) per learnable mean, nearly flat if stds are far above likely means."""
     everyone = np.arange(prior.n_actions)
     for mean in means:
         moved = np.ones(len(everyone)) if mean.coordinates is None else _moved(prior, mean.coordinates, everyone)
@@ -286,14 +286,14 @@ def with_mean_effects(
 
 
 def within(mean: SharedMean, stds: Float[Array, " d"]) -> Float[Array, " d"]:
-    """Standard deviations in the coordinates of a mean, and zero in all others."""
+    """Standard deviations in the coordinates of a learnable mean, and zero in all others."""
     out = np.zeros_like(stds)
     out[mean.columns] = stds[mean.columns]
     return out
 
 
 def around_average(prior: HierarchicalGaussian, centre: tuple[int, Vector] | None) -> HierarchicalGaussian:
-    """The prior in which coordinates of θ are alike at the average context, where that context is far from zero.
+    """A learnable prior: coordinates of θ are alike at the average context, where that context is far from zero.
 
     θ_a has a level in the constant column and slopes in the others. If all have one standard deviation s, the expected
     reward at an average context with means m varies between actions by s² (1 + ‖m‖²): columns far from zero make levels

@@ -26,7 +26,7 @@ from manyarms.core import (
 from manyarms.core.catalog import metadata
 from manyarms.core.labels import with_missing
 from manyarms.errors import DataTypeError, InputError, NonFiniteError, RangeError, ShapeError
-from manyarms.linalg.indexing import one_hot, pair_rows, shape_of
+from manyarms.linalg.sparse_matrices import one_hot, pair_rows, shape_of
 from manyarms.priors.prior_builder import EffectPart, as_variance, build, build_group, with_missing_effect
 
 

@@ -129,7 +129,7 @@ def _space(
     columns = np.arange(points.shape[1]) if in_theta or len(varied) == 0 else varied
     centre = used[:, columns].mean(axis=0)
     # Zero only where rows do not differ at all, so that one component takes them all.
-    return _Space(rows, columns, centre, root_mean_square(used[:, columns] - centre) or 1.0)
+    return _Space(rows, columns, centre, _root_mean_square(used[:, columns] - centre) or 1.0)
 
 
 def _memberships(
@@ -250,7 +250,7 @@ def _prepared(rows: Float[Array, "n e"], *, centred: bool, scale: bool) -> tuple
             f"{requirement}; all {len(rows)} rows are alike.", "Use `independent` instead.", argument="embeddings"
         )
     known = rows[:, used] - rows[:, used].mean(axis=0) if centred else rows[:, used]
-    return used, known / (np.sqrt(len(used)) * root_mean_square(known)) if scale else known
+    return used, known / (np.sqrt(len(used)) * _root_mean_square(known)) if scale else known
 
 
 @dataclass(frozen=True)
@@ -380,7 +380,7 @@ def _hard_clusters(
     return Clusters(means, variances, shares, weigh, bic, converged)
 
 
-def root_mean_square(values: Float[Array, "..."]) -> float:
+def _root_mean_square(values: Float[Array, "..."]) -> float:
     """√(mean of v²) for a prior builder, of values whose squares may be too large or too small to hold."""
     largest = float(np.abs(values).max())
     return largest * float(np.sqrt(np.mean((values / largest) ** 2))) if largest > 0 else 0.0

@@ -11,11 +11,11 @@ from jaxtyping import Bool, Int
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_instance, check_choice
+from manyarms._base.job_options import PriorKind
 from manyarms._base.rng import as_generator
-from manyarms._base.shared_options import PriorKind
 from manyarms.core import MISSING, Catalog, EffectGroup, HierarchicalGaussian, MixedEffects, as_embeddings
 from manyarms.errors import InputError
-from manyarms.linalg.indexing import pair_rows, shape_of
+from manyarms.linalg.sparse_matrices import pair_rows, shape_of
 from manyarms.priors.categories import from_categories, from_tags, from_taxonomy
 from manyarms.priors.embeddings import from_embeddings, linear_in_embeddings
 from manyarms.priors.from_matrices import independent

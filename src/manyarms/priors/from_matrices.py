@@ -77,7 +77,7 @@ _BLOCK = 4_000_000
 
 
 def ridge_penalty(logs: LoggedData) -> float:
-    """The penalty of ridge regression per action with the smallest squared error on held-out rounds, in 5 folds.
+    """The penalty of the prior `ridge` that has the smallest squared error on held-out rounds, in 5 folds.
 
     One penalty for all actions, from 0.001 to 1,000 times the mean square of a feature, two per decade. A round of an
     action without any in the other folds is predicted as zero. The rounds of an action go to the folds in turn, and the

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_scalar
 from manyarms.core import MISSING, EffectGroup, HierarchicalGaussian, MixedEffects
-from manyarms.linalg.indexing import one_hot, shape_of
+from manyarms.linalg.sparse_matrices import one_hot, shape_of
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,13 @@ def build_group(
 
 
 def as_variance(name: str, std: Any) -> float:
-    """The square of a standard deviation that is zero or more."""
+    """The variance that a prior builder makes of a standard deviation, which is zero or more."""
     # Beyond 1e100 squares soon overflow.
     return as_scalar(name, std, at_least=0.0, at_most=1e100) ** 2
 
 
 def with_missing_effect(weights: sparse.csr_array, missing: Int[Array, " m"]) -> sparse.csr_array:
-    """The weights with one more column for the actions that lack them, if there are any.
+    """Weights of effects for a prior builder, with one more column for the actions that lack them, if there are any.
 
     Its weight is the typical one, the root mean square of ‖w_a‖ over the other actions: missing metadata must not make
     the prior of an action narrower.

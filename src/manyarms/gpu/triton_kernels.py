@@ -122,7 +122,7 @@ def _pair_widths(x, forms, pair_row, pair_column, out, n_pairs, d, D: tl.constex
 
 
 def rounded_rows(x: Tensor, width: int, multiple: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows scaled by powers of two and rounded to half precision, bounds on both, and the scales."""
+    """Run the Triton kernel that scales rows and rounds them to half precision; also bounds on both, and the scales."""
     n, d = x.shape
     padded = -(-n // multiple) * multiple
     low = torch.empty(padded, width, dtype=torch.float16, device=x.device)
@@ -135,7 +135,7 @@ def rounded_rows(x: Tensor, width: int, multiple: int) -> tuple[Tensor, Tensor, 
 def block_maxima(
     x: Tensor, m: Tensor, x_bounds: Tensor, m_bounds: Tensor, tile: tuple[int, int, int, int], half: bool
 ) -> tuple[Tensor, Tensor]:
-    """Run the kernel of the screen: the largest score of each block, and the best of these less its error."""
+    """Run the Triton kernel of block maxima: the largest score of each block, and the best of these less its error."""
     (bm, bn, warps, stages), n, blocks = tile, len(x), m_bounds.shape[1]
     tops = torch.empty(blocks, n, dtype=torch.float16 if half else torch.float32, device=x.device)
     floor = torch.full((n,), float("-inf"), dtype=torch.float32, device=x.device)
@@ -153,7 +153,7 @@ def hopeful_pairs(
     x: Tensor, m: Tensor, tops: Tensor, x_bounds: Tensor, m_bounds: Tensor, sizes: Tensor, floor: Tensor,
     block_size: int, n_rows: int, capacity: int,
 ) -> tuple[int, int, Tensor, Tensor]:  # fmt: skip
-    """The pairs of a row and a column that may reach the row's floor, by way of the pairs of a row and a block."""
+    """Run the Triton kernels that find the pairs of a row and a column that may reach the row's floor."""
     blocks, n = tops.shape
     count = torch.zeros(2, dtype=torch.int32, device=x.device)
     row, block = torch.empty(2, capacity, dtype=torch.int32, device=x.device)
@@ -171,7 +171,7 @@ def hopeful_pairs(
 
 
 def pair_widths(x: Tensor, forms: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Quadratic forms x_iᵀ C_a x_i of pairs."""
+    """Run the Triton kernel of quadratic forms x_iᵀ C_a x_i of pairs."""
     out, d = torch.empty(len(row), dtype=torch.float64, device=x.device), x.shape[1]
     if len(row):
         _pair_widths[(min(len(row), 132 * 32),)](

@@ -26,7 +26,7 @@ their row. It must not drop a pair whose exact score is at the floor."""
 
 @dataclass(frozen=True, eq=False)
 class Screen:
-    """Scores with what bounds them before they are computed: score(i, j) ≤ x_iᵀ m_j + ‖x_i‖ margin_j.
+    """A screen of scores by what bounds them before they are computed: score(i, j) ≤ x_iᵀ m_j + ‖x_i‖ margin_j.
 
     Attributes:
         rows: x, (n, d).
@@ -47,7 +47,7 @@ class Screen:
 
 
 def best_screened(screen: Screen, k: int, tile: tuple[int, int]) -> Int[Array, "n k"] | None:
-    """The names of the k columns with the largest scores, best first; None where products could overflow.
+    """The best k columns by name, from a screen in single precision, best first; None where products could overflow.
 
     Args:
         screen: Scores and their bounds; there must be at least k columns.
@@ -199,15 +199,15 @@ class _RowBlock:
         return names[order][starts[:, None] + np.arange(self._k)]
 
 
-def check_scores(best: Float[Array, "n k"], rows: Int[Array, " n"]) -> None:
-    """Refuse rows without finite winners: their scores have overflowed."""
-    bad = ~np.isfinite(best).all(axis=1)
-    if bad.any():
-        row = int(rows[np.argmax(bad)])
-        raise NumericalError(f"scores overflow in row {row} of contexts.", "Rescale the contexts.")
-
-
 _RETRY = 16
 """After so many tiles under the tighter bound alone, the first bound is tried again."""
 _MANY = 1 << 12
 """More candidates in a tile than this are worth a tighter bound before they are scored one by one."""
+
+
+def check_scores(best: Float[Array, "n k"], rows: Int[Array, " n"]) -> None:
+    """Check the best scores after a screen: refuse rows without finite winners, as their scores have overflowed."""
+    bad = ~np.isfinite(best).all(axis=1)
+    if bad.any():
+        row = int(rows[np.argmax(bad)])
+        raise NumericalError(f"scores overflow in row {row} of contexts.", "Rescale the contexts.")

@@ -14,13 +14,13 @@ KERNEL_SIZES = (16, 32)
 
 
 def kernel_size(dim: int) -> int | None:
-    """The smallest size of a kernel that holds so many features, or None if there is none."""
+    """The smallest size of a CUDA kernel that holds so many features, or None if there is none."""
     return next((size for size in KERNEL_SIZES if dim <= size), None)
 
 
 @cache
 def compiled(source: str, name: str, size: int, shared_bytes: int = 0) -> Any:
-    """Kernel `name` of the file `cuda/source.cu`, for `size` features, with so much shared memory of its own.
+    """CUDA kernel `name` of the file `cuda/source.cu`, for `size` features, with so much shared memory of its own.
 
     Raises:
         DeviceError: If this PyTorch cannot compile kernels, or not for this GPU.
@@ -42,14 +42,14 @@ def compiled(source: str, name: str, size: int, shared_bytes: int = 0) -> Any:
 
 
 def launch(kernel: Any, blocks: int, threads: int, *arguments: Any, shared_bytes: int = 0) -> None:
-    """Run a kernel on the GPU of its first argument."""
+    """Run a CUDA kernel on the GPU of its first argument."""
     torch = load_torch()
     with torch.cuda.device(arguments[0].device):
         kernel(grid=(blocks, 1, 1), block=(threads, 1, 1), args=list(arguments), shared_mem=shared_bytes)
 
 
 def sum_runs(rows: Tensor, first: Tensor, target: Tensor, out: Tensor) -> None:
-    """Sums of runs of rows into some rows of `out`, always in the same order.
+    """Run the CUDA kernel that sums runs of rows into some rows of `out`, always in the same order.
 
     Args:
         rows: (n, ...).
@@ -61,11 +61,6 @@ def sum_runs(rows: Tensor, first: Tensor, target: Tensor, out: Tensor) -> None:
     if n_runs:
         kernel = compiled("sum_runs", "sum_runs", KERNEL_SIZES[0])
         launch(kernel, n_runs * -(-width // 32), 256, rows, first, target, out, width, n_runs)
-
-
-def processors(device: Any) -> int:
-    """Number of multiprocessors of a GPU."""
-    return load_torch().cuda.get_device_properties(device).multi_processor_count
 
 
 _SHARED_MEMORY_SHARE = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT

@@ -70,7 +70,7 @@ NEEDED = object()
 
 @dataclass(frozen=True)
 class Option:
-    """One option.
+    """One job option.
 
     Attributes:
         default: The default value; NEEDED if the option is required.
@@ -96,7 +96,7 @@ LOGS = (
 
 
 class LogColumns(TypedDict, total=False):
-    """Shared options that name the path of the logs, and the columns that every job needs."""
+    """Job options that name the path of the logs, and the columns that every job needs."""
 
     logs: Annotated[str, Option(NEEDED, LOGS, "path")]
     context: Annotated[Names, Option((), "Context columns, separated by commas.")]
@@ -108,7 +108,7 @@ class LogColumns(TypedDict, total=False):
 
 
 class LogOptions(TypedDict, total=False):
-    """Shared options that turn the rows of logs into rounds: one definition for arguments, flags and specs."""
+    """Job options that turn the rows of logs into rounds: one definition for arguments, flags and specs."""
 
     weight: Annotated[str | None, Option(None, "Column of row weights.")]
     group: Annotated[str | None, Option(None, "Column of users or sessions; errors are computed per group.")]
@@ -174,7 +174,7 @@ class LogOptions(TypedDict, total=False):
 
 
 class CatalogFile(TypedDict, total=False):
-    """Shared options that name the path of the catalog, and the column that identifies an action."""
+    """Job options that name the path of the catalog, and the column that identifies an action."""
 
     catalog: Annotated[
         Any, Option(None, "Catalog of all actions, including those never shown: Parquet, CSV or Arrow.", "path")
@@ -183,7 +183,7 @@ class CatalogFile(TypedDict, total=False):
 
 
 class CatalogOptions(TypedDict, total=False):
-    """Shared options that name the metadata columns of a catalog."""
+    """Job options that name the metadata columns of a catalog."""
 
     category: Annotated[str | None, Option(None, "Column of categories.")]
     name: Annotated[str | None, Option(None, "Column of item names, which a report shows instead of ids.")]
@@ -199,7 +199,7 @@ class CatalogOptions(TypedDict, total=False):
 
 
 class PriorOptions(TypedDict, total=False):
-    """Shared options of the prior: the metadata that actions share, and how much actions differ."""
+    """Job options of the prior: the metadata that actions share, and how much actions differ."""
 
     prior: Annotated[
         PriorChoice | None,
@@ -232,7 +232,7 @@ class PriorOptions(TypedDict, total=False):
 
 
 class LikelihoodOptions(TypedDict, total=False):
-    """Shared options of the likelihood of rewards."""
+    """Job options of the likelihood of rewards."""
 
     likelihood: Annotated[
         LikelihoodKind,
@@ -255,7 +255,7 @@ POSITIONS = "How much each position of your own lists of picks counts, best firs
 
 
 class EvaluationOptions(TypedDict, total=False):
-    """Shared options of an evaluation: policies, estimators, and the number of rounds."""
+    """Job options of an evaluation: policies, estimators, and the number of rounds."""
 
     policies: Annotated[
         Names,
@@ -283,7 +283,7 @@ class EvaluationOptions(TypedDict, total=False):
 
 
 class GoalOptions(TypedDict, total=False):
-    """Shared options of a decision with more than one goal: guardrails by the names of their columns."""
+    """Job options of a decision with more than one goal: guardrails by the names of their columns."""
 
     guardrail: Annotated[
         Names,
@@ -300,15 +300,15 @@ class GoalOptions(TypedDict, total=False):
 
 
 class UpdateOptions(LogOptions, CatalogFile, CatalogOptions, total=False):
-    """Shared options of the job `update_files`: one definition for arguments, flags and specs."""
+    """Job options of `update_files`: one definition for arguments, flags and specs."""
 
 
 class FitOptions(UpdateOptions, PriorOptions, LikelihoodOptions, total=False):
-    """Shared options of the job `fit_files`: one definition for arguments, flags and specs."""
+    """Job options of `fit_files`: one definition for arguments, flags and specs."""
 
 
 class ProposalOptions(TypedDict, total=False):
-    """Shared options of the policies that `decide` evaluates."""
+    """Job options that name the policies for `decide` to evaluate."""
 
     policies: Annotated[
         Names,
@@ -323,11 +323,11 @@ class ProposalOptions(TypedDict, total=False):
 
 
 class DecideOptions(UpdateOptions, LikelihoodOptions, ProposalOptions, GoalOptions, total=False):
-    """Shared options of the job `decide_from_logs`: one definition for arguments, flags and specs."""
+    """Job options of `decide_from_logs`: one definition for arguments, flags and specs."""
 
 
 class BacktestPeriods(TypedDict, total=False):
-    """Shared options of a backtest: the length of a period, those that only teach, and the policies that logged."""
+    """Job options of a backtest: the length of a period, those that only teach, and the policies that logged."""
 
     period: Annotated[
         timedelta | None, Option(None, "Length of a period, such as 1d, 1w or 6h (default 1d).", metavar="DURATION")
@@ -343,11 +343,11 @@ class BacktestPeriods(TypedDict, total=False):
 
 
 class BacktestOptions(UpdateOptions, LikelihoodOptions, BacktestPeriods, total=False):
-    """Shared options of the job `backtest_files`: one definition for arguments, flags and specs."""
+    """Job options of `backtest_files`: one definition for arguments, flags and specs."""
 
 
 class EvaluateOptions(LogOptions, CatalogFile, EvaluationOptions, total=False):
-    """Shared options of the job `evaluate_files`: one definition for arguments, flags and specs."""
+    """Job options of `evaluate_files`: one definition for arguments, flags and specs."""
 
     context: Annotated[
         Names, Option((), "Context columns; needed only if neither the model nor a policy has a feature map.")
@@ -355,7 +355,7 @@ class EvaluateOptions(LogOptions, CatalogFile, EvaluationOptions, total=False):
 
 
 class PlanOptions(LogOptions, CatalogFile, total=False):
-    """Shared options of the job `plan_files`: one definition for arguments, flags and specs."""
+    """Job options of `plan_files`: one definition for arguments, flags and specs."""
 
     candidate: Annotated[
         str,
@@ -386,13 +386,13 @@ TABLES: Mapping[str, tuple[type, ...]] = {
 
 
 def options_of(*kinds: type) -> dict[str, tuple[Any, Option]]:
-    """Type and description of every option of some classes, by name."""
+    """Type and description of every job option of some classes, by name."""
     hints = {name: hint for kind in kinds for name, hint in get_type_hints(kind, include_extras=True).items()}
     return {name: (get_args(hint)[0], get_args(hint)[1]) for name, hint in hints.items()}
 
 
 def value_type(hint: Any) -> Any:
-    """The type of an option's value other than None: `int` for `int | None`, a text for anything."""
+    """The type of a job option whose value is not None: `int` for `int | None`, a text for anything."""
     if hint is Any:
         return str
     if hint == Names or not get_args(hint) or not any(part is type(None) for part in get_args(hint)):
@@ -401,12 +401,12 @@ def value_type(hint: Any) -> Any:
 
 
 def only(options: Mapping[str, Any], kind: type) -> Any:
-    """The options that belong to one class."""
+    """The job options that belong to one class."""
     return {name: value for name, value in options.items() if name in kind.__annotations__}
 
 
 def with_defaults(function: str, given: Mapping[str, Any], *kinds: type) -> Any:
-    """The options given to a function, and the defaults of the others, as attributes.
+    """The job options given to a function, and the defaults of the others, as attributes.
 
     Raises:
         InputError: If an option does not exist; the message suggests the closest one.
@@ -424,7 +424,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def takes(*kinds: type) -> Callable[[F], F]:
-    """Show the options of some classes in the signature and in the help of a function that takes `**options`."""
+    """Show the job options of some classes in the signature and in the help of a function that takes `**options`."""
 
     def decorate(function: F) -> F:
         signature, known = inspect.signature(function), options_of(*kinds)
