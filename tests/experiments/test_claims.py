@@ -10,6 +10,7 @@ from manyarms.experiments import (
 )
 from manyarms.experiments.cell import Table
 from manyarms.experiments.claim import (
+    AboveLogged,
     BestIsBetter,
     BetterThanEach,
     Claim,
@@ -17,13 +18,12 @@ from manyarms.experiments.claim import (
     GainGrows,
     GainLargerAt,
     MatchesReferences,
-    MethodComparison,
+    NearTruth,
     Reference,
-    above_zero,
     level_against,
     verdict_of,
 )
-from manyarms.experiments.paper_real_data import AboveLogged, NearTruth
+from manyarms.experiments.method_comparison import MethodComparison, above_zero
 
 
 def verdict(requirement, results, rounds=(10,)):

@@ -17,7 +17,8 @@ from manyarms.experiments import (
     run,
 )
 from manyarms.experiments.cell import draw_log, draw_world
-from manyarms.experiments.problem import digest_of, shortfall
+from manyarms.experiments.problem import digest_of
+from manyarms.experiments.real_data_problems import shortfall
 from manyarms.experiments.reproduction import figures
 from manyarms.experiments.result_store import MADE_OF, Provenance
 

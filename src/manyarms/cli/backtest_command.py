@@ -13,7 +13,7 @@ import typer
 from manyarms._base import job_options as o
 from manyarms.cli import flags_and_spec as f
 from manyarms.cli import terminal
-from manyarms.cli.commands import EXIT_CODES, ReportFormat, checked_format
+from manyarms.cli.commands import EXIT_CODES, ReportFormat
 
 # What the command calls is imported in it, so that `--help` loads no numerical library.
 # ruff: noqa: PLC0415
@@ -52,7 +52,7 @@ def backtest_command(
     from manyarms.jobs import backtest_files
 
     inputs = [options["logs"], options.get("catalog"), model]
-    kind = None if out is None else checked_format(out, format, inputs)
+    kind = None if out is None else f.report_format(out, format, inputs)
     options.setdefault("context", ())
     with terminal.row_bar("Reading") as bar:
         result = backtest_files(

@@ -1,14 +1,14 @@
-"""The commands that work on files: each gets its flags, calls one function of Python and prints the result."""
+"""All commands without a file of their own: each gets its flags, calls one function of Python and prints the result."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,9 @@ from manyarms._base.files import check_output, check_output_folder
 from manyarms.cli import flags_and_spec as f
 from manyarms.cli import terminal
 from manyarms.errors import InputError
+
+if TYPE_CHECKING:
+    from manyarms.engines import Engine
 
 # What the commands call is imported in them, so that `--help` loads no numerical library.
 # ruff: noqa: PLC0415
@@ -35,7 +38,7 @@ def fit_command(
     and the catalog. evaluate, report, learn, score and update read it.
     """
     check_output(out)
-    where = terminal.open_engine(engine)
+    where = _open_engine(engine)
     from manyarms.cli.print_results import print_fit
     from manyarms.jobs import fit_files
 
@@ -104,7 +107,7 @@ def update_command(
     the same file as --model and --out.
     """
     check_output(out)
-    where = terminal.open_engine(engine)
+    where = _open_engine(engine)
     from manyarms.cli.print_results import print_update
     from manyarms.jobs import update_files
 
@@ -197,7 +200,7 @@ def score_command(
     --keep, then `row`, `rank`, `action`, `expected_reward` and its standard
     deviation `reward_std`.
     """
-    where = terminal.open_engine(engine)
+    where = _open_engine(engine)
     if engine == "local":
         check_output(out)
     else:
@@ -338,7 +341,7 @@ def report_command(
     from manyarms.decision.write_report import write_report
 
     policy_files = [name for name in options.get("policies", ()) if Path(name).is_file()]
-    kind = checked_format(out, format, [options["logs"], options.get("catalog"), model, *policy_files])
+    kind = f.report_format(out, format, [options["logs"], options.get("catalog"), model, *policy_files])
     with terminal.row_bar("Reading") as bar:
         decision = decide_files(
             **options, model=model, sure=sure, unit=unit, seed=seed,
@@ -359,23 +362,49 @@ def report_command(
     terminal.say(f"Report: {out}" if len(written) == 1 else f"Charts: {len(written)} in {out}")
 
 
-def checked_format(out: Path, format: str | None, inputs: Sequence[Any]) -> str:
-    """The format of a report, given or by the ending of its path, which must not name an input."""
-    from manyarms.logs.file_source import files_behind, refuse_overwriting
+def sample_data_command(
+    out: Annotated[Path, typer.Option("--out", help="Folder for the files. It is created if needed.")] = Path(),
+) -> None:
+    """Write small CSV files to practise on: a log, a catalog, and the truth.
 
-    kind = format or out.suffix.removeprefix(".").lower() or "html"
-    if kind not in o.REPORT_FORMATS:
-        problem = f"must be one of {', '.join(o.REPORT_FORMATS)}; got {kind!r}."
-        raise InputError(problem, "Pass one of these, or end --out in it.", argument="format")
-    if kind not in ("svg", "png"):
-        check_output(out)
-        refuse_overwriting(out, *inputs)
-        return kind
-    check_output_folder(out, "each chart is a file", "pass --format html for one page")
-    # Each chart is a file of its own in the folder.
-    for file in (file for given in inputs for file in files_behind(given) if file.suffix.lower() == f".{kind}"):
-        refuse_overwriting(out / file.name, file)
-    return kind
+    The shop is made up. last-week.csv and this-week.csv are its log, items.csv
+    is its catalog, and truth.csv says what each item really earns, which nobody
+    knows of a real shop. A file of the same name with other content is kept.
+    """
+    with terminal.one_line_errors():
+        from manyarms.datasets.sample_data import write_sample_data
+
+        written = write_sample_data(out)
+        typer.echo(f"Wrote {', '.join(map(str, written))}.")
+        log, items = (out / name for name in ("last-week.csv", "items.csv"))
+        typer.echo(f"Next: manyarms doctor {log} {items}")
+
+
+def explain_command(
+    term: Annotated[
+        list[str] | None, typer.Argument(help="A term, such as propensity or gains chart. Without one, all are listed.")
+    ] = None,
+) -> None:
+    """Explain a term of the glossary, or how to read a chart of the report."""
+    with terminal.one_line_errors():
+        from manyarms._base.glossary import explain
+
+        terminal.say(explain(" ".join(term) if term else None))
+
+
+def _open_engine(name: str) -> Engine:
+    """Open the engine with a given name. Spark is started at once, and its greetings stay off the terminal."""
+    from manyarms.engines import as_engine
+
+    engine = as_engine(name)
+    if name.partition(":")[0] != "spark":
+        return engine
+    from manyarms.engines.spark import Spark  # an extra
+
+    assert isinstance(engine, Spark)
+    with terminal.quiet_children():
+        _ = engine.session
+    return engine
 
 
 def _context(options: dict[str, Any]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""`manyarms demo` and `manyarms sample-data`: made-up shops to look at and to practise on."""
+"""`manyarms demo`: a made-up shop, from its log to a recommendation."""
 
 from __future__ import annotations
 
@@ -69,21 +69,3 @@ def _run(output: Path, seed: int, items: int, categories: int, rounds: int, forc
     with spinner("Writing the report"):
         write_ours(output, {"report.html": html_page(result.decision, "The demo's shop").encode()})
     return result
-
-
-def sample_data_command(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the files. It is created if needed.")] = Path(),
-) -> None:
-    """Write small CSV files to practise on: a log, a catalog, and the truth.
-
-    The shop is made up. last-week.csv and this-week.csv are its log, items.csv
-    is its catalog, and truth.csv says what each item really earns, which nobody
-    knows of a real shop. A file of the same name with other content is kept.
-    """
-    with one_line_errors():
-        from manyarms.datasets.sample_data import write_sample_data  # noqa: PLC0415
-
-        written = write_sample_data(out)
-        typer.echo(f"Wrote {', '.join(map(str, written))}.")
-        log, items = (out / name for name in ("last-week.csv", "items.csv"))
-        typer.echo(f"Next: manyarms doctor {log} {items}")

@@ -1,4 +1,4 @@
-"""`manyarms doctor` and `manyarms explain`: a check-up before any fit, and the glossary."""
+"""`manyarms doctor`: a check-up of logs and catalog before any fit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from manyarms._base.job_options import LOGS
 from manyarms.cli import flags_and_spec as f
 from manyarms.cli import terminal
 
-# What the commands call is imported in them, so that `--help` loads no numerical library.
+# What the command calls is imported in it, so that `--help` loads no numerical library.
 # ruff: noqa: PLC0415
 
 EXIT_CODES = {"note": 0, "warning": 3, "problem": 4}
@@ -51,15 +51,3 @@ def doctor_command(
         else:
             print_check_up(result)
         raise typer.Exit(EXIT_CODES[result.worst])
-
-
-def explain_command(
-    term: Annotated[
-        list[str] | None, typer.Argument(help="A term, such as propensity or gains chart. Without one, all are listed.")
-    ] = None,
-) -> None:
-    """Explain a term of the glossary, or how to read a chart of the report."""
-    with terminal.one_line_errors():
-        from manyarms._base.glossary import explain
-
-        terminal.say(explain(" ".join(term) if term else None))

@@ -17,8 +17,18 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from manyarms._base.files import refuse_inputs
-from manyarms._base.job_options import ESTIMATORS, NEEDED, POLICIES, TABLES, Names, Option, options_of, value_type
+from manyarms._base.files import check_output, check_output_folder, refuse_inputs
+from manyarms._base.job_options import (
+    ESTIMATORS,
+    NEEDED,
+    POLICIES,
+    REPORT_FORMATS,
+    TABLES,
+    Names,
+    Option,
+    options_of,
+    value_type,
+)
 from manyarms.cli.terminal import one_line_errors
 from manyarms.errors import InputError
 
@@ -221,11 +231,30 @@ def _as_value(name: str, value: Any, hint: Any) -> Any:
 
 
 def split_names(name: str, value: Any) -> tuple[str, ...]:
-    """Names as a key of the spec holds them, or a flag: a list of texts, or one text separated by commas."""
+    """The names in a flag or in a key of the spec, a list of texts or one text separated by commas."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise InputError(f"{name} must be a list of names; got {value!r}.")
     return tuple(word for text in texts for word in (part.strip() for part in str(text).split(",")) if word)
+
+
+def report_format(out: Path, format: str | None, inputs: Sequence[Any]) -> str:
+    """The format of a report by the flags --format and --out; --out must not name an input."""
+    from manyarms.logs.file_source import files_behind, refuse_overwriting  # noqa: PLC0415
+
+    kind = format or out.suffix.removeprefix(".").lower() or "html"
+    if kind not in REPORT_FORMATS:
+        problem = f"must be one of {', '.join(REPORT_FORMATS)}; got {kind!r}."
+        raise InputError(problem, "Pass one of these, or end --out in it.", argument="format")
+    if kind not in ("svg", "png"):
+        check_output(out)
+        refuse_overwriting(out, *inputs)
+        return kind
+    check_output_folder(out, "each chart is a file", "pass --format html for one page")
+    # Each chart is a file of its own in the folder.
+    for file in (file for given in inputs for file in files_behind(given) if file.suffix.lower() == f".{kind}"):
+        refuse_overwriting(out / file.name, file)
+    return kind
 
 
 def _as_span(name: str, value: Any) -> timedelta:

@@ -11,15 +11,17 @@ from manyarms.cli.backtest_command import backtest_command
 from manyarms.cli.commands import (
     decide_command,
     evaluate_command,
+    explain_command,
     fit_command,
     learn_command,
     priors_command,
     report_command,
+    sample_data_command,
     score_command,
     update_command,
 )
-from manyarms.cli.demo_command import demo_command, sample_data_command
-from manyarms.cli.doctor_command import doctor_command, explain_command
+from manyarms.cli.demo_command import demo_command
+from manyarms.cli.doctor_command import doctor_command
 from manyarms.cli.plan_command import plan_command
 from manyarms.cli.reproduce_command import reproduce_command
 from manyarms.cli.terminal import running_flags

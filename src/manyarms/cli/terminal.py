@@ -14,14 +14,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
 
 from manyarms.errors import ManyarmsError, NumericalError
-
-if TYPE_CHECKING:
-    from manyarms.engines import Engine
 
 UNEXPECTED, BAD_INPUT, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 """Exit codes: a bug, an error that the user can fix, Ctrl-C, and kill; a shell reports the last two the same way."""
@@ -285,24 +282,9 @@ HARMLESS = re.compile(
 """Lines that every Spark prints when it starts."""
 
 
-def open_engine(name: str) -> Engine:
-    """Open the engine with a given name. Spark is started at once, and its greetings stay off the terminal."""
-    from manyarms.engines import as_engine  # noqa: PLC0415
-
-    engine = as_engine(name)
-    if name.partition(":")[0] != "spark":
-        return engine
-    from manyarms.engines.spark import Spark  # noqa: PLC0415  an extra
-
-    assert isinstance(engine, Spark)
-    with _stderr_of_children_filtered():
-        _ = engine.session
-    return engine
-
-
 @contextmanager
-def _stderr_of_children_filtered() -> Generator[None]:
-    """Filter the stderr of processes started in the block, as long as they live: harmless lines are dropped."""
+def quiet_children() -> Generator[None]:
+    """The terminal shows no harmless lines of processes started in the block, on stderr and as long as they live."""
     reader, writer = os.pipe()
     stderr = os.dup(2)
     threading.Thread(target=_pass_on, args=(reader, stderr), daemon=True).start()

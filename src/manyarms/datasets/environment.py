@@ -158,7 +158,7 @@ class _OptimalPolicy(Policy):
 
 @dataclass(frozen=True)
 class SyntheticProblem:
-    """Random environments: contexts, W_a and μ uniform on [-1, 1], Σ and Σ_a multiples of the identity.
+    """Random environments to draw, with contexts, W_a and μ uniform on [-1, 1], Σ and Σ_a multiples of the identity.
 
     The defaults are the paper's setting.
 

@@ -56,7 +56,7 @@ def jester_world(
     test_share: float = 0.5,
     rng: np.random.Generator,
 ) -> JesterWorld:
-    """A world on a fully observed matrix: see `JesterWorld`. Each call draws jokes and users anew.
+    """A Jester world on ratings of which none is missing; see `JesterWorld`. Each call draws jokes and users anew.
 
     Args:
         matrix: (users, jokes) Ratings, none missing, from `load_jester`.

@@ -201,7 +201,7 @@ def kuairec_world(
     item_means: bool = False,
     rng: np.random.Generator,
 ) -> KuaiRecWorld:
-    """A world on partly observed scores: see `KuaiRecWorld`.
+    """A KuaiRec world on partly observed scores; see `KuaiRecWorld`.
 
     A cell in both matrices gives its reward away; `split_cells` makes two matrices without a common cell. A cell that
     `prior_matrix` does not store counts as zero in the factorisation, so `item_vectors` are smaller than those of the

@@ -128,7 +128,7 @@ def movielens_world(
     half: bool = False,
     rng: np.random.Generator,
 ) -> MovieLensWorld:
-    """A world in one call. For many worlds, draw each from one `movielens_factors`."""
+    """A MovieLens world in one call. For many worlds, draw each from one `movielens_factors`."""
     factors_rng, world_rng = split(rng, "factors", "world")
     factors = movielens_factors(data, rank=rank, half=half, rng=factors_rng)
     return factors.draw_world(n_actions=n_actions, noise_std=noise_std, rng=world_rng)

@@ -19,7 +19,7 @@ DENSE_CELLS = 1 << 21
 
 
 def factorise(matrix: Any, rank: int, rng: np.random.Generator) -> tuple[Float[Array, "u r"], Float[Array, "i r"]]:
-    """Vectors of users and items: users @ items.T is the best rank-r approximation of a rating matrix.
+    """Vectors of users and items such that users @ items.T is the best rank-r approximation of a rating matrix.
 
     With matrix ≈ U diag(s) Vᵀ, users are U √s and items V √s, so both sides have the same scale. Components come in
     falling order of s, and each has the sign that makes the largest entry of its item column positive.
@@ -118,7 +118,7 @@ def as_sparse(name: str, value: Any) -> sparse.csr_array:
 def check_cells(
     name: str, table: sparse.csr_array, good: Bool[Array, " p"], error: type[InputError], must: str, remedy: str
 ) -> None:
-    """Raise `error` naming the row of the first stored cell of a matrix of ratings or labels that is not good."""
+    """Check the cells of a rating matrix, or of one of labels; `error` names the row of the first that is not good."""
     if not good.all():
         cell = int(np.argmin(good))
         raise error(f"{must}; row {pair_rows(table)[cell]} holds {table.data[cell]}.", remedy, argument=name)

@@ -9,7 +9,8 @@ import altair as alt
 from manyarms._base.checks import as_instance
 from manyarms.decision.chart_parts import chart_of, layered, tooltips
 from manyarms.errors import InputError
-from manyarms.jobs.backtest_result import Backtest, PeriodForecast, Series
+from manyarms.jobs.backtest_result import Backtest, PeriodForecast
+from manyarms.jobs.reward_forecast import Series
 
 SMALL_CHARTS = 12
 """The most groups with a chart of their own."""

@@ -73,7 +73,7 @@ def short_label(text: str) -> str:
 
 
 def distinct_labels(texts: Iterable[str]) -> dict[str, str]:
-    """A short label for each text, all of them distinct."""
+    """A short label in a chart for each text, all of them distinct."""
     shown = dict[str, str]()
     for text in texts:
         shown[text] = free_name(short_label(text), shown.values())

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from manyarms._base.checks import as_instance, as_scalar
+from manyarms._base.checks import Array, as_instance, as_scalar
 from manyarms._base.progress import Progress
 from manyarms._version import __version__
 from manyarms.core import (
+    Catalog,
     Estimate,
     Fingerprint,
     LoggedData,
@@ -25,10 +26,11 @@ from manyarms.core import (
     html_table,
     with_own_features,
 )
+from manyarms.core.labels import is_missing
 from manyarms.decision import decision_evidence as evidence
-from manyarms.decision.diagnostic_lights import Check, Diagnostic, check_log, diagnose
+from manyarms.decision.decision_checks import Check, cautions, check_log, checks_by_category, doubts, model_checks
+from manyarms.decision.diagnostic_lights import Diagnostic, diagnose
 from manyarms.decision.guardrail import Guardrail, GuardrailResult, check_guardrails, held_out_parts
-from manyarms.decision.model_checks import cautions, checks_by_category, doubts, model_checks
 from manyarms.decision.plan import Plan, plan_open_question
 from manyarms.decision.propose import propose
 from manyarms.decision.recommendation import SURE, Recommendation, recommend
@@ -39,7 +41,7 @@ from manyarms.estimators.hidden_cause import HiddenCause, hidden_cause
 from manyarms.jobs import Evaluation, evaluate
 from manyarms.jobs.backtest_result import Backtest
 from manyarms.jobs.evaluate import CURRENT
-from manyarms.jobs.open_policies import PolicySource, as_policies
+from manyarms.jobs.open_policies import PolicySource, open_in_memory
 from manyarms.jobs.segments import segment_labels
 from manyarms.likelihoods import Likelihood
 from manyarms.policies import Logged
@@ -251,7 +253,7 @@ def decide(
         contexts = None
         chosen = next((note for note in proposal.learned.notes if note.startswith("auto: ")), "as given")
         notes = {**(notes or {}), "split": proposal.split, "prior": chosen.removeprefix("auto: ")}
-    policies = as_policies(policies, logs, posterior)
+    policies = open_in_memory(policies, logs, posterior)
     candidates = candidates or policies
     truth = {name: as_scalar(f"truth of {name}", value) for name, value in (truth or {}).items()}
     evaluation = evaluate(
@@ -264,7 +266,7 @@ def decide(
     goals = check_guardrails(guardrails, held_out_parts(own, logs, whole, swapped), len(whole), posterior)
     column = as_column("categories", categories, length=logs.n_actions) if categories is not None else None
     if column is None and logs.catalog is not None:
-        column = evidence.category_labels(logs.catalog)
+        column = _category_labels(logs.catalog)
     grouped = None if column is None else evidence.Categories(column)
     model = posterior if isinstance(posterior, RewardPosterior) else None
     prior_check = None if model is None else model.check
@@ -424,3 +426,11 @@ def _json_value(value: Any) -> Any:  # noqa: PLR0911  one line for each kind of 
     if isinstance(value, float):
         return value if np.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int | str) else str(value)
+
+
+def _category_labels(catalog: Catalog) -> Array | None:
+    """(K,) the category of each action, or else the top level of its taxonomy; None where there is neither."""
+    if catalog.categories is not None or catalog.paths is None:
+        return catalog.categories
+    tops = [path[0] if len(path) and not is_missing(path[0]) else None for path in catalog.paths]
+    return np.fromiter(tops, dtype=object, count=len(tops))

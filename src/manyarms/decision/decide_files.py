@@ -28,9 +28,9 @@ from manyarms.core.arrow_columns import numbers_of
 from manyarms.decision.decide import SURE, Decision, decide
 from manyarms.decision.guardrail import Better, Guardrail
 from manyarms.errors import InputError
-from manyarms.jobs.evaluate_files import open_on_stream, read_evaluation_inputs
+from manyarms.jobs.evaluate_files import read_evaluation_inputs
 from manyarms.jobs.fit_files import OnRows
-from manyarms.jobs.open_policies import named_sources
+from manyarms.jobs.open_policies import named_sources, open_on_stream
 from manyarms.jobs.parse_names import likelihood_named
 from manyarms.jobs.sample_rounds import sample_of_all
 from manyarms.logs.file_source import open_logs
@@ -72,7 +72,7 @@ def decide_files(
     """
     if model is not None and propensity is not None and not options.get("estimators"):
         options["estimators"] = DEFAULT_ESTIMATORS
-    goals = parse_guardrails(guardrail)
+    goals = _parse_guardrails(guardrail)
     inputs = read_evaluation_inputs(logs, action, reward, propensity, model, seed, on_rows, _columns(goals), **options)
     rounds, total = inputs.sample.logs, inputs.sample.total
     features = rounds.features
@@ -126,7 +126,7 @@ def decide_from_logs(
     """
     given = with_defaults("decide_from_logs", options, DecideOptions)
     actions = open_catalog(given, action, only(options, CatalogOptions))
-    source, goals = open_logs(logs, on_rows), parse_guardrails(given.guardrail)
+    source, goals = open_logs(logs, on_rows), _parse_guardrails(given.guardrail)
     read = read_logs(
         source, context, action, reward, propensity, actions, keep=_columns(goals), **only(options, LogOptions)
     )
@@ -149,7 +149,7 @@ GUARDRAIL = re.compile(r"(?P<column>.+?)\s*(?P<side><=|>=)\s*(?P<limit>[+-]?\d+(
 """A guardrail as a text: a column, a side, and the largest change."""
 
 
-def parse_guardrails(texts: str | Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+def _parse_guardrails(texts: str | Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
     """The column of each guardrail, written as in "returns<=1%" or "margin>=-2%", and its options."""
     return [_parse_guardrail(text) for text in ([texts] if isinstance(texts, str) else texts)]
 

@@ -32,14 +32,6 @@ BINS = 10
 """Groups of rounds in the chart of calibration."""
 
 
-def category_labels(catalog: Catalog) -> Array | None:
-    """(K,) the category of each action, or else the top level of its taxonomy; None where there is neither."""
-    if catalog.categories is not None or catalog.paths is None:
-        return catalog.categories
-    tops = [path[0] if len(path) and not is_missing(path[0]) else None for path in catalog.paths]
-    return np.fromiter(tops, dtype=object, count=len(tops))
-
-
 class Categories:
     """The actions' categories in the evidence of a decision, as codes and as names, and the labels of all codes.
 

@@ -1,4 +1,4 @@
-"""The traffic lights of the report: the diagnostics of all estimates, and the checks behind a decision."""
+"""The traffic lights of the report for the diagnostics of all estimates."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ from typing import Literal
 
 from manyarms.estimators.weight_diagnostics import Thresholds
 from manyarms.jobs import Evaluation
-from manyarms.jobs.evaluate import PolicyResult
 
 THRESHOLDS = Thresholds()
 """The limits of the estimators' own warnings."""
 
 
 Colour = Literal["green", "amber", "red"]
-Outcome = Literal["passed", "failed", "not possible"]
-
-FEW_MATCHES = 10.0
-"""With fewer effective rounds than this, the rewards of a log hardly check the model for a policy."""
 
 
 @dataclass(frozen=True)
@@ -34,56 +29,6 @@ class Diagnostic:
     limit: float
     colour: Colour
     meaning: str
-
-
-@dataclass(frozen=True)
-class Check:
-    """A check behind a decision, as a traffic light: green if it passed, red if it failed, amber if not possible.
-
-    Attributes:
-        question: The question that it answers.
-        outcome: "passed", "failed" or "not possible".
-        finding: The figure behind the outcome, or what the check would need.
-    """
-
-    question: str
-    outcome: Outcome
-    finding: str
-
-    @property
-    def colour(self) -> Colour:
-        """The colour of the light."""
-        colours: dict[Outcome, Colour] = {"passed": "green", "failed": "red", "not possible": "amber"}
-        return colours[self.outcome]
-
-
-def check_log(result: PolicyResult | None) -> list[Check]:
-    """The checks of a policy by the log: held-out rounds, overlap and weights."""
-    checked = None if result is None else result.checked
-    if result is None or checked is None:
-        needs = "This needs a model and a policy."
-        return [Check(question, "not possible", needs) for question in _LOG_QUESTIONS]
-    figures = checked.diagnostics
-    held_out, matches, weights = _LOG_QUESTIONS
-    size, mean = figures["effective_sample_size"], figures["mean_weight"]
-    seen = result.trained or bool(figures["evaluated_on_training_rounds"])
-    finding = "The model or the policy was learned from these rounds." if seen else "Neither was learned from them."
-    off = abs(mean - 1.0) > THRESHOLDS.mean_weight_error
-    guessed = figures.get("estimated_propensities", 0.0) > 0
-    return [
-        Check(held_out, "failed" if seen else "passed", finding),
-        Check(matches, "failed" if size < FEW_MATCHES else "passed", f"{size:,.0f} effective rounds."),
-        Check(weights, "not possible", "Propensities were estimated from the same log.")
-        if guessed
-        else Check(weights, "failed" if off else "passed", f"The mean importance weight is {mean:.3g}."),
-    ]
-
-
-_LOG_QUESTIONS = (
-    "Are the rounds new to the model and to the policy?",
-    "Does the log have rounds like the policy's choices?",
-    "Do importance weights add up?",
-)
 
 
 _MEANINGS = {

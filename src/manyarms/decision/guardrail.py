@@ -269,14 +269,6 @@ def _probability_kept(change: Estimate, sign: float, limit: float) -> float:
     return float(ndtr((sign * change.value + limit) / change.std))
 
 
-def goals_sentence(results: Sequence[GuardrailResult]) -> str:
-    """The guardrails that a shipped policy keeps, in one sentence; empty if there are none."""
-    if not results:
-        return ""
-    held = ", ".join(f"{result.name} with probability {percent(result.probability)}" for result in results)
-    return f"It keeps to the guardrails: {held}."
-
-
 def limit_words(result: GuardrailResult) -> str:
     """The limit of a guardrail in words, as in "at most +0.01"."""
     side = "at least" if result.better == "higher" else "at most"

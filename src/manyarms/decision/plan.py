@@ -36,7 +36,7 @@ CURVE_POINTS = 13
 
 @dataclass(frozen=True)
 class Traffic:
-    """A way of logging the next rounds, and what it would teach about the gain.
+    """A way of logging the rounds of a plan, and what it would teach about the gain.
 
     Attributes:
         name: A few words, such as "as now".

@@ -130,7 +130,9 @@ def probability_better(evaluation: Evaluation) -> alt.LayerChart:
 
 
 def agreement(evaluation: Evaluation) -> alt.LayerChart:
-    """A plot of the value of each policy by the model and by every estimator, with 95 % intervals.
+    """A plot of results side by side, the value of each policy by the model and by every estimator.
+
+    Bars are 95 % intervals.
 
     Args:
         evaluation: The result of `evaluate` with estimators.

@@ -18,7 +18,7 @@ from manyarms.core import LoggedData, Policy
 from manyarms.core.bound_policy import on_rounds
 from manyarms.errors import InputError
 from manyarms.jobs.evaluate import SwappedHalf
-from manyarms.jobs.open_policies import THOMPSON_DRAWS, PolicySource, as_policies, is_given, is_policy_file
+from manyarms.jobs.open_policies import THOMPSON_DRAWS, PolicySource, is_given, is_policy_file, open_in_memory
 from manyarms.jobs.parse_names import check_policy_name, policy_named
 from manyarms.likelihoods import Likelihood
 from manyarms.policies import Softmax
@@ -41,7 +41,7 @@ MIN_SIDE = 10
 
 @dataclass(frozen=True)
 class Proposal:
-    """Policies, and everything that is needed to evaluate them.
+    """Proposed policies, and everything that is needed to evaluate them.
 
     Attributes:
         policies: The proposed policies by name.
@@ -139,7 +139,7 @@ def _rules_and_given(
     }
     for rule in rules.values():
         check_policy_name(rule, (SOFTMAX,))
-    given = as_policies({name: source for name, source in named.items() if name not in rules}, logs)
+    given = open_in_memory({name: source for name, source in named.items() if name not in rules}, logs)
     return rules, {name: (on_rounds(policy, logs, contexts, name), policy) for name, policy in given.items()}
 
 

@@ -9,8 +9,9 @@ from typing import Literal
 
 from manyarms.core.estimate import Estimate
 from manyarms.core.result_tables import number, percent, signed_number, signed_percent
+from manyarms.decision.decision_checks import contradicting
 from manyarms.decision.diagnostic_lights import THRESHOLDS
-from manyarms.decision.guardrail import GuardrailResult, goals_sentence
+from manyarms.decision.guardrail import GuardrailResult
 from manyarms.jobs import Evaluation
 from manyarms.jobs.evaluate import PolicyResult
 
@@ -19,11 +20,10 @@ SURE = 0.975
 
 The 95 % interval of its gain then lies above zero.
 """
-FAR, VERY_FAR = 2.0, 3.0
-"""Standard errors beyond which two figures contradict each other; the second where one contradiction decides alone."""
+VERY_FAR = 3.0
+"""Standard errors beyond which two figures contradict each other, where one contradiction decides alone."""
 FEWEST_ROUNDS = 10
 """With fewer rounds than this, rewards cannot check a model, whatever the interval of the gain says."""
-TINY = 1e-300
 SWAPPED = (
     "The gain is the mean of two policies: each was learned from one half of the log and evaluated on the other half. "
     "The policy to use was made in the same way from all rounds."
@@ -110,7 +110,7 @@ def _recommend(  # noqa: PLR0911  one line for each verdict
         best = allowed[0]
         against = [f"{name} contradicts it" for name in contradicting(best, evaluation)]
         recommendation = _ship(best, evaluation, [*doubts, *against, *cautions])
-        kept = goals_sentence([result for result in guardrails if result.policy == best.name])
+        kept = _goals_sentence([result for result in guardrails if result.policy == best.name])
         larger = _passed_over(sound[: sound.index(best)], guardrails)
         return replace(recommendation, reason=" ".join([recommendation.reason, *([kept] if kept else []), *larger]))
     if sound:
@@ -198,31 +198,6 @@ def _contradicted(best: PolicyResult, evaluation: Evaluation, doubts: Sequence[s
     return Recommendation("undecided", best.name, sentence, reason, next_step=reason, cautions=tuple(objections))
 
 
-def contradicting(row: PolicyResult, evaluation: Evaluation) -> list[str]:
-    """The estimators that contradict the gain seen by the model, among those with enough effective rounds.
-
-    An estimator contradicts the gain when it values the policy clearly below the current one, or when it values it far
-    below the model without a clear gain of its own.
-    """
-    model, names = row.value, list[str]()
-    assert model is not None
-    for name in sound_estimators(row):
-        estimate = row.estimates[name]
-        error = max(math.hypot(estimate.std, evaluation.mean_reward_error), TINY)
-        gain = (estimate.value - evaluation.mean_reward) / error
-        shortfall = (model.value - estimate.value) / max(math.hypot(estimate.std, model.std), TINY)
-        if gain < -FAR or (shortfall > FAR and gain < FAR):
-            names.append(name)
-    return names
-
-
-def sound_estimators(row: PolicyResult) -> list[str]:
-    """The estimators with enough effective rounds to support or contradict a recommendation."""
-    limit = THRESHOLDS.min_effective_sample_size
-    sizes = {name: estimate.diagnostics.get("effective_sample_size", 0.0) for name, estimate in row.estimates.items()}
-    return [name for name, size in sizes.items() if size >= limit]
-
-
 def _recommend_without_model(evaluation: Evaluation) -> Recommendation:
     estimates = [(row, name, estimate) for row in evaluation.policies for name, estimate in row.estimates.items()]
     if not estimates:
@@ -246,6 +221,14 @@ def _recommend_without_model(evaluation: Evaluation) -> Recommendation:
         "that were never logged. Fit a model to get both.",
         next_step="Fit a model.",
     )
+
+
+def _goals_sentence(results: Sequence[GuardrailResult]) -> str:
+    """The guardrails that a shipped policy keeps, in one sentence; empty if there are none."""
+    if not results:
+        return ""
+    held = ", ".join(f"{result.name} with probability {percent(result.probability)}" for result in results)
+    return f"It keeps to the guardrails: {held}."
 
 
 def _gain(row: PolicyResult) -> Estimate:

@@ -105,7 +105,7 @@ def table(caption: str, rows: Sequence[Any], columns: Mapping[str, Callable[[Any
 
 
 def figure(name: str, charts: Charts, caption: str, finding: str = "") -> str:
-    """The place of a chart, with its description for screen readers, what it shows here, and how to read it."""
+    """The part of a report for a chart, with a description for screen readers, what it shows, and how to read it."""
     if name not in charts:
         return ""
     shown = f"<strong>{escape(finding)}</strong> " if finding else ""
@@ -117,16 +117,16 @@ def figure(name: str, charts: Charts, caption: str, finding: str = "") -> str:
 
 
 def fold(summary: str, html: str) -> str:
-    """Details that a reader opens if they want to see them."""
+    """A part of a report that readers open if they want to see the details."""
     return f"<details><summary>{escape(summary)}</summary>{html}</details>" if html else ""
 
 
 def folded(n_rows: int, html: str, noun: str) -> str:
-    """A table, folded when it is long."""
+    """A table of the report, folded when it is long."""
     return html if n_rows <= LONG_TABLE else f"<details><summary>{n_rows:,} {escape(noun)}</summary>{html}</details>"
 
 
 def notes(lines: Iterable[str]) -> str:
-    """A list of sentences; empty where there are none."""
+    """A list of sentences as a part of a report; empty where there are none."""
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f'<ul class="notes">{items}</ul>' if items else ""

@@ -11,7 +11,7 @@ import numpy as np
 from manyarms.core.result_tables import percent, share, signed_number
 from manyarms.decision import plots
 from manyarms.decision import report_sentences as sentences
-from manyarms.decision.backtest_page import backtest_section
+from manyarms.decision.backtest_sections import backtest_section
 from manyarms.decision.decide import Decision
 from manyarms.decision.goal_sections import goals_section
 from manyarms.decision.plan import Traffic

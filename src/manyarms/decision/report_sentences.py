@@ -13,7 +13,7 @@ from manyarms.jobs.evaluate import CURRENT, PolicyResult
 
 
 def in_unit(text: str, unit: str) -> str:
-    """A number as text, followed by its unit if there is one."""
+    """A number in a sentence, followed by its unit if there is one."""
     return f"{text} {unit}" if unit else text
 
 
@@ -30,7 +30,7 @@ def gain_sentence(decision: Decision) -> str:
 
 
 def blockers(decision: Decision) -> list[str]:
-    """The reasons against shipping: a probability that is too low, cautions, checks that failed."""
+    """Sentences of the report against shipping: a probability that is too low, cautions, checks that failed."""
     texts = list[str]()
     probability = decision.probability
     if decision.verdict == "undecided" and probability is not None and probability < decision.sure:

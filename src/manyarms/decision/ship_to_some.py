@@ -16,9 +16,8 @@ from manyarms._base.checks import Array, row_weights
 from manyarms.core import Estimate, LoggedData, Policy
 from manyarms.core.result_tables import signed_number
 from manyarms.decision.propose import MIN_SIDE
-from manyarms.estimators.checked_value import Checked, policy_residuals
+from manyarms.estimators.checked_value import Checked, checked_residuals, scaled
 from manyarms.estimators.segment_pooling import SegmentEvidence
-from manyarms.jobs.evaluate import scaled
 from manyarms.jobs.segments import SegmentGains, SegmentLabels, gains_by_posterior
 from manyarms.policies import Logged
 from manyarms.posterior.posterior import Posterior
@@ -122,7 +121,7 @@ def _better(
     checked: Checked, policy: Policy, logs: LoggedData, labels: SegmentLabels, model: SegmentGains, rows: Array
 ) -> Bool[Array, " S"]:
     """True for segments with a positive expected gain, by the model and the rewards of some rounds."""
-    residuals, baseline, error = policy_residuals(checked, policy, logs)
+    residuals, baseline, error = checked_residuals(checked, policy, logs)
     sides = residuals.take(rows), baseline.take(rows)
     evidence = SegmentEvidence.collect(*sides, labels.codes[rows], model.means, model.covariance, error)
     pooled = evidence.pooled()

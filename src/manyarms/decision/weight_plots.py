@@ -10,7 +10,7 @@ from manyarms.estimators.check_weights import WeightCheck
 
 
 def clip_curve(check: WeightCheck) -> alt.LayerChart:
-    """A plot of the estimate as a function of the clip, with 95 % intervals. A flat curve needs no clip.
+    """A plot of the estimate as a function of the clip of the weights, with 95 % intervals. A flat curve needs no clip.
 
     Args:
         check: The result of `check_weights`.

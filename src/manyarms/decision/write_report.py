@@ -22,7 +22,7 @@ from manyarms._version import __version__
 from manyarms.core.result_tables import number, percent
 from manyarms.decision import plots
 from manyarms.decision import report_sentences as sentences
-from manyarms.decision.backtest_page import BACKTEST_SECTIONS, backtest_cards
+from manyarms.decision.backtest_sections import BACKTEST_SECTIONS, backtest_cards
 from manyarms.decision.decide import Decision
 from manyarms.decision.report_parts import notes
 from manyarms.decision.report_sections import SECTIONS, draw_charts

@@ -23,13 +23,14 @@ from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_count, as_flag, as_instance, as_scalar, as_text, check_overflow
 from manyarms.core import Estimate, LoggedData, Policy, any_shared
+from manyarms.core.estimate import NormalMixture
 from manyarms.core.logged_data import COLUMNS
 from manyarms.estimators.estimator import Estimator, check_target
 from manyarms.estimators.logging_policy import propensities_of
 from manyarms.estimators.model_error import USUAL, ModelError
 from manyarms.estimators.policy_residuals import PolicyResiduals
 from manyarms.estimators.reward_model import CrossFit, CrossUpdate, FittedModel, RewardModel
-from manyarms.estimators.selection_doubt import SelectionDoubt, posterior_std
+from manyarms.estimators.selection_doubt import SelectionDoubt
 from manyarms.estimators.surprise_trend import SurpriseTrend
 from manyarms.estimators.value_on_grid import ResidualEvidence, value_on_grid
 from manyarms.estimators.weight_diagnostics import Thresholds, diagnostic_warnings
@@ -255,7 +256,7 @@ class Checked(Estimator):
         return _Comparison(
             policy=self._residuals(policy, prepared, eligible),
             baseline=None if baseline is None else self._residuals(baseline, prepared, eligible),
-            spread=posterior_std(model),
+            spread=model.std if model.posterior_std is None else model.posterior_std,
             doubt=self._doubt(policy, baseline, prepared, eligible),
             figures={
                 **{key: model.diagnostics[key] for key in _MODEL_FIGURES if key in model.diagnostics},
@@ -321,17 +322,17 @@ class Checked(Estimator):
         return (*warnings, f"{text}: the interval rests on how far models are usually off.")
 
 
-def policy_residuals(
+def checked_residuals(
     checked: Checked, policy: Policy, logs: LoggedData
 ) -> tuple[PolicyResiduals, PolicyResiduals, ModelError]:
-    """The residuals of a policy on logged rounds, those of the current policy, and the model's error."""
+    """The residuals behind a checked estimate, of a policy and of the current one, and the model's error."""
     check_target(policy, logs)
     prepared = checked._prepare(logs, policy, None)
     return checked._residuals(policy, prepared, None), prepared.rounds, prepared.error
 
 
 def pooled_difference(parts: Sequence[tuple[Checked, Policy, Policy, LoggedData]]) -> Estimate:
-    """The gain over all rounds of a log, of which each part weighs its own policy and predicts by its own model.
+    """The checked gain over all rounds of a log, where each part weighs its own policy and predicts by its own model.
 
     This is for policies and models that were learned from the other parts. The parts are joined to one set of rounds,
     from which one model error is learned and one gain computed. Two intervals, averaged as if they were independent,
@@ -352,6 +353,14 @@ def pooled_difference(parts: Sequence[tuple[Checked, Policy, Policy, LoggedData]
     propensities = np.concatenate([prepared.propensities for _, prepared in pairs])
     first = parts[0][0]
     return first._checked(joined, _model_error(first.scale, rounds, propensities))
+
+
+def scaled(estimate: Estimate, factor: float) -> Estimate:
+    """A multiple of a checked estimate."""
+    shape = estimate.shape
+    if isinstance(shape, NormalMixture):
+        shape = replace(shape, means=shape.means * factor, stds=shape.stds * factor)
+    return replace(estimate, value=estimate.value * factor, std=estimate.std * factor, shape=shape)
 
 
 def _join_logs(parts: Sequence[LoggedData]) -> LoggedData:

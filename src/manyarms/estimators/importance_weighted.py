@@ -18,10 +18,10 @@ from manyarms.core import LoggedData, Policy
 from manyarms.errors import InputError, RangeError, ShapeError
 from manyarms.estimators.estimator import EstimatorOptions, Rounds, SamplingEstimator, check_target
 from manyarms.estimators.logging_policy import as_clip, propensities_of
-from manyarms.estimators.reward_model import ModelEstimator, as_model
+from manyarms.estimators.reward_model import RewardModelEstimator, as_model
 
 
-class WeightedEstimator(ModelEstimator):
+class WeightedEstimator(RewardModelEstimator):
     """mean of w̃ r, or mean of w̃ (r - r̂) + Σ_a π r̂ with a reward model."""
 
     self_normalised = False
@@ -100,14 +100,14 @@ class DR(IPS):
 
 
 class SNDR(DR):
-    """DR with weights divided by their mean."""
+    """DR with importance weights divided by their mean."""
 
     name = "snDR"
     self_normalised = True
 
 
 class SwitchDR(WeightedEstimator):
-    """DR with the weights above a threshold set to zero: the model alone answers there (Wang et al.).
+    """DR with the importance weights above a threshold set to zero: the model alone answers there (Wang et al.).
 
     Args:
         model: A fitted posterior, or a `CrossFit`.
@@ -127,7 +127,7 @@ class SwitchDR(WeightedEstimator):
 
 
 class DRos(WeightedEstimator):
-    """DR with optimistic shrinkage, w̃ = λ w / (w² + λ) (Su et al.).
+    """DR with importance weights under optimistic shrinkage, w̃ = λ w / (w² + λ) (Su et al.).
 
     Args:
         model: A fitted posterior, or a `CrossFit`.
@@ -175,7 +175,7 @@ class SubGaussianIPS(WeightedEstimator):
 
 
 class SubGaussianDR(SubGaussianIPS):
-    """DR with w̃ = w / (1 - λ + λ w).
+    """DR with the importance weights w̃ = w / (1 - λ + λ w).
 
     Args:
         model: A fitted posterior, or a `CrossFit`.
@@ -253,7 +253,7 @@ class Replay(SamplingEstimator):
         return Rounds(np.zeros(len(logs)), matched * logs.rewards, matched, diagnostics=count, used=matched)
 
 
-class _StratifiedEstimator(ModelEstimator):
+class _StratifiedEstimator(RewardModelEstimator):
     """An estimator for rounds that know which policy logged them, perhaps with a reward model."""
 
     def __init__(self, strata: Any, model: Any = None, **options: Unpack[EstimatorOptions]):

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, as_count, as_scalar, check_choice
 from manyarms._base.rng import as_generator
+from manyarms.core import LoggedData
 from manyarms.core.estimate import EmpiricalShape, Method, Shape
 from manyarms.linalg.indexing import binary_exponent, chunks, sum_by
 
@@ -96,6 +97,11 @@ def as_units(
     if groups is not None:
         columns = list(sum_by(np.unique(groups, return_inverse=True)[1], np.column_stack(columns))[1].T)
     return Units(*columns, grouped=groups is not None)
+
+
+def standard_error(terms: Float[Array, " n"], logs: LoggedData, groups: Int[Array, " n"] | None) -> float:
+    """The standard error of a mean over rounds, or over groups of them."""
+    return as_units(terms, np.zeros(len(terms)), None, logs.weights, groups).std
 
 
 class Interval(ABC):

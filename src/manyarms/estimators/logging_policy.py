@@ -23,7 +23,7 @@ MAX_MULTINOMIAL = 300
 
 
 class EstimatedLogging(Policy):
-    """π̂_0(a | x): a logistic regression of a label on the context, times the shares of actions within the label.
+    """An estimated logging policy: a logistic regression of a label on the context, times the shares of actions in it.
 
     With few actions, every action is its own label. With many, labels are categories, and the shares within a category
     are smoothed counts that do not depend on the context. Without categories, only the counts remain.

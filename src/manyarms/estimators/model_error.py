@@ -16,15 +16,7 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 
 from manyarms._base.checks import Array
-from manyarms.estimators.policy_residuals import (
-    KNEE,
-    RATE_MARGIN,
-    SMALLEST,
-    SPREAD_ROUNDS,
-    PolicyResiduals,
-    clustering,
-    error_size,
-)
+from manyarms.estimators.policy_residuals import KNEE, RATE_MARGIN, SMALLEST, SPREAD_ROUNDS, PolicyResiduals, clustering
 
 # The constants of this file were chosen on two multi-label sets (science, rcv1) and on simulated rewards, linear and
 # not. docs/decisions.md reports other sets.
@@ -108,6 +100,18 @@ class ModelError:
         total = np.bincount(place, shares, minlength=len(_WIDTHS))
         joined = np.bincount(place, shares * stds, minlength=len(_WIDTHS))[total > 0] / total[total > 0]
         return joined, total[total > 0]
+
+
+def error_size(policy: PolicyResiduals, baseline: float) -> float:
+    """The size that errors of a model are relative to.
+
+    It is the larger value; where rewards have signs, the distance of the values from the mean. It also
+    counts how far the model's predictions differ, which has a size where all values are near the mean.
+    """
+    mean = policy.mean_reward
+    if policy.logs.rewards.min() >= 0:
+        return max(abs(policy.model), abs(baseline), abs(mean), SMALLEST)
+    return max(abs(policy.model - mean), abs(baseline - mean), float(np.std(policy.at_logged)), SMALLEST)
 
 
 def _test_policies(rounds: PolicyResiduals, propensities: Float[Array, " n"]) -> Iterator[tuple[float, float, float]]:

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array, row_weights
 from manyarms.core import LoggedData
-from manyarms.estimators.intervals import as_units
+from manyarms.estimators.intervals import standard_error
 
 KNEE = 0.5
 """Errors of a model are factors where a value is above this share of the usual one, and differences below."""
@@ -25,7 +25,7 @@ SMALLEST = 1e-140
 
 @dataclass(frozen=True)
 class PolicyResiduals:
-    """A policy on logged rounds: the weights of the rounds, and the rewards that a held-out model expects.
+    """The residuals of a policy on logged rounds: weights of the rounds, and the rewards that a held-out model expects.
 
     Attributes:
         logs: The rounds.
@@ -132,22 +132,6 @@ class PolicyResiduals:
         """The mean square of the residuals around the policy's, where each round has some part in it."""
         total = float(self.counts @ parts)
         return 0.0 if total == 0 else float((self.counts * parts) @ (self.residuals - self.correction) ** 2) / total
-
-
-def error_size(policy: PolicyResiduals, baseline: float) -> float:
-    """The size that errors are relative to: the larger value; where rewards have signs, their distance from the mean.
-
-    It also counts how far the model's predictions differ, which has a size where all values are near the mean.
-    """
-    mean = policy.mean_reward
-    if policy.logs.rewards.min() >= 0:
-        return max(abs(policy.model), abs(baseline), abs(mean), SMALLEST)
-    return max(abs(policy.model - mean), abs(baseline - mean), float(np.std(policy.at_logged)), SMALLEST)
-
-
-def standard_error(terms: Float[Array, " n"], logs: LoggedData, groups: Int[Array, " n"] | None) -> float:
-    """The standard error of a mean over rounds, or over groups of them."""
-    return as_units(terms, np.zeros(len(terms)), None, logs.weights, groups).std
 
 
 def clustering(policy: PolicyResiduals, gap: Float[Array, " n"]) -> float:

@@ -32,7 +32,7 @@ from manyarms.posterior.posterior import Posterior
 
 
 class DM(Estimator):
-    """V(π) under a posterior: sDM, DM (Bayes) or DM (Freq), according to the prior it was fitted with.
+    """The direct method, whose reward model alone gives V(π): sDM, DM (Bayes) or DM (Freq), according to the prior.
 
     It needs no propensities, and may be evaluated on the logs it was fitted to: a posterior already accounts for them.
 
@@ -59,7 +59,7 @@ class DM(Estimator):
 
 
 class RewardModel(ABC):
-    """r̂(x, a), the expected reward of an action in a context."""
+    """A reward model r̂(x, a), the expected reward of an action in a context."""
 
     learned_from: tuple[Fingerprint, ...] = ()
 
@@ -69,7 +69,7 @@ class RewardModel(ABC):
 
 
 class FittedModel(RewardModel):
-    """The expected rewards of a posterior."""
+    """The reward model that gives the expected rewards of a posterior."""
 
     def __init__(self, posterior: Posterior):
         self.posterior = posterior
@@ -82,7 +82,7 @@ class FittedModel(RewardModel):
 
 
 class TableModel(RewardModel):
-    """Expected rewards given as a table: another library's regression, or a known truth.
+    """A reward model given as a table: another library's regression, or a known truth.
 
     Args:
         rewards: (n, K) r̂(x_i, a), with one row per round of the logs that policies are evaluated on.
@@ -202,8 +202,8 @@ class CrossUpdate(FoldedModel):
         return self.posterior.update(logs.take(np.flatnonzero(~left_out)))
 
 
-class ModelEstimator(SamplingEstimator):
-    """An estimator joined with an optional reward model: with it, weights multiply r - r̂, and Σ_a π r̂ is added."""
+class RewardModelEstimator(SamplingEstimator):
+    """Adds a reward model, if there is one, to an estimator: weights then multiply r - r̂, and Σ_a π r̂ is added."""
 
     def __init__(self, model: Any = None, **options: Unpack[EstimatorOptions]):
         super().__init__(**options)

@@ -21,14 +21,9 @@ from scipy.special import ndtr
 
 from manyarms._base.checks import Array
 from manyarms.core.estimate import Estimate, NormalMixture
-from manyarms.estimators.model_error import ModelError
-from manyarms.estimators.policy_residuals import (
-    SPREAD_ROUNDS,
-    PolicyResiduals,
-    clustering,
-    error_size,
-    standard_error,
-)
+from manyarms.estimators.intervals import standard_error
+from manyarms.estimators.model_error import ModelError, error_size
+from manyarms.estimators.policy_residuals import SPREAD_ROUNDS, PolicyResiduals, clustering
 
 USUAL_SPREAD = 0.3
 """How far gains of segments usually differ from what the model says, as a share of the value."""
@@ -220,7 +215,7 @@ class PooledGains:
 
 
 def surely_below(probabilities: Float[Array, " S"]) -> Bool[Array, " S"]:
-    """True for segments that may be named: the probabilities that they are not in question are small enough (Holm).
+    """True for segments that may be named, as the probabilities that they are not in question are small enough (Holm).
 
     If the k smallest of S probabilities are at most `FAMILY_ERROR` divided by S, S - 1, ..., S - k + 1, these k are
     named. So the more segments there are, the surer one must be of each.

@@ -38,11 +38,11 @@ class SelectionDoubt:
         may be larger by the margin of `model_error`.
         """
         first, second = (_answer(side, policy, baseline, logs, eligible) for side in (self.before, self.after))
-        explained = max(posterior_std(first) ** 2 - posterior_std(second) ** 2, 0.0)
+        explained = max(_posterior_std(first) ** 2 - _posterior_std(second) ** 2, 0.0)
         return MARGIN * float(np.sqrt(max((first.value - second.value) ** 2 - explained, 0.0)))
 
 
-def posterior_std(estimate: Estimate) -> float:
+def _posterior_std(estimate: Estimate) -> float:
     """The standard deviation that is the model's own, without that of the contexts where the two are told apart."""
     return estimate.std if estimate.posterior_std is None else estimate.posterior_std
 

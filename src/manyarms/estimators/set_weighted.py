@@ -15,13 +15,13 @@ from manyarms.core.labels import as_labels
 from manyarms.errors import InputError, ShapeError
 from manyarms.estimators.estimator import EstimatorOptions, Rounds
 from manyarms.estimators.logging_policy import as_clip, logging_policy_of
-from manyarms.estimators.reward_model import ModelEstimator
+from manyarms.estimators.reward_model import RewardModelEstimator
 from manyarms.linalg.sparse_matrices import shape_of
 
 
 @dataclass(frozen=True)
 class ActionSets:
-    """Sets of actions, and one set per row: clusters, neighbourhoods, eligible actions. None is empty.
+    """Sets of actions, such as the clusters or neighbourhoods that are weighted, and one set per row. None is empty.
 
     Attributes:
         members: (S, K) Matrix with ones where an action belongs to a set.
@@ -40,7 +40,7 @@ class ActionSets:
         return self.members[self.which]
 
 
-class SetWeighted(ModelEstimator):
+class SetWeighted(RewardModelEstimator):
     """mean of w(x, A) r with w(x, A) = π(A | x) / π_0(A | x) for the set A of the logged action.
 
     With a reward model: mean of w(x, A) (r - r̂(x, a)) + Σ_a π r̂. `sets` has the set of each action.
@@ -132,7 +132,7 @@ def set_propensities(
 
 
 def neighbourhood_sets(embeddings: Any, k: int) -> ActionSets:
-    """The k nearest actions of every action, the action itself always among them."""
+    """The k nearest actions of every action as the set that is weighted, the action itself always among them."""
     points = as_floats("embeddings", embeddings, ndim=2)
     n = len(points)
     if points.size == 0:
@@ -153,7 +153,7 @@ def neighbourhood_sets(embeddings: Any, k: int) -> ActionSets:
 
 
 def cluster_sets(clusters: Any) -> ActionSets:
-    """The cluster of every action."""
+    """The cluster of every action, as the set that is weighted."""
     labels = as_labels("clusters", clusters)
     n = len(labels)
     rows = sparse.csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, int(labels.max()) + 1))

@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array
-from manyarms.estimators.policy_residuals import SMALLEST, PolicyResiduals, standard_error
+from manyarms.estimators.intervals import standard_error
+from manyarms.estimators.policy_residuals import SMALLEST, PolicyResiduals
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,9 @@ from scipy.special import ndtri
 
 from manyarms._base.checks import Array
 from manyarms.core.estimate import NormalMixture
-from manyarms.estimators.model_error import ModelError
-from manyarms.estimators.policy_residuals import (
-    KNEE,
-    RATE_MARGIN,
-    SMALLEST,
-    SPREAD_ROUNDS,
-    PolicyResiduals,
-    clustering,
-    error_size,
-    standard_error,
-)
+from manyarms.estimators.intervals import standard_error
+from manyarms.estimators.model_error import ModelError, error_size
+from manyarms.estimators.policy_residuals import KNEE, RATE_MARGIN, SMALLEST, SPREAD_ROUNDS, PolicyResiduals, clustering
 
 NORMAL_WIDTH = 2.0 * float(ndtri(0.975))
 """The width of the 95 % interval of a normal distribution of standard deviation one."""
@@ -158,7 +150,7 @@ def _distance(policy: PolicyResiduals, baseline: PolicyResiduals | None) -> floa
 
 @dataclass(frozen=True)
 class GridValue:
-    """The distribution of a value: shares of grid cells, each blurred by what other contexts would have given."""
+    """The distribution of a value on a grid: shares of cells, each blurred by what other contexts would have given."""
 
     shape: NormalMixture
 
@@ -180,7 +172,7 @@ class GridValue:
 def value_on_grid(
     evidence: ResidualEvidence, posterior_std: float, error: ModelError, error_above: ModelError | None = None
 ) -> GridValue:
-    """The value given model and residuals.
+    """The value of a policy on a grid, given model and residuals.
 
     On the axis u = arcsinh(V / knee), the prior has the model as its median. On either side it is a mixture of normal
     distributions, with the posterior's variance plus that of the model's error times the distance of the policy from

@@ -19,7 +19,7 @@ from manyarms.core.policy import Policy
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Limits of the figures in `Estimate.diagnostics` beyond which an estimate warns.
+    """Limits of diagnostics, such as the effective size of the weights, beyond which an estimate warns.
 
     Attributes:
         min_effective_sample_size: Smallest (Σw)² / Σw², the effective sample size of the weights, in rounds.

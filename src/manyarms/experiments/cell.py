@@ -128,7 +128,7 @@ def score(kind: Kind, outcome: Outcome) -> float:
 
 
 class Table:
-    """A table of finished cells: their outcomes and scores by problem, kind, method and number of rounds.
+    """Finished cells as a table of outcomes and scores by problem, kind, method and number of rounds.
 
     A score is the squared error of the estimate (ope), or the value of the learned policy over that of the best (opl).
 

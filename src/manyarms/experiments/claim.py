@@ -17,21 +17,20 @@ several problems apart.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtri
 from scipy.stats import binomtest
-from scipy.stats import t as student
 
-from manyarms.experiments.cell import Table, covered, score
-from manyarms.experiments.problem import Kind
-
-TEST_LEVEL = 0.05
+from manyarms.experiments.cell import Outcome, Table, covered, score
+from manyarms.experiments.method_comparison import TEST_LEVEL, Decision, MethodComparison, above_zero, average_over_n
+from manyarms.experiments.methods import PAPER
+from manyarms.experiments.problem import Kind, Problem
 
 ROUNDS = (100, 500, 1000, 2000, 5000, 10_000)
 """n of the paper-size figures; the paper does not say which it used."""
@@ -49,84 +48,6 @@ MIN_INSTANCES_TO_COVER = 100
 """With fewer instances, coverage says nothing: its standard error is above two points."""
 
 Verdict = Literal["holds", "does not hold", "undecided", "not run", "not testable"]
-Decision = Literal["for", "against", "tie", "open"]
-
-
-@dataclass(frozen=True)
-class MethodComparison:
-    """A comparison that a claim makes: of a method with a rival, a reference or a nominal value.
-
-    `title` and `column` are the heads of its row and column in a table, `numbers` its entry. All its `rounds` have to
-    be run. `count` counts instances; with fewer than 2 nothing can be decided. `p_for` and `p_against` are p-values of
-    the tests that decide; a `tie` is a difference too small to matter, by the `margin`. `samples` has what is averaged
-    over n, by instance: paired differences, or the gains on two problems, of which the second should be larger. The
-    method may have been `chosen_from` several on the same rows.
-    """
-
-    title: str
-    column: str
-    rounds: tuple[int, ...]
-    count: int
-    p_for: float = 1.0
-    p_against: float = 1.0
-    tie: bool = False
-    numbers: str = ""
-    margin: float = 0.0
-    samples: tuple[Mapping[int, float], ...] = ()
-    chosen_from: int = 1
-
-    def decision(self, level_against: float = TEST_LEVEL) -> Decision:
-        """The decision at 5 %; a decision against has a level of its own."""
-        if self.p_for < TEST_LEVEL:
-            return "for"
-        if self.tie:
-            return "tie"
-        return "against" if self.p_against < level_against else "open"
-
-    def t_test(self, mean: float, error: float, freedom: int | float, margin: float = 0.0) -> MethodComparison:
-        """This comparison with p-values of a t-test that the mean is above zero; a tie if surely within the margin."""
-        if error == 0:
-            p_for, p_against = float(not mean > 0), float(not mean < 0)
-        else:
-            p_for, p_against = (float(student.sf(sign * mean / error, freedom)) for sign in (1, -1))
-        tie = abs(mean) + float(student.ppf(0.95, freedom)) * error < margin
-        p_for = min(1.0, p_for * self.chosen_from)
-        return replace(self, p_for=p_for, p_against=p_against, tie=tie, numbers=f"{mean:+.3g} ± {error:.2g}")
-
-    def tested(self, *samples: Mapping[int, float]) -> MethodComparison:
-        """This comparison, by a t-test of paired differences, or of two samples that share no instances."""
-        values = [np.array(list(sample.values())) for sample in samples]
-        count = min(map(len, values))
-        tested = replace(self, count=count)
-        if count < 2:
-            return tested
-        error = float(np.sqrt(sum(value.var(ddof=1) / len(value) for value in values)))
-        mean = float(values[-1].mean() - (values[0].mean() if len(values) > 1 else 0.0))
-        return tested.t_test(mean, error, count - 1, self.margin)
-
-    def near(self, distance: float, numbers: str, *, enough: bool) -> MethodComparison:
-        """This comparison, in favour within two standard errors, against by a two-sided normal test."""
-        p_for = float(not (distance <= 2 and enough))
-        return replace(self, p_for=p_for, p_against=float(2 * ndtr(-distance)), numbers=numbers)
-
-
-def above_zero(
-    title: str, n: int, differences: Mapping[int, float], *, column: str = "", margin: float = 0.0, chosen_from: int = 1
-) -> MethodComparison:
-    """Test of a claim that the mean of paired differences, by instance, is above zero."""
-    column = column or f"n = {n:,}"
-    comparison = MethodComparison(title, column, (n,), len(differences), margin=margin, chosen_from=chosen_from)
-    return replace(comparison, samples=(differences,)).tested(differences)
-
-
-def average_over_n(comparisons: Sequence[MethodComparison]) -> MethodComparison:
-    """The comparison that a claim makes at several numbers of rounds, of means over them, instance by instance."""
-    samples: list[Mapping[int, float]] = []
-    for parts in zip(*(comparison.samples for comparison in comparisons), strict=True):
-        common = sorted(set.intersection(*(set(part) for part in parts)))
-        samples.append({i: float(np.mean([part[i] for part in parts])) for i in common})
-    rounds = tuple(n for comparison in comparisons for n in comparison.rounds)
-    return replace(comparisons[0], column="mean over n", rounds=rounds, samples=tuple(samples)).tested(*samples)
 
 
 class Requirement(ABC):
@@ -424,3 +345,74 @@ class MatchesReferences(Requirement):
                 distance = float(abs(mean - there.mean) / np.hypot(error, there.error))
                 comparison = comparison.near(distance, numbers, enough=count >= MIN_INSTANCES_TO_AGREE)
             yield comparison
+
+
+@dataclass(frozen=True)
+class NearTruth(Requirement):
+    """Claim that estimates agree with a true value that was itself measured.
+
+    In favour: within two joint standard errors, where these are smaller than the value. Against: a two-sided test. The
+    errors are the methods' own, since instances share one log.
+    """
+
+    problem: str
+    methods: tuple[str, ...]
+    n: int
+
+    def comparisons(self, table: Table) -> Iterator[MethodComparison]:
+        for method in self.methods:
+            outcomes = table.outcomes(self.problem, "ope", method, self.n)
+            mean, error, count = _own_error(outcomes, lambda outcome: outcome.value - outcome.truth)
+            comparison = MethodComparison(f"{method}: estimate minus truth", f"n = {self.n:,}", (self.n,), count)
+            if count >= 2:
+                truth = float(np.mean([outcome.truth for outcome in outcomes.values()]))
+                spread = np.mean([outcome.truth_error for outcome in outcomes.values()])
+                joint = float(np.hypot(error, spread))
+                numbers = f"{mean:+.5f} ± {joint:.5f}"
+                comparison = comparison.near(abs(mean) / joint, numbers, enough=joint < abs(truth))
+            yield comparison
+
+
+@dataclass(frozen=True)
+class AboveLogged(Requirement):
+    """Claim that each method is sure, by its own interval, that the target earns more than was logged.
+
+    Instances share one log, so their spread says nothing about the error. The error is the mean of the methods' own.
+    Both estimates come from one log and tend to err alike, so the joint error stated is on the large side.
+    """
+
+    problem: str
+    methods: tuple[str, ...]
+    n: int
+
+    def comparisons(self, table: Table) -> Iterator[MethodComparison]:
+        (logged, logged_error, logged_count), *others = (
+            _own_error(table.outcomes(self.problem, "ope", method, self.n), lambda outcome: outcome.value)
+            for method in ("logged", *self.methods)
+        )
+        for method, (mean, error, count) in zip(self.methods, others, strict=True):
+            both = min(count, logged_count)
+            comparison = MethodComparison(f"{method}: target minus logged", f"n = {self.n:,}", (self.n,), both)
+            joint = float(np.hypot(error, logged_error))
+            yield comparison.t_test(mean - logged, joint, np.inf) if both >= 2 else comparison
+
+
+def _own_error(outcomes: Mapping[int, Outcome], quantity: Callable[[Outcome], float]) -> tuple[float, float, int]:
+    """A mean over instances, the mean standard error that the method itself states, and the number of instances."""
+    widths = [o.high - o.low for o in outcomes.values() if o.low is not None and o.high is not None]
+    if len(widths) < 2:
+        return float("nan"), float("nan"), 0
+    mean = np.mean([quantity(outcome) for outcome in outcomes.values()])
+    return float(mean), float(np.mean(widths) / (2 * ndtri(0.975))), len(widths)
+
+
+def learns_best(problem: Problem, quote: str = "", remark: str = "") -> Claim:
+    """The claim that sDM learns a better policy than every baseline."""
+    requirement = BetterThanEach(problem.label, "opl", "sDM", PAPER[1:])
+    return Claim("sDM learns a better policy than every baseline.", (requirement,), remark, quote)
+
+
+def estimates_best(problem: Problem, quote: str = "", remark: str = "") -> Claim:
+    """The claim that sDM has a smaller squared error than every baseline."""
+    requirement = BetterThanEach(problem.label, "ope", "sDM", PAPER[1:])
+    return Claim("sDM has a smaller squared error than every baseline.", (requirement,), remark, quote)

@@ -8,7 +8,8 @@ from itertools import product
 from typing import Literal
 
 from manyarms.experiments.cell import Table
-from manyarms.experiments.claim import ROUNDS, BetterThanEach, Claim, ClaimResult, Faster, MethodComparison
+from manyarms.experiments.claim import ROUNDS, BetterThanEach, Claim, ClaimResult, Faster
+from manyarms.experiments.method_comparison import MethodComparison
 from manyarms.experiments.methods import METHODS, Method
 from manyarms.experiments.problem import Kind, Problem
 from manyarms.experiments.run import Grid
@@ -132,7 +133,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class HeadToHead:
-    """A user method compared with each other method in one panel of a figure.
+    """A panel of a figure in which a user method is compared with each of the others.
 
     Attributes:
         unit: The quantity that is compared.

@@ -115,18 +115,18 @@ _SPARE_COLOURS = ("#332288", "#44AA99", "#999933", "#AA4499", "#661100", "#4477A
 _SPARE_SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 
 
-def in_order(names: Iterable[str]) -> list[str]:
+def _in_order(names: Iterable[str]) -> list[str]:
     """Names of methods without repeats, in the order of the legend: of the paper, beyond it, then user methods."""
     return sorted(dict.fromkeys(names), key=lambda name: _ORDER.get(name, len(_ORDER)))
 
 
 def styles(names: Iterable[str]) -> dict[str, Style]:
-    """A style for each method, in the order of `in_order`.
+    """A style for each method, in the order of the legend.
 
     A user method gets a spare colour by its name, or the next one where that is taken. So it looks alike in all figures
     unless two names collide, and then they still differ. When colours are used up, marks change.
     """
-    wanted = in_order(names)
+    wanted = _in_order(names)
     user_styles: dict[str, Style] = {}
     count, free = len(_SPARE_COLOURS), list[int]()
     for i, name in enumerate(sorted(name for name in wanted if name not in STYLES)):
@@ -138,7 +138,7 @@ def styles(names: Iterable[str]) -> dict[str, Style]:
     return {name: STYLES.get(name) or user_styles[name] for name in wanted}
 
 
-def style_columns(style: Style) -> dict[str, Any]:
+def _style_columns(style: Style) -> dict[str, Any]:
     """A style as columns of a chart: colour, fill, shape, dash, width."""
     return asdict(style) | {"dash": list(style.dash), "fill": "white" if style.hollow else style.colour}
 
@@ -183,9 +183,9 @@ def draw_figure(figure: Figure, table: Table) -> Drawing:
     if figure.axis == "n_actions":
         plots = [_Plot("", figure.panels[0].kind, mean_points(figure, table))]
     looks = styles(point.method for plot in plots for point in plot.points)
-    beside = len(plots) == 1 and legend_width(looks) <= 220
+    beside = len(plots) == 1 and _legend_width(looks) <= 220
     row = min(len(plots), figure.columns)
-    width = (WIDTH - (legend_width(looks) if beside else 0)) / row - 66
+    width = (WIDTH - (_legend_width(looks) if beside else 0)) / row - 66
     axes = {plot.scale: _vertical(figure, plot.scale, plots) for plot in plots}
     charts = [
         _panel_chart(plot, figure, axes[plot.scale], looks, width, titled=i % row == 0 or len(axes) > 1)
@@ -230,7 +230,7 @@ class _Plot:
 
 
 def _points(figure: Figure, panel: Panel, table: Table) -> list[_MeanPoint]:
-    methods = in_order(panel.methods)
+    methods = _in_order(panel.methods)
     label, kind = panel.problem.label, panel.kind
     run = {n for method in methods for n in table.rounds(label, kind, method)}
     rounds = sorted(run if panel.rounds is None else run & set(panel.rounds))
@@ -356,7 +356,7 @@ def _rows(plot: _Plot, vertical: _Vertical, looks: dict[str, Style]) -> list[dic
         if math.isfinite(point.mean):
             mean, bottom, top = (min(max(y, vertical.low), vertical.high) for y in (point.mean, *point.ends))
             place = {"x": point.x, "mean": mean, "low": bottom, "high": top}
-            rows.append({"method": point.method} | place | style_columns(looks[point.method]))
+            rows.append({"method": point.method} | place | _style_columns(looks[point.method]))
     return rows
 
 
@@ -403,7 +403,7 @@ _SAMPLE, _LINE = 30, 20
 """Width of a line sample in the legend, and height of a row, in pixels."""
 
 
-def legend_width(looks: dict[str, Style]) -> int:
+def _legend_width(looks: dict[str, Style]) -> int:
     """The width in pixels of one column in the legend of method styles, by the usual widths of letters."""
 
     def width(letter: str) -> float:
@@ -414,7 +414,7 @@ def legend_width(looks: dict[str, Style]) -> int:
 
 def _columns(looks: dict[str, Style]) -> list[list[str]]:
     """Names in as many columns as there is room for; families of misspecified priors get columns of their own."""
-    names, columns = list(looks), max(1, min((WIDTH + 20) // legend_width(looks), 5))
+    names, columns = list(looks), max(1, min((WIDTH + 20) // _legend_width(looks), 5))
     families = [family for methods in MISSPECIFIED.values() if (family := [name for name in methods if name in looks])]
     others = [name for name in names if not any(name in family for family in families)]
     if families and len(others) <= len(families[0]) and len(families) < columns:
@@ -429,13 +429,13 @@ def legend(looks: dict[str, Style], *, one_column: bool) -> Any:
     Vega's own legends show a mark without the dashes and the width of its line. The names are in one column, or in as
     many as there is room for.
     """
-    step, lines = legend_width(looks), [list(looks)] if one_column else _columns(looks)
+    step, lines = _legend_width(looks), [list(looks)] if one_column else _columns(looks)
     rows: list[dict[str, Any]] = []
     for column, names in enumerate(lines):
         left = column * step
         places = {"left": left, "middle": left + _SAMPLE / 2, "right": left + _SAMPLE, "text": left + _SAMPLE + 8}
         for line, name in enumerate(names):
-            rows.append({"name": printable(name), "y": (line + 0.5) * _LINE} | places | style_columns(looks[name]))
+            rows.append({"name": printable(name), "y": (line + 0.5) * _LINE} | places | _style_columns(looks[name]))
     size = {"width": len(lines) * step, "height": max(map(len, lines)) * _LINE}
     downward = alt.Scale(domain=[size["height"], 0], nice=False)
     base = alt.Chart(alt.Data(values=rows)).encode(y=alt.Y("y:Q", scale=downward, axis=None))

@@ -1,38 +1,26 @@
-"""The figures on real data, and what can be required of estimates from one real log."""
+"""The figures on real data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-
-import numpy as np
-from scipy.special import ndtri
+from dataclasses import replace
 
 from manyarms.datasets.data_files import KUAIREC, cache_folder
 from manyarms.datasets.kuairec import PART, SMALL
 from manyarms.experiments import paper_text as text
 from manyarms.experiments import real_data_problems as problems
-from manyarms.experiments.cell import Outcome, Table
 from manyarms.experiments.claim import (
     ROUNDS,
+    AboveLogged,
     BestIsBetter,
     BetterThanEach,
     Claim,
-    MethodComparison,
-    Requirement,
-)
-from manyarms.experiments.figure import Figure, Panel
-from manyarms.experiments.methods import BEYOND, CROSS_FITTED, DIRECT, FIXED_FREQ, LEARNERS_BEYOND, PAPER
-from manyarms.experiments.paper_synthetic import (
-    BASELINES,
-    DIRECT_RIVALS,
-    IPS_FAMILY,
-    RIVALS,
-    SETTING,
-    SETTING_ONE,
+    NearTruth,
     estimates_best,
     learns_best,
 )
+from manyarms.experiments.figure import Figure, Panel
+from manyarms.experiments.methods import BEYOND, CROSS_FITTED, DIRECT, FIXED_FREQ, LEARNERS_BEYOND, PAPER
+from manyarms.experiments.paper_synthetic import BASELINES, DIRECT_RIVALS, IPS_FAMILY, RIVALS, SETTING, SETTING_ONE
 from manyarms.experiments.problem import Kind, Problem
 
 MOVIELENS = (
@@ -51,7 +39,16 @@ UNDERESTIMATED = (
 PART_ONLY = "Only 83 videos for each of 1,411 users are here, a part of the small matrix, and nothing of the big one."
 
 
-def figure_2(data: str | None) -> Figure:
+def real_data_figures(data: str | None) -> dict[str, Figure]:
+    """The figures on real data by name; `data` is the folder of the data, None for the cache folder."""
+    of_folder = (
+        *(_figure_2, _movielens, _movielens_sizes, _movielens_epsilon_greedy, _movielens_halves),
+        *(_kuairec, _jester, _open_bandit),
+    )
+    return {figure.name: figure for figure in (*(make(data) for make in of_folder), _digits())}
+
+
+def _figure_2(data: str | None) -> Figure:
     """The real-data and synthetic panels of the paper's Figure 2, and below them our additions."""
     movielens = problems.MovieLensProblem(data)
     added = ("sDM", "sDM (learned prior)", "DR (sDM)", CROSS_FITTED, FIXED_FREQ)
@@ -76,8 +73,8 @@ def figure_2(data: str | None) -> Figure:
     )
 
 
-def movielens(data: str | None) -> Figure:
-    """The real-data figure on MovieLens by the paper's recipe."""
+def _movielens(data: str | None) -> Figure:
+    """The figure on MovieLens by the paper's recipe."""
     problem = problems.MovieLensProblem(data)
     by_prior = replace(problem, target="prior")
     learners = (*PAPER, CROSS_FITTED, "sDM, own variances", "sDM, no data", *LEARNERS_BEYOND)
@@ -107,8 +104,8 @@ def movielens(data: str | None) -> Figure:
     )
 
 
-def movielens_sizes(data: str | None) -> Figure:
-    """The real-data figure on MovieLens with other numbers of movies and of mixture components."""
+def _movielens_sizes(data: str | None) -> Figure:
+    """The figure on MovieLens with other numbers of movies and of mixture components."""
     problem = problems.MovieLensProblem(data)
     varied: dict[str, Problem] = {
         "J = 10": replace(problem, n_components=10),
@@ -146,8 +143,8 @@ def movielens_sizes(data: str | None) -> Figure:
     )
 
 
-def movielens_epsilon_greedy(data: str | None) -> Figure:
-    """The real-data figure on MovieLens logged by a good policy."""
+def _movielens_epsilon_greedy(data: str | None) -> Figure:
+    """The figure on MovieLens logged by a good policy."""
     problem = problems.MovieLensProblem(data, logging="epsilon-greedy")
     return Figure(
         "movielens-epsilon-greedy",
@@ -173,8 +170,8 @@ def movielens_epsilon_greedy(data: str | None) -> Figure:
     )
 
 
-def movielens_halves(data: str | None) -> Figure:
-    """The real-data figure on MovieLens with truth and prior from separate ratings."""
+def _movielens_halves(data: str | None) -> Figure:
+    """The figure on MovieLens with truth and prior from separate ratings."""
     problem = problems.MovieLensProblem(data, half=True)
     return Figure(
         "movielens-halves",
@@ -196,8 +193,8 @@ def movielens_halves(data: str | None) -> Figure:
     )
 
 
-def kuairec(data: str | None) -> Figure:
-    """The real-data figure on KuaiRec: real watch ratios."""
+def _kuairec(data: str | None) -> Figure:
+    """The figure on KuaiRec: real watch ratios."""
     partial = _is_partial(data)
     problem = problems.KuaiRecProblem(data, partial)
     by_context = replace(problem, target="context")
@@ -283,8 +280,8 @@ def _kuairec_claims(
     )
 
 
-def jester(data: str | None) -> Figure:
-    """The real-data figure on Jester: a fully observed matrix."""
+def _jester(data: str | None) -> Figure:
+    """The figure on Jester: a fully observed matrix."""
     problem = problems.JesterProblem(data)
     return Figure(
         "jester",
@@ -310,8 +307,8 @@ def jester(data: str | None) -> Figure:
     )
 
 
-def open_bandit(data: str | None) -> Figure:
-    """The real-data figure on the Open Bandit Dataset: two policies that really ran."""
+def _open_bandit(data: str | None) -> Figure:
+    """The figure on the Open Bandit Dataset: two policies that really ran."""
     problem = problems.OpenBanditProblem(data)
     methods = ("sDM (learned prior)", "DM (Freq)", "IPS", "snIPS", "DR", CROSS_FITTED, "MIPS", "DR (sDM)")
     return Figure(
@@ -341,8 +338,8 @@ def open_bandit(data: str | None) -> Figure:
     )
 
 
-def digits() -> Figure:
-    """The real-data figure on handwritten digits: a classification set."""
+def _digits() -> Figure:
+    """The figure on handwritten digits: a classification set."""
     problem = problems.DigitsProblem()
     methods = ("sDM (learned prior)", "DM (Freq)", "IPS", "snIPS", "DR", CROSS_FITTED, "DR (sDM)")
     return Figure(
@@ -371,62 +368,3 @@ def _is_partial(data: str | None) -> bool:
     folder = problems.data_path(data, "kuairec") or cache_folder()
     whole = any((folder / name).exists() for name in (SMALL, KUAIREC.archive))
     return not whole and (folder / PART).exists()
-
-
-@dataclass(frozen=True)
-class NearTruth(Requirement):
-    """Claim that estimates agree with a true value that was itself measured.
-
-    In favour: within two joint standard errors, where these are smaller than the value. Against: a two-sided test. The
-    errors are the methods' own, since instances share one log.
-    """
-
-    problem: str
-    methods: tuple[str, ...]
-    n: int
-
-    def comparisons(self, table: Table) -> Iterator[MethodComparison]:
-        for method in self.methods:
-            outcomes = table.outcomes(self.problem, "ope", method, self.n)
-            mean, error, count = _own_error(outcomes, lambda outcome: outcome.value - outcome.truth)
-            comparison = MethodComparison(f"{method}: estimate minus truth", f"n = {self.n:,}", (self.n,), count)
-            if count >= 2:
-                truth = float(np.mean([outcome.truth for outcome in outcomes.values()]))
-                spread = np.mean([outcome.truth_error for outcome in outcomes.values()])
-                joint = float(np.hypot(error, spread))
-                numbers = f"{mean:+.5f} ± {joint:.5f}"
-                comparison = comparison.near(abs(mean) / joint, numbers, enough=joint < abs(truth))
-            yield comparison
-
-
-@dataclass(frozen=True)
-class AboveLogged(Requirement):
-    """Claim that each method is sure, by its own interval, that the target earns more than was logged.
-
-    Instances share one log, so their spread says nothing about the error. The error is the mean of the methods' own.
-    Both estimates come from one log and tend to err alike, so the joint error stated is on the large side.
-    """
-
-    problem: str
-    methods: tuple[str, ...]
-    n: int
-
-    def comparisons(self, table: Table) -> Iterator[MethodComparison]:
-        (logged, logged_error, logged_count), *others = (
-            _own_error(table.outcomes(self.problem, "ope", method, self.n), lambda outcome: outcome.value)
-            for method in ("logged", *self.methods)
-        )
-        for method, (mean, error, count) in zip(self.methods, others, strict=True):
-            both = min(count, logged_count)
-            comparison = MethodComparison(f"{method}: target minus logged", f"n = {self.n:,}", (self.n,), both)
-            joint = float(np.hypot(error, logged_error))
-            yield comparison.t_test(mean - logged, joint, np.inf) if both >= 2 else comparison
-
-
-def _own_error(outcomes: Mapping[int, Outcome], quantity: Callable[[Outcome], float]) -> tuple[float, float, int]:
-    """A mean over instances, the mean standard error that the method itself states, and the number of instances."""
-    widths = [o.high - o.low for o in outcomes.values() if o.low is not None and o.high is not None]
-    if len(widths) < 2:
-        return float("nan"), float("nan"), 0
-    mean = np.mean([quantity(outcome) for outcome in outcomes.values()])
-    return float(mean), float(np.mean(widths) / (2 * ndtri(0.975))), len(widths)

@@ -14,6 +14,8 @@ from manyarms.experiments.claim import (
     GainLargerAt,
     MatchesReferences,
     Reference,
+    estimates_best,
+    learns_best,
 )
 from manyarms.experiments.figure import Figure, Panel
 from manyarms.experiments.methods import (
@@ -55,18 +57,6 @@ IPS_FAMILY = ("IPS", "snIPS", "DR")
 CLUSTERED = ("MIPS", "PC")
 RIVALS = PAPER[1:]
 """The baselines of the paper."""
-
-
-def learns_best(problem: Problem, quote: str = "", remark: str = "") -> Claim:
-    """The claim that sDM learns a better policy than every baseline."""
-    requirement = BetterThanEach(problem.label, "opl", "sDM", RIVALS)
-    return Claim("sDM learns a better policy than every baseline.", (requirement,), remark, quote)
-
-
-def estimates_best(problem: Problem, quote: str = "", remark: str = "") -> Claim:
-    """The claim that sDM has a smaller squared error than every baseline."""
-    requirement = BetterThanEach(problem.label, "ope", "sDM", RIVALS)
-    return Claim("sDM has a smaller squared error than every baseline.", (requirement,), remark, quote)
 
 
 def _on_each(

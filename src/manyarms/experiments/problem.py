@@ -70,12 +70,6 @@ def digest_of(*parts: object) -> str:
     return digest.hexdigest()[:32]
 
 
-def shortfall(**counts: tuple[int, int]) -> str:
-    """The caveat in the `Origin` of a problem, from (actual, published) counts of its data; empty when all agree."""
-    wrong = [f"{actual:,} {name} instead of {full:,}" for name, (actual, full) in counts.items() if actual != full]
-    return f"not the full data: {', '.join(wrong)}" if wrong else ""
-
-
 @dataclass(frozen=True)
 class Known:
     """The knowledge about a problem that methods may use before they see a log.
@@ -229,7 +223,7 @@ class ScoredWorld(World):
 
 @dataclass(frozen=True)
 class Synthetic(Problem):
-    """θ drawn from a structured prior that sDM knows; see `datasets.SyntheticProblem`.
+    """A problem with θ drawn from a structured prior that sDM knows; see `datasets.SyntheticProblem`.
 
     Args:
         n_actions, latent_dim, dim: K, d' and d.
@@ -289,7 +283,7 @@ def greedy_by(vectors: Float[Array, "K d"]) -> Policy:
 def clusters_of(
     vectors: Float[Array, "K e"], rng: np.random.Generator, at_most: int = N_WEAK_CLUSTERS
 ) -> Int[Array, " K"]:
-    """The clusters of a problem's actions, by k-means on their vectors."""
+    """The clusters that a problem makes of its actions, by k-means on their vectors."""
     count = min(at_most, len(np.unique(vectors, axis=0)))
     seed = int(rng.integers(1 << 31))
     # scikit-learn is annotated too narrowly: n_init is a number or "auto".

@@ -26,7 +26,6 @@ from manyarms.experiments.problem import (
     clusters_of,
     digest_of,
     greedy_by,
-    shortfall,
 )
 from manyarms.policies import EpsilonGreedy, TablePolicy, Uniform
 from manyarms.priors import from_categories, from_embeddings, from_tags, independent
@@ -103,6 +102,12 @@ def data_path(data: str | None, name: str) -> Path | None:
 def load_once(loader: Callable[..., Loaded], data: str | None, name: str, **options: str) -> Loaded:
     """The real data of a folder or zip, None for the cache folder; each data set is kept in memory."""
     return loader(data_path(data, name), **options)
+
+
+def shortfall(**counts: tuple[int, int]) -> str:
+    """The caveat of a problem on real data, from (actual, published) counts of its data; empty when all agree."""
+    wrong = [f"{actual:,} {name} instead of {full:,}" for name, (actual, full) in counts.items() if actual != full]
+    return f"not the full data: {', '.join(wrong)}" if wrong else ""
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ import numpy as np
 from manyarms._base.files import replace_files
 from manyarms._version import __version__
 from manyarms.datasets.data_files import KUAIREC, MOVIELENS_1M, OPEN_BANDIT, download
-from manyarms.experiments import paper_real_data as real_data
 from manyarms.experiments import paper_robustness as robustness
 from manyarms.experiments import paper_synthetic as synthetic
 from manyarms.experiments.cell import Cell, Table, draw_world
-from manyarms.experiments.claim import Claim, ClaimResult, Decision, MethodComparison
+from manyarms.experiments.claim import Claim, ClaimResult
 from manyarms.experiments.figure import Figure, HeadToHead, Size, head_to_heads
+from manyarms.experiments.method_comparison import Decision, MethodComparison
 from manyarms.experiments.methods import METHODS, check_method_names, methods_by_name
+from manyarms.experiments.paper_real_data import real_data_figures
 from manyarms.experiments.paper_text import PAPER_TEXT
 from manyarms.experiments.result_store import Provenance, Store
 from manyarms.experiments.run import missing_cells, run
@@ -99,22 +100,23 @@ holds averaged over n |
 
 def figures(data: str | None = None) -> dict[str, Figure]:
     """Every figure by name: those of the paper, then those beyond it; `data` is the folder of the real data, if any."""
+    real = real_data_figures(data)
     ordered = (
-        real_data.figure_2(data),
+        real["figure-2"],
         *(synthetic.SYNTHETIC_OPL, synthetic.SYNTHETIC_OPE, synthetic.SCALING_K),
         *(synthetic.GRID_OPL, synthetic.GRID_OPE),
         *(robustness.MISSPECIFIED_LIKELIHOOD, robustness.MISSPECIFIED_PRIOR),
         *(synthetic.GREEDY_OR_PESSIMISTIC, synthetic.LOGGING_EPSILON_GREEDY),
-        *(real_data.movielens(data), real_data.movielens_sizes(data), real_data.movielens_epsilon_greedy(data)),
-        real_data.kuairec(data),
+        *(real["movielens"], real["movielens-sizes"], real["movielens-epsilon-greedy"]),
+        real["kuairec"],
         *(robustness.COST, robustness.COVERAGE, synthetic.SET_SIZES),
-        *(real_data.movielens_halves(data), real_data.jester(data), real_data.open_bandit(data), real_data.digits()),
+        *(real["movielens-halves"], real["jester"], real["open-bandit"], real["digits"]),
     )
     return {figure.name: figure for figure in ordered}
 
 
 class Reproduction:
-    """Results in a folder, at one size, with user methods beside those of the library.
+    """A reproduction in a folder of results, at one size, with user methods beside those of the library.
 
     Args:
         folder: The folder for rows and figures; made if it does not exist.

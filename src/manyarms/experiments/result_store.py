@@ -237,7 +237,7 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
 
 @dataclass(frozen=True)
 class Provenance:
-    """The record of what made the results.
+    """The record, stored with the results, of what made them.
 
     Attributes:
         problems: The origin of each problem with data.

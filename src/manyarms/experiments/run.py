@@ -41,7 +41,7 @@ GUARD = (
 
 @dataclass(frozen=True)
 class Grid:
-    """A run on one problem: a cell for each combination of method, number of rounds and instance."""
+    """The cells to run on one problem, one for each combination of method, number of rounds and instance."""
 
     problem: Problem
     kind: Kind

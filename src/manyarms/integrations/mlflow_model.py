@@ -28,7 +28,7 @@ __all__ = ["load_model", "log_model", "save_model"]
 def save_model(
     model: Posterior | Policy, path: PathLike, *, top_k: int = 1, pip_requirements: list[str] | None = None
 ) -> None:
-    """Write a model to a folder as MLflow stores models, for `mlflow models serve` and `mlflow.pyfunc.load_model`.
+    """Save an MLflow model to a folder, for `mlflow models serve` and `mlflow.pyfunc.load_model`.
 
     The folder holds our model file, a signature and the requirements. Its predictions have a row per context, with
     lists of k: `actions` (ids, best first) and, where there is a posterior, `expected_rewards` and `reward_stds`. A
@@ -60,7 +60,7 @@ def log_model(
     registered_model_name: str | None = None,
     pip_requirements: list[str] | None = None,
 ) -> str:
-    """Log a model to the active run of MLflow, or to a new one, and register it if it has a registered name.
+    """Log an MLflow model to the active run, or to a new one, and register it if it has a registered name.
 
     `mlflow.pyfunc.load_model`, `mlflow.pyfunc.spark_udf` and `mlflow models serve` take the result; `save_model` says
     what it predicts.
@@ -83,7 +83,7 @@ def log_model(
 
 
 def load_model(model_uri: str) -> Posterior | Policy:
-    """The posterior or policy in a model of MLflow, as `ma.load` would open its file.
+    """Load the posterior or policy in an MLflow model, as `ma.load` would open its file.
 
     Args:
         model_uri: A URI of MLflow, as in "models:/shop/1", or a folder that `save_model` wrote.
@@ -97,7 +97,7 @@ def load_model(model_uri: str) -> Posterior | Policy:
 
 
 class RankedActions:
-    """A pyfunc model: contexts in, the k best actions of each out.
+    """An MLflow model of the kind pyfunc: contexts in, the k best actions of each out.
 
     Attributes:
         model: The posterior or policy.

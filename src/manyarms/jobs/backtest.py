@@ -16,10 +16,10 @@ from manyarms.core import HierarchicalGaussian, LoggedData, Policy, any_shared, 
 from manyarms.core.labels import with_missing
 from manyarms.errors import InputError
 from manyarms.estimators.importance_weighted import SNIPS
-from manyarms.jobs.backtest_result import Backtest, DriftAlarm, PeriodForecast, Series
-from manyarms.jobs.drift_alarm import drift_evidence
+from manyarms.jobs.backtest_result import Backtest, PeriodForecast
+from manyarms.jobs.drift_alarm import DriftAlarm, drift_evidence
 from manyarms.jobs.periods import Periods, as_span, cut_periods
-from manyarms.jobs.reward_forecast import RewardForecast, RoundForecasts
+from manyarms.jobs.reward_forecast import RewardForecast, RoundForecasts, Series
 from manyarms.likelihoods import Likelihood
 from manyarms.posterior import RewardPosterior
 from manyarms.prior_learning.learn_prior import learn_prior

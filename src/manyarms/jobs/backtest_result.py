@@ -10,10 +10,9 @@ import numpy as np
 
 from manyarms.core import Tabular
 from manyarms.core.result_tables import number, percent
+from manyarms.jobs.drift_alarm import DriftAlarm
+from manyarms.jobs.reward_forecast import Series
 from manyarms.posterior import RewardPosterior
-
-Series = Literal["all", "category", "logged by", "policy"]
-"""The rounds that a forecast is about: all of them, those of a category or of a logging policy, or a policy's value."""
 
 
 @dataclass(frozen=True)
@@ -51,27 +50,6 @@ class PeriodForecast:
     def is_inside(self) -> bool:
         """True if the observed mean reward lies in the interval."""
         return self.low <= self.observed <= self.high
-
-
-@dataclass(frozen=True)
-class DriftAlarm:
-    """An alarm of a backtest: the forecasts of a series have stopped to hold.
-
-    Attributes:
-        series: What the forecasts are about.
-        group: The category or the policy.
-        period: The period in which the alarm was raised.
-        since: The period in which the drift most probably began.
-        evidence: The evidence at the time of the alarm, as odds.
-        z: The mean score of the errors since then: above zero where rewards are higher than forecast.
-    """
-
-    series: Series
-    group: str
-    period: str
-    since: str
-    evidence: float
-    z: float
 
 
 @dataclass(frozen=True, repr=False)

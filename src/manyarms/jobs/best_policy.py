@@ -30,7 +30,7 @@ DRAWS = 1 << 15
 
 @dataclass(frozen=True)
 class Choice:
-    """One policy among all that were evaluated.
+    """One policy among all that were evaluated, as a candidate for the best.
 
     Attributes:
         probability_best: The probability that it is the best of all policies, the current one included.

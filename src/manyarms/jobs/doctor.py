@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from manyarms._base.checks import as_text
 from manyarms.core import Tabular
 from manyarms.errors import InputError
 from manyarms.jobs.guess_roles import RoleGuess, guess_roles
-from manyarms.jobs.log_findings import LogPass, log_findings
+from manyarms.jobs.log_findings import Level, LogFinding, LogPass, log_findings
 from manyarms.logs.column_profile import ColumnProfile
 from manyarms.logs.sources import Source, as_source
 from manyarms.logs.warehouse_table import shown_name
@@ -21,24 +21,6 @@ SAMPLE = 20_000
 BATCH = 1 << 16
 """Rows that are read at a time."""
 ROLES = ("action", "reward", "propensity", "weight", "group", "time", "eligible", "id", "category")
-Level = Literal["problem", "warning", "note"]
-
-
-@dataclass(frozen=True)
-class LogFinding:
-    """One thing that the check-up noticed.
-
-    Attributes:
-        level: "problem" if it must be mended, "warning" if the answer may be wrong, "note" for anything else to know.
-        subject: The column, or what the finding is about.
-        problem: The finding, as a sentence.
-        remedy: What to do about it, as a sentence.
-    """
-
-    level: Level
-    subject: str
-    problem: str
-    remedy: str
 
 
 @dataclass(frozen=True)

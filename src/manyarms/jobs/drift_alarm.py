@@ -19,11 +19,33 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from manyarms._base.checks import Array
+from manyarms.jobs.reward_forecast import Series
 
 SHIFT = 1.0
 """τ: the size of a lasting shift, in standard deviations of a period's forecast."""
 LARGER = 3.0
 """κ²: how much larger the variance of the errors becomes."""
+
+
+@dataclass(frozen=True)
+class DriftAlarm:
+    """A drift alarm, raised when the forecasts of a series have stopped to hold.
+
+    Attributes:
+        series: What the forecasts are about.
+        group: The category or the policy.
+        period: The period in which the alarm was raised.
+        since: The period in which the drift most probably began.
+        evidence: The evidence at the time of the alarm, as odds.
+        z: The mean score of the errors since then: above zero where rewards are higher than forecast.
+    """
+
+    series: Series
+    group: str
+    period: str
+    since: str
+    evidence: float
+    z: float
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,12 @@ from manyarms.core import Estimate, Fingerprint, LoggedData, Policy, Tabular, an
 from manyarms.core.arrow_columns import table_of
 from manyarms.core.bound_policy import on_rounds
 from manyarms.core.choices import ChoiceShares
-from manyarms.core.estimate import NormalMixture
 from manyarms.errors import InputError, ShapeError, UndefinedLiftError
-from manyarms.estimators.checked_value import Checked, pooled_difference
+from manyarms.estimators.checked_value import Checked, pooled_difference, scaled
 from manyarms.estimators.estimator import Estimator
 from manyarms.estimators.weight_diagnostics import effective_size
 from manyarms.jobs.best_policy import Choice, best_choices
-from manyarms.jobs.open_policies import PolicySource, as_policies
+from manyarms.jobs.open_policies import PolicySource, open_in_memory
 from manyarms.jobs.segments import SegmentLabels, Segments, evaluate_segments, segment_labels
 from manyarms.policies import Logged
 from manyarms.posterior.policy_profile import POLICY_ALONE, POLICY_AND_BASELINE, PolicyProfiles
@@ -92,7 +91,7 @@ class PolicyResult:
 
 @dataclass(frozen=True)
 class SwappedHalf:
-    """The other half of a log that is split in two, with what was learned from the first.
+    """The other half of a log, for an evaluation that swaps halves, with what was learned from the first.
 
     Attributes:
         policies: Policies with the names of those to evaluate, learned in the same way from the rounds that evaluate.
@@ -247,7 +246,7 @@ def evaluate(
         progress: True shows how many policies are done; a function is called as progress(done, total).
     """
     _check_inputs(policies, logs, posterior, estimators, contexts, pairs)
-    policies = as_policies(policies, logs, posterior)
+    policies = open_in_memory(policies, logs, posterior)
     known = (logs.fingerprint, *fingerprints)
     if BASELINE in policies:
         raise InputError(f"{BASELINE!r} is the name of the current policy.", "Give the candidate another name.")
@@ -388,16 +387,8 @@ def _mean_reward(*parts: LoggedData) -> float:
     return float(np.average(np.concatenate([part.rewards for part in parts]), weights=weights))
 
 
-def scaled(estimate: Estimate, factor: float) -> Estimate:
-    """A multiple of a checked estimate."""
-    shape = estimate.shape
-    if isinstance(shape, NormalMixture):
-        shape = replace(shape, means=shape.means * factor, stds=shape.stds * factor)
-    return replace(estimate, value=estimate.value * factor, std=estimate.std * factor, shape=shape)
-
-
 def free_name(name: str, taken: Collection[str]) -> str:
-    """A name for a policy among those to evaluate: the one given, with a number added if it is taken."""
+    """The given name, with a number added if an evaluation has it already."""
     number = next(i for i in range(1, len(taken) + 2) if (name if i == 1 else f"{name} ({i})") not in taken)
     return name if number == 1 else f"{name} ({number})"
 

@@ -5,7 +5,7 @@ The options are the flags of the command, with the same defaults.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack, cast
 
@@ -17,20 +17,17 @@ from manyarms._base.job_options import EvaluateOptions, LogOptions, only, takes,
 from manyarms._base.progress import Progress
 from manyarms._base.rng import split
 from manyarms.core import Catalog, Estimate, Fingerprint, Policy, any_shared
-from manyarms.core.action_numbering import as_numbering
 from manyarms.core.feature_map import StackedMap
 from manyarms.errors import InputError
 from manyarms.estimators.estimator import Estimator
 from manyarms.jobs.evaluate import CURRENT, Evaluation, PolicyResult, evaluate
-from manyarms.jobs.fit_files import OnRows, row_warnings
+from manyarms.jobs.fit_files import OnRows
+from manyarms.jobs.log_findings import row_warnings
 from manyarms.jobs.open_policies import (
     THOMPSON_DRAWS,
-    LogColumnsForPolicies,
-    PolicySource,
-    is_given,
     is_policy_file,
     named_sources,
-    open_given_policy,
+    open_on_stream,
     open_policy_file,
 )
 from manyarms.jobs.parse_names import estimator_named, policy_named
@@ -171,31 +168,6 @@ def read_evaluation_inputs(
         stream.dropped,
         (*warnings, *leakage_warnings(columns, reward), *row_warnings(stream.dropped)),
     )
-
-
-def open_on_stream(
-    sources: Mapping[str, PolicySource], stream: LogStream, position_weights: Sequence[Any]
-) -> tuple[LogStream, dict[str, Policy]]:
-    """Open all policies that are not made from a model, and read the rounds with the columns that these need."""
-    columns, action = stream.source.columns, stream.reader.roles.action
-    known = LogColumnsForPolicies(as_numbering(stream), columns, action, position_weights)
-    opened = dict[str, Policy]()
-    for name, source in sources.items():
-        if isinstance(source, Policy):
-            opened[name] = source
-        elif is_given(source):
-            opened[name] = open_given_policy(source, known)
-        elif is_policy_file(source):
-            opened[name] = open_policy_file(str(source))
-    maps = [policy.features for policy in opened.values() if policy.features is not None]
-    maps = [features for features in maps if features != stream.features]
-    for features in maps:
-        if features.reads_frames and not features.columns:
-            raise InputError(
-                "a function gets only the columns of a file that it names.",
-                "Pass ma.CallablePolicy(function, actions, columns=[...]).",
-            )
-    return (stream.also_through(maps) if maps else stream), opened
 
 
 def _features(owners: list[Any], context: str | Sequence[str]) -> tuple[tuple[str, ...], Any, list[str]]:

@@ -30,6 +30,7 @@ from manyarms.core.catalog import Catalog
 from manyarms.core.hierarchical_gaussian import HierarchicalGaussian
 from manyarms.engines import Engine
 from manyarms.errors import InputError
+from manyarms.jobs.log_findings import row_warnings
 from manyarms.jobs.parse_names import LIKELIHOODS, likelihood_named
 from manyarms.logs.file_source import open_logs, refuse_overwriting
 from manyarms.logs.log_stream import LogStream
@@ -336,19 +337,6 @@ def _update_warnings(has_half_life: bool, as_of: str | None, dropped: DroppedRow
             f"{unknown / whole:.0%} of the rounds have an action that the model's catalog does not list. It may be out "
             "of date: pass today's catalog"
         )
-    return warnings
-
-
-def row_warnings(dropped: DroppedRows) -> list[str]:
-    """Warnings of `fit_files` and other jobs about rows that were read, though none of them is an error."""
-    warnings = list[str]()
-    if dropped.ahead:
-        rounds = "1 round is" if dropped.ahead == 1 else f"{dropped.ahead:,} rounds are"
-        warnings.append(
-            f"{rounds} later than now, and counted in full: check the time given as now, and the column of times"
-        )
-    if dropped.spelled and dropped.unknown + dropped.mapped:
-        warnings.append(f"ids are compared as they are written: {dropped.spelled}; spell them alike")
     return warnings
 
 

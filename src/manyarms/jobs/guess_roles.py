@@ -73,7 +73,7 @@ def guess_roles(logs: Sequence[ColumnProfile], catalog: Sequence[ColumnProfile],
     ids = items[known["id"]].counts if known["id"] in items else {}
     free = [column for name, column in columns.items() if name not in taken and column.is_label]
     if "action" not in known:
-        shares = {column.name: share_known(column, ids) for column in free}
+        shares = {column.name: _share_known(column, ids) for column in free}
         named = [column.name for column in free if re.search(NAMES["action"], column.name.lower())]
         best = max(shares, key=lambda name: (shares[name] > 0.5, name in named, shares[name]), default="")
         known["action"] = best if best and (shares[best] > 0.5 or best in named) else (named[0] if named else "")
@@ -94,7 +94,7 @@ def guess_roles(logs: Sequence[ColumnProfile], catalog: Sequence[ColumnProfile],
     return RoleGuess(**known, context=tuple(context), picks=tuple(picks), left_out=left_out)
 
 
-def share_known(column: ColumnProfile, ids: Mapping[object, int]) -> float:
+def _share_known(column: ColumnProfile, ids: Mapping[object, int]) -> float:
     """The share of the rows of a column whose value is among some ids, as they are written."""
     total = sum(column.counts.values())
     inside = sum(count for value, count in column.counts.items() if value in ids or other_type(value) in ids)
@@ -129,7 +129,7 @@ def _id_column(columns: Mapping[str, ColumnProfile], items: Mapping[str, ColumnP
 def _is_picks(column: ColumnProfile, ids: Mapping[object, int]) -> bool:
     named = bool(re.search(NAMES["picks"], column.name.lower()))
     texts = [value for value in column.counts if isinstance(value, str)]
-    return bool(ids) and share_known(column, ids) > (0.5 if named else 0.99) and (named or len(texts) > 1)
+    return bool(ids) and _share_known(column, ids) > (0.5 if named else 0.99) and (named or len(texts) > 1)
 
 
 def _is_lists(column: ColumnProfile, ids: Mapping[object, int]) -> bool:

@@ -1,12 +1,13 @@
-"""One pass over logs for a check-up, and the findings that follow from it."""
+"""Findings in logs: one pass over them for a check-up, what follows from it, and warnings of jobs that read them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -17,6 +18,7 @@ from manyarms.core.arrow_columns import codes_of
 from manyarms.core.labels import other_type, rough_key
 from manyarms.jobs.guess_roles import RoleGuess
 from manyarms.logs.column_profile import ColumnProfile
+from manyarms.logs.row_reader import DroppedRows
 
 MOST_HASHES = 5_000_000
 """Rows whose repeats are counted; of longer logs, the first ones."""
@@ -25,12 +27,30 @@ MOST_DAYS = 100_000
 LEAKING = 0.98
 """A correlation with the reward beyond which a column is likely to be made from it."""
 FUTURE = r"after|later|next|return|refund|outcome|result|delivered|paid|converted|future|label|target"
+Level = Literal["problem", "warning", "note"]
 Row = tuple[Any, str, str, str]
 """Level, subject, problem and remedy of a finding."""
 
 
+@dataclass(frozen=True)
+class LogFinding:
+    """A finding in logs or catalog: one thing that the check-up noticed.
+
+    Attributes:
+        level: "problem" if it must be mended, "warning" if the answer may be wrong, "note" for anything else to know.
+        subject: The column, or what the finding is about.
+        problem: The finding, as a sentence.
+        remedy: What to do about it, as a sentence.
+    """
+
+    level: Level
+    subject: str
+    problem: str
+    remedy: str
+
+
 class LogPass:
-    """Sums over the rows of logs: the profile of each column, weights by propensities, repeated rows, days.
+    """A pass over logs for findings: the profile of each column, weights by propensities, repeated rows, days.
 
     Args:
         roles: The roles of the columns.
@@ -377,3 +397,16 @@ def _repeats_and_times(logs: LogPass) -> Iterator[Row]:
 
 def _day(moment: Any) -> str:
     return moment.date().isoformat() if isinstance(moment, datetime) else str(moment)
+
+
+def row_warnings(dropped: DroppedRows) -> list[str]:
+    """Findings in the rows that a job has read, as warnings: none of them is an error."""
+    warnings = list[str]()
+    if dropped.ahead:
+        rounds = "1 round is" if dropped.ahead == 1 else f"{dropped.ahead:,} rounds are"
+        warnings.append(
+            f"{rounds} later than now, and counted in full: check the time given as now, and the column of times"
+        )
+    if dropped.spelled and dropped.unknown + dropped.mapped:
+        warnings.append(f"ids are compared as they are written: {dropped.spelled}; spell them alike")
+    return warnings

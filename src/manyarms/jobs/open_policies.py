@@ -25,6 +25,7 @@ from manyarms.core import Policy
 from manyarms.core.action_numbering import ActionNumbering, as_numbering
 from manyarms.errors import DataTypeError, InputError
 from manyarms.jobs.parse_names import policy_named
+from manyarms.logs.log_stream import LogStream
 from manyarms.logs.row_reader import ROW
 from manyarms.logs.sources import as_source
 from manyarms.model_file.load import load
@@ -45,7 +46,7 @@ PolicySource = Policy | str | Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class LogColumnsForPolicies:
+class _LogColumns:
     """The logs as policies that were made elsewhere need to know them.
 
     Attributes:
@@ -81,19 +82,19 @@ def named_sources(policies: Any) -> dict[str, PolicySource]:
 
 
 def is_given(source: PolicySource) -> bool:
-    """True for a policy that was made elsewhere, and needs to know the actions of the logs to be opened."""
+    """True for a policy to open that was made elsewhere, and so needs to know the actions of the logs."""
     return source.startswith(GIVEN) if isinstance(source, str) else not isinstance(source, Policy)
 
 
 def is_policy_file(source: PolicySource) -> bool:
-    """True where a policy is given by its file: the names of policies have no slash and no ending of letters."""
+    """True for a policy to open that is given by its file: names of policies have no slash and no ending of letters."""
     if not isinstance(source, str) or is_given(source):
         return False
     return "/" in source or Path(source).suffix[1:].isalpha() or Path(source).is_file()
 
 
 def open_policy_file(path: str) -> Policy:
-    """The policy that a file holds."""
+    """Open the policy that a file holds."""
     if Path(path).suffix.lower() in (".csv", ".parquet", ".pq") or path.lower().endswith(".csv.gz"):
         raise InputError(
             f"{path} is a table, and it must be said how it is read.",
@@ -109,7 +110,7 @@ def open_policy_file(path: str) -> Policy:
     return policy
 
 
-def open_given_policy(source: PolicySource, logs: LogColumnsForPolicies) -> Policy:
+def _open_given(source: PolicySource, logs: _LogColumns) -> Policy:
     """A policy that was made elsewhere, from a text or a function; see the module."""
     if not isinstance(source, str):
         if not callable(source):
@@ -137,8 +138,33 @@ def open_given_policy(source: PolicySource, logs: LogColumnsForPolicies) -> Poli
     )  # fmt: skip
 
 
-def as_policies(policies: Any, logs: Any, posterior: Posterior | None = None) -> dict[str, Policy]:
-    """The policies to evaluate on logs in memory, by name: policies, texts and functions of a table.
+def open_on_stream(
+    sources: Mapping[str, PolicySource], stream: LogStream, position_weights: Sequence[Any]
+) -> tuple[LogStream, dict[str, Policy]]:
+    """Open all policies that are not made from a model, and read the rounds with the columns that these need."""
+    columns, action = stream.source.columns, stream.reader.roles.action
+    known = _LogColumns(as_numbering(stream), columns, action, position_weights)
+    opened = dict[str, Policy]()
+    for name, source in sources.items():
+        if isinstance(source, Policy):
+            opened[name] = source
+        elif is_given(source):
+            opened[name] = _open_given(source, known)
+        elif is_policy_file(source):
+            opened[name] = open_policy_file(str(source))
+    maps = [policy.features for policy in opened.values() if policy.features is not None]
+    maps = [features for features in maps if features != stream.features]
+    for features in maps:
+        if features.reads_frames and not features.columns:
+            raise InputError(
+                "a function gets only the columns of a file that it names.",
+                "Pass ma.CallablePolicy(function, actions, columns=[...]).",
+            )
+    return (stream.also_through(maps) if maps else stream), opened
+
+
+def open_in_memory(policies: Any, logs: Any, posterior: Posterior | None = None) -> dict[str, Policy]:
+    """Open the policies to evaluate on logs in memory, by name: policies, texts and functions of a table.
 
     Args:
         policies: A mapping from names to these.
@@ -146,13 +172,13 @@ def as_policies(policies: Any, logs: Any, posterior: Posterior | None = None) ->
         posterior: The model that built-in policies are made from.
     """
     columns = () if logs.table is None else logs.table.column_names
-    known = LogColumnsForPolicies(as_numbering(logs), columns)
+    known = _LogColumns(as_numbering(logs), columns)
     opened = dict[str, Policy]()
     for name, source in as_instance("policies", policies, Mapping, "a mapping from names to policies").items():
         if isinstance(source, Policy):
             opened[name] = source
         elif is_given(source):
-            opened[name] = open_given_policy(source, known)
+            opened[name] = _open_given(source, known)
         elif is_policy_file(source):
             opened[name] = open_policy_file(source)
         else:
@@ -179,7 +205,7 @@ def _first(names: Sequence[str], columns: Sequence[str]) -> str | None:
     return next((name for name in names if name in columns), None)
 
 
-def _action_column(file: str, columns: Sequence[str], logs: LogColumnsForPolicies) -> str:
+def _action_column(file: str, columns: Sequence[str], logs: _LogColumns) -> str:
     candidates = [name for name in (logs.action, "action") if name]
     name = _first(candidates, columns)
     if name is None:
@@ -192,7 +218,7 @@ def _action_column(file: str, columns: Sequence[str], logs: LogColumnsForPolicie
     return name
 
 
-def _shared_key(file: str, columns: Sequence[str], logs: LogColumnsForPolicies) -> tuple[str, ...]:
+def _shared_key(file: str, columns: Sequence[str], logs: _LogColumns) -> tuple[str, ...]:
     """The column that says which row of the table applies to a row of the logs, if there can be only one."""
     shared = [name for name in columns if name in logs.columns]
     if not shared and ROW in columns:

@@ -110,7 +110,7 @@ def cut_periods(logs: LoggedData, period: Any) -> Periods:
 
 
 def as_span(name: str, value: Any, logs: LoggedData) -> Any:
-    """Check a span of time, such as a period or a half-life, in the unit of the times of a log."""
+    """Check the length of a period, or of a half-life, in the unit of the times of a log."""
     if not _is_dated(logs):
         if value is None or isinstance(value, timedelta):
             raise InputError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -23,6 +24,8 @@ from manyarms.linalg.indexing import sum_by
 from manyarms.posterior import RewardPosterior
 from manyarms.posterior.action_scores import Predictor
 
+Series = Literal["all", "category", "logged by", "policy"]
+"""The rounds that a forecast is about: all of them, those of a category or of a logging policy, or a policy's value."""
 MOST_COUNTS = 400_000
 """Sums of clicks or counts are taken as normal where more values than this are likely."""
 _NARROW = 1e-8
@@ -104,7 +107,7 @@ class RoundForecasts:
 
 
 @dataclass(frozen=True)
-class RewardSums:
+class _RewardSums:
     """The distribution of sums of rewards under a likelihood, as forecasts need it.
 
     Attributes:
@@ -117,20 +120,20 @@ class RewardSums:
     counts: Callable[[float, float, float], tuple[Array, Array] | None] | None = None
 
 
-def reward_sums_of(likelihood: Likelihood) -> RewardSums:
-    """The distribution of sums of rewards under a likelihood."""
+def reward_sums_of(likelihood: Likelihood) -> _RewardSums:
+    """The distribution that a forecast gives to sums of rewards under a likelihood."""
     if isinstance(likelihood, Gaussian):
-        return RewardSums(lambda m, v: np.full_like(m, likelihood.noise_std**2))
+        return _RewardSums(lambda m, v: np.full_like(m, likelihood.noise_std**2))
     if isinstance(likelihood, LogNormal):
         sigma_sq = likelihood.noise_std**2
-        return RewardSums(lambda m, v: np.expm1(sigma_sq) * np.exp(np.minimum(2 * m + 2 * v + sigma_sq, 700.0)))
+        return _RewardSums(lambda m, v: np.expm1(sigma_sq) * np.exp(np.minimum(2 * m + 2 * v + sigma_sq, 700.0)))
     if isinstance(likelihood, Bernoulli):
-        return RewardSums(likelihood.mean_slope, _click_sums)  # E g (1 - g) = E g'
+        return _RewardSums(likelihood.mean_slope, _click_sums)  # E g (1 - g) = E g'
     if isinstance(likelihood, Poisson):
-        return RewardSums(likelihood.mean_reward, _count_sums)
+        return _RewardSums(likelihood.mean_reward, _count_sums)
     if isinstance(likelihood, StudentT) and likelihood.degrees > 2:
         factor = likelihood.scale**2 * likelihood.degrees / (likelihood.degrees - 2)
-        return RewardSums(lambda m, v: np.full_like(m, factor))
+        return _RewardSums(lambda m, v: np.full_like(m, factor))
     raise InputError(
         f"rewards under {likelihood} have no variance that is known, so the error of a forecast cannot be judged.",
         "Use Gaussian, LogNormal, Bernoulli, Poisson, or StudentT with more than 2 degrees.",

@@ -18,7 +18,7 @@ from manyarms.logs.warehouse_table import WarehouseTable
 
 @dataclass(frozen=True)
 class RoundSample:
-    """Rounds drawn from a stream.
+    """A sample of rounds, drawn from a stream.
 
     Attributes:
         logs: The rounds, with the contexts of the first map where they were read through several.

@@ -20,7 +20,7 @@ from manyarms.core.feature_map import levels_of
 from manyarms.core.labels import with_missing
 from manyarms.core.logged_data import as_segments
 from manyarms.errors import InputError
-from manyarms.estimators.checked_value import Checked, policy_residuals
+from manyarms.estimators.checked_value import Checked, checked_residuals
 from manyarms.estimators.segment_pooling import SegmentEvidence, surely_below
 from manyarms.policies import Logged
 from manyarms.posterior import RewardPosterior
@@ -62,7 +62,7 @@ class SegmentLabels:
 
 
 def segment_labels(segments: Any, logs: LoggedData) -> Array | None:
-    """Check the argument `segments` of an evaluation: labels, or the name of a context column.
+    """Check the argument `segments` of an evaluation, which is labels or the name of a context column.
 
     None stands for the labels that the logs have, if any.
     """
@@ -202,7 +202,7 @@ def _listed(names: Sequence[str], total: int) -> str:
 
 @dataclass(frozen=True)
 class SegmentGains:
-    """The posterior of a policy by segment: estimates, and the joint covariance of the gains."""
+    """The values and gains of a policy in every segment by the posterior, and the joint covariance of the gains."""
 
     values: tuple[Estimate, ...]
     gains: tuple[Estimate, ...]
@@ -277,7 +277,7 @@ def evaluate_segments(
     order = np.argsort(-counts, kind="stable")
     for name, (policy, overall) in results.items():
         model = gains_by_posterior(policy, logs, posterior, labels)
-        residuals, baseline, error = policy_residuals(checked, policy, logs)
+        residuals, baseline, error = checked_residuals(checked, policy, logs)
         evidence = SegmentEvidence.collect(residuals, baseline, labels.codes, model.means, model.covariance, error)
         pooled = evidence.pooled(overall)
         estimates = pooled.estimates()

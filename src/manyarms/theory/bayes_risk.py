@@ -41,7 +41,7 @@ Learn = Callable[[RewardPosterior], Policy]
 
 @dataclass(frozen=True)
 class BayesianProblem:
-    """Random worlds: θ from the prior, contexts from ν, rewards N(xᵀ θ_a, σ²), logged by π_0.
+    """The random worlds of a Bayes risk, with θ from the prior, contexts from ν, rewards N(xᵀ θ_a, σ²), logged by π_0.
 
     π_0 is fixed before θ is drawn. If it depended on θ, the logged actions themselves would carry information about θ,
     and no posterior here would be right.

@@ -8,7 +8,8 @@ from typing import Any
 from manyarms.core.result_tables import number, percent, share
 from manyarms.decision import backtest_plots
 from manyarms.decision.report_parts import Charts, Section, TableCell, count_cell, figure, folded, number_cell, table
-from manyarms.jobs.backtest_result import Backtest, Series
+from manyarms.jobs.backtest_result import Backtest
+from manyarms.jobs.reward_forecast import Series
 
 GROUPS: dict[Series, str] = {"category": "Category", "logged by": "Logged by", "policy": "Policy"}
 """The headings of the groups of each kind of series."""
@@ -113,7 +114,7 @@ BACKTEST_SECTIONS = (
 
 
 def backtest_cards(result: Backtest) -> dict[str, str]:
-    """The main figures of a backtest, by their headings."""
+    """The main figures of a backtest by their headings, to stand above its sections."""
     rows = result.series()
     figures = {
         "Periods forecast": f"{len(rows):,}",
@@ -128,7 +129,7 @@ def backtest_cards(result: Backtest) -> dict[str, str]:
 
 
 def backtest_section(decision: Any, charts: Charts) -> str:
-    """The section of a decision's report on the last forecasts; empty without a backtest."""
+    """The section on the backtest in the report of a decision; empty without a backtest."""
     result: Backtest | None = decision.backtest
     if result is None:
         return ""
