@@ -1,8 +1,8 @@
 """Running checks: cases in two processes, and a journal that keeps every finished case.
 
 A journal is a file of JSON lines per check. Its first line is the fingerprint of the code; a journal of other code is
-set aside, not mixed in. Comments, docstrings and layout are not code. A line that was cut off in the middle is ignored,
-and its cases run again.
+set aside, not mixed in. Comments, docstrings and layout are not code, except for a check whose rows name lines. A line
+that was cut off in the middle is ignored, and its cases run again.
 """
 
 from __future__ import annotations
@@ -39,15 +39,20 @@ def code_of(check: Check) -> str:
         for group in re.findall(r"^from trust import ([\w, ]+|\([^)]*\))", text, re.MULTILINE):
             names += re.findall(r"(?<!as )\b\w+", group)
         pending += [f"trust.{name}" for name in names]
-    return fingerprint([*check.folders, *sorted(files)])
+    return fingerprint([*check.folders, *sorted(files)], with_layout=check.names_lines)
 
 
-def fingerprint(places: Iterable[str]) -> str:
-    """A hash of the code in some folders of the repository, or in single files; other files count byte by byte."""
+def fingerprint(places: Iterable[str], *, with_layout: bool = False) -> str:
+    """A hash of the code in some folders of the repository, or in single files.
+
+    Files that are not Python count byte by byte, and with `with_layout` all of them do.
+    """
     digest = hashlib.sha256()
     for place in map(ROOT.joinpath, places):
         for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
-            content = _code(file.read_bytes()) if file.suffix == ".py" else file.read_bytes()
+            content = file.read_bytes()
+            if file.suffix == ".py" and not with_layout:
+                content = _code(content)
             digest.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + content + b"\0")
     return digest.hexdigest()[:16]
 

@@ -63,7 +63,7 @@ def test_a_line_that_was_cut_off_runs_again(tmp_path):
 
 def test_results_of_other_code_are_set_aside(tmp_path, monkeypatch):
     run(tmp_path)
-    monkeypatch.setattr(campaign, "fingerprint", lambda places: "other")
+    monkeypatch.setattr(campaign, "fingerprint", lambda places, **_: "other")
     CALLS.clear()
     run(tmp_path)
     assert CALLS == list(range(10))
@@ -105,6 +105,17 @@ def test_only_a_change_of_the_code_changes_the_fingerprint(tmp_path, monkeypatch
     code = campaign.fingerprint(["src"])
     file.write_text(FILE.replace(before, after))
     assert (campaign.fingerprint(["src"]) == code) is same
+
+
+def test_a_check_that_names_lines_runs_again_when_they_move(tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign, "ROOT", tmp_path)
+    (tmp_path / "src").mkdir()
+    codes = list[tuple[str, str]]()
+    for text in ("x = 1\n", "\n\nx = 1\n"):
+        (tmp_path / "src" / "x.py").write_text(text)
+        codes.append((campaign.code_of(squares()), campaign.code_of(replace(squares(), names_lines=True))))
+    assert codes[0][0] == codes[1][0]
+    assert codes[0][1] != codes[1][1]
 
 
 def test_another_kind_of_file_counts_byte_by_byte(tmp_path, monkeypatch):
