@@ -1,11 +1,13 @@
 """Running checks: cases in two processes, and a journal that keeps every finished case.
 
 A journal is a file of JSON lines per check. Its first line is the fingerprint of the code; a journal of other code is
-set aside, not mixed in. A line that was cut off in the middle is ignored, and its cases run again.
+set aside, not mixed in. Comments, docstrings and layout are not code, except for a check whose rows name lines. A line
+that was cut off in the middle is ignored, and its cases run again.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -37,16 +39,36 @@ def code_of(check: Check) -> str:
         for group in re.findall(r"^from trust import ([\w, ]+|\([^)]*\))", text, re.MULTILINE):
             names += re.findall(r"(?<!as )\b\w+", group)
         pending += [f"trust.{name}" for name in names]
-    return fingerprint([*check.folders, *sorted(files)])
+    return fingerprint([*check.folders, *sorted(files)], with_layout=check.names_lines)
 
 
-def fingerprint(places: Iterable[str]) -> str:
-    """A hash of every source file in some folders of the repository, or of single files."""
+def fingerprint(places: Iterable[str], *, with_layout: bool = False) -> str:
+    """A hash of the code in some folders of the repository, or in single files.
+
+    Files that are not Python count byte by byte, and with `with_layout` all of them do.
+    """
     digest = hashlib.sha256()
     for place in map(ROOT.joinpath, places):
         for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
-            digest.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+            content = file.read_bytes()
+            if file.suffix == ".py" and not with_layout:
+                content = _code(content)
+            digest.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + content + b"\0")
     return digest.hexdigest()[:16]
+
+
+def _code(source: bytes) -> bytes:
+    """The statements of a Python file, without comments, docstrings and layout."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            # A text that stands alone does nothing, be it the docstring of a function or of the constant above it.
+            node.body = [line for line in node.body if not _is_text(line)]
+    return ast.dump(tree).encode()
+
+
+def _is_text(line: ast.stmt) -> bool:
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)
 
 
 class Journal:
@@ -116,12 +138,15 @@ def run_check(
     parts = list(batches(missing, check.batch))
     if parts and (check.alone or processes == 1):
         for part in parts:
-            journal.add(*_measure(check, part))
+            journal.add(*_measure(check.measure, part))
             report(f"{check.name}: {len(journal.rows)} of {n_cases}")
     elif parts:
         # Fresh processes: a fork would copy locked threads of BLAS and Arrow.
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-            futures: list[Future[tuple[dict[int, Row], float]]] = [pool.submit(_measure, check, part) for part in parts]
+            # Only the function travels: a check holds functions without a name, which cannot.
+            futures: list[Future[tuple[dict[int, Row], float]]] = [
+                pool.submit(_measure, check.measure, part) for part in parts
+            ]
             for future in as_completed(futures):
                 journal.add(*future.result())
                 report(f"{check.name}: {len(journal.rows)} of {n_cases}")
@@ -139,7 +164,7 @@ def n_finished(check: Check, folder: Path) -> int:
     return next((case for case in range(check.cases) if not is_finished(check, journal, case)), check.cases)
 
 
-def _measure(check: Check, cases: Sequence[int]) -> tuple[dict[int, Row], float]:
+def _measure(measure: Callable[[int], Row], cases: Sequence[int]) -> tuple[dict[int, Row], float]:
     start = time.monotonic()
-    rows = {case: json.loads(json.dumps(check.measure(case))) for case in cases}
+    rows = {case: json.loads(json.dumps(measure(case))) for case in cases}
     return rows, time.monotonic() - start

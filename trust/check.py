@@ -41,6 +41,7 @@ class Check:
         alone: The check needs the machine for itself (it times something, or starts many processes).
         shortest: The least number of cases that `summarise` can say something about.
         folders: Folders whose files the cases depend on, beside those of the check; when one changes, all run again.
+        names_lines: Rows name lines of files, so that a change of comments or layout counts as one of the code.
         is_current: Whether a finished row still holds, where that does not depend on whole folders.
     """
 
@@ -55,6 +56,7 @@ class Check:
     alone: bool = False
     shortest: int = 1
     folders: tuple[str, ...] = ("src",)
+    names_lines: bool = False
     is_current: Callable[[Row], bool] = lambda row: True
 
     def shortened(self, share: float) -> int:

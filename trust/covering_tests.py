@@ -65,7 +65,7 @@ def map_file(folder: str) -> Path:
 @cache
 def _state(folder: str) -> str:
     helpers = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").glob("*.py"))
-    return fingerprint(("src", f"tests/{folder}", *helpers))
+    return fingerprint(("src", f"tests/{folder}", *helpers), with_layout=True)
 
 
 @cache

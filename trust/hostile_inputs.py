@@ -12,6 +12,7 @@ import hashlib
 import io
 import shutil
 import signal
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -36,7 +37,9 @@ from trust.hostile_world import HostileWorld, hostile_world
 
 SEED = 16_001
 SECONDS_PER_CASE = 20
-"""A case that takes longer counts as a hang."""
+"""A case that takes more of a processor's time counts as a hang."""
+WAITING = 15
+"""How many times that a case may last, so that a busy machine does not make it look like a hang."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def measure_case(case: int) -> Row:
     number = case % len(calls())
     call = calls()[number]
     # Written before the call: what a call leaves behind is removed.
-    _ = world.log_file
+    _ = world.log_file, world.sharded
     arguments = call.arguments(world)
     chosen = _chosen_corruptions(call, arguments, rng)
     hostile = dict(arguments)
@@ -192,13 +195,20 @@ def _time_limit(seconds: int) -> Generator[None]:
     def stop(*_: object) -> None:
         raise _TooSlow
 
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
+    limits = {
+        signal.SIGPROF: (signal.ITIMER_PROF, seconds),
+        signal.SIGALRM: (signal.ITIMER_REAL, WAITING * seconds),
+    }
+    previous = {number: signal.signal(number, stop) for number in limits}
+    for timer, limit in limits.values():
+        signal.setitimer(timer, limit)
     try:
         yield
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, previous)
+        for timer, _ in limits.values():
+            signal.setitimer(timer, 0)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _used(answer: Any, world: HostileWorld) -> Any:
@@ -262,7 +272,7 @@ def _numbers(answer: Any, depth: int = 0) -> Iterable[float]:
     if isinstance(answer, bool | np.bool_ | str | bytes) or answer is None or depth > 4:
         return
     if isinstance(answer, int | float | np.number):
-        yield float(answer) if abs(answer) < 1e308 else np.inf
+        yield float(answer) if abs(answer) <= sys.float_info.max else np.inf
     elif isinstance(answer, np.ndarray):
         if answer.dtype.kind in "iuf":
             yield from answer.reshape(-1).astype(float).tolist()
@@ -273,7 +283,7 @@ def _numbers(answer: Any, depth: int = 0) -> Iterable[float]:
         yield from (answer.value, answer.std if isinstance(answer, ma.Estimate) else answer.truth)
     elif isinstance(answer, Mapping):
         # The label of a category may be any number.
-        yield from _numbers([value for key, value in answer.items() if key != "category"], depth + 1)
+        yield from _numbers([value for key, value in answer.items() if key not in ("category", "group")], depth + 1)
     elif isinstance(answer, list | tuple):
         for value in answer:
             yield from _numbers(value, depth + 1)

@@ -97,7 +97,7 @@ def environment_calls() -> Iterator[HostileCall]:
         features=w.contexts, labels=w.actions, test_share=0.5, noise_std=0.5, rng=w.rng()),
         labels="groups")  # fmt: skip
     yield make_call("datasets.write_sample_data", datasets.write_sample_data, lambda w: dict(
-        out=w.folder / "practice"), out="out")  # fmt: skip
+        out=w.folder / "practice"), out="out folder")  # fmt: skip
     yield make_call("datasets.Shop", datasets.Shop, lambda w: dict(
         n_items=20, n_categories=4, n_rounds=100, n_days=5, mean_margin=0.3, category_std=0.04, item_std=0.03,
         noise_std=0.8, popularity_exponent=1.6, fashion_std=0.7, eagerness=12.5))  # fmt: skip

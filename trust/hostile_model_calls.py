@@ -74,7 +74,8 @@ def prior_calls() -> Iterator[HostileCall]:
     yield make_call("priors.from_tags", p.from_tags, lambda w: dict(tags=w.tags, dim=3, normalise=True, **scales),
                 tags="labels")  # fmt: skip
     yield make_call("priors.from_taxonomy", p.from_taxonomy, lambda w: dict(
-        paths=[["t", name] for name in w.categories], dim=3, **scales), paths="labels")  # fmt: skip
+        paths=[["t", name] for name in w.categories], dim=3, **(scales | {"effect_std": np.array([0.5, 0.25])})),
+        paths="labels")  # fmt: skip
     yield make_call("priors.from_embeddings", p.from_embeddings, lambda w: dict(
         embeddings=w.embeddings, n_components=2, dim=3, rng=w.rng(), method="gmm", action_variance="shared",
         max_rows=100, max_components=3, variance_floor=1e-6, **scales))  # fmt: skip

@@ -19,9 +19,9 @@ def policy_calls() -> Iterator[HostileCall]:
     yield make_call("Greedy", ma.Greedy, lambda w: dict(posterior=w.posterior, device="cpu"))
     yield make_call("CappedPolicy", ma.CappedPolicy, lambda w: dict(
         posterior=w.posterior, contexts=w.few, max_share=0.5, budgets=0.75, costs=np.arange(6) / 4, price=0.25,
-        categories=w.categories, weights=w.weights[:5]))  # fmt: skip
+        categories=w.categories, weights=w.weights[:5]), budgets="number or mapping")  # fmt: skip
     yield make_call("BlendedGreedy", ma.BlendedGreedy, lambda w: dict(
-        posteriors=[w.posterior, w.click_posterior], weights=[1.0, 0.5]))  # fmt: skip
+        posteriors=[w.posterior, w.click_posterior], weights=np.array([1.0, 0.5])))  # fmt: skip
     yield make_call("EpsilonGreedy", ma.EpsilonGreedy, lambda w: dict(policy=w.uniform, epsilon=0.1))
     yield make_call("Pessimistic", ma.Pessimistic, lambda w: dict(posterior=w.posterior, delta=0.1, device="cpu"))
     yield make_call("Mixture", ma.Mixture, lambda w: dict(policies=[w.uniform, w.greedy], shares=np.array([0.3, 0.7])))
@@ -35,7 +35,7 @@ def policy_calls() -> Iterator[HostileCall]:
     yield make_call("TablePolicy.from_shares", ma.TablePolicy.from_shares, lambda w: dict(
         table=pa.table({"item": [0, 3], "share": [0.5, 0.5]}), actions=6, action="item", share="share"))  # fmt: skip
     yield make_call("ColumnPolicy", ma.ColumnPolicy, lambda w: dict(
-        column="new", actions=6, position_weights=[1.0, 0.5], separator="|"))  # fmt: skip
+        column="new", actions=6, position_weights=np.array([1.0, 0.5]), separator="|"))  # fmt: skip
     yield make_call("LookupPolicy", ma.LookupPolicy, lambda w: dict(
         table=pa.table({"user": ["a", "b"], "item": [0, 3]}), key="user", actions=6, action="item"))  # fmt: skip
     yield make_call("CallablePolicy", ma.CallablePolicy, lambda w: dict(
@@ -224,7 +224,7 @@ def decision_calls() -> Iterator[HostileCall]:
         likelihood=ma.Gaussian(), posterior=w.posterior))  # fmt: skip
     yield make_call("trade_off", ma.trade_off, lambda w: dict(
         posterior=w.posterior, other=w.click_posterior, contexts=w.few, better="lower", baseline=w.uniform,
-        weights=[0.0, 1.0]))  # fmt: skip
+        weights=np.array([0.0, 1.0])))  # fmt: skip
     yield make_call("backtest", ma.backtest, lambda w: dict(
         logs=w.logs, prior=w.prior, likelihood=ma.Gaussian(), period=10.0, training=1, categories=w.categories,
         logged_by=["a", "b"] * 20, policies={"uniform": w.uniform}, half_life=20.0, level=0.9,

@@ -215,8 +215,8 @@ OUT = (
     *_replaced("refused", long="/tmp/" + "x" * 5000, device="/dev/full", list=["x"], proc="/proc/x"),
     *_replaced("either", none=None),
 )
-OUT_FOLDER = tuple(_made(change.name, "either", change.change) if change.name == "folder" else change for change in OUT)
-"""A folder to write: one that exists is allowed."""
+OUT_FOLDER = tuple(change for change in OUT if change.name != "folder")
+"""A folder to write: one that exists is allowed, and the root of the machine should keep its files."""
 LABELS = (
     _made("tuple", "same", lambda value, _: tuple(value)),
     _made("object array", "same", lambda value, _: np.array(value, dtype=object)),
@@ -278,6 +278,7 @@ CORRUPTIONS: Mapping[str, tuple[Corruption, ...]] = {
     "rows": ROWS,
     "groups": GROUPS,
     "number": NUMBER,
+    "number or mapping": tuple(change for change in NUMBER if change.name != "mapping"),
     "count": COUNT,
     "rng": RNG,
     "object": OBJECT,

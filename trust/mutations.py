@@ -74,11 +74,9 @@ class Verdict:
 
 def measure_mutant(case: int) -> Row:
     """Run the mutant of a case, or a control, against the tests that run its lines."""
-    mutants = chosen_mutants()
-    control = case >= len(mutants)
-    mutant = mutants[case * 7919 % len(mutants)] if control else mutants[case]
-    row: Row = {"mutant": mutant.key, "line": mutant.line, "package": mutant.package}
-    if control:
+    mutant = mutant_of(case)
+    row: Row = {"case": case, "mutant": mutant.key, "line": mutant.line, "package": mutant.package}
+    if case >= len(chosen_mutants()):
         harmless = replace(
             mutant, after=(ROOT / "src/manyarms" / mutant.file).read_bytes()[mutant.start : mutant.end].decode()
         )
@@ -89,8 +87,17 @@ def measure_mutant(case: int) -> Row:
     return row | {"kind": "mutant"} | run_mutant(mutant, steps_of(mutant)).row()
 
 
+def mutant_of(case: int) -> Mutant:
+    """The mutant of a case, or the one whose place a control takes."""
+    mutants = chosen_mutants()
+    return mutants[case] if case < len(mutants) else mutants[case * 7919 % len(mutants)]
+
+
 def is_current(row: Row) -> bool:
-    """True if the tests behind a verdict have not changed."""
+    """True if a case still has this mutant, and the tests behind its verdict have not changed."""
+    # The number of mutants of a package depends on its lines, and so on its docstrings.
+    if row["mutant"] != mutant_of(row["case"]).key:
+        return False
     return "tests" not in row or row["tests"] == state_of_tests(row["caught_by"])
 
 
@@ -339,6 +346,7 @@ CHECKS = (
         measure_lines,
         summarise_lines,
         folders=("src", "tests"),
+        names_lines=True,
     ),
     Check(
         "mutations",

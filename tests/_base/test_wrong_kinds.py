@@ -4,7 +4,10 @@ import warnings
 
 import jaxtyping
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
+from scipy import sparse
 
 import manyarms as ma
 from manyarms import datasets, errors, experiments, jobs, learners, nonlinear, theory
@@ -114,6 +117,27 @@ CALLS = {
     "contexts that no policy reads": lambda: ma.evaluate(
         {"u": ma.Uniform(5)}, LOGS, POSTERIOR, contexts=np.full((4, 3), np.nan)
     ),
+    "contexts of a width": lambda: theory.frequentist_width(POSTERIOR, object(), [0], 1.0),
+    "sparse contexts of a width": lambda: theory.frequentist_width(POSTERIOR, sparse.csr_array(X), [0] * 4, 1.0),
+    "categories of a catalog that cannot be hashed": lambda: ma.Catalog(["a", "b"], categories=[["x"], ["y"]]),
+    "tags that cannot be hashed": lambda: ma.Catalog(["a", "b"], tags=[["x"], [["y"]]]),
+    "paths that cannot be hashed": lambda: ma.Catalog(["a", "b"], paths=[["x", "y"], ["x", {}]]),
+    "noise whose square overflows": lambda: ma.priors.ridge(5, 3, penalty=1.0, noise_std=1e300),
+    "a penalty of almost nothing": lambda: ma.priors.ridge(5, 3, penalty=5e-324),
+    "a start at the end of the numbers": lambda: ma.fit_nonlinear(
+        LOGS, ma.NonlinearHierarchy(np.zeros(2), 1.0, lambda latent, _: np.ones((5, 3)), 0.5, 5, 3), start=[1e200, 0.0]
+    ),
+    "contexts of an evaluation that are one number": lambda: ma.evaluate(
+        {"softmax": SOFTMAX}, LOGS, POSTERIOR, contexts=np.array(1.0)
+    ),
+    "sparse contexts of an evaluation": lambda: ma.evaluate(
+        {"softmax": SOFTMAX}, LOGS, POSTERIOR, contexts=sparse.csr_array(X)
+    ),
+    "contexts of an evaluation with a row less": lambda: ma.evaluate(
+        {"softmax": SOFTMAX}, LOGS, POSTERIOR, contexts=pa.table({"x": [1.0, 2.0, 3.0]})
+    ),
+    "a set of ids": lambda: ma.Catalog(["a"]).find({"b"}),
+    "a mapping of ids": lambda: ma.Catalog(["a"]).find({"b": 1}),
 }
 
 
@@ -140,6 +164,14 @@ OVERFLOWS = {
         np.full((4, 3), 1e200), eligible=[[0, 1], [1, 2], [2], [3, 4]]
     ),
     "variance of a value": lambda: ma.prior_sensitivity(POSTERIOR, SOFTMAX, np.full((4, 3), 1e308)),
+    "noise of a wrong prior": lambda: SYNTHETIC.misspecified(SYNTHETIC.draw_prior(RNG), 1e300, rng=RNG),
+    "covariances of a prior": lambda: ma.HierarchicalGaussian(
+        np.zeros(2), 1e200, np.full((5, 3, 2), 1e200), 1.0
+    ).action_cov([0]),
+    "number of periods": lambda: ma.backtest(
+        ma.LoggedData(X, LOGS.actions, LOGS.rewards, n_actions=5, times=np.arange(1.0, 5.0)), prior=PRIOR, period=5e-324
+    ),
+    "contexts of a capped policy": lambda: ma.CappedPolicy(POSTERIOR, np.diag([1e308] * 3), max_share=0.5),
 }
 
 
@@ -163,6 +195,17 @@ def test_an_unknown_policy_of_an_evaluation_is_refused_by_name():
     assert 0 <= evaluation.probability_better("u", "logged") <= 1
     with pytest.raises(errors.InputError, match="must be one of 'logged', 'u'; got 'v'"):
         evaluation.probability_better("v", "u")
+
+
+def test_ids_are_found_in_a_column_of_any_library():
+    catalog = ma.Catalog(["a", 7])
+    for ids in (pa.array(["7", "x", "a"]), pd.Series(["7", "x", "a"], index=[5, 6, 7]), np.array(["7", "x", "a"])):
+        assert catalog.find(ids).tolist() == [1, -1, 0]
+
+
+@pytest.mark.parametrize("prior", [PRIOR, ma.priors.from_categories(["a", "b", "b", "a", "b"], dim=3)])
+def test_draws_of_no_action_are_empty(prior):
+    assert prior.sample(RNG, 2, []).shape == (2, 0, 3)
 
 
 def test_rows_may_be_a_mask_or_count_from_the_end():

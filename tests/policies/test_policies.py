@@ -245,11 +245,26 @@ def test_top_k_of_scores_fills_short_rows(posterior, contexts):
     assert got[1][2] == -1
 
 
-@pytest.mark.parametrize("form", ["lists", "csr", "dense mask", "function of lists", "function of csr"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "lists",
+        "tuples",
+        "csr",
+        "dense mask",
+        "lists of booleans",
+        "tuples of booleans",
+        "function of lists",
+        "function of csr",
+    ],
+)
 def test_eligible_means_the_same_in_every_form(form, posterior, contexts, eligible):
     allowed = mask(eligible)
     given = {
         "lists": eligible,
+        "tuples": tuple(map(tuple, eligible)),
+        "lists of booleans": allowed.tolist(),
+        "tuples of booleans": tuple(map(tuple, allowed)),
         "csr": sparse.csr_matrix(allowed),
         "dense mask": allowed,
         "function of lists": lambda rows: eligible[rows],

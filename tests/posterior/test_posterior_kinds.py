@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import cache
 from tempfile import mkdtemp
 
@@ -256,3 +257,26 @@ def test_a_policy_of_something_else_is_refused():
     for make in (ma.Greedy, ma.Pessimistic, lambda p: ma.Softmax(p, 1.0), lambda p: ma.Thompson(p, rng=None)):
         with pytest.raises(ma.errors.DataTypeError, match="posterior must be what"):
             make(categories_prior())
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut short", "from another fit"])
+def test_a_sharded_posterior_whose_files_are_not_all_there_is_not_a_prior(damage, tmp_path):
+    posterior = ma.fit_sharded(draw_logs("linear"), categories_prior(), out=tmp_path / "actions")
+    file = next(posterior.folder.glob("*.parquet"))
+    if damage == "gone":
+        file.unlink()
+    elif damage == "cut short":
+        file.write_bytes(file.read_bytes()[:-20])
+    else:
+        shutil.copy(file, file.with_name("actions-9.parquet"))
+    with pytest.raises(ma.errors.ModelFileError, match="fit again into an empty folder"):
+        posterior.reward_std(np.ones((1, D)), [0])
+
+
+def test_a_sharded_posterior_is_found_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    posterior = ma.fit_sharded(draw_logs("linear"), categories_prior(), out="actions")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    expected = ma.fit(draw_logs("linear"), categories_prior()).reward_std(np.ones((1, D)), [0])
+    assert_allclose(posterior.reward_std(np.ones((1, D)), [0]), expected, rtol=1e-9)

@@ -1,4 +1,5 @@
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,10 @@ def highest(limit):
         return Outcome(str(top), top <= limit)
 
     return summarise
+
+
+def highest_number(limit):
+    return lambda rows: Outcome(str(max(rows)), max(rows) <= limit)
 
 
 CALLS: list[int] = []
@@ -58,12 +63,76 @@ def test_a_line_that_was_cut_off_runs_again(tmp_path):
 
 def test_results_of_other_code_are_set_aside(tmp_path, monkeypatch):
     run(tmp_path)
-    monkeypatch.setattr(campaign, "fingerprint", lambda places: "other")
+    monkeypatch.setattr(campaign, "fingerprint", lambda places, **_: "other")
     CALLS.clear()
     run(tmp_path)
     assert CALLS == list(range(10))
     assert len(list(tmp_path.glob("squares.*.jsonl"))) == 1
     assert json.loads((tmp_path / "squares.jsonl").read_text().splitlines()[0]) == {"code": "other"}
+
+
+FILE = '''"""A file."""
+LIMIT = 3
+"""The limit."""
+
+
+def double(x):
+    """Twice a number."""
+    # By addition.
+    return x + x
+'''
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "same"),
+    [
+        ("A file", "Another file", True),
+        ("The limit", "The largest number", True),
+        ("Twice a number", "Two times a number", True),
+        ("# By addition.", "# Exact.", True),
+        ("x + x", "(x  +  x)", True),
+        ("LIMIT = 3", "LIMIT = 4", False),
+        ("return x + x", "return x", False),
+        ("return x + x", "return 'Twice a number'", False),
+        ("def double", "def twice", False),
+    ],
+)
+def test_only_a_change_of_the_code_changes_the_fingerprint(tmp_path, monkeypatch, before, after, same):
+    monkeypatch.setattr(campaign, "ROOT", tmp_path)
+    (tmp_path / "src").mkdir()
+    file = tmp_path / "src" / "double.py"
+    file.write_text(FILE)
+    code = campaign.fingerprint(["src"])
+    file.write_text(FILE.replace(before, after))
+    assert (campaign.fingerprint(["src"]) == code) is same
+
+
+def test_a_check_that_names_lines_runs_again_when_they_move(tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign, "ROOT", tmp_path)
+    (tmp_path / "src").mkdir()
+    codes = list[tuple[str, str]]()
+    for text in ("x = 1\n", "\n\nx = 1\n"):
+        (tmp_path / "src" / "x.py").write_text(text)
+        codes.append((campaign.code_of(squares()), campaign.code_of(replace(squares(), names_lines=True))))
+    assert codes[0][0] == codes[1][0]
+    assert codes[0][1] != codes[1][1]
+
+
+def test_another_kind_of_file_counts_byte_by_byte(tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign, "ROOT", tmp_path)
+    codes = set[str]()
+    for text in ("# One.", "# Two."):
+        (tmp_path / "mutants.toml").write_text(text)
+        codes.add(campaign.fingerprint(["mutants.toml"]))
+    assert len(codes) == 2
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_cases_run_in_one_process_and_in_several(tmp_path, processes):
+    check = Check("roots", "Sums", "A root is small.", "at most 9", 4, math.isqrt, highest_number(1), batch=1)
+    outcome, journal = campaign.run_check(check, 4, tmp_path, processes, lambda _: None)
+    assert outcome == Outcome("1", True)
+    assert journal.rows == {0: 0, 1: 1, 2: 1, 3: 1}
 
 
 def test_rows_that_no_longer_hold_run_again(tmp_path):

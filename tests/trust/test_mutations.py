@@ -10,6 +10,7 @@ from trust.mutants import LIBRARY, Mutant, chosen_mutants, mutants_of
 
 def row(kind: str, caught_by: str = "") -> dict[str, object]:
     return {
+        "case": 3,
         "mutant": "a.py | f | kind | text | a -> b",
         "line": 3,
         "package": "core",
@@ -87,12 +88,14 @@ def test_a_survivor_that_is_shown_to_be_equivalent_no_longer_counts(monkeypatch)
 
 def test_a_verdict_lasts_as_long_as_the_file_with_its_test():
     test = "tests/trust/test_mutations.py::test_a"
-    caught = row("mutant", test) | {"tests": mutations.state_of_tests(test)}
-    survivor = row("mutant") | {"tests": mutations.state_of_tests("")}
+    mine = {"mutant": mutations.mutant_of(3).key}
+    caught = row("mutant", test) | mine | {"tests": mutations.state_of_tests(test)}
+    survivor = row("mutant") | mine | {"tests": mutations.state_of_tests("")}
     assert mutations.is_current(caught)
     assert mutations.is_current(survivor)
     assert not mutations.is_current(caught | {"tests": "another state"})
     assert not mutations.is_current(survivor | {"tests": caught["tests"]})
+    assert not mutations.is_current(caught | {"case": 4})
 
 
 def test_a_control_that_fails_breaks_the_check():

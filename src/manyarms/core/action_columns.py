@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy import sparse
 
 from manyarms._base.checks import Array, as_numbers, check_rows, frozen
-from manyarms.core.labels import TagRow, is_missing
+from manyarms.core.labels import TagRow, check_hashable, is_hashable, is_missing, unhashable
 from manyarms.errors import DataTypeError, NonFiniteError, RangeError, ShapeError
 from manyarms.linalg.sparse_matrices import pair_rows
 
@@ -53,6 +53,7 @@ def as_paths(name: str, value: Any, *, length: int | None = None) -> Array | tup
         value = value.to_numpy()
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray) and value.ndim == 2:
         _check_length(name, value, length)
+        check_hashable(name, value.reshape(-1), np.repeat(np.arange(len(value)), value.shape[1]))
         return frozen(value)
     return tuple(_labels_in(name, i, row) for i, row in enumerate(_rows_of(name, value, length)))
 
@@ -66,7 +67,8 @@ def as_embeddings(name: str, value: Any, *, length: int | None = None) -> Float[
     if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1):
         # A column of lists, as in a table: a row of NaN takes the place of a missing list.
         rows = list(value)
-        width = next((len(row) for row in rows if hasattr(row, "__len__")), None)
+        lists = (row for row in rows if isinstance(row, list | tuple) or (isinstance(row, np.ndarray) and row.ndim))
+        width = next(map(len, lists), None)
         value = rows if width is None else [[np.nan] * width if row is None else row for row in rows]
     array = np.asarray(as_numbers(name, value), dtype=np.float64)
     if array.ndim != 2 or array.shape[1] == 0:
@@ -111,7 +113,10 @@ def _labels_in(name: str, row: int, value: Any) -> tuple[Hashable, ...]:
             'Wrap a single label as [label]; split a joined one first, as in value.split("/").',
             argument=name,
         )
-    return tuple(value)
+    labels = tuple(value)
+    if not is_hashable(labels):
+        raise unhashable(name, list(labels), np.full(len(labels), row))
+    return labels
 
 
 def _check_length(name: str, rows: Array, length: int | None, minimum: int = 1) -> None:

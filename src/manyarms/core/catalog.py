@@ -16,6 +16,7 @@ from manyarms.core.action_columns import as_column, as_embeddings, as_paths, as_
 from manyarms.core.labels import (
     RaggedLabels,
     TagRow,
+    check_hashable,
     is_hashable,
     is_missing,
     is_packed,
@@ -52,6 +53,10 @@ def _is_embeddings(part: Any) -> bool:
     stored = once(part)
     blocks = (stored[rows] for rows in chunks(len(stored), 4096))
     return all((np.isfinite(block) | np.isnan(block).all(axis=1, keepdims=True)).all() for block in blocks)
+
+
+def _as_labels(name: str, value: Any, length: int) -> Array:
+    return check_hashable(name, as_column(name, value, length=length))
 
 
 class Catalog(Saved):
@@ -107,11 +112,11 @@ class Catalog(Saved):
         self.ids = as_column("ids", ids)
         self._numbers = _numbered(self.ids)
         self.n_actions = K = len(self.ids)
-        self.categories = None if categories is None else as_column("categories", categories, length=K)
+        self.categories = None if categories is None else _as_labels("categories", categories, K)
         self.tags = None if tags is None else as_tags("tags", tags, length=K)
         self.paths = None if paths is None else as_paths("paths", paths, length=K)
         self.embeddings = None if embeddings is None else as_embeddings("embeddings", embeddings, length=K)
-        self.names = None if names is None else as_column("names", names, length=K)
+        self.names = None if names is None else _as_labels("names", names, K)
 
     # Metadata from a file stay there until they are needed: reading a million words takes a second.
 
@@ -242,14 +247,13 @@ class Catalog(Saved):
 
         An id is found as it is, or else as it is written: the text "7" is the integer 7, but "007" is not.
         """
-        if isinstance(ids, str | bytes) or not hasattr(ids, "__len__"):
-            raise DataTypeError(f"must be a list of ids; got a {type(ids).__name__}.", argument="ids")
+        keys = plain_values(as_column("ids", ids, minimum=0))
         try:
-            numbers = np.fromiter((self._numbers.get(key, -1) for key in ids), dtype=np.int64, count=len(ids))
+            numbers = np.fromiter((self._numbers.get(key, -1) for key in keys), dtype=np.int64, count=len(keys))
         except TypeError as unhashable:
             raise DataTypeError(f"must hold hashable ids: {unhashable}.", argument="ids") from None
         for place in np.flatnonzero(numbers < 0).tolist():
-            other = other_type(ids[place])
+            other = other_type(keys[place])
             if other is not None:
                 numbers[place] = self._numbers.get(other, -1)
         return numbers

@@ -50,8 +50,8 @@ def as_eligibility(value: Any, n_rows: int, n_actions: int) -> Eligibility | Non
 
     Args:
         value: None (all actions everywhere); a boolean (K,) array, the same for all rows; an (n, K) SciPy sparse matrix
-            or boolean array; a list with one list of action numbers per row; or a function of a slice of rows that
-            returns one of the last three for that slice.
+            or boolean array; a list with one list per row, of action numbers or of K booleans; or a function of a slice
+            of rows that returns one of the last three for that slice.
         n_rows: Number of contexts.
         n_actions: K.
     """
@@ -138,7 +138,7 @@ def _clean(sets: Any, first_row: int, n_rows: int, n_actions: int) -> sparse.csr
             raise NonFiniteError("holds NaN.", remedy, argument="eligible")
         indptr, indices, keep = matrix.indptr, matrix.indices, matrix.data != 0
     else:
-        indptr, indices = _from_lists(sets, first_row, n_rows)
+        indptr, indices = _from_lists(sets, first_row, n_rows, n_actions)
         keep = np.ones(len(indices), dtype=bool)
         # Lists as long as the catalog that hold only 0 and 1 are a mask, which integers would silently turn into ids.
         if n_actions > 2 and len(indices) == n_rows * n_actions > 0 and indices.max() <= 1:
@@ -166,9 +166,9 @@ def _clean(sets: Any, first_row: int, n_rows: int, n_actions: int) -> sparse.csr
     return sparse.csr_array((np.ones(len(code)), code % n_actions, starts), shape=(n_rows, n_actions))
 
 
-def _from_lists(sets: Any, first_row: int, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+def _from_lists(sets: Any, first_row: int, n_rows: int, n_actions: int) -> tuple[np.ndarray, np.ndarray]:
     try:
-        lists = [np.asarray(ids) for ids in sets]
+        lists = [_ids(np.asarray(row), n_actions) for row in sets]
     except (TypeError, ValueError) as cause:
         raise DataTypeError(f"must give a list of action numbers per row: {cause}", argument="eligible") from cause
     if len(lists) != n_rows:
@@ -177,9 +177,14 @@ def _from_lists(sets: Any, first_row: int, n_rows: int) -> tuple[np.ndarray, np.
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise DataTypeError(
                 f"must give a flat list of integer action numbers; row {first_row + i} does not.",
-                "A dense (n, K) mask must be boolean.",
+                f"A mask must be boolean, with {n_actions} entries per row.",
                 argument="eligible",
             )
     sizes = [len(ids) for ids in lists]
     flat = np.concatenate([ids.astype(np.int64) for ids in lists]) if lists else np.empty(0, np.int64)
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), flat
+
+
+def _ids(row: np.ndarray, n_actions: int) -> np.ndarray:
+    """The action numbers of a row, which may be written as a boolean for each action."""
+    return np.flatnonzero(row) if row.dtype.kind == "b" and row.shape == (n_actions,) else row

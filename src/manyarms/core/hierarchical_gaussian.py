@@ -191,10 +191,11 @@ class HierarchicalGaussian(Saved):
         """Cov θ_a of each given action, with ψ integrated out."""
         actions = self._checked(actions)
         out, latent_roots = np.empty((len(actions), self.dim, self.dim)), self.mixing.roots(self.latent_factor)
-        for part in cache_chunks(len(actions), self.mixing.action_size(self.latent_factor)):
-            root = self._cov_root(actions[part], latent_roots)
-            np.matmul(root, root.swapaxes(1, 2), out=out[part])
-        return out
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in cache_chunks(len(actions), self.mixing.action_size(self.latent_factor)):
+                root = self._cov_root(actions[part], latent_roots)
+                np.matmul(root, root.swapaxes(1, 2), out=out[part])
+        return check_overflow("the covariances of the weights", out)
 
     def cross_cov(self, left: Any, right: Any) -> Float[Array, "m d d"]:
         """Cov(θ_a, θ_b) for pairs of actions (a, b), one pair per row."""

@@ -287,7 +287,7 @@ def encode(name: str, column: Array, rows: Int[Array, " n"] | None = None) -> Co
     try:
         raw = np.fromiter((table.setdefault(v, len(table)) for v in values), dtype=np.int64, count=len(values))
     except TypeError:
-        raise _unhashable(name, values, rows) from None
+        raise unhashable(name, values, rows) from None
     distinct = list(table)
     kept = [i for i, value in enumerate(distinct) if not is_missing(value)]
     try:
@@ -299,18 +299,19 @@ def encode(name: str, column: Array, rows: Int[Array, " n"] | None = None) -> Co
     return Codes(number[raw], tuple(distinct[i] for i in kept))
 
 
-def check_hashable(name: str, column: Array) -> Array:
-    """`column` itself, or an error if one of its labels cannot be hashed, such as a list."""
+def check_hashable(name: str, column: Array, rows: Int[Array, " n"] | None = None) -> Array:
+    """`column` itself, or an error if one of its labels cannot be hashed, such as a list; `rows` as in `encode`."""
     if column.dtype == object:
         values = column.tolist()
         try:
             set(values)
         except TypeError:
-            raise _unhashable(name, values) from None
+            raise unhashable(name, values, rows) from None
     return column
 
 
-def _unhashable(name: str, values: list[Any], rows: Int[Array, " n"] | None = None) -> DataTypeError:
+def unhashable(name: str, values: list[Any], rows: Int[Array, " n"] | None = None) -> DataTypeError:
+    """The error about the first label that cannot be hashed."""
     bad = next(i for i, value in enumerate(values) if not is_hashable(value))
     row = bad if rows is None else rows[bad]
     problem = f"must hold hashable labels; row {row} has {values[bad]!r}."

@@ -260,13 +260,13 @@ class MixedEffects(Mixing):
         return self.dim * max(self.dim, factor.mixed_width(self.most_effects, self.dim))
 
     def apply(self, latent: Float[Array, "s p"], actions: Int[Array, " m"]) -> Float[Array, "s m d"]:
-        effects = latent.reshape(-1, self.n_effects, self.dim)
-        flat = effects.swapaxes(0, 1).reshape(self.n_effects, -1)
+        effects = latent.reshape(len(latent), self.n_effects, self.dim)
+        flat = effects.swapaxes(0, 1).reshape(self.n_effects, len(latent) * self.dim)
         if self._few_kinds(len(actions)):
             mixed = np.asarray(self._kind_weights @ flat)[self.kinds[0][actions]]
         else:
             mixed = np.asarray(self.weights[actions] @ flat)
-        return mixed.reshape(len(actions), -1, self.dim).swapaxes(0, 1)
+        return mixed.reshape(len(actions), len(latent), self.dim).swapaxes(0, 1)
 
     def apply_t(self, vectors: Float[Array, "m d"], actions: Int[Array, " m"]) -> Float[Array, " p"]:
         if self._few_kinds(len(actions)):

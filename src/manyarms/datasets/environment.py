@@ -227,7 +227,8 @@ class SyntheticProblem:
             covs: True to add noise to Σ and Σ_a.
             rng: A NumPy generator. Noise on the means is the same with and without `covs`, and vice versa.
         """
-        v = as_scalar("level", level, at_least=0.0)
+        # Variances are products of three such numbers.
+        v = as_scalar("level", level, at_least=0.0, at_most=1e100)
         mean_rng, mixing_rng, latent_rng, action_rng = split(rng, "mean", "mixing", "latent", "actions")
         mean = as_instance("prior", prior, HierarchicalGaussian, "a prior").latent_mean
         mixing = as_instance("mixing", prior.mixing, DenseMixing, "a (K, d, d') array").matrices

@@ -335,10 +335,12 @@ def _check_inputs(
     as_flag("pairs", pairs)
     for estimator in as_instance("estimators", estimators, Sequence, "a list of estimators"):
         as_instance("estimators", estimator, Estimator, "estimators")
-    if contexts is not None and (not hasattr(contexts, "__len__") or len(contexts) != len(logs)):
-        raise ShapeError("must be a table or an array with a row for each round of the logs.", argument="contexts")
-    if contexts is not None and table_of(contexts) is None:
-        as_matrix("contexts", contexts)
+    table = None if contexts is None else table_of(contexts)
+    if contexts is not None and table is None:
+        as_matrix("contexts", contexts, rows=len(logs))
+    if table is not None and len(table) != len(logs):
+        problem = f"must be a table or an array with a row for each of {len(logs)} rounds; got {len(table)} rows."
+        raise ShapeError(problem, argument="contexts")
 
 
 def _evaluate_by_posterior(

@@ -98,9 +98,11 @@ def cut_periods(logs: LoggedData, period: Any) -> Periods:
         start: Any = times.min() - (times.min() - np.datetime64(0, "us")) % min(width, _DAY)
         steps = (times - start) // width
     else:
-        start = float(np.floor(times.min() / width) * width)
-        steps = np.floor((times - start) / width)
-        if not steps.max() < _MOST_STEPS:
+        # An overflow leaves infinity or NaN, and neither is below the limit.
+        with np.errstate(over="ignore", invalid="ignore"):
+            start = float(np.floor(times.min() / width) * width)
+            steps = np.floor((times - start) / width)
+        if not np.abs(steps).max() < _MOST_STEPS:
             raise RangeError("is too short: there would be too many periods.", "Pass a longer one.", argument="period")
     numbers, codes = np.unique(steps.astype(np.int64), return_inverse=True)
     if len(numbers) > MOST_PERIODS:

@@ -20,7 +20,7 @@ from manyarms._base.progress import Progress, reporter
 from manyarms.core import HierarchicalGaussian, LoggedData, Logs, Method, ObservedRows
 from manyarms.core.observed_rows import observe
 from manyarms.engines import Engine
-from manyarms.errors import InputError, NonFiniteError, ShapeError
+from manyarms.errors import InputError, NonFiniteError, RangeError, ShapeError
 from manyarms.inference.condition import solve
 from manyarms.inference.latent_posterior import LatentPosterior
 from manyarms.likelihoods import Likelihood
@@ -32,6 +32,8 @@ from manyarms.nonlinear.nonlinear_hierarchy import NonlinearHierarchy, check_rou
 from manyarms.nonlinear.seen_actions import SeenActions, WhiteRows, whiten
 from manyarms.posterior.reward_posterior import RewardPosterior
 
+_FARTHEST = 1e100
+"""A start is at most so many prior standard deviations away from the prior mean: its square must not overflow."""
 NEARBY = 10.0
 """Another mode within so many nats of the best one is worth a warning, where several starts were given."""
 
@@ -124,7 +126,7 @@ def fit_nonlinear(
     max_iterations = as_count("max_iterations", max_iterations)
     tolerance = as_scalar("tolerance", tolerance, above=0.0)
     seen = SeenActions(hierarchy, logs)
-    starts = [seen.white(psi) for psi in _as_starts(start, hierarchy)]
+    starts = [_as_white(seen, psi) for psi in _as_starts(start, hierarchy)]
     ascent = ascent_for(seen, likelihood, tolerance)
     with reporter(progress, max_iterations, "fitting") as report:
         climbs = [climb(ascent, white, max_iterations, tolerance, report) for white in starts]
@@ -157,6 +159,19 @@ def _as_starts(start: Any, hierarchy: NonlinearHierarchy) -> list[Float[Array, "
             f"must be ({p},), or rows of ({p},) for several starts; got shape {np.shape(given)}.", argument="start"
         )
     return list(rows)
+
+
+def _as_white(seen: SeenActions, latent: Float[Array, " p"]) -> Float[Array, " p"]:
+    """The z of a start, whose square must not overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        white = seen.white(latent)
+    if not np.abs(white).max(initial=0.0) < _FARTHEST:
+        raise RangeError(
+            f"must lie within {_FARTHEST:g} standard deviations of the prior mean.",
+            "Start near it, for example at hierarchy.draw_latent(rng, 20).",
+            argument="start",
+        )
+    return white
 
 
 def _warnings(climbs: list[Climb]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from manyarms._base.checks import Array, as_floats, as_scalar, as_vector, check_rows
+from manyarms._base.checks import Array, as_floats, as_scalar, as_vector, check_overflow, check_rows
 from manyarms.core import as_column, encode
 from manyarms.core.labels import check_hashable, with_missing
 from manyarms.errors import InfeasibleError, InputError, NumericalError, RangeError
@@ -234,12 +234,13 @@ class _Offers:
     def solve(self, limits: ShareLimits, weights: Float[Array, " n"], penalty: float) -> Float[Array, " c"]:
         """Solve the programme with the pairs that are there, and return the prices of the limits."""
         n, p, c = len(weights), len(self._pairs), len(limits.names)
-        spread = float(np.ptp(self._values)) or 1.0
         use = limits.usage[:, self._actions] @ sparse.diags_array(weights[self._rows])
-        fines = penalty * 10.0 * spread * np.ones(c)
         each = sparse.csr_array((np.ones(p), (self._rows, np.arange(p))), shape=(n, p))
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = float(np.ptp(self._values)) or 1.0
+            cost = np.concatenate([-weights[self._rows] * self._values, np.full(c, penalty * 10.0 * spread)])
         self.result = _solved(
-            np.concatenate([-weights[self._rows] * self._values, fines]),
+            check_overflow("scores times weights", cost),
             sparse.hstack([use, sparse.diags_array(-limits.scale)]).tocsr() if c else None,
             limits.limits * n if c else None,
             sparse.hstack([each, sparse.csr_array((n, c))]).tocsr(),

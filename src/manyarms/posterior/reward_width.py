@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from manyarms._base.checks import Array, as_actions, as_count, as_floats, as_instance, as_scalar, check_rows
+from manyarms.core.feature_map import as_contexts
 from manyarms.errors import CovarianceError, InputError, ShapeError
 from manyarms.posterior.posterior import Posterior
 from manyarms.posterior.reward_posterior import RewardPosterior
@@ -46,7 +47,8 @@ def frequentist_width(
         delta: One minus the coverage.
     """
     as_instance("posterior", posterior, RewardPosterior, "a posterior from fit()")
-    actions = as_actions("actions", actions, n_actions=posterior.n_actions, length=len(contexts))
+    x = as_contexts(contexts, posterior.features, columns=posterior.dim)
+    actions = as_actions("actions", actions, n_actions=posterior.n_actions, length=len(x))
     distinct, where = np.unique(actions, return_inverse=True)
     mean = posterior.prior.action_mean(distinct)
     smallest = np.linalg.eigvalsh(posterior.prior.action_cov(distinct))[:, 0]
@@ -61,4 +63,4 @@ def frequentist_width(
         raise ShapeError(f"must be one number or have {len(actions)} rows; got {len(norms)}.", argument="weight_norms")
     check_rows("weight_norms", norms, lambda c: c >= 0, InputError, "must not be negative", "They bound ‖θ_a‖.")
     extra = (norms + np.linalg.norm(mean, axis=1)[where]) / np.sqrt(smallest[where])
-    return (confidence_radius(posterior.dim, delta) + extra) * posterior.reward_std(contexts, actions)
+    return (confidence_radius(posterior.dim, delta) + extra) * posterior.reward_std(x, actions)

@@ -18,7 +18,7 @@ from manyarms.core import Catalog, FeatureMap, Fingerprint, HierarchicalGaussian
 from manyarms.core.logged_data import as_logs
 from manyarms.core.observed_rows import group_rows, observe
 from manyarms.engines import Engine, as_engine
-from manyarms.errors import InputError, OutputFileError
+from manyarms.errors import InputError, ModelFileError, OutputFileError
 from manyarms.inference.condition import absorb_groups, conditioning_threads
 from manyarms.inference.latent_posterior import sums_for
 from manyarms.likelihoods import Likelihood
@@ -122,10 +122,12 @@ class ShardedPosterior(SingleFactorPosterior):
         return ObservedRows(groups, 0.0, 0.0)
 
     def _read(self, columns: list[str], actions: Int[Array, " m"] | None = None) -> Any:
-        """Columns of the files, of all logged actions or of some that ascend."""
+        """Columns of the files, of all logged actions or of some that ascend.
+
+        A file that is gone is an error: its actions would look as if they had never been logged.
+        """
         schema = _schema(self.dim)
-        files = sorted(str(path) for path in self.folder.glob("actions-*.parquet"))
-        if not files:
+        if self.n_seen == 0:
             return schema.empty_table().select(columns)
         wanted = None
         if actions is not None:
@@ -133,7 +135,16 @@ class ShardedPosterior(SingleFactorPosterior):
             field = ds.field("action")
             bounds = (field >= int(actions[0])) & (field <= int(actions[-1]))
             wanted = bounds & field.isin(pa.array(actions))
-        return ds.dataset(files, schema=schema, format="parquet").to_table(columns=columns, filter=wanted)
+        remedy = "Put its files back, or fit again into an empty folder."
+        try:
+            files = sorted(str(path) for path in self.folder.glob("actions-*.parquet"))
+            shards = ds.dataset(files, schema=schema, format="parquet")
+            n_actions = shards.count_rows() if files else 0
+            if n_actions == self.n_seen:
+                return shards.to_table(columns=columns, filter=wanted)
+        except (pa.ArrowException, OSError) as problem:
+            raise ModelFileError(f"{self.folder} cannot be read: {problem}", remedy) from problem
+        raise ModelFileError(f"{self.folder} has {n_actions:,} actions; the fit wrote {self.n_seen:,}.", remedy)
 
 
 def _numbers(table: Any, column: str) -> Float[Array, " n"]:
@@ -193,7 +204,8 @@ def fit_sharded(
         raise InputError(f"{type(likelihood).__name__} needs several passes, each with all weights.", "Use fit().")
     if prior.observed.groups:
         raise InputError("must not be an earlier posterior.", "Pass the first prior, and all logs.", argument="prior")
-    logs, folder = as_logs(logs, prior), as_path("out", out)
+    # An absolute path: workers may run in other folders, and so may this process when the files are read.
+    logs, folder = as_logs(logs, prior), as_path("out", out).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -210,9 +222,8 @@ def fit_sharded(
         for part in parts:
             total.add_sums(part.gram, part.score, part.misfit)
         latent = total.posterior()
-        # An absolute path: workers may run in other folders.
         solved = latent.mean, latent.factor
-        seen = sum(shards.map(partial(_write_shard, prior, likelihood.noise_std, solved, folder.absolute())))
+        seen = sum(shards.map(partial(_write_shard, prior, likelihood.noise_std, solved, folder)))
     log_det = sum((part.log_det for part in parts), 0.0) + latent.log_det
     squares = sum(part.residual for part in parts) + latent.misfit
     log_evidence = sum(part.constant for part in parts) - 0.5 * (log_det + squares)

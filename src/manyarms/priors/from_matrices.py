@@ -10,7 +10,7 @@ from scipy import sparse
 
 from manyarms._base.checks import Array, as_count, as_covariances, as_floats, as_scalar, as_vector, row_weights
 from manyarms.core import DenseMixing, EffectGroup, HierarchicalGaussian, LoggedData
-from manyarms.errors import CovarianceError, InputError, ShapeError
+from manyarms.errors import CovarianceError, InputError, RangeError, ShapeError
 from manyarms.linalg.indexing import chunks
 from manyarms.priors.prior_builder import as_variance
 
@@ -53,7 +53,7 @@ def ridge(
         logs: Rounds to choose λ on, by the squared error of held-out rounds in 5 folds; see `ridge_penalty`.
         noise_std: σ of the likelihood that the prior will be used with.
     """
-    noise_std = as_scalar("noise_std", noise_std, above=0.0)
+    noise_std = as_scalar("noise_std", noise_std, above=1e-150, below=1e150)
     if (penalty is None) == (logs is None):
         problem = "takes either penalty or logs to choose it on."
         raise InputError(problem, "Pass logs=, the rounds that the prior will be fitted to.", argument="penalty")
@@ -65,7 +65,10 @@ def ridge(
             )
         penalty = ridge_penalty(logs)
     penalty = as_scalar("penalty", penalty, above=0.0)
-    return independent(n_actions, mean=0.0, cov=noise_std**2 / penalty, dim=dim)
+    variance = noise_std**2 / penalty
+    if not np.isfinite(variance):
+        raise RangeError(f"is too small for this noise: {penalty}.", "Pass a larger one.", argument="penalty")
+    return independent(n_actions, mean=0.0, cov=variance, dim=dim)
 
 
 PENALTIES = tuple(10.0 ** (half / 2) for half in range(-6, 7))
