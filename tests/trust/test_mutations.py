@@ -119,9 +119,10 @@ def test_statements_that_no_test_runs_break_the_threshold():
 
 
 def test_every_equivalent_mutant_is_in_the_library_and_says_why():
-    texts = {mutant.key for mutant in chosen_mutants()}
     for key, why in mutations.equivalent_mutants().items():
-        assert key in texts, f"no longer among the mutants: {key}"
+        file = LIBRARY / key.split(" | ")[0]
+        # The campaign chooses some of them at random, and others after a change.
+        assert key in {mutant.key for mutant in mutants_of(file)}, f"no longer a mutant: {key}"
         assert why.endswith(".")
 
 

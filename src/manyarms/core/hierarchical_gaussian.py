@@ -436,8 +436,7 @@ def _as_offset(value: Any, n_actions: int, dim: int) -> Array | None:
         return None
     array = as_floats("offset", value, ndim=(1, 2))
     if array.shape not in ((dim,), (n_actions, dim)):
-        problem = f"must be None, ({dim},) or ({n_actions}, {dim}); got shape {array.shape}."
-        raise ShapeError(problem, argument="offset")
+        raise ShapeError(f"must be None, ({dim},) or ({n_actions}, {dim}); got {array.shape}.", argument="offset")
     return frozen(array.copy())
 
 
