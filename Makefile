@@ -139,8 +139,8 @@ notebooks: $(VENV)/.installed  ## run the scripts of notebooks/ and write them a
 TORCH ?= torch==2.13.0 --extra-index-url https://download.pytorch.org/whl/cpu
 comparison:  ## other libraries on the digits of scikit-learn, into docs/comparison.md (minutes)
 	$(PYTHON) -m venv .venv-neighbours
-	.venv-neighbours/bin/python -m pip install --quiet $(TORCH)
-	.venv-neighbours/bin/python -m pip install --quiet . skdr-eval causalrl bayesianbandits seaborn pyyaml tqdm
+	.venv-neighbours/bin/python -m pip install --quiet --no-deps $(TORCH)
+	.venv-neighbours/bin/python -m pip install --quiet . skdr-eval causalrl bayesianbandits torch seaborn pyyaml tqdm
 	.venv-neighbours/bin/python -m pip install --quiet --no-deps --ignore-requires-python obp
 	.venv-neighbours/bin/python benchmarks/comparison.py --refresh docs/comparison.md
 
