@@ -290,8 +290,9 @@ def decide_command(
         )
     if out is not None:
         write_report(decision, out)
-    if policy is not None and decision.verdict == "ship":
-        decision.candidates[decision.policy].save(policy)
+    saved = policy if decision.verdict == "ship" else None
+    if saved is not None:
+        decision.candidates[decision.policy].save(saved)
     for reason in (*decision.omitted, *decision.warnings):
         terminal.warn(reason)
     if as_json:
@@ -300,11 +301,14 @@ def decide_command(
         terminal.say(str(decision.evaluation))
         terminal.say(f"\nPrior: {decision.made_with['prior']}.")
         terminal.say(f"\n{decision}")
-        if decision.next_step:
+        if decision.next_step not in str(decision):
             terminal.say(f"\n{decision.next_step}")
         for sentence in decision.segment_sentences:
             terminal.say(f"\n{sentence}")
         terminal.say(f"\n{decision.checks_summary}. No log shows self-selection, hidden causes or change.")
+        for name, path in (("Report", out), ("Policy", saved)):
+            if path is not None:
+                terminal.say(f"{name}: {path}")
     raise typer.Exit(EXIT_CODES.get(decision.verdict, 1))
 
 
