@@ -144,17 +144,14 @@ def _is_lists(column: ColumnProfile, ids: Mapping[object, int]) -> bool:
 
 def _not_a_context(column: ColumnProfile) -> str:
     """The reason why a column is not a context; empty if it may be one."""
-    if not column.name or re.fullmatch(r"Unnamed: \d+", column.name):
-        return "it has no name, as a column of row numbers"
-    if "," in column.name:
-        return "its name has a comma, which separates names on the command line"
+    if not column.name or re.fullmatch(r"Unnamed: \d+", column.name) or "," in column.name:
+        comma = "its name has a comma, which separates names on the command line"
+        return comma if "," in column.name else "it has no name, as a column of row numbers"
     if column.is_constant or column.is_id_list:
         return "it is constant" if column.is_constant else "it holds lists of labels"
-    if column.is_time:
-        return "it is a time"
     unique = column.n_distinct == column.n_rows > 20
-    if unique and pa.types.is_integer(column.type) and column.high - column.low == column.n_rows - 1:
-        return "it numbers the rows"
+    if column.is_time or (unique and pa.types.is_integer(column.type) and column.high - column.low < column.n_rows):
+        return "it is a time" if column.is_time else "it numbers the rows"
     many = column.n_distinct > 0.5 * max(column.n_rows, 1) and column.n_rows > 20
     if many and column.is_label and not (column.is_number and not re.search(r"id$|^id|uuid|key", column.name.lower())):
         return "almost every row has a value of its own"
