@@ -258,6 +258,12 @@ def decide_command(
             "policy to use from all rounds. Halves by --time are never swapped.",
         ),
     ] = True,
+    averaged: Annotated[
+        bool,
+        typer.Option(
+            "--averaged", help="Average the model over learned priors, so that intervals include their uncertainty."
+        ),
+    ] = False,
     as_json: f.Json = False,
     **options: Any,
 ) -> None:
@@ -286,7 +292,7 @@ def decide_command(
         progress = partial(bar.step, activity="Evaluating, policy")
         notes = {"command": f"manyarms {shlex.join(sys.argv[1:])}"}
         decision = decide_from_logs(
-            **options, sure=sure, unit=unit, swap=swap, notes=notes, progress=progress, on_rows=bar
+            **options, sure=sure, unit=unit, swap=swap, averaged=averaged, notes=notes, progress=progress, on_rows=bar
         )
     if out is not None:
         write_report(decision, out)
