@@ -135,8 +135,11 @@ notebooks: $(VENV)/.installed  ## run the scripts of notebooks/ and write them a
 	$(RUN) notebooks/build.py
 
 # Open Bandit Pipeline asks for Python 3.10 or older, and runs on 3.11; it needs PyTorch, seaborn and the packages after it.
+# Of PyTorch, pip takes the build without CUDA where it finds one of this version; the other brings gigabytes.
+TORCH ?= torch==2.13.0
 comparison:  ## other libraries on the digits of scikit-learn, into docs/comparison.md (minutes)
 	$(PYTHON) -m venv .venv-neighbours
+	.venv-neighbours/bin/python -m pip install --quiet --no-deps $(TORCH)
 	.venv-neighbours/bin/python -m pip install --quiet . skdr-eval causalrl bayesianbandits torch seaborn pyyaml tqdm
 	.venv-neighbours/bin/python -m pip install --quiet --no-deps --ignore-requires-python obp
 	.venv-neighbours/bin/python benchmarks/comparison.py --refresh docs/comparison.md

@@ -1,4 +1,4 @@
-"""MkDocs hooks: formulas become MathML when the site is built, and every notebook becomes a page."""
+"""MkDocs hooks: formulas become MathML, every notebook becomes a page, and every chart opens in full."""
 
 import json
 import re
@@ -10,6 +10,7 @@ from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
+_CHART = re.compile(r'(<img [^>]*src="([^"]+\.svg)"[^>]*>)')
 _FENCE = re.compile(r"^```math\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 
 
@@ -18,6 +19,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return _FENCE.sub(
         lambda fence: f'<div class="formula">{convert(fence[1].strip(), display="block")}</div>', markdown
     )
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Link every chart to its file: on a phone it is as wide as the screen, and opens in full."""
+    return _CHART.sub(r'<a class="chart" href="\2">\1</a>', html)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -77,10 +77,10 @@ ma.plots.gains(decision.evaluation).properties(width=260)
 
 # %%
 visitors = rng.uniform(20, 70, size=2000)
-best = decision.candidates["greedy"].actions(pa.table({"age": visitors}))
+best = decision.candidates[decision.policy].actions(pa.table({"age": visitors}))
 current = true_margin(visitors[:, None], np.arange(600)) @ popularity
-print(f"true gain of greedy: {np.mean(true_margin(visitors, best) - current):+.2f} euros per visit")
-print(f"estimated:           {decision.gains['greedy']}")
+print(f"true gain of {decision.policy}: {np.mean(true_margin(visitors, best) - current):+.2f} euros per visit")
+print(f"estimated: {decision.gains[decision.policy]}")
 print(f"share of its choices that the shop had never shown: {np.mean(popularity[best] == 0):.0%}")
 
 # %% [markdown]

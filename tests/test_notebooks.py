@@ -2,6 +2,7 @@
 
 import ast
 import json
+import runpy
 
 import pytest
 from pages import ROOT, assert_shown
@@ -69,3 +70,10 @@ def test_a_notebook_runs_and_prints_what_it_shows(script, tmp_path, monkeypatch)
             ]
             for shown, output in zip(cell["outputs"], outputs, strict=True):
                 assert_shown(shown.get("text", ""), output.get("text", ""), script)
+
+
+def test_a_chart_of_a_page_links_to_its_file():
+    hooks = runpy.run_path(str(ROOT / "mkdocs_hooks.py"))
+    page = '<p><img alt="gains" src="report/gains.svg"> and <img src="photo.png"></p>'
+    linked = '<p><a class="chart" href="report/gains.svg"><img alt="gains" src="report/gains.svg"></a>'
+    assert hooks["on_page_content"](page) == f'{linked} and <img src="photo.png"></p>'

@@ -109,6 +109,20 @@ def test_without_the_swap_only_the_first_half_learns():
     assert not any_shared(decision.candidates["greedy"].learned_from, (second.fingerprint,))
 
 
+def test_an_averaged_model_evaluates_by_the_priors_that_the_log_allows():
+    logs = without_times(drifting_log())
+    decision = ma.decide({"greedy": "greedy"}, logs, swap=False, averaged=True)
+    first, second = logs.split(0.5, rng=np.random.default_rng(0))
+    learned = ma.learn_prior(first, "auto")
+    average = learned.averaged(rng=np.random.default_rng(0))
+    value = decision.evaluation.policies[0].value
+    expected = average.value(ma.Greedy(learned.posterior), second.contexts)
+    np.testing.assert_allclose([value.value, value.std], [expected.value, expected.std], rtol=1e-10)
+    certain = learned.posterior.value(ma.Greedy(learned.posterior), second.contexts)
+    assert value.posterior_std > 1.01 * certain.posterior_std
+    assert decision.made_with["prior"].endswith("averaged over learned priors") and decision.shrinkage is not None
+
+
 @pytest.mark.slow
 def test_a_small_log_has_an_answer_that_decides_nothing():
     decision = ma.decide(None, whole_log().take(np.arange(20)))

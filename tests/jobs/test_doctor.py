@@ -116,6 +116,31 @@ def test_the_command_fills_in_the_names_and_its_exit_code_is_the_worst_finding(t
     assert run("doctor", tmp_path / "nowhere.csv").exit_code == 2
 
 
+def test_codes_with_leading_zeros_are_items_and_row_numbers_are_no_contexts(tmp_path):
+    """A shop's file: names in another language, ids such as 00103, gaps among the picks, and numbered rows."""
+    rng, n = np.random.default_rng(0), 300
+    ids = [f"{k:05d}" for k in range(100, 112)]
+    pd.DataFrame({"SKU": ids, "Gruppe": ["a", "b", "c"] * 4}).to_csv(tmp_path / "artikel.csv", index=False)
+    log = pd.DataFrame({"Besuch Nr": np.arange(1, n + 1), "Alter": rng.integers(18, 80, size=n)})
+    log["gezeigt"], log["gekauft?"] = rng.choice(ids[:9], n), rng.integers(2, size=n)
+    log["Empfehlung (neu)"] = np.where(np.arange(n) == 7, None, rng.choice(ids, n))
+    log["Alter, Jahre"] = log["Alter"]
+    log.to_csv(tmp_path / "besuche.csv", index=False)
+    files = (str(tmp_path / "besuche.csv"), str(tmp_path / "artikel.csv"))
+    unnamed = next(finding for finding in ma.doctor(*files).findings if finding.subject == "reward")
+    assert unnamed.remedy == "Name it: --reward COLUMN. Columns of 0 and 1: gekauft?."
+    result = ma.doctor(*files, reward="gekauft?")
+    roles = result.roles
+    assert (roles.action, roles.context, roles.picks) == ("gezeigt", ("Alter",), ("Empfehlung (neu)",))
+    assert roles.left_out["Besuch Nr"] == "it numbers the rows"
+    assert "comma" in roles.left_out["Alter, Jahre"]
+    assert {column["column"]: column["type"] for column in result.columns}["Empfehlung (neu)"] == "string"
+    words = shlex.split(result.commands[0])
+    assert words[words.index("--policies") + 1] == "Empfehlung (neu)=column:Empfehlung (neu)"
+    assert words[words.index("--missing") + 1] == "drop" and "--missing" not in shlex.split(result.commands[1])
+    assert run(*words[1:-1], str(tmp_path / "report.html")).exit_code in (0, 3, 4)
+
+
 def test_batches_of_any_size_give_the_same_findings(tmp_path):
     table = pa.Table.from_pandas(pd.concat([log(), log().head(60)]), preserve_index=False)
     whole = ma.doctor(table, ITEMS)

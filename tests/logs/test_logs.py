@@ -127,6 +127,25 @@ def test_columns_in_the_names_of_folders_are_columns(tmp_path):
     assert_array_equal(np.sign(logs.contexts[:, 2]), np.repeat([-1.0, 1.0], 100))
 
 
+def test_logs_of_a_file_have_the_columns_and_methods_of_a_frame(tmp_path):
+    rows = table().set_column(0, "age", pa.array([None, *table()["age"].to_pylist()[1:]]))
+    pq.write_table(rows, tmp_path / "log.parquet")
+    read = {**ROLES, "propensity": "p", "group": "user", "time": "at", "missing": "drop"}
+    here, there = ma.read_logs(rows, **read), ma.read_logs(tmp_path / "log.parquet", keep="user", **read)
+    public = [name for name in dir(here) if not name.startswith("_") and name not in ("checked", "counted", "keeping")]
+    assert set(public) <= set(dir(there))
+    for name in public:
+        assert type(getattr(there, name)) is type(getattr(here, name)), name
+    assert_same(here, there)
+    assert len(here) == len(there) == N - 1 and here.dropped == there.dropped == DroppedRows(missing=1)
+    for by in ("row", "group", "time"):
+        halves = [logs.split(0.5, by=by, rng=np.random.default_rng(1)) for logs in (here, there)]
+        for one, other in zip(*halves, strict=True):
+            assert_same(one, other)
+    with pytest.raises(AttributeError, match="'LogStream' object has no attribute 'rewardz'"):
+        _ = there.rewardz
+
+
 def test_an_iterator_is_read_once_and_then_refused(tmp_path):
     whole = table()
     features, catalog = _known(whole)

@@ -226,8 +226,9 @@ class PriorOptions(TypedDict, total=False):
     ]
     action_std: Annotated[float, Option(1.0, "Standard deviation of an action around its category.")]
     shared_std: Annotated[float, Option(1.0, "Standard deviation of the effect that all actions share.")]
-    components: Annotated[
-        int | None, Option(None, "Number of clusters of the embeddings (default: chosen by BIC).", minimum=1)
+    n_components: Annotated[
+        int | None,
+        Option(None, "Number of clusters of the embeddings (default: chosen by BIC).", minimum=1, alias="--components"),
     ]
 
 

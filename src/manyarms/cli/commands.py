@@ -261,6 +261,12 @@ def decide_command(
             "policy to use from all rounds. Halves by --time are never swapped.",
         ),
     ] = True,
+    averaged: Annotated[
+        bool,
+        typer.Option(
+            "--averaged", help="Average the model over learned priors, so that intervals include their uncertainty."
+        ),
+    ] = False,
     as_json: f.Json = False,
     **options: Any,
 ) -> None:
@@ -289,12 +295,13 @@ def decide_command(
         progress = partial(bar.step, activity="Evaluating, policy")
         notes = {"command": f"manyarms {shlex.join(sys.argv[1:])}"}
         decision = decide_from_logs(
-            **options, sure=sure, unit=unit, swap=swap, notes=notes, progress=progress, on_rows=bar
+            **options, sure=sure, unit=unit, swap=swap, averaged=averaged, notes=notes, progress=progress, on_rows=bar
         )
     if out is not None:
         write_report(decision, out)
-    if policy is not None and decision.verdict == "ship":
-        decision.candidates[decision.policy].save(policy)
+    saved = policy if decision.verdict == "ship" else None
+    if saved is not None:
+        decision.candidates[decision.policy].save(saved)
     for reason in (*decision.omitted, *decision.warnings):
         terminal.warn(reason)
     if as_json:
@@ -303,11 +310,14 @@ def decide_command(
         terminal.say(str(decision.evaluation))
         terminal.say(f"\nPrior: {decision.made_with['prior']}.")
         terminal.say(f"\n{decision}")
-        if decision.next_step:
+        if decision.next_step not in str(decision):
             terminal.say(f"\n{decision.next_step}")
         for sentence in decision.segment_sentences:
             terminal.say(f"\n{sentence}")
         terminal.say(f"\n{decision.checks_summary}. No log shows self-selection, hidden causes or change.")
+        for name, path in (("Report", out), ("Policy", saved)):
+            if path is not None:
+                terminal.say(f"{name}: {path}")
     raise typer.Exit(EXIT_CODES.get(decision.verdict, 1))
 
 

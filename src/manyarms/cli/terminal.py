@@ -75,7 +75,6 @@ def error_line(error: ManyarmsError) -> str:
 
 
 FLAGS_OF_ARGUMENTS = {
-    "n_components": "components",
     "n_items": "items",
     "n_categories": "categories",
     "n_rounds": "rounds",

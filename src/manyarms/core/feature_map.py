@@ -320,7 +320,7 @@ def as_contexts(
         InputError: If a column is missing or a value is wrong; the message names the column and the row.
     """
     if hasattr(value, "batches"):
-        part = ".contexts" if hasattr(value, "contexts") else ".collect().contexts, or those of a sample"
+        part = ".contexts" if "contexts" in vars(value) else ".collect().contexts, or those of a sample"
         problem = f"must be rows in memory here; got a {type(value).__name__}."
         raise DataTypeError(problem, f"Pass its {part}.", argument="contexts")
     if isinstance(value, _ReadChoices):

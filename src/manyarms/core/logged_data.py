@@ -100,6 +100,10 @@ class LoggedData:
         features: The `FeatureMap` that contexts were made with, if any: a posterior of these rounds keeps it.
         catalog: The ids of the actions, if they have any.
 
+    Attributes:
+        eligible: The actions that could be chosen in each round, as `with_eligible` sets them.
+        dropped: The numbers of rows that `read_logs` left out, by reason; None for rounds that it did not read.
+
     Raises:
         InputError: If an argument is wrong; the message names it, the first bad row and a remedy.
     """
@@ -148,6 +152,7 @@ class LoggedData:
                 f"has {self.catalog.n_actions} actions; n_actions is {self.n_actions}.", argument="catalog"
             )
         self.eligible: sparse.csr_array | None = None
+        self.dropped: Any = None
         # None for a whole log: a reference to itself would keep batches alive long after their use.
         self._source: LoggedData | None = None
         self._rows: Int[Array, " n"] | None = None
@@ -169,7 +174,7 @@ class LoggedData:
         for name, column in columns.items():
             setattr(out, name, None if column is None else frozen(column))
         out.n_actions, out.features, out.catalog = n_actions, features, catalog
-        out.logging_policy, out.eligible, out._source, out._rows = None, None, None, None
+        out.logging_policy, out.eligible, out.dropped, out._source, out._rows = None, None, None, None, None
         return out
 
     def _check_logging_policy(self, policy: Policy) -> Policy:

@@ -50,6 +50,7 @@ from manyarms.posterior import RewardPosterior
 from manyarms.posterior.misfit import PriorCheck
 from manyarms.posterior.posterior import Posterior
 from manyarms.prior_checks.check_categories import CategoryChecks
+from manyarms.prior_learning.averaged_posterior import AveragedPosterior
 from manyarms.prior_learning.compare_priors import PriorComparison
 
 MANY_POLICIES = 20
@@ -199,6 +200,7 @@ def decide(
     guardrails: Sequence[Guardrail] = (),
     backtest: Backtest | None = None,
     swap: bool = True,
+    averaged: bool = False,
     segments: Any = None,
     unit: str = "",
     contexts: Any = None,
@@ -232,6 +234,8 @@ def decide(
             evaluate. The gains are then those of both halves' policies, over all rounds, and `Decision.candidates` has
             policies that were made in the same way from all rounds. All other figures are of the first half's policies
             on the second half.
+        averaged: Where the model is learned here, True averages it over the priors that the logs allow, as
+            `LearnedPrior.averaged` does, so that its intervals include the uncertainty of the learned prior.
         segments: As in `evaluate`: labels of the rounds, such as countries, to show gains by, or the name of a context
             column.
         unit: The unit of the reward, such as "euros", for the page.
@@ -247,12 +251,15 @@ def decide(
     comparison, swapped, candidates = None, None, dict[str, Policy]()
     if policies is None or (posterior is None and not estimators):
         _refuse_by_row(posterior=posterior, truth=truth, true_rewards=true_rewards)
-        proposal = propose(logs, categories, likelihood, swap=swap, policies=policies, contexts=contexts)
+        proposal = propose(
+            logs, categories, likelihood, swap=swap, averaged=averaged, policies=policies, contexts=contexts
+        )
         policies, posterior, logs = proposal.policies, proposal.posterior, proposal.held_out
         comparison, swapped, candidates = proposal.learned.comparison, proposal.swapped, proposal.candidates
         contexts = None
         chosen = next((note for note in proposal.learned.notes if note.startswith("auto: ")), "as given")
-        notes = {**(notes or {}), "split": proposal.split, "prior": chosen.removeprefix("auto: ")}
+        prior = chosen.removeprefix("auto: ") + ("; averaged over learned priors" if averaged else "")
+        notes = {**(notes or {}), "split": proposal.split, "prior": prior}
     policies = open_in_memory(policies, logs, posterior)
     candidates = candidates or policies
     truth = {name: as_scalar(f"truth of {name}", value) for name, value in (truth or {}).items()}
@@ -268,7 +275,8 @@ def decide(
     if column is None and logs.catalog is not None:
         column = _category_labels(logs.catalog)
     grouped = None if column is None else evidence.Categories(column)
-    model = posterior if isinstance(posterior, RewardPosterior) else None
+    single = posterior.posterior if isinstance(posterior, AveragedPosterior) else posterior
+    model = single if isinstance(single, RewardPosterior) else None
     prior_check = None if model is None else model.check
     calibrated, category_checks, unchecked = None, None, list[str]()
     if posterior is not None:
@@ -307,7 +315,7 @@ def decide(
         prior_check=prior_check,
         category_checks=category_checks,
         calibration=calibrated,
-        omitted=(*_omitted(len(policies), logs, column, posterior, calibrated), *unchecked),
+        omitted=(*_omitted(len(policies), logs, column, single, calibrated), *unchecked),
         made_with={**(notes or {}), **_origins(candidates), **_made_with(logs, posterior)},
         candidates=candidates,
         prior_comparison=comparison,

@@ -112,6 +112,7 @@ def decide_from_logs(
     sure: float = SURE,
     unit: str = "",
     swap: bool = True,
+    averaged: bool = False,
     notes: Mapping[str, str] | None = None,
     progress: Progress = False,
     on_rows: OnRows | None = None,
@@ -121,8 +122,8 @@ def decide_from_logs(
 
     The rounds are read into memory. With `time`, the earlier half learns and the later half evaluates; without it, the
     halves are drawn at random and then swapped. Rounds of one `group` stay together. The policies are in
-    `Decision.candidates`. `guardrail` and `guardrail_sure` are as in `decide_files`, `sure`, `unit`, `swap`, `notes`
-    and `progress` as in `decide`, and all other arguments as in `fit_files`.
+    `Decision.candidates`. `guardrail` and `guardrail_sure` are as in `decide_files`, `sure`, `unit`, `swap`,
+    `averaged`, `notes` and `progress` as in `decide`, and all other arguments as in `fit_files`.
     """
     given = with_defaults("decide_from_logs", options, DecideOptions)
     actions = open_catalog(given, action, only(options, CatalogOptions))
@@ -138,7 +139,7 @@ def decide_from_logs(
     columns = (context,) if isinstance(context, str) else context
     lines = {**(notes or {}), "logs": shown_name(logs), **_caution(columns, reward)}
     decision = decide(
-        {**sources, **bound}, whole.logs, likelihood=likelihood, sure=sure, unit=unit, swap=swap,
+        {**sources, **bound}, whole.logs, likelihood=likelihood, sure=sure, unit=unit, swap=swap, averaged=averaged,
         guardrails=_guardrails(goals, given.guardrail_sure, whole.logs), notes=lines, progress=progress,
     )  # fmt: skip
     # Bound to the rounds they cannot be used elsewhere.

@@ -22,7 +22,7 @@ from manyarms.jobs.open_policies import THOMPSON_DRAWS, PolicySource, is_given, 
 from manyarms.jobs.parse_names import check_policy_name, policy_named
 from manyarms.likelihoods import Likelihood
 from manyarms.policies import Softmax
-from manyarms.posterior import RewardPosterior, fit
+from manyarms.posterior import Posterior, RewardPosterior, fit
 from manyarms.prior_learning.learn_prior import learn_prior
 from manyarms.prior_learning.learned_prior import LearnedPrior
 from manyarms.priors import from_categories
@@ -55,7 +55,7 @@ class Proposal:
     """
 
     policies: dict[str, Policy]
-    posterior: RewardPosterior
+    posterior: Posterior
     held_out: LoggedData
     learned: LearnedPrior
     split: str
@@ -69,6 +69,7 @@ def propose(
     likelihood: Likelihood | None = None,
     *,
     swap: bool = True,
+    averaged: bool = False,
     policies: Mapping[str, PolicySource] | None = None,
     contexts: Any = None,
 ) -> Proposal:
@@ -90,6 +91,7 @@ def propose(
         categories: (K,) the category labels of the actions; None for the metadata of the catalog, if there are any.
         likelihood: The likelihood of the rewards; None for Gaussian noise of learned size.
         swap: False to let only the first half learn, and only the second evaluate.
+        averaged: True to evaluate by posteriors averaged over learned priors, as `LearnedPrior.averaged` makes them.
         policies: The policies to evaluate by name; None for greedy, pessimistic and softmax. Each half makes those that
             are named by their rule, as in `policy_named`. All others were given: they learned from neither half, so
             both halves evaluate them. If all were given, halves by time are swapped too.
@@ -112,17 +114,23 @@ def propose(
     originals = {name: policy for name, (_, policy) in given.items()}
     if not swap or (by == "time" and rules) or min(len(learning), len(held_out)) < MIN_SIDE:
         chosen = _in_order(policies, {**evaluated, **originals})
-        return Proposal(_in_order(policies, evaluated), posterior, held_out, learned, note, chosen)
+        model = _model(learned, averaged)
+        return Proposal(_in_order(policies, evaluated), model, held_out, learned, note, chosen)
     # The second half must not use anything that the first half has taught: it chooses and learns its own prior.
-    other = learn_prior(held_out, prior, likelihood).posterior
-    turned = {name: _made(rule, other, held_out) for name, rule in rules.items()}
+    other = learn_prior(held_out, prior, likelihood)
+    turned = {name: _made(rule, other.posterior, held_out) for name, rule in rules.items()}
     turned |= {name: policy.take(_places(learning, logs)) for name, (policy, _) in given.items()}
-    swapped = SwappedHalf(turned, learning, other)
+    swapped = SwappedHalf(turned, learning, _model(other, averaged))
     final = fit(logs, posterior.prior, posterior.likelihood) if rules else posterior
     chosen = {**{name: _made(rule, final, logs) for name, rule in rules.items()}, **originals}
     note = f"{note}; {_swap_note(learning, held_out, bool(rules), bool(given))}"
     evaluated, chosen = _in_order(policies, evaluated), _in_order(policies, chosen)
-    return Proposal(evaluated, posterior, held_out, learned, note, chosen, swapped)
+    return Proposal(evaluated, _model(learned, averaged), held_out, learned, note, chosen, swapped)
+
+
+def _model(learned: LearnedPrior, averaged: bool) -> Posterior:
+    """The model that evaluates: the posterior under the best prior, or averaged over learned ones, always alike."""
+    return learned.averaged(rng=np.random.default_rng(0)) if averaged else learned.posterior
 
 
 def _rules_and_given(

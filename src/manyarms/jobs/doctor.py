@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from manyarms._base.arrow import pa
 from manyarms._base.checks import as_text
 from manyarms.core import Tabular
+from manyarms.core.labels import integer_of
 from manyarms.errors import InputError
 from manyarms.jobs.guess_roles import RoleGuess, guess_roles
 from manyarms.jobs.log_findings import Level, LogFinding, LogPass, log_findings
@@ -107,8 +109,8 @@ def doctor(
     source.need([name for role, name in named.items() if role not in ("id", "category")])
     if items is not None:
         items.need([name for role, name in named.items() if role in ("id", "category")])
-    sample = _profiles(source, SAMPLE)
-    actions = [] if items is None else _profiles(items.with_labels(named.get("id", "").split()), None)
+    sample = _with_codes(source, SAMPLE)
+    actions = [] if items is None else _with_codes(items, None)
     if not sample or sample[0].n_rows == 0:
         raise InputError("has no rows.", "Pass logs with at least one round.", argument="logs")
     roles = guess_roles(sample, actions, named)
@@ -141,6 +143,18 @@ def _profiles(source: Source, most: int | None) -> list[ColumnProfile]:
         if most is not None and n_rows >= most:
             break
     return list(profiles.values())
+
+
+def _with_codes(source: Source, most: int | None) -> list[ColumnProfile]:
+    """The profiles of all columns, where integers that a CSV file writes as in 007 are codes, and so texts."""
+    sample = _profiles(source, most)
+    names = [column.name for column in sample if pa.types.is_integer(column.type)]
+    labelled = source.with_labels(names)
+    if not names or not labelled.written:
+        return sample
+    texts = {column.name: column for column in _profiles(labelled, most) if column.name in labelled.written}
+    codes = {name for name, column in texts.items() if any(integer_of(label) is None for label in column.counts)}
+    return [texts[column.name] if column.name in codes else column for column in sample]
 
 
 def _categories(items: Source, roles: RoleGuess) -> dict[Any, Any]:
@@ -178,11 +192,12 @@ def _commands(logs: Any, catalog: Any, roles: RoleGuess, result: LogPass) -> tup
         flags += ["--category", roles.category] if roles.category else []
     if result.is_binary:
         flags += ["--likelihood", "bernoulli"]
-    if any(column.n_missing for column in result.columns.values() if column.name in (*roles.context, roles.reward)):
-        flags += ["--missing", "drop"]
+    gaps = {name for name, column in result.columns.items() if column.n_missing}
     decide = ["manyarms", "decide", *flags]
-    commands = [shlex.join([*decide, "--out", "report.html"])]
+    drop = ["--missing", "drop"] if gaps & {*roles.context, roles.reward} else []
+    commands = [shlex.join([*decide, *drop, "--out", "report.html"])]
     if roles.picks:
         own = [f"{name}=column:{name}" for name in roles.picks]
-        commands.insert(0, shlex.join([*decide, "--policies", ",".join(own), "--out", "report.html"]))
+        drop = drop or (["--missing", "drop"] if gaps & {*roles.picks} else [])
+        commands.insert(0, shlex.join([*decide, *drop, "--policies", ",".join(own), "--out", "report.html"]))
     return tuple(commands)

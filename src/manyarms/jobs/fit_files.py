@@ -175,7 +175,7 @@ def fit_files(
         return from_catalog(
             stream.n_actions if stream.catalog is None else stream.catalog, kind, dim=stream.dim,
             effect_std=given.effect_std, action_std=given.action_std, shared_std=given.shared_std,
-            n_components=given.components, rng=np.random.default_rng(as_count("seed", seed, minimum=0)),
+            n_components=given.n_components, rng=np.random.default_rng(as_count("seed", seed, minimum=0)),
         )  # fmt: skip
 
     how: dict[str, Any] = dict(progress=progress, engine=engine)

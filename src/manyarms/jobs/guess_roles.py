@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from manyarms._base.arrow import pa
 from manyarms.core.labels import other_type
 from manyarms.logs.column_profile import ColumnProfile
 
@@ -75,7 +76,9 @@ def guess_roles(logs: Sequence[ColumnProfile], catalog: Sequence[ColumnProfile],
     if "action" not in known:
         shares = {column.name: _share_known(column, ids) for column in free}
         named = [column.name for column in free if re.search(NAMES["action"], column.name.lower())]
-        best = max(shares, key=lambda name: (shares[name] > 0.5, name in named, shares[name]), default="")
+        new = {column.name for column in free if re.search(NAMES["picks"], column.name.lower())}
+        ranks = {name: (share > 0.5, name in named, name not in new, share) for name, share in shares.items()}
+        best = max(ranks, key=ranks.__getitem__, default="")
         known["action"] = best if best and (shares[best] > 0.5 or best in named) else (named[0] if named else "")
     action = known["action"]
     ids = ids or (columns[action].counts if action in columns else {})
@@ -141,12 +144,14 @@ def _is_lists(column: ColumnProfile, ids: Mapping[object, int]) -> bool:
 
 def _not_a_context(column: ColumnProfile) -> str:
     """The reason why a column is not a context; empty if it may be one."""
-    if not column.name or re.fullmatch(r"Unnamed: \d+", column.name):
-        return "it has no name, as a column of row numbers"
+    if not column.name or re.fullmatch(r"Unnamed: \d+", column.name) or "," in column.name:
+        comma = "its name has a comma, which separates names on the command line"
+        return comma if "," in column.name else "it has no name, as a column of row numbers"
     if column.is_constant or column.is_id_list:
         return "it is constant" if column.is_constant else "it holds lists of labels"
-    if column.is_time:
-        return "it is a time"
+    unique = column.n_distinct == column.n_rows > 20
+    if column.is_time or (unique and pa.types.is_integer(column.type) and column.high - column.low < column.n_rows):
+        return "it is a time" if column.is_time else "it numbers the rows"
     many = column.n_distinct > 0.5 * max(column.n_rows, 1) and column.n_rows > 20
     if many and column.is_label and not (column.is_number and not re.search(r"id$|^id|uuid|key", column.name.lower())):
         return "almost every row has a value of its own"

@@ -191,13 +191,20 @@ def _roles(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:
     for role in ("action", "reward"):
         if not getattr(roles, role):
             problem = f"no column looks like the {role}; the columns are {', '.join(logs.names)}."
-            yield "problem", role, problem, f"Name it: --{role} COLUMN."
+            likely = _outcomes(logs, roles) if role == "reward" else []
+            example = f" Columns of 0 and 1: {', '.join(likely)}." if likely else ""
+            yield "problem", role, problem, f"Name it: --{role} COLUMN.{example}"
     if not roles.propensity:
         problem = "no column looks like propensities, the probability with which the logged item was chosen."
         yield "note", "propensity", problem, "They are optional: where they are needed, they are estimated."
     if roles.action and not roles.context:
         problem = "no column looks like a context, so all rounds look alike."
         yield "warning", "context", problem, "Add columns that were known before the choice, such as device or age."
+
+
+def _outcomes(logs: LogPass, roles: RoleGuess) -> list[str]:
+    """The columns that may be rewards by their values: contexts that are 0 or 1 in every row."""
+    return [name for name in roles.context if set(logs.columns[name].counts) == {0, 1}]
 
 
 def _gaps(logs: LogPass, roles: RoleGuess) -> Iterator[Row]:

@@ -23,12 +23,20 @@ from manyarms.logs.age_rule import AgeRule
 from manyarms.logs.row_reader import DroppedRows, RowReader
 from manyarms.logs.sources import Source
 
+IN_MEMORY = (
+    *COLUMNS, "eligible", "frame", "logging_policy", "rows", "split", "table", "take", "with_eligible", "with_rewards",
+    "with_segments",
+)  # fmt: skip
+"""Columns and methods of `LoggedData` that need all rounds at once."""
 BATCH = 1 << 15
 """Rows that are read at a time by default: a few megabytes, which are soon used again."""
 
 
 class LogStream:
     """Rounds that are read when they are needed; it can take the place of `LoggedData` wherever batches are consumed.
+
+    It also has the columns and methods of `LoggedData`, such as `rewards` and `split`. The first use of one reads all
+    rounds into memory, as `collect` does, and keeps them there.
 
     Attributes:
         source: The rows.
@@ -44,6 +52,30 @@ class LogStream:
         self.n_actions, self.catalog = reader.n_actions, reader.catalog
         self.features, self.dim = reader.features, reader.features.dim
         self._dropped: DroppedRows | None = None
+        self._held: LoggedData | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        # Python asks for this only if there is no such attribute here.
+        if name not in IN_MEMORY:
+            raise AttributeError(f"'LogStream' object has no attribute {name!r}", name=name, obj=self)
+        return getattr(self._rounds(), name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *IN_MEMORY})
+
+    def __len__(self) -> int:
+        return len(self._rounds())
+
+    def __bool__(self) -> bool:
+        return True  # a question of whether there are logs at all does not read them
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_held": None}
+
+    def _rounds(self) -> LoggedData:
+        if self._held is None:
+            self._held = self.collect()
+        return self._held
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -113,7 +145,9 @@ class LogStream:
 
     def collect(self) -> LoggedData:
         """All rounds in memory at once."""
-        return joined(list(self.batches()), self)
+        rounds = joined(list(self.batches()), self)
+        rounds.dropped = self.dropped
+        return rounds
 
 
 def joined(parts: list[LoggedData], stream: LogStream) -> LoggedData:

@@ -41,7 +41,7 @@ def read_catalog(catalog: Any, id: str, *, other: bool = False, **options: Unpac
     for name in names:
         as_text("the name of a column", name)
     source = as_source(catalog)
-    source.need(names)
+    source.need(names, "the catalog")
     source = source.with_labels(name for name in names if name not in numbers)
     batches = list(source.batches(names, BATCH))
     table = pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in names})
@@ -97,6 +97,18 @@ def _is_list(kind: pa.DataType) -> bool:
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
+def _check_id(catalog: Any, action: str) -> None:
+    """Refuse a catalog whose ids have another name than the actions of the log, and ask for that name."""
+    columns = as_source(catalog).columns
+    if action not in columns:
+        raise InputError(
+            f"the catalog has no column {action!r}, the name of the actions in the logs; its columns are "
+            f"{', '.join(columns)}.",
+            "Name its column of ids: id=.",
+            flag_remedy="Name its column of ids: --id COLUMN.",
+        )
+
+
 def open_catalog(given: Any, action: str, columns: CatalogOptions, *, required: bool = True) -> Catalog | None:
     """The catalog that a user passed to a job, read where it is a table or a file; None where none was given.
 
@@ -107,6 +119,8 @@ def open_catalog(given: Any, action: str, columns: CatalogOptions, *, required: 
     if isinstance(given.catalog, Catalog):
         return given.catalog
     if given.catalog is not None:
+        if not given.id:
+            _check_id(given.catalog, action)
         return read_catalog(given.catalog, given.id or action, other=given.unknown == "other", **columns)
     named = [name for name, column in {"id": given.id, **columns}.items() if column and name != "separator"]
     if required and named:

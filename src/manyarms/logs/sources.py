@@ -75,8 +75,8 @@ class Source(ABC):
         """
         return self
 
-    def need(self, columns: Iterable[str]) -> None:
-        """Refuse a source that lacks a column, and say which columns it has."""
+    def need(self, columns: Iterable[str], holder: str = "") -> None:
+        """Refuse a source that lacks a column, and say which columns it has; `holder` is its name in the message."""
         names = list(columns)
         twice = [name for name in names if self.columns.count(name) > 1]
         if twice:
@@ -84,7 +84,8 @@ class Source(ABC):
         missing = [name for name in names if name not in self.columns]
         if missing:
             near = get_close_matches(missing[0], self.columns, 1)
-            problem = f"there is no column {missing[0]!r}; the columns are {', '.join(self.columns)}."
+            lacks, its = (f"{holder} has", "its") if holder else ("there is", "the")
+            problem = f"{lacks} no column {missing[0]!r}; {its} columns are {', '.join(self.columns)}."
             raise InputError(problem, f"Did you mean {near[0]}?" if near else "")
 
 

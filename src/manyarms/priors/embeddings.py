@@ -301,7 +301,7 @@ def find_clusters(
             raise NumericalError(
                 f"{n_components} components did not converge in {MAX_STEPS} steps.",
                 'Pass fewer n_components, a larger variance_floor, or method="kmeans".',
-                flag_remedy="Pass fewer --components.",
+                flag_remedy="Pass a smaller --n-components.",
             )
         return clusters
     most = min(max_components, max(1, n_distinct // ROWS_EACH))
